@@ -19,8 +19,9 @@
 
 use clap::Parser;
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::placement::kubelet::{Demand, merge, take};
 use nri_cpu_manager::placement::{
-    Demand, Numa, Strategy, TopologyManager, TopologyPolicy, UncoreOrder, merge, take,
+    NumaNodes, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
 };
 use nri_cpu_manager::topology::Topology;
 use serde::{Deserialize, Serialize};
@@ -167,7 +168,7 @@ fn time_hints(request: &Request) -> Result<Timing, Box<dyn Error>> {
     let manager = TopologyManager::default();
     Ok(time(|| {
         let demand = Demand::new(&topology, black_box(&available), &reusable, request.n, align);
-        demand.best(TopologyPolicy::BestEffort, &Numa::of(&topology, &manager))
+        demand.best(TopologyPolicy::BestEffort, &NumaNodes::of(&topology, &manager))
     }))
 }
 

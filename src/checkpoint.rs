@@ -1,8 +1,8 @@
 //! The state file: the exclusive CPUs and their containers.
 //!
-//! The file has only what cannot be derived, and running containers outweigh it. Each write
-//! replaces the whole file atomically, so that a crash at any moment leaves the old one or the new
-//! one. With its version and checksum the plugin recognises a damaged file, keeps it aside for
+//! The file has only what cannot be derived, and what is set on running containers overrides it.
+//! Each write replaces the whole file atomically: a crash at any moment leaves the old one or the
+//! new one. The plugin recognises a damaged file by its version and checksum, renames it for
 //! inspection, and starts without it.
 
 use crate::cpuset::CpuSet;
@@ -27,48 +27,51 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct StateDir {
     dir: PathBuf,
-    /// The lock; the kernel releases it at any end of the process.
+    /// The kernel releases the lock when the process ends, however it ends.
     _lock: File,
 }
 
-/// Why the state directory or its file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The directory cannot be made or written.
     #[error(
-        "cannot {action} {path}: {source}. The plugin keeps its state there: make it writable for this user, or name another directory with --state-dir"
+        "cannot {action} {path}: {source}. The plugin stores its state there: make it writable for this user, or set another directory with --state-dir"
     )]
-    Unusable {
-        /// The failed action.
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The write did not finish.
+    Unusable { action: &'static str, path: PathBuf, source: io::Error },
     #[error("the state was not written: {0}")]
     Interrupted(String),
-    /// Another instance uses the same directory.
     #[error(
-        "another nri-cpu-manager is running with state directory {dir}: one instance a node. Stop that one first, or use another --state-dir if it serves another runtime"
+        "another nri-cpu-manager uses the state directory {dir}. Stop it first, or set another --state-dir if it serves another runtime"
     )]
-    Locked {
-        /// The directory.
-        dir: PathBuf,
-    },
+    Locked { dir: PathBuf },
+}
+
+/// Why the state file of another process cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {}: {why}", path.display())]
+pub struct FileError {
+    path: PathBuf,
+    why: String,
+}
+
+/// The claims in the file of a plugin that may be running; `None` if there is no file.
+pub fn read(state_dir: &Path) -> Result<Option<Vec<Claim>>, FileError> {
+    let path = state_dir.join(FILE);
+    let claims = match fs::read(&path) {
+        Ok(bytes) => decode(&bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    };
+    claims.map_err(|why| FileError { path, why })
 }
 
 /// The state file at the start.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// There is none: this is the first start, or the file was deleted.
+    /// This is the first start, or the file was deleted.
     Missing,
-    /// The claims of an earlier process.
     Claims(Vec<Claim>),
     /// The file is damaged or of another version.
     Rejected {
-        /// What is wrong with it.
         why: String,
         /// Its new path; `None` if the rename failed and the next write replaces it.
         kept_at: Option<PathBuf>,
@@ -77,9 +80,6 @@ pub enum Loaded {
 
 impl StateDir {
     /// Makes a missing directory (for its owner alone), checks that it is writable, and locks it.
-    ///
-    /// # Errors
-    /// If any of that fails.
     pub fn open(dir: &Path) -> Result<StateDir, StateError> {
         DirBuilder::new()
             .recursive(true)
@@ -98,9 +98,6 @@ impl StateDir {
     }
 
     /// Reads the state file. It renames a damaged one and never deletes it.
-    ///
-    /// # Errors
-    /// If the file exists and cannot be read at all.
     pub fn load(&self) -> Result<Loaded, StateError> {
         let path = self.dir.join(FILE);
         let bytes = match fs::read(&path) {
@@ -120,10 +117,8 @@ impl StateDir {
         })
     }
 
-    /// Replaces the state file. After the return the new one is on disk.
-    ///
-    /// # Errors
-    /// If any step fails; the old file stays then.
+    /// Replaces the state file. After the return the new one is on disk; after an error, the old one
+    /// is.
     pub fn save(&self, claims: &[Claim]) -> Result<(), StateError> {
         let path = self.dir.join(NEW_FILE);
         let write = || {
@@ -146,7 +141,7 @@ fn unusable(action: &'static str, path: &Path, source: io::Error) -> StateError 
     StateError::Unusable { action, path: path.to_owned(), source }
 }
 
-/// The outer form, which stays readable for every later version.
+/// The outer format, which every later version can read.
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a> {
     version: u32,
@@ -157,7 +152,7 @@ struct Envelope<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct State {
+struct StoredState {
     containers: Vec<StoredClaim>,
 }
 
@@ -193,7 +188,7 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         request: claim.cpu.request.map(|milli| milli.0),
         limit: claim.cpu.limit.map(|milli| milli.0),
     };
-    let state = State { containers: claims.iter().map(store).collect() };
+    let state = StoredState { containers: claims.iter().map(store).collect() };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
     let envelope = Envelope { version: VERSION, checksum: checksum(&state), state: &state };
     let mut bytes = serde_json::to_vec(&envelope)?;
@@ -204,35 +199,33 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
 /// The claims in a file's content, or what is wrong with it.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
     if bytes.iter().all(|byte| *byte == 0) {
-        return Err(
-            "it is empty or all zeros: the machine went down while it was written".to_owned()
-        );
+        return Err("empty or all zeros: the machine went down while it was written".to_owned());
     }
     let version = serde_json::from_slice::<VersionOnly>(bytes)
-        .map_err(|error| format!("it is torn or not a state file of nri-cpu-manager ({error})"))?;
+        .map_err(|error| format!("truncated, or not a state file of nri-cpu-manager ({error})"))?;
     if version.version != VERSION {
         return Err(format!(
-            "it has format version {}, this program reads version {VERSION}",
+            "format version {}, but this program reads version {VERSION}",
             version.version
         ));
     }
     let envelope: Envelope<'_> =
-        serde_json::from_slice(bytes).map_err(|error| format!("it is damaged ({error})"))?;
-    let found = checksum(envelope.state);
-    if found != envelope.checksum {
+        serde_json::from_slice(bytes).map_err(|error| format!("damaged ({error})"))?;
+    let actual = checksum(envelope.state);
+    if actual != envelope.checksum {
         return Err(format!(
-            "it is damaged: its checksum is {found}, it says {}",
+            "damaged: its checksum is {actual}, not {} as recorded",
             envelope.checksum
         ));
     }
-    let state: State = serde_json::from_str(envelope.state.get())
-        .map_err(|error| format!("its content is wrong ({error})"))?;
+    let state: StoredState = serde_json::from_str(envelope.state.get())
+        .map_err(|error| format!("invalid content ({error})"))?;
     state
         .containers
         .into_iter()
         .map(|stored| {
             let cpus: CpuSet =
-                stored.cpus.parse().map_err(|error| format!("its content is wrong ({error})"))?;
+                stored.cpus.parse().map_err(|error| format!("invalid content ({error})"))?;
             Ok(Claim {
                 pod_uid: PodUid(stored.pod_uid),
                 namespace: stored.namespace,

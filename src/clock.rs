@@ -15,10 +15,12 @@ impl Moment {
 
     /// Writes date, time of day and `rest`. The date is Howard Hinnant's `civil_from_days`.
     fn write(self, f: &mut fmt::Formatter<'_>, rest: fmt::Arguments<'_>) -> fmt::Result {
-        let (days, second) = (self.0.div_euclid(86_400), self.0.rem_euclid(86_400));
+        let days = self.0.div_euclid(86_400);
+        let second = self.0.rem_euclid(86_400);
         // Days since 1 March of the year 0, by eras of 400 years.
         let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let era = shifted.div_euclid(146_097);
+        let day_of_era = shifted.rem_euclid(146_097);
         let year_of_era =
             (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
@@ -26,7 +28,9 @@ impl Moment {
         let day = day_of_year - (153 * month + 2) / 5 + 1;
         let month = if month < 10 { month + 3 } else { month - 9 };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let hour = second / 3600;
+        let minute = second / 60 % 60;
+        let second = second % 60;
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{rest}")
     }
 }

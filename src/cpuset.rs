@@ -34,53 +34,24 @@ pub struct CpuSet {
     words: [u64; WORDS],
 }
 
-/// Why a text is not a CPU set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// A part of a list is not a CPU number.
     #[error(
         "{part:?} is not a CPU number in CPU list {list:?}: expected numbers and ranges like 0-3,8"
     )]
-    NotANumber {
-        /// The part at fault.
-        part: String,
-        /// The whole text.
-        list: String,
-    },
-    /// A range ends before it starts.
+    NotANumber { part: String, list: String },
     #[error("range {part:?} in CPU list {list:?} ends before it starts")]
-    Reversed {
-        /// The part at fault.
-        part: String,
-        /// The whole text.
-        list: String,
-    },
-    /// A stride such as `0-15:2/4` with an empty group, or with more CPUs than the group has.
+    Reversed { part: String, list: String },
     #[error(
         "stride {part:?} in CPU list {list:?}: expected FIRST-LAST:USED/GROUP with 1 <= USED <= GROUP"
     )]
-    Stride {
-        /// The part at fault.
-        part: String,
-        /// The whole text.
-        list: String,
-    },
-    /// A CPU number past the limit.
+    Stride { part: String, list: String },
     #[error("CPU {cpu} in {text:?} is past the limit: CPU numbers up to {} are supported", MAX_CPUS - 1)]
-    PastLimit {
-        /// The number in the text.
-        cpu: String,
-        /// The whole text.
-        text: String,
-    },
-    /// A mask must have hexadecimal digits in groups of up to eight.
+    PastLimit { cpu: String, text: String },
     #[error(
         "{mask:?} is not a CPU mask: expected groups of up to eight hexadecimal digits like ff,00000101"
     )]
-    Mask {
-        /// The whole text.
-        mask: String,
-    },
+    Mask { mask: String },
 }
 
 /// A CPU number of [`MAX_CPUS`] or more.
@@ -89,11 +60,8 @@ pub enum ParseError {
 pub struct PastLimit(pub usize);
 
 impl CpuSet {
-    /// The set without CPUs.
     pub const EMPTY: CpuSet = CpuSet { words: [0; WORDS] };
 
-    /// The set of one CPU.
-    ///
     /// # Errors
     /// If `cpu` is [`MAX_CPUS`] or more.
     pub fn of(cpu: usize) -> Result<CpuSet, PastLimit> {
@@ -102,8 +70,6 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Adds a CPU.
-    ///
     /// # Errors
     /// If `cpu` is [`MAX_CPUS`] or more; the set is unchanged then.
     pub fn insert(&mut self, cpu: usize) -> Result<(), PastLimit> {
@@ -112,29 +78,24 @@ impl CpuSet {
         Ok(())
     }
 
-    /// Removes a CPU, if it is in the set.
     pub fn remove(&mut self, cpu: usize) {
         if let Some(word) = self.words.get_mut(cpu / 64) {
             *word &= !(1 << (cpu % 64));
         }
     }
 
-    /// Whether `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
         self.words.get(cpu / 64).is_some_and(|word| word & (1 << (cpu % 64)) != 0)
     }
 
-    /// How many CPUs are in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether the set has no CPU.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
     }
 
-    /// The lowest CPU.
     pub fn first(&self) -> Option<usize> {
         self.iter().next()
     }
@@ -160,12 +121,10 @@ impl CpuSet {
         set
     }
 
-    /// Whether every CPU of this set is in `other`.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
     }
 
-    /// Whether no CPU is in both sets.
     pub fn is_disjoint(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&other.words).all(|(a, b)| a & b == 0)
     }
@@ -175,7 +134,7 @@ impl CpuSet {
         self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
     }
 
-    /// The CPUs in ascending order.
+    /// Ascending.
     pub fn iter(&self) -> Iter {
         Iter { words: self.words, word: 0 }
     }
@@ -184,9 +143,6 @@ impl CpuSet {
     ///
     /// Groups are 32 bits wide, the most significant one first; white space around the text is
     /// ignored.
-    ///
-    /// # Errors
-    /// If the text is not such a mask, or names a CPU past [`MAX_CPUS`].
     pub fn from_mask(mask: &str) -> Result<CpuSet, ParseError> {
         let bad = || ParseError::Mask { mask: mask.to_owned() };
         let text = mask.trim();
@@ -238,9 +194,8 @@ impl FromStr for CpuSet {
         for part in list.trim().split(',') {
             let part = part.trim();
             let number = |text: &str| -> Result<usize, ParseError> {
-                let owned = || (part.to_owned(), list.to_owned());
                 if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
-                    let (part, list) = owned();
+                    let (part, list) = (part.to_owned(), list.to_owned());
                     return Err(ParseError::NotANumber { part, list });
                 }
                 // The text has digits only, so the number is too large for the type.
@@ -311,7 +266,6 @@ impl Default for CpuSet {
     }
 }
 
-/// The CPUs of a [`CpuSet`], ascending.
 #[derive(Debug, Clone)]
 pub struct Iter {
     words: [u64; WORDS],

@@ -16,6 +16,7 @@
 
 mod checks;
 mod complete;
+mod decision_log;
 mod deliver;
 mod delivery;
 mod drift;
@@ -30,7 +31,6 @@ mod owner;
 mod pace;
 mod persist;
 mod poller;
-mod record;
 mod reload;
 mod repair;
 mod report;
@@ -44,7 +44,9 @@ pub use owner::Owner;
 use crate::checkpoint::StateError;
 use crate::config::{ConfigError, NodeIdentity};
 use crate::topology::{TopologyError, sysfs};
+use std::future::pending;
 use std::path::PathBuf;
+use tokio::task::{JoinError, JoinHandle};
 
 /// The daemon's files, and its node.
 #[derive(Debug, Clone)]
@@ -76,7 +78,16 @@ pub enum StartError {
 }
 
 /// Does work that may block on another thread.
-async fn blocking<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    // The work does not panic, and no caller cancels it.
-    tokio::task::spawn_blocking(work).await.unwrap_or_default()
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    result_of(&mut tokio::task::spawn_blocking(work)).await
+}
+
+/// What a task returns; its panic is the daemon's. Cancel safe.
+async fn result_of<T>(task: &mut JoinHandle<T>) -> T {
+    match task.await.map_err(JoinError::try_into_panic) {
+        Ok(result) => result,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // Nobody cancels it but a runtime that ends, and the daemon with it.
+        Err(Err(_)) => pending().await,
+    }
 }

@@ -7,39 +7,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let result: Result<(), Box<dyn Error>> = match Cli::from_process().command {
-        Command::Run(args) => {
-            log::start();
-            cli::run::run(args)
-        }
-        Command::Status(args) => {
-            cli::status::run(&args, &mut io::stdout().lock()).map_err(Into::into)
-        }
-        Command::Explain(args) => {
-            cli::explain::run(&args, &mut io::stdout().lock()).map_err(Into::into)
-        }
-        Command::CheckConfig(args) => {
-            cli::check_config::run(&args, &mut io::stdout().lock()).map_err(Into::into)
-        }
-        Command::Topology(args) => {
-            cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
-                .map_err(Into::into)
-        }
-        Command::Simulate(args) => {
-            cli::simulate::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
-                .map_err(Into::into)
-        }
-        Command::KubeletState(args) => {
-            cli::kubelet_state::run(&args, &mut io::stdout().lock()).map_err(Into::into)
-        }
-        Command::EnableNri(args) => {
-            cli::enable_nri::run(&args, &mut io::stdout().lock()).map_err(Into::into)
-        }
-        Command::Release(args) => {
-            cli::release::run(&args, &mut io::stdout().lock()).map_err(Into::into)
-        }
-    };
-    match result {
+    match run(Cli::from_process().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error is the last resort; the exit code says the same.
@@ -47,4 +15,24 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    let out = &mut io::stdout();
+    let warnings = &mut io::stderr();
+    match command {
+        Command::Run(args) => {
+            log::start();
+            cli::run::run(args)?;
+        }
+        Command::Status(args) => cli::status::run(&args, out)?,
+        Command::Explain(args) => cli::explain::run(&args, out)?,
+        Command::CheckConfig(args) => cli::check_config::run(&args, out)?,
+        Command::Topology(args) => cli::topology::run(&args, out, warnings)?,
+        Command::Simulate(args) => cli::simulate::run(&args, out, warnings)?,
+        Command::KubeletState(args) => cli::kubelet_state::run(&args, out)?,
+        Command::EnableNri(args) => cli::enable_nri::run(&args, out)?,
+        Command::Release(args) => cli::release::run(&args, out)?,
+    }
+    Ok(())
 }

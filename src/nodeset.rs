@@ -16,46 +16,39 @@ pub const MAX_NODES: usize = 128;
 pub struct NodeSet(u128);
 
 impl NodeSet {
-    /// The set without nodes.
     pub const EMPTY: NodeSet = NodeSet(0);
 
-    /// The set of one node; empty if its number is [`MAX_NODES`] or more.
+    /// Empty if the node's number is [`MAX_NODES`] or more.
     pub fn of(node: usize) -> NodeSet {
         let shift = u32::try_from(node).ok();
         NodeSet(shift.and_then(|shift| 1u128.checked_shl(shift)).unwrap_or(0))
     }
 
-    /// Whether `node` is in the set.
     pub fn contains(self, node: usize) -> bool {
         self.0 & NodeSet::of(node).0 != 0
     }
 
-    /// The number of nodes.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether the set has no node.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The nodes in both sets.
     pub fn intersection(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 & other.0)
     }
 
-    /// The nodes in either set.
     pub fn union(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 | other.0)
     }
 
-    /// Whether every node of this set is in `other`.
     pub fn is_subset(self, other: NodeSet) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// The nodes in ascending order.
+    /// Ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -80,11 +73,8 @@ impl FromIterator<usize> for NodeSet {
 impl fmt::Display for NodeSet {
     /// Writes the numbers with commas between them: `0,1,4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, node) in self.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            write!(f, "{comma}{node}")?;
-        }
-        Ok(())
+        let nodes: Vec<String> = self.iter().map(|node| node.to_string()).collect();
+        f.write_str(&nodes.join(","))
     }
 }
 

@@ -5,18 +5,18 @@ use wildmatch::WildMatch;
 /// How specific a pattern is; greater is more specific.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Closeness {
-    /// A pattern with this number of characters that are not wildcards.
+    /// The number of characters that are not wildcards.
     Pattern(usize),
-    /// A name.
     Exact,
 }
 
 impl Closeness {
     pub(crate) fn of(pattern: &str) -> Closeness {
         let literals = pattern.chars().filter(|c| !matches!(c, '*' | '?')).count();
-        match literals == pattern.chars().count() {
-            true => Closeness::Exact,
-            false => Closeness::Pattern(literals),
+        if literals == pattern.chars().count() {
+            Closeness::Exact
+        } else {
+            Closeness::Pattern(literals)
         }
     }
 }
@@ -24,16 +24,16 @@ impl Closeness {
 /// How specific a pattern is for a name; `None` if it does not match.
 pub(crate) fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
     let closeness = Closeness::of(pattern);
-    let means = match closeness {
+    let matches = match closeness {
         Closeness::Exact => pattern == name,
         Closeness::Pattern(_) => WildMatch::new(pattern).matches(name),
     };
-    means.then_some(closeness)
+    if matches { Some(closeness) } else { None }
 }
 
 /// Whether two patterns can match the same text.
 ///
-/// A table over the prefixes of both, row by row: the work is at most the product of their lengths.
+/// A table over the prefixes of both, row by row: the cost is at most the product of their lengths.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let mut row = vec![true];
     for y in other.bytes() {
@@ -43,9 +43,9 @@ pub(crate) fn overlap(one: &str, other: &str) -> bool {
         let mut next = vec![x == b'*' && row.first() == Some(&true)];
         for (y, pair) in other.bytes().zip(row.windows(2)) {
             let [before, above] = pair else { continue };
-            let beside = next.last() == Some(&true);
+            let left = next.last() == Some(&true);
             next.push(match (x, y) {
-                (b'*', _) | (_, b'*') => *above || beside,
+                (b'*', _) | (_, b'*') => *above || left,
                 (b'?', _) | (_, b'?') => *before,
                 (x, y) => *before && x == y,
             });

@@ -1,6 +1,6 @@
 //! Kubernetes' quantities: `2`, `1.5`, `500m`, `1Gi`, `12e3`.
 
-/// An amount in thousand-millionths, the precision of Kubernetes.
+/// An amount in billionths, the precision of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Quantity(u128);
 
@@ -8,11 +8,8 @@ pub(crate) struct Quantity(u128);
 const ONE: u128 = 1_000_000_000;
 
 impl Quantity {
-    ///
-    /// # Errors
-    /// What was expected instead.
     pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
-        let bad = || format!("{text:?} is no quantity: expected one like 2, 1.5, 500m or 1Gi");
+        let bad = || format!("invalid quantity {text:?}: expected one like 2, 1.5, 500m or 1Gi");
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -67,7 +64,10 @@ fn scale(suffix: &str) -> Option<(u128, u128)> {
         "Ei" => binary(6),
         exponent => {
             let power: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
-            let tens = 10u128.checked_pow(power.unsigned_abs()).filter(|_| power.abs() <= 18)?;
+            if power.unsigned_abs() > 18 {
+                return None;
+            }
+            let tens = 10u128.pow(power.unsigned_abs());
             Some(if power < 0 { (ONE, tens) } else { (ONE * tens, 1) })
         }
     }

@@ -1,19 +1,15 @@
 //! A machine as a file: `topology --save` writes it, `simulate --topology` and `topology --from`
 //! read it, and the JSON of `status` has it. Domains are lists of CPUs, so that a person can read
-//! and change the file.
-//!
-//! docs/simulate.md is the reference. The file has facts about the machine, but none about
-//! containers.
+//! and change the file. It has nothing about containers. docs/simulate.md is the reference.
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::topology::model::{NodeFacts, OfflineCpu};
-use crate::topology::sizes::{CacheSize, Sizes};
+use crate::topology::{CacheSize, Sizes};
 use crate::topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The version of the form. It changes when something is taken away or means something else, not
-/// when something is added.
+/// Changes when a field is removed or changes its meaning, not when one is added.
 const VERSION: u32 = 1;
 
 /// A machine. CPUs are lists in the kernel's format.
@@ -26,18 +22,18 @@ pub struct Snapshot {
     pub uncore_caches: Vec<Cache>,
     /// The online CPUs of each core.
     pub cores: Vec<String>,
-    /// The dies, if known, by socket; their numbers begin anew in each socket.
+    /// If known, by socket; numbers restart in each socket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dies: Vec<Part>,
-    /// Online CPUs of fast cores, on hybrid machines.
+    /// Online CPUs, on hybrid machines.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub performance_cpus: String,
-    /// Online CPUs of efficient cores, on hybrid machines.
+    /// Online CPUs, on hybrid machines.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub efficient_cpus: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offline_cpus: Vec<Offline>,
-    /// CPUs taken from the scheduler's load balancing at boot.
+    /// See [`Facts::isolated`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub isolated_cpus: String,
 }
@@ -47,7 +43,7 @@ pub struct Snapshot {
 #[serde(deny_unknown_fields)]
 pub struct Part {
     pub id: usize,
-    /// Its online CPUs.
+    /// Online.
     pub cpus: String,
 }
 
@@ -55,15 +51,13 @@ pub struct Part {
 #[serde(deny_unknown_fields)]
 pub struct NodeSnapshot {
     pub id: usize,
-    /// Its online CPUs; empty for a node that has memory only.
+    /// Online; empty for a node that has memory only.
     pub cpus: String,
-    /// Distances to all nodes in the order of their numbers (10 is local); empty if unknown.
+    /// See [`NodeFacts::distances`].
     #[serde(default)]
     pub distances: Vec<u32>,
-    /// Bytes of memory, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Whether it is known to have no memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub memoryless: bool,
 }
@@ -72,17 +66,15 @@ pub struct NodeSnapshot {
 #[serde(deny_unknown_fields)]
 pub struct Cache {
     pub id: usize,
-    /// Its online CPUs.
+    /// Online.
     pub cpus: String,
-    /// Its level, 3 for an L3, if known.
+    /// 3 for an L3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u32>,
-    /// Its capacity in bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// An offline CPU, with what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offline {
@@ -91,41 +83,19 @@ pub struct Offline {
     pub socket: Option<usize>,
 }
 
-/// What is wrong with a snapshot.
+/// `what` is a kind of domain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    #[error("it is of version {0}, this program knows version {VERSION}")]
+    #[error("format version {0}, but this program reads version {VERSION}")]
     Version(u32),
-    /// A value is not a list of CPUs.
-    #[error("{place}: {why}")]
-    List {
-        /// The field.
-        place: String,
-        why: String,
-    },
-    /// A CPU is in two domains of a kind.
+    #[error("{0}: {1}")]
+    List(&'static str, ParseError),
     #[error("CPU {cpu} is in two {what}")]
-    Twice {
-        cpu: usize,
-        /// The kind of domain.
-        what: &'static str,
-    },
-    /// Two domains of a kind have one number.
-    #[error("there are two {what} {id}")]
-    Number {
-        /// The kind of domain.
-        what: &'static str,
-        /// The number.
-        id: usize,
-    },
-    /// A CPU is in a domain of one kind, and in none of another.
+    Twice { cpu: usize, what: &'static str },
+    #[error("two {what} have the number {id}")]
+    Number { what: &'static str, id: usize },
     #[error("CPU {cpu} is in none of the {what}")]
-    Missing {
-        cpu: usize,
-        /// The kind of domain.
-        what: &'static str,
-    },
-    /// The domains do not describe a machine.
+    Missing { cpu: usize, what: &'static str },
     #[error(transparent)]
     Topology(#[from] TopologyError),
 }
@@ -136,12 +106,13 @@ impl Snapshot {
         let mut dies: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
         let mut kinds: BTreeMap<CoreKind, CpuSet> = BTreeMap::new();
         for cpu in topology.cpus() {
-            let one = || CpuSet::of(cpu.id).unwrap_or_default();
+            // A number out of a topology fits into a set.
+            let one = CpuSet::of(cpu.id).unwrap_or_default();
             if let Some(die) = cpu.die {
-                *dies.entry((cpu.socket, die)).or_default() |= one();
+                *dies.entry((cpu.socket, die)).or_default() |= one;
             }
             if let Some(kind) = cpu.kind {
-                *kinds.entry(kind).or_default() |= one();
+                *kinds.entry(kind).or_default() |= one;
             }
         }
         let of_kind = |kind| kinds.get(&kind).copied().unwrap_or_default().to_string();
@@ -186,10 +157,6 @@ impl Snapshot {
         }
     }
 
-    /// The machine of the file.
-    ///
-    /// # Errors
-    /// If the version is another one, a list is not valid, or the domains contradict each other.
     pub fn read(&self) -> Result<(Topology, Sizes), SnapshotError> {
         if self.version != VERSION {
             return Err(SnapshotError::Version(self.version));
@@ -202,7 +169,7 @@ impl Snapshot {
         let cache = of("uncore caches", self.uncore_caches.iter().map(|one| (one.id, &one.cpus)))?;
         let die = of("dies", self.dies.iter().map(|one| (one.id, &one.cpus)))?;
         let core = of("cores", self.cores.iter().enumerate())?;
-        // A core's number is its lowest CPU's, by convention.
+        // A core's number is its lowest CPU's, by convention; each core has one here.
         let mut lowest = BTreeMap::new();
         for (cpu, core) in &core {
             lowest.entry(*core).or_insert(*cpu);
@@ -210,20 +177,19 @@ impl Snapshot {
         let performance = parse("performance_cpus", &self.performance_cpus)?;
         let efficient = parse("efficient_cpus", &self.efficient_cpus)?;
         if let Some(cpu) = (performance & efficient).iter().next() {
-            return Err(SnapshotError::Twice { cpu, what: "sorts of cores" });
+            return Err(SnapshotError::Twice { cpu, what: "kinds of cores" });
         }
         let mut cpus = Vec::new();
         for id in socket.keys().chain(node.keys()).chain(cache.keys()).chain(core.keys()) {
-            let found = |of: &BTreeMap<usize, usize>, what| {
+            let domain = |of: &BTreeMap<usize, usize>, what| {
                 of.get(id).copied().ok_or(SnapshotError::Missing { cpu: *id, what })
             };
             cpus.push(Cpu {
                 id: *id,
-                socket: found(&socket, "sockets")?,
-                numa: found(&node, "NUMA nodes")?,
-                uncore: found(&cache, "uncore caches")?,
-                core: found(&core, "cores")
-                    .map(|core| lowest.get(&core).copied().unwrap_or(*id))?,
+                socket: domain(&socket, "sockets")?,
+                numa: domain(&node, "NUMA nodes")?,
+                uncore: domain(&cache, "uncore caches")?,
+                core: lowest[&domain(&core, "cores")?],
                 die: die.get(id).copied(),
                 kind: match (performance.contains(*id), efficient.contains(*id)) {
                     (true, _) => Some(CoreKind::Performance),
@@ -265,13 +231,11 @@ impl Snapshot {
     }
 }
 
-fn parse(place: &str, list: &str) -> Result<CpuSet, SnapshotError> {
-    let none =
-        |why: ParseError| SnapshotError::List { place: place.to_owned(), why: why.to_string() };
-    list.parse().map_err(none)
+fn parse(field: &'static str, list: &str) -> Result<CpuSet, SnapshotError> {
+    list.parse().map_err(|error| SnapshotError::List(field, error))
 }
 
-/// Checks that domains of a kind have different numbers (but for dies).
+/// Checks that domains of a kind have different numbers. Those of dies restart in each socket.
 fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), SnapshotError> {
     let mut known = BTreeSet::new();
     for id in ids {
@@ -342,7 +306,7 @@ mod tests {
         };
         assert_eq!(
             error(&|bad| bad.version = 2),
-            "it is of version 2, this program knows version 1"
+            "format version 2, but this program reads version 1"
         );
         assert_eq!(error(&|bad| bad.cores.push("0".to_owned())), "CPU 0 is in two cores");
         assert_eq!(
@@ -355,13 +319,13 @@ mod tests {
         );
         assert!(error(&|bad| bad.sockets[0].cpus = "x".to_owned()).starts_with("sockets: "));
         assert_eq!(error(&|bad| bad.offline_cpus[0].cpu = 0), "CPU 0 is listed twice");
-        assert_eq!(error(&|bad| bad.sockets[1].id = 0), "there are two sockets 0");
+        assert_eq!(error(&|bad| bad.sockets[1].id = 0), "two sockets have the number 0");
         let repeated = |bad: &mut Snapshot| bad.numa_nodes[1].id = bad.numa_nodes[0].id;
-        assert_eq!(error(&repeated), "there are two NUMA nodes 0");
+        assert_eq!(error(&repeated), "two NUMA nodes have the number 0");
         let repeated = |bad: &mut Snapshot| bad.uncore_caches[1].id = bad.uncore_caches[0].id;
-        assert_eq!(error(&repeated), "there are two uncore caches 0");
+        assert_eq!(error(&repeated), "two uncore caches have the number 0");
         let both = |bad: &mut Snapshot| bad.efficient_cpus.clone_from(&bad.performance_cpus);
-        assert_eq!(error(&both), "CPU 0 is in two sorts of cores");
+        assert_eq!(error(&both), "CPU 0 is in two kinds of cores");
         let none = Snapshot { version: VERSION, ..Snapshot::default() };
         assert_eq!(none.read(), Err(TopologyError::NoCpus.into()));
     }

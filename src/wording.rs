@@ -25,15 +25,17 @@ pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
 /// or a word instead of it.
 pub fn cpus(list: impl Display) -> String {
     let list = list.to_string();
-    match list.is_empty() {
-        true => "no CPUs".to_owned(),
-        false => format!("{} {list}", agree(&list, "CPU", "CPUs")),
+    if list.is_empty() {
+        "no CPUs".to_owned()
+    } else {
+        format!("{} {list}", agree(&list, "CPU", "CPUs"))
     }
 }
 
 /// A list, or `none` if it is empty.
 pub fn or_none(list: impl ToString) -> String {
-    Some(list.to_string()).filter(|list| !list.is_empty()).unwrap_or_else(|| "none".to_owned())
+    let list = list.to_string();
+    if list.is_empty() { "none".to_owned() } else { list }
 }
 
 /// The word that agrees with a list of CPUs: `one` for a single CPU, otherwise `several`.

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of a test")]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::{Demand, Numa, TopologyManager, TopologyPolicy, merge};
+use nri_cpu_manager::placement::kubelet::{Demand, merge};
+use nri_cpu_manager::placement::{NumaNodes, TopologyManager, TopologyPolicy};
 use nri_cpu_manager::topology::model::NodeFacts;
 use nri_cpu_manager::topology::{Cpu, Facts, Topology};
 use proptest::prelude::*;
@@ -97,7 +98,7 @@ proptest! {
         let Case { topology, available, reusable, n } = case;
         let manager =
             TopologyManager { prefer_closest_numa_nodes: closest, ..TopologyManager::default() };
-        let numa = Numa::of(&topology, &manager);
+        let numa = NumaNodes::of(&topology, &manager);
         let demand = Demand::new(&topology, &available, &reusable, n, align);
         let hints = demand.enumerate();
         for policy in [
@@ -145,7 +146,8 @@ fn sixty_four_nodes_end_soon() {
             TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
         for (n, align) in [(1, false), (9, false), (30, true), (100, false), (100, true)] {
             let demand = Demand::new(&topology, &available, &CpuSet::EMPTY, n, align);
-            let affinity = demand.best(TopologyPolicy::BestEffort, &Numa::of(&topology, &manager));
+            let affinity =
+                demand.best(TopologyPolicy::BestEffort, &NumaNodes::of(&topology, &manager));
             let chosen = affinity.hint.nodes.unwrap();
             let held = available.iter().filter(|cpu| chosen.contains(cpu / 4)).count();
             assert!(n <= held, "{n} CPUs, {held} on {chosen}");

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{Level, Outcome, Tree, Wanted, carry_out};
+use nri_cpu_manager::exclusivity::{CgroupLevel, CgroupTree, Goal, PlanOutcome, carry_out};
 use nri_cpu_manager::ledger::CgroupPath;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -95,7 +95,7 @@ struct Pod {
 }
 
 struct Node {
-    kernel: Tree,
+    kernel: CgroupTree,
     online: CpuSet,
     root: &'static str,
     pods: Vec<Pod>,
@@ -130,7 +130,7 @@ impl Pod {
 impl Node {
     /// `later`: with a kernel that lets populated cgroups be emptied.
     fn new(root: &'static str, later: bool) -> Node {
-        let kernel = Tree::new(all(), all());
+        let kernel = CgroupTree::new(all(), all());
         Node {
             kernel: if later { kernel.emptying_populated() } else { kernel },
             online: all(),
@@ -159,23 +159,23 @@ impl Node {
         fresh | (free & but).lowest(n - fresh.len())
     }
 
-    fn wanted(&self) -> Wanted {
+    fn goal(&self) -> Goal {
         let exclusive = self.pods.iter().filter(|pod| !pod.claim.is_empty());
         let mut tops = BTreeMap::new();
         for pod in &self.pods {
             match &pod.class {
-                Some(class) => tops.insert(class.clone(), Level::Class),
-                None => tops.insert(pod.group.clone(), Level::Pod),
+                Some(class) => tops.insert(class.clone(), CgroupLevel::Class),
+                None => tops.insert(pod.group.clone(), CgroupLevel::Pod),
             };
         }
-        Wanted {
+        Goal {
             pool: self.pool(),
             widest: all(),
             exclusive: exclusive.map(|pod| (pod.leaf("main"), pod.claim)).collect(),
             tops,
             bounds: self.bounds.clone(),
             distrusted: self.distrusted.clone(),
-            ..Wanted::default()
+            ..Goal::default()
         }
     }
 
@@ -215,25 +215,25 @@ impl Node {
     }
 
     /// Plans, and makes at most `limit` writes, each of which is checked.
-    fn follow(&mut self, limit: usize) -> Outcome {
-        let wanted = self.wanted();
+    fn follow(&mut self, limit: usize) -> PlanOutcome {
+        let goal = self.goal();
         let mut tree = self.kernel.clone();
-        let entering = wanted.exclusive.iter().filter(|(leaf, claim)| {
+        let entering = goal.exclusive.iter().filter(|(leaf, claim)| {
             !self.kernel.contains(leaf) || !claim.is_subset(&self.kernel.effective(leaf))
         });
         let entering = entering.count();
         let mut done = self.kernel.clone();
-        carry_out(&mut done, &wanted, |_, _| true);
+        carry_out(&mut done, &goal, |_, _| true);
         let differing =
             done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
         let mut overlaps = self.overlaps();
         let mut cuts = self.empty_cuts();
-        let at_rest = wanted.exclusive.iter().all(|(leaf, claim)| {
+        let at_rest = goal.exclusive.iter().all(|(leaf, claim)| {
             !self.kernel.contains(leaf) || self.kernel.effective(leaf).is_subset(claim)
         });
         let undisturbed = at_rest && cuts.is_empty() && !self.disturbed;
         let mut left = limit;
-        let outcome = carry_out(&mut tree, &wanted, |group, value| {
+        let outcome = carry_out(&mut tree, &goal, |group, value| {
             if left == 0 || self.is_refused(group) {
                 return false;
             }
@@ -246,11 +246,11 @@ impl Node {
             let empty = self.empty_cuts();
             assert!(
                 now.is_subset(&overlaps),
-                "{group} := {value}: {now:?}\n{before:#?}\n{wanted:#?}"
+                "{group} := {value}: {now:?}\n{before:#?}\n{goal:#?}"
             );
             assert!(
                 empty.is_subset(&cuts),
-                "{group} := {value}: {empty:?}\n{before:#?}\n{wanted:#?}"
+                "{group} := {value}: {empty:?}\n{before:#?}\n{goal:#?}"
             );
             overlaps = now;
             cuts = empty;
@@ -261,14 +261,13 @@ impl Node {
             assert_eq!(outcome.failed, []);
             // The class and the pod that a container enters may have to be written twice.
             if undisturbed {
-                assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {wanted:#?}");
+                assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {goal:#?}");
             }
-            let again = carry_out(&mut tree, &wanted, |group, value| {
-                panic!("{group} := {value} {wanted:#?}")
-            });
+            let again =
+                carry_out(&mut tree, &goal, |group, value| panic!("{group} := {value} {goal:#?}"));
             assert_eq!(again.written, 0);
             if self.bounds.is_empty() {
-                assert_eq!(self.overlaps(), BTreeSet::new(), "{:#?}\n{wanted:#?}", self.kernel);
+                assert_eq!(self.overlaps(), BTreeSet::new(), "{:#?}\n{goal:#?}", self.kernel);
             }
         }
         outcome

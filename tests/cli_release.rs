@@ -1,4 +1,4 @@
-//! `nri-cpu-manager release`: nothing is left in control groups.
+//! `nri-cpu-manager release`: nothing is left in cgroups.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -83,7 +83,7 @@ fn nothing_is_left() {
     run(&args(root, state.path()), &mut out).unwrap();
     assert_eq!(
         String::from_utf8(out).unwrap(),
-        "shared pool: 2 groups cleared\npartitions:  1 partition ended\nCFS quotas:  1 quota put back\n"
+        "shared pool: 2 cgroups restored\npartitions:  1 partition ended\nCFS quotas:  1 quota restored\n"
     );
     for (file, text) in [
         ("kubepods/burstable/cpuset.cpus", ""),
@@ -100,7 +100,7 @@ fn nothing_is_left() {
     }
     let mut again = Vec::new();
     run(&args(root, state.path()), &mut again).unwrap();
-    assert!(String::from_utf8(again).unwrap().starts_with("shared pool: 0 groups cleared"));
+    assert!(String::from_utf8(again).unwrap().starts_with("shared pool: 0 cgroups restored"));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn containers_are_freed_where_that_is_asked_for() {
     run(&freeing, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
     assert!(
-        out.contains("CFS quotas:  2 quotas put back\ncontainers:  4 containers freed\n"),
+        out.contains("CFS quotas:  2 quotas restored\ncontainers:  4 containers released\n"),
         "{out}"
     );
     for (group, expected) in [

@@ -84,14 +84,14 @@ fn a_wrong_configuration() {
         (
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"14-17\"\n".to_owned(),
             2,
-            "CPUs 16-17 do not exist; online are 0-15",
+            "CPUs 16-17 do not exist; online CPUs: 0-15",
         ),
         (
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3,2\"\n".to_owned(),
             2,
-            "CPU 2 is named twice",
+            "CPU 2 is listed twice",
         ),
-        ("cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\n".to_owned(), 2, "list is empty"),
+        ("cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\n".to_owned(), 2, "empty list"),
         ("cpuManagerPolicy: static\n".to_owned(), 1, "needs reserved CPUs"),
     ] {
         let error = place.refuses(&config, place.path("state"), place.path("nri.sock"));
@@ -118,7 +118,7 @@ fn a_second_instance() {
     let place = Place::new();
     let first = nri_cpu_manager::checkpoint::StateDir::open(&place.path("state")).unwrap();
     let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
-    assert!(error.contains("another nri-cpu-manager is running"), "{error}");
+    assert!(error.contains("another nri-cpu-manager uses the state directory"), "{error}");
     drop(first);
 }
 

@@ -84,7 +84,7 @@ fn errors() {
     let output = topology(empty.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.starts_with("nri-cpu-manager: no machine under "), "{error}");
+    assert!(error.starts_with("nri-cpu-manager: no machine in "), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(output.stdout.is_empty());
 
@@ -120,7 +120,7 @@ fn output_that_cannot_be_written() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write the topology"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write the output"));
 }
 
 /// Nor is a closed standard error: the exit code has the result all the same.

@@ -2,9 +2,8 @@
 //! histories on their machines.
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::{
-    Reservation, Settings, Supply, TopologyManager, TopologyPolicy, allocate,
-};
+use nri_cpu_manager::placement::kubelet::{Supply, allocate};
+use nri_cpu_manager::placement::{Reservation, Settings, TopologyManager, TopologyPolicy};
 use random::Random;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +49,7 @@ fn random_histories_keep_cpus_exclusive() {
             let reservation = Reservation::amount(1000 * (1 + random.below(3) as u64));
             let Ok(reserved) = reservation.resolve(topology, &options) else { continue };
             let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
-            let settings = Settings { options, topology_manager, reserved };
+            let settings = Settings { options, topology_manager, reserved, ..Settings::default() };
             let mut free = topology.online();
             let mut held: Vec<CpuSet> = Vec::new();
             for _ in 0..100 {

@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::picture::Picture;
+use nri_cpu_manager::topology::picture::TopologyText;
 use nri_cpu_manager::topology::{Domain, Topology, sysfs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -210,7 +210,7 @@ fn compare(machine: &str, root: &Path, hwloc: &str) -> Vec<String> {
     let caches = reading.sizes.caches.iter();
     let l3 = caches.filter(|(_, size)| size.level == 3).map(|(&id, _)| id).collect();
     let topology = Topology::build(reading.facts).unwrap();
-    let picture = Picture { topology: &topology, sizes: &reading.sizes }.to_string();
+    let picture = TopologyText { topology: &topology, sizes: &reading.sizes }.to_string();
     println!("{machine}: {}", picture.lines().next().unwrap_or_default());
     for warning in &reading.warnings {
         println!("  warning: {warning}");

@@ -76,7 +76,12 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         Reservation::list(picked.collect())
     };
     let reserved = reserved.resolve(topology, &options).ok()?;
-    let placement = placement::Settings { options, topology_manager, reserved };
+    let placement = placement::Settings {
+        options,
+        topology_manager,
+        reserved,
+        ..placement::Settings::default()
+    };
     Some(Settings { policy: Policy::Static, placement, ..Settings::default() })
 }
 

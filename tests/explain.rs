@@ -16,6 +16,7 @@ use asked::{busy, command, has};
 use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
 use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
+use nri_cpu_manager::view::status::ContainerStatus;
 use observed::{CONFIG, Observed, create, local};
 use std::path::Path;
 
@@ -41,11 +42,11 @@ async fn wishes_are_explained() {
         for (pod, parts) in [
             (
                 "tight",
-                &["Wished for: uncore: require.", "uncore: require: whole uncore caches first"][..],
+                &["Wishes: uncore: require.", "uncore: require: whole uncore caches first"][..],
             ),
-            ("torn", &["Wished for: uncore: require.", "UncoreAlignmentError"]),
-            ("quiet", &["Wished for: smt: isolate."]),
-            ("open", &["has it that it shares CPUs."]),
+            ("torn", &["Wishes: uncore: require.", "UncoreAlignmentError"]),
+            ("quiet", &["Wishes: smt: isolate."]),
+            ("open", &["wishes for shared CPUs (cpus: shared)."]),
             ("wrong", &["WishNotAllowedError", "may not wish for numa: single"]),
         ] {
             let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
@@ -57,7 +58,7 @@ async fn wishes_are_explained() {
 }
 
 #[tokio::test]
-async fn one_that_was_placed() {
+async fn a_placement_is_explained() {
     local(async {
         let daemon = busy(
             "topologyManagerPolicy: best-effort\n\
@@ -70,15 +71,15 @@ async fn one_that_was_placed() {
             &text,
             &[
                 "ns/db/c: exclusive, CPUs 8-15\n",
-                "It asks for 8 whole CPUs in a Guaranteed pod",
+                "It requests 8 whole CPUs in a Guaranteed pod",
                 "Free at that time: 14 CPUs (2-15).",
                 "topologyManagerPolicy best-effort: NUMA node 1, as good as any could be.",
                 "prefer-align-cpus-by-uncorecache: whole uncore caches first",
                 "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
-                "The runtime keeps others off them.",
-                "1           8     as narrow as can be  chosen\n",
+                "Runtime updates keep other containers off them.",
+                "1           8     narrowest  chosen\n",
                 "0,1         14\n",
-                "8             8-15  holds all  8\n",
+                "8             8-15  fits all  8\n",
                 "exclusive CPUs 8-15 (NUMA affinity 1)",
             ],
         );
@@ -114,7 +115,7 @@ async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
 /// A container with idle siblings needs whole cores, and sets of many nodes are not counted where
 /// they are not listed.
 #[tokio::test]
-async fn what_would_have_done_is_counted_rightly() {
+async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
     local(async {
         let machine = Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() };
         let bounds = "namespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
@@ -126,11 +127,12 @@ async fn what_would_have_done_is_counted_rightly() {
         daemon.event(event).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
         println!("{text}");
-        has(&text, &["0             2-7              3\n", "8             8-15  holds all  1\n"]);
+        has(&text, &["0             2-7             3\n", "8             8-15  fits all  1\n"]);
         let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
         has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle SMT siblings"]);
         let node = daemon.status().await.node.unwrap();
-        assert_eq!((&*node.containers[0].cpus, &*node.containers[0].idle), ("2,4,6,8", "3,5,7,9"));
+        let ContainerStatus { cpus, idle, .. } = node.containers[0];
+        assert_eq!([cpus, idle].map(|cpus| cpus.to_string()), ["2,4,6,8", "3,5,7,9"]);
 
         let machine = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };
         let policy = "topologyManagerPolicy: single-numa-node\n";
@@ -138,14 +140,14 @@ async fn what_would_have_done_is_counted_rightly() {
         daemon.create("wide", Qos::Guaranteed, 3000).await.unwrap_err();
         let text = command(&daemon.paths.state_dir, &["explain", "wide"]).await.unwrap();
         println!("{text}");
-        has(&text, &["TopologyAffinityError", "It asked for 3 CPUs."]);
+        has(&text, &["TopologyAffinityError", "It requested 3 CPUs."]);
         assert!(!text.contains("Sets of NUMA nodes"), "{text}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn one_that_was_refused_and_then_let_in() {
+async fn a_refusal_is_explained_until_the_container_gets_in() {
     local(async {
         let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
         let text = command(&daemon.paths.state_dir, &["explain", "big"]).await.unwrap();
@@ -155,8 +157,8 @@ async fn one_that_was_refused_and_then_let_in() {
             &[
                 "ns/big/c: refused\n",
                 "It was refused: TopologyAffinityError: Resources cannot be allocated",
-                "It asked for 7 CPUs. Free at that time: 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
-                "Free now: 6 CPUs (2-7). The kubelet tries again by itself.",
+                "It requested 7 CPUs. Free at that time: 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
+                "Free now: 6 CPUs (2-7). The kubelet retries by itself.",
             ],
         );
         daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();
@@ -170,16 +172,16 @@ async fn one_that_was_refused_and_then_let_in() {
         daemon.event(Event::Stop(ContainerId("id-big".into()))).await.unwrap();
         daemon.event(Event::StopPod(SandboxId("sandbox-big".into()))).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
-        has(&text, &["ns/big/c: gone\n", "It is not there any more.", "TopologyAffinityError"]);
-        assert!(!text.contains("tries again"), "{text}");
+        has(&text, &["ns/big/c: gone\n", "It no longer exists.", "TopologyAffinityError"]);
+        assert!(!text.contains("retries"), "{text}");
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
-        has(&text, &["nothing is known of ns/db/c"]);
+        has(&text, &["no record of ns/db/c"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn those_that_share() {
+async fn shared_containers_are_explained() {
     local(async {
         let daemon = busy("").await;
         let explain =
@@ -188,7 +190,7 @@ async fn those_that_share() {
             &explain("web").await,
             &["shared, CPUs 0-7", "Its pod is Burstable", "shares CPUs 0-7"],
         );
-        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
+        has(&explain("half").await, &["It requests 1500m CPUs: only whole numbers"]);
     })
     .await;
     local(async {
@@ -198,8 +200,8 @@ async fn those_that_share() {
         daemon.event(create("none", Qos::BestEffort, 0)).await.unwrap();
         let explain =
             async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
-        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
-        has(&explain("none").await, &["Its pod is BestEffort: only containers of Guaranteed"]);
+        has(&explain("half").await, &["It requests 1500m CPUs: only whole numbers"]);
+        has(&explain("none").await, &["Its pod is BestEffort: only containers in Guaranteed"]);
     })
     .await;
     local(async {
@@ -216,7 +218,7 @@ async fn those_that_share() {
 #[tokio::test]
 async fn json() {
     let help = command(Path::new(""), &["explain", "--help"]).await.unwrap_err();
-    has(&help, &["For programs: JSON\n"]);
+    has(&help, &["For programs: one JSON document\n"]);
     local(async {
         let daemon = busy("").await;
         let text = command(&daemon.paths.state_dir, &["explain", "db", "--output", "json"]).await;
@@ -227,7 +229,7 @@ async fn json() {
 }
 
 #[tokio::test]
-async fn names_that_cannot_be() {
+async fn invalid_names_are_rejected() {
     local(async {
         let daemon = busy("").await;
         for name in ["", "a b", "/x", "a/b/c/d", "a?b", "x\r\ny"] {
@@ -241,7 +243,7 @@ async fn names_that_cannot_be() {
 /// A container that has to use what its pod has left chooses of these alone, and not of all that is
 /// free.
 #[tokio::test]
-async fn what_a_pod_has_left_is_what_was_chosen_from() {
+async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
     local(async {
         let daemon =
             Observed::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n")).await;
@@ -258,11 +260,11 @@ async fn what_a_pod_has_left_is_what_was_chosen_from() {
             &text,
             &[
                 "CPUs 2-5",
-                "Ended containers of its pod had left it CPUs 2-5",
-                "0           4     as narrow",
+                "Reusable from ended containers of its pod: CPUs 2-5.",
+                "0           4     narrowest",
             ],
         );
-        has(&text, &["0             2-5   holds all  4\n", "8             none\n"]);
+        has(&text, &["0             2-5   fits all  4\n", "8             none\n"]);
     })
     .await;
 }
@@ -289,7 +291,7 @@ async fn idle_siblings_are_counted_by_cores() {
             println!("{text}");
         }
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
-        has(&text, &["0           3     as narrow", "1           4     as narrow"]);
+        has(&text, &["0           3     narrowest", "1           4     narrowest"]);
     })
     .await;
 }

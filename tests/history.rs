@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::Tree;
+use nri_cpu_manager::exclusivity::CgroupTree;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     Adjustment, Admission, Call, CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision,
@@ -94,7 +94,7 @@ struct Node {
     mechanism: Mechanism,
     ledger: Ledger,
     /// The kernel's cgroups; used where they enforce exclusivity.
-    kernel: Tree,
+    kernel: CgroupTree,
     pods: Vec<PodSpec>,
     instances: BTreeMap<String, Instance>,
     serial: usize,
@@ -110,7 +110,7 @@ impl Node {
         let instances = BTreeMap::new();
         Node {
             whole: topology.clone(),
-            kernel: Tree::new(topology.online(), topology.online()),
+            kernel: CgroupTree::new(topology.online(), topology.online()),
             topology,
             settings,
             mechanism,

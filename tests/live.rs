@@ -17,7 +17,7 @@ use nri_cpu_manager::ledger::{Decision, Event, Qos};
 use nri_cpu_manager::serve::endpoint;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::report::ConfigSourceStatus;
+use nri_cpu_manager::view::status::ConfigSourceStatus;
 use observed::{CONFIG, Observed, create, local};
 use std::fs;
 use std::net::SocketAddr;
@@ -47,12 +47,12 @@ fn rejected(status: &Status) -> bool {
     source(status).state == "rejected"
 }
 
-fn reserved(status: &Status) -> &str {
-    &status.node.as_ref().unwrap().cpus.reserved
+fn reserved(status: &Status) -> String {
+    status.node.as_ref().unwrap().cpus.reserved.to_string()
 }
 
 /// The updates of existing containers in the next answer that can carry them.
-async fn told(daemon: &Observed) -> Vec<String> {
+async fn sent(daemon: &Observed) -> Vec<String> {
     let Decision { updates, .. } =
         daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
     updates
@@ -100,16 +100,16 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         assert_eq!(daemon.create("web", Qos::Burstable, 500).await.unwrap(), "0-15");
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
         assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "4-5");
-        assert_eq!(told(&daemon).await, [""; 0]);
+        assert_eq!(sent(&daemon).await, [""; 0]);
         daemon.swap_config(&format!(
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1,6-7\"\n{KUBELET}\
              cpuManagerPolicyOptions: {{strict-cpu-reservation: \"true\", full-pcpus-only: \"true\"}}\n"
         ));
         let status = until(&daemon, |status| reserved(status) == "0-1,6-7").await;
         let node = status.node.unwrap();
-        assert_eq!(node.cpus.shared, "8-15");
+        assert_eq!(node.cpus.shared.to_string(), "8-15");
         has(&node.config.cpu_manager_policy_options, &["strict-cpu-reservation", "full-pcpus-only"]);
-        assert_eq!(told(&daemon).await, ["id-web 8-15"]);
+        assert_eq!(sent(&daemon).await, ["id-web 8-15"]);
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
         // New ones follow it.
         assert_eq!(daemon.create("c", Qos::Guaranteed, 2000).await.unwrap(), "8-9");
@@ -120,7 +120,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(status.node.unwrap().moves.get("reserved"), Some(&1));
-        assert_eq!(told(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
+        assert_eq!(sent(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
         // Without a policy containers keep their CPUs, and none gets any.
@@ -145,16 +145,16 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
         daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
         daemon.swap_config("cpuManagerPolicy: static\n\nreservedSystemCPUs: \"0-99\"\n");
         let status = until(&daemon, rejected).await;
-        let fault = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online are 0-15. Nothing was changed";
+        let fault = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online CPUs: 0-15. Nothing was changed";
         let from = source(&status);
         has(from.error.as_deref().unwrap(), &[fault]);
         assert_eq!(from.error_line, Some(3));
-        assert_eq!((status.ready, reserved(&status)), (true, "0-1"));
-        has(&status::text(&status, PLAIN), &["REJECTED, the above is the last good one: ", fault]);
+        assert_eq!((status.ready, &*reserved(&status)), (true, "0-1"));
+        has(&status::text(&status, PLAIN), &["REJECTED, the last valid configuration stays in force: ", fault]);
         for path in ["/healthz", "/readyz"] {
             let (code, body) = get(address, path).await;
             assert_eq!(code, 200);
-            has(&body, &["ok\nwarning: the configuration was changed and cannot be used", fault]);
+            has(&body, &["ok\nwarning: configuration rejected, the last good one stays in force", fault]);
         }
         let (_, metrics) = get(address, "/metrics").await;
         has(
@@ -166,7 +166,7 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
                 "\nnri_cpu_manager_config_reloads_total{result=\"applied\"} 0\n",
             ],
         );
-        assert_eq!(told(&daemon).await, [""; 0]);
+        assert_eq!(sent(&daemon).await, [""; 0]);
         assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "6-7");
 
         // Another one, and one that is not there at all.
@@ -212,13 +212,13 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         assert_eq!(reserved(&status), "0-3");
         has(
             &status::text(&status, PLAIN),
-            &["followed only after a restart: exclusivity, cpusetPartition"],
+            &["take effect after a restart: exclusivity, cpusetPartition"],
         );
         let (_, metrics) = get(address, "/metrics").await;
         has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);
         has(
             &get(address, "/healthz").await.1,
-            &["ok\nwarning: ", "restarted to follow it in excl"],
+            &["ok\nwarning: ", "restart the plugin to apply excl"],
         );
 
         daemon.swap_config(CONFIG);
@@ -227,7 +227,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         daemon.swap_config(&format!("{CONFIG}exclusivity: kernel\n"));
         let status = until(&daemon, rejected).await;
         assert_eq!(source(&status).error_line, Some(4));
-        has(source(&status).error.as_deref().unwrap(), &["the kernel cannot keep exclusivity"]);
+        has(source(&status).error.as_deref().unwrap(), &["the kernel cannot enforce exclusivity"]);
     })
     .await;
 }

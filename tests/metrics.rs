@@ -226,7 +226,7 @@ async fn readiness_follows_the_connection() {
             (status, body)
         };
         let (status, body) = ready().await;
-        assert_eq!((status, body.contains("none yet")), (503, true), "{body}");
+        assert_eq!((status, body.contains("no runtime has connected yet")), (503, true), "{body}");
         daemon.introduce(1).await;
         let (status, body) = ready().await;
         assert_eq!((status, body.contains("has not listed")), (503, true), "{body}");
@@ -299,16 +299,16 @@ async fn a_move_is_counted() {
 /// An owner that does not answer: the process is not well. The clock is the test's.
 #[tokio::test(start_paused = true)]
 async fn health_is_that_the_owner_answers() {
-    let (observer, kept) = nri_cpu_manager::serve::questions();
-    let asked = observer.view().await.unwrap_err();
-    assert!(asked.to_string().contains("2 s"), "{asked}");
-    drop(kept);
-    let asked = observer.view().await.unwrap_err();
-    assert!(asked.to_string().contains("stopping"), "{asked}");
+    let (observer, questions) = nri_cpu_manager::serve::questions();
+    let error = observer.view().await.unwrap_err();
+    assert!(error.to_string().contains("2 s"), "{error}");
+    drop(questions);
+    let error = observer.view().await.unwrap_err();
+    assert!(error.to_string().contains("stopping"), "{error}");
 }
 
 #[tokio::test]
-async fn paths_that_are_not_there() {
+async fn unknown_paths_are_not_found() {
     local(async {
         let daemon = Observed::connected(CONFIG).await;
         let address = listen(&daemon).await;
@@ -321,7 +321,7 @@ async fn paths_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken() {
+async fn an_address_in_use_is_an_error() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address: Address = taken.local_addr().unwrap().to_string().parse().unwrap();
     let error = endpoint::listen(address).await.unwrap_err().to_string();

@@ -5,8 +5,7 @@
 
 use nri_cpu_manager::serve::http::{self, Response, StatusCode};
 use nri_cpu_manager::serve::{endpoint, questions};
-use nri_cpu_manager::view::NodeView;
-use nri_cpu_manager::view::figures::{Figures, Link};
+use nri_cpu_manager::view::{Link, NodeView};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -78,10 +77,10 @@ fn requests() {
     check("GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", 200, "\r\n\r\n/metrics\n");
     check("GET /a HTTP/1.0\r\n\r\n", 200, "\r\n\r\n/a\n");
     check("GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", 200, "Content-Length: 2\r\n");
-    check("POST / HTTP/1.1\r\n\r\n", 405, "GET and HEAD");
+    check("POST / HTTP/1.1\r\n\r\n", 405, "GET or HEAD");
     check("GET\r\n\r\n", 400, "not HTTP");
     check("\x16\x03\x01\x02\x00\x01", 400, "not HTTP");
-    check(format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(65)), 431, "64 fields");
+    check(format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(65)), 431, "64 header fields");
     check(format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)), 431, "8192 bytes");
     let head = at_once("HEAD /a HTTP/1.1\r\n\r\n");
     assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
@@ -123,9 +122,9 @@ fn server() -> SocketAddr {
             let (observer, mut asked) = questions();
             tokio::spawn(endpoint::serve(listener, observer));
             while let Some(question) = asked.recv().await {
-                let figures = Figures { link: Link::default(), node: Err(String::new()) };
+                let view = NodeView { link: Link::default(), node: Err(String::new()) };
                 // The client may be gone.
-                let _ = question.0.send(Arc::new(NodeView { figures, node: None }));
+                let _ = question.0.send(Arc::new(view));
             }
         });
     });

@@ -15,7 +15,7 @@ mod observed;
 use nri_cpu_manager::ledger::{Admission, Qos};
 use nri_cpu_manager::serve::{endpoint, page};
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
-use nri_cpu_manager::view::report::{NodeStatus, RecordStatus};
+use nri_cpu_manager::view::status::{NodeStatus, RecordStatus};
 use observed::{CONFIG, Observed, create, local};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -199,7 +199,7 @@ async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) 
 
 /// A page without a server does not go on looking alive, and shows its age.
 #[tokio::test]
-async fn nobody_answers() {
+async fn a_page_without_a_server_says_since_when() {
     if !installed() {
         return;
     }
@@ -207,7 +207,7 @@ async fn nobody_answers() {
         let arguments = ["--virtual-time-budget=9000", "--dump-dom"];
         let (output, _) = browse_falling_silent(false, PATIENCE, &arguments).await;
         let dom = String::from_utf8_lossy(&output.stdout);
-        assert!(dom.contains(">not answering since 2 s; this is how it was<"), "{dom}");
+        assert!(dom.contains(">no answer since 2 s, showing the last state<"), "{dom}");
         // The browser's own clock stands still while it waits for an answer, so this takes as long
         // as it takes.
         let (_, asked) =
@@ -244,7 +244,7 @@ async fn troubled() -> Observed {
 
 /// What a person should see to stands at the top, by a word and a sign.
 #[tokio::test]
-async fn what_to_see_to() {
+async fn notices_are_at_the_top() {
     local(async {
         let well = Observed::connected(CONFIG).await.status().await;
         assert!(!page::fragment(&well).contains("notices"), "{}", page::fragment(&well));
@@ -260,7 +260,7 @@ async fn what_to_see_to() {
             kind: kind.to_owned(),
             text: text.to_owned(),
         };
-        node.troubles.push(of_db("drifted", "decided were CPUs 2-5, but <others>"));
+        node.troubles.push(of_db("drifted", "decided CPUs 2-5, but <others>"));
         let html = page::fragment(&status);
         let start = "<ul class=\"notices\" aria-label=\"Notices\"><li class=\"error\"><b>\
                      <span aria-hidden=\"true\">✗</span> Not ready:</b> the runtime has not listed its containers yet";
@@ -269,11 +269,11 @@ async fn what_to_see_to() {
         for part in [
             "▲</span> Configuration rejected:</b> the last good one stays in force. ",
             fault,
-            "▲</span> Restart needed:</b> the change of strict is followed only after a restart of the plugin<",
+            "▲</span> Restart needed:</b> restart the plugin to apply strict<",
             "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
-            "<h2>Found otherwise than decided lately</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
-             decided were CPUs 2-5, but &lt;others&gt;</li>",
-            "▲</span> Drift:</b> 1 container does not run where it was decided",
+            "<h2>Recent drifts and other troubles</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
+             decided CPUs 2-5, but &lt;others&gt;</li>",
+            "▲</span> Drift:</b> 1 container does not run as decided",
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }
@@ -286,7 +286,7 @@ async fn what_to_see_to() {
 
 /// A client that may not see the pods' names does not get them from a fault of the configuration.
 #[tokio::test]
-async fn what_to_see_to_without_names() {
+async fn notices_name_nothing_to_others() {
     local(async {
         let daemon = troubled().await;
         let server = serve(&daemon).await;
@@ -303,12 +303,14 @@ async fn what_to_see_to_without_names() {
             assert!(nearby.contains(SECRET), "{path}: {nearby}");
             let elsewhere = get(path, "rebound.example").await;
             assert!(!elsewhere.contains(SECRET), "{path}: {elsewhere}");
-            let part = "Configuration rejected:</b> the file cannot be used, by its line 5; the last good one";
+            let part =
+                "Configuration rejected:</b> the file is invalid in line 5; the last good one";
             assert!(elsewhere.contains(part), "{path}: {elsewhere}");
         }
         // Without a configuration, what is in the way can quote the one that was refused.
         let mut status = daemon.status().await;
-        (status.node, status.obstacles) = (None, vec!["not connected".to_owned(), SECRET.to_owned()]);
+        (status.node, status.obstacles) =
+            (None, vec!["not connected".to_owned(), SECRET.to_owned()]);
         assert!(page::fragment(&status).contains(SECRET));
         let html = page::fragment(&status.without_names());
         assert!(html.contains("not connected") && !html.contains(SECRET), "{html}");

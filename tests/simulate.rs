@@ -8,7 +8,7 @@ use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::Ledger;
 use nri_cpu_manager::simulate::{
-    Happening, Observer, Time, Waiting, Workload, engine, manifests, table,
+    Happening, NoRoom, StepObserver, Time, Workload, engine, manifests, table,
 };
 use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// Everything is as it must be after every event.
 struct Checked;
 
-impl Observer for Checked {
+impl StepObserver for Checked {
     fn see(&mut self, _: Time, ledger: &Ledger, _: &Happening<'_>) {
         assert_eq!(ledger.check(), Ok(()));
     }
@@ -101,7 +101,7 @@ fn overrides_for_nodes() {
     assert_eq!(
         aside,
         format!(
-            "warning: {file}: its overrides (nodes) are left out, as neither --node-name nor --node-labels was given\n"
+            "warning: {file}: ignoring its overrides (nodes): neither --node-name nor --node-labels is given\n"
         )
     );
     let (text, aside) = on(&["--node-name", "gpu-1", "--node-labels", "pool=big"]).unwrap();
@@ -118,7 +118,7 @@ fn overrides_for_nodes() {
     let (text, _) = on(&["--node-name", "x", "--node-labels", "pool=small"]).unwrap();
     has(&text, &["reserved CPUs 0-1,", "namespaces with 1 entry\n"]);
     let error = on(&["--node-name", "gpu-1"]).unwrap_err();
-    has(&error, &["line 7: labels: this node's labels are not known", "--node-labels"]);
+    has(&error, &["line 7: labels: this node's labels are unknown", "--node-labels"]);
 }
 
 /// What the README shows is what the program draws.
@@ -288,10 +288,10 @@ fn machines_and_mistakes() {
 
     let (config, pods) = (example("packed.yaml"), example("pods.yaml"));
     let error = |more: &[&str]| simulate(more).unwrap_err();
-    has(&error(&["--topology", "kep-4800"]), &["--config and --workload have to be given"]);
+    has(&error(&["--topology", "kep-4800"]), &["--config and --workload are required"]);
     has(
         &error(&["--topology", "nothing", "--config", &config, "--workload", &pods]),
-        &["\"nothing\" is no machine", "topology --from list"],
+        &["unknown machine \"nothing\"", "topology --from list"],
     );
     has(
         &error(&["--topology", "core:2", "--config", &config, "--workload", &pods]),
@@ -299,11 +299,11 @@ fn machines_and_mistakes() {
     );
     has(
         &error(&["--topology", "kep-4800", "--config", &config, "--workload", &config]),
-        &["packed.yaml: there is no pod in it"],
+        &["packed.yaml: no pods found"],
     );
     has(
         &error(&["--topology", &config, "--config", &config, "--workload", &pods]),
-        &["is no machine that `nri-cpu-manager topology --save` has written"],
+        &["is not a machine saved by `nri-cpu-manager topology --save`"],
     );
     has(
         &error(&[
@@ -337,7 +337,7 @@ fn a_pod_that_is_limited_in_part() {
     let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
     let mut ledger = Ledger::new(topology, settings, Vec::new());
     let workload = manifests::parse(pod).unwrap();
-    engine::run(&mut ledger, &workload, Waiting::Retry, None, &mut Checked, &mut |_| ());
+    engine::run(&mut ledger, &workload, NoRoom::Retry, None, &mut Checked, &mut |_| ());
     let claims: Vec<String> =
         ledger.claims().map(|claim| format!("{} {}", claim.container, claim.cpus)).collect();
     assert_eq!(claims, ["one 1-2", "two 3"]);
@@ -363,7 +363,7 @@ fn refused_by_the_plugin() {
         (claims.join(", "), ledger.view().pods)
     };
     // One CPU is left in the first node and two in the other: three, but not in one.
-    assert_eq!(simulated(Waiting::Retry, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
-    assert_eq!(simulated(Waiting::Retry, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
-    assert_eq!(simulated(Waiting::Drop, 10_000), ("b 8-13".to_owned(), 1));
+    assert_eq!(simulated(NoRoom::Retry, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
+    assert_eq!(simulated(NoRoom::Retry, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
+    assert_eq!(simulated(NoRoom::Drop, 10_000), ("b 8-13".to_owned(), 1));
 }

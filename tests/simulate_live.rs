@@ -18,7 +18,7 @@ use nri_cpu_manager::cli::machine;
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::{Call, Decision, Ledger};
 use nri_cpu_manager::placement::Rejection;
-use nri_cpu_manager::simulate::{Happening, Observer, Time, Waiting, engine, table};
+use nri_cpu_manager::simulate::{Happening, NoRoom, StepObserver, Time, engine, table};
 use nri_cpu_manager::topology::presets::preset;
 use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{Observed, local};
@@ -32,7 +32,7 @@ const FEW: usize = 2_000;
 /// Tells what the ledger heard and said.
 struct Heard(mpsc::Sender<(Call, Result<Decision, Rejection>)>);
 
-impl Observer for Heard {
+impl StepObserver for Heard {
     fn see(&mut self, _: Time, _: &Ledger, happening: &Happening<'_>) {
         if let Happening::Decided(event, answer) = happening {
             let sent = self.0.blocking_send(((*event).clone(), (*answer).clone()));
@@ -97,7 +97,7 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
     let workload = table::parse(workload).unwrap();
     let (tell, mut heard) = mpsc::channel(1024);
     let simulation = thread::spawn(move || {
-        engine::run(&mut ledger, &workload, Waiting::Retry, None, &mut Heard(tell), &mut |_| ());
+        engine::run(&mut ledger, &workload, NoRoom::Retry, None, &mut Heard(tell), &mut |_| ());
     });
     let mut same = Same::default();
     while let Some((event, simulated)) = heard.recv().await {

@@ -21,7 +21,7 @@ use nri_cpu_manager::ledger::model::SandboxId;
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::report::{ConfigStatus, ContainerStatus};
+use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus};
 use observed::{CONFIG, Observed, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ async fn the_node_at_a_glance() {
                 "fragmentation of free CPUs (0 best, 1 worst): 0.00 by numa node, 0.00 by uncore cache",
                 "8-15  exclusive  1     8       whole  runtime  created",
                 "0-7   shared     -     -       -      -        created",
-                "refused (the newest first):\n",
+                "refused (newest first):\n",
                 "ns/big/c: refused: UnexpectedAdmissionError: Allocate failed",
             ],
         );
@@ -65,14 +65,16 @@ async fn as_json() {
         let status: Status = serde_json::from_str(&text).unwrap();
         assert_eq!((status.version, status.ready), (1, true));
         let node = status.node.unwrap();
-        assert_eq!((&*node.cpus.free, &*node.cpus.exclusive), ("2-7", "8-15"));
+        let CpuStatus { free, exclusive, .. } = node.cpus;
+        assert_eq!([free, exclusive].map(|cpus| cpus.to_string()), ["2-7", "8-15"]);
         let db = node.containers.iter().find(|container| container.pod == "db").unwrap();
-        assert_eq!((db.exclusive, db.asks, &*db.cpus), (true, Some(8), "8-15"));
+        assert_eq!((db.exclusive, db.asks, db.cpus), (true, Some(8), exclusive));
         assert_eq!((&*db.numa_nodes, &*db.uncore_caches), (&[1][..], &[8][..]));
         assert_eq!(db.kept_by.as_deref(), Some("runtime"));
         assert!(db.since.is_some());
         let half = node.containers.iter().find(|container| container.pod == "half").unwrap();
-        assert_eq!((half.exclusive, half.asks, &*half.cpus), (false, None, "0-7"));
+        assert_eq!((half.exclusive, half.asks, half.cpus), (false, None, node.cpus.shared));
+        assert_eq!(half.cpus.to_string(), "0-7");
         assert_eq!(node.refusals.len(), 1);
         assert_eq!(node.refusals[0].kind, "refused");
         assert_eq!(node.drifting, 0);
@@ -80,7 +82,7 @@ async fn as_json() {
         let plain = Style { width: 80, colour: false };
         assert!(!status::text(&status, plain).contains("drifting:"));
         status.node.as_mut().unwrap().drifting = 2;
-        let drifting = "\ndrifting: 2 containers, not where it was decided in spite of repairs\n";
+        let drifting = "\ndrifting: 2 containers not on the decided CPUs, despite repairs\n";
         has(&status::text(&status, plain), &[drifting]);
     })
     .await;
@@ -114,10 +116,10 @@ async fn the_configuration_in_force() {
             &text,
             &[
                 "strict false, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
-                "          in namespaces, of those that fit the first one counts:\n",
-                "            hpc: pods may wish for uncore: prefer, uncore: require; those that say nothing have smt: full-cores\n",
+                "          namespaces (the first match applies):\n",
+                "            hpc: pods may wish for uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
-                "            all others: pods may wish for nothing\n",
+                "            all others: no wishes allowed\n",
             ],
         );
         assert_eq!(changed["cpuset_partition"], "isolated");
@@ -279,8 +281,7 @@ async fn badges_stay() {
         let badges = async || {
             let status = daemon.status().await;
             let containers = status.node.unwrap().containers;
-            let badge =
-                |one: &ContainerStatus| format!("{}={}", one.pod, one.badge.clone().unwrap());
+            let badge = |one: &ContainerStatus| format!("{}={}", one.pod, one.badge.unwrap());
             containers.iter().map(badge).collect::<Vec<_>>().join(" ")
         };
         for pod in ["a", "b", "c"] {

@@ -9,8 +9,8 @@ mod fake_sysfs;
 
 use fake_sysfs::{CACHE_BYTES, Files, NODE_BYTES};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::picture::Picture;
-use nri_cpu_manager::topology::sizes::CacheSize;
+use nri_cpu_manager::topology::CacheSize;
+use nri_cpu_manager::topology::picture::TopologyText;
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use nri_cpu_manager::topology::sysfs::{self, ReadError, Reading};
 use nri_cpu_manager::topology::{CoreKind, Cpu, Topology};
@@ -138,7 +138,7 @@ proptest! {
         let Ok(reading) = sysfs::read(root.path()) else { return Ok(()) };
         prop_assert_eq!(&reading, &sysfs::read(root.path()).unwrap());
         let topology = Topology::build(reading.facts).unwrap();
-        let _ = Picture { topology: &topology, sizes: &reading.sizes }.to_string();
+        let _ = TopologyText { topology: &topology, sizes: &reading.sizes }.to_string();
         for warning in &reading.warnings {
             prop_assert!(warning.to_string().ends_with(warning.assumed()));
         }

@@ -21,7 +21,13 @@ impl Node {
     fn new(machine: &str, reserved: &str, options: Options, manager: TopologyManager) -> Node {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
         let reserved = reserved.parse().unwrap();
-        let placement = placement::Settings { options, topology_manager: manager, reserved };
+        let topology_manager = manager;
+        let placement = placement::Settings {
+            options,
+            topology_manager,
+            reserved,
+            ..placement::Settings::default()
+        };
         let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }
     }

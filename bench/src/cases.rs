@@ -4,8 +4,9 @@ use super::callgrind::case;
 use super::node::{Node, Size};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Mechanism, Qos};
+use nri_cpu_manager::placement::kubelet::{Demand, take};
 use nri_cpu_manager::placement::{
-    Demand, Numa, Strategy, TopologyManager, TopologyPolicy, UncoreOrder, take,
+    NumaNodes, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -49,7 +50,7 @@ fn grid(size: Size) -> Result<(), Box<dyn Error>> {
     let manager = TopologyManager::default();
     case(&format!("best-hint/{at}"), || {
         let demand = Demand::new(topology, black_box(&free), &CpuSet::EMPTY, n, false);
-        demand.best(TopologyPolicy::BestEffort, &Numa::of(topology, &manager))
+        demand.best(TopologyPolicy::BestEffort, &NumaNodes::of(topology, &manager))
     })?;
     admissions(&node, size, &at)
 }

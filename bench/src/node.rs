@@ -58,6 +58,7 @@ impl Node {
                 options: Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() },
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
                 reserved: topology.cores()[0].cpus,
+                ..placement::Settings::default()
             },
             ..Settings::default()
         };

@@ -2,7 +2,8 @@
 
 use super::{Machines, Outcome};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::{Demand, Hint};
+use nri_cpu_manager::placement::Hint;
+use nri_cpu_manager::placement::kubelet::Demand;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]

@@ -1,9 +1,8 @@
 //! `merge.jsonl`: one NUMA affinity from the hints of several resources.
 
 use super::Outcome;
-use nri_cpu_manager::placement::ResourceHints;
-use nri_cpu_manager::placement::nodes::Distances;
-use nri_cpu_manager::placement::{Affinity, Hint, Numa, TopologyPolicy, merge};
+use nri_cpu_manager::placement::kubelet::{Affinity, ResourceHints, merge};
+use nri_cpu_manager::placement::{Distances, Hint, NumaNodes, TopologyPolicy};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -37,7 +36,7 @@ impl VectorHint {
 /// The arguments of [`merge`].
 pub(crate) struct Question {
     pub(crate) policy: TopologyPolicy,
-    pub(crate) numa: Numa,
+    pub(crate) numa: NumaNodes,
     pub(crate) resources: Vec<ResourceHints>,
 }
 
@@ -54,7 +53,7 @@ impl Vector {
         let rows = self.distances.iter().flatten().map(Vec::as_slice);
         let rows = self.nodes.iter().copied().zip(rows);
         let distances = if closest { Some(Distances::new(rows)) } else { None };
-        let numa = Numa { all: self.nodes.iter().copied().collect(), distances };
+        let numa = NumaNodes { all: self.nodes.iter().copied().collect(), distances };
         let mut resources = Vec::new();
         for provider in &self.providers {
             match provider {

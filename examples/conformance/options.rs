@@ -2,8 +2,7 @@
 
 use super::{Machines, Outcome};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::settings::{Settings, SettingsError, Wanted};
-use nri_cpu_manager::placement::{NodeLimit, Reservation};
+use nri_cpu_manager::placement::{NodeLimit, Reservation, Settings, SettingsError, Wanted};
 use nri_cpu_manager::topology::model::NodeFacts;
 use nri_cpu_manager::topology::{Facts, Topology};
 use serde::Deserialize;
@@ -60,7 +59,7 @@ impl Config {
             topology_options: &pairs(&self.tm_options),
             reservation: Reservation { cpus: self.reserved.parse::<CpuSet>().ok()?, milli_cpus },
         };
-        Some(Settings::check(topology, &wanted, NodeLimit::Held))
+        Some(wanted.check(topology, NodeLimit::Held))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Machines, Outcome};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::{Strategy, UncoreOrder, take};
+use nri_cpu_manager::placement::kubelet::take;
+use nri_cpu_manager::placement::{Strategy, UncoreOrder};
 use nri_cpu_manager::topology::Topology;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

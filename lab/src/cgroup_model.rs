@@ -1,4 +1,4 @@
-//! Compares the plugin's model of cgroup v2 cpusets ([`Tree`](nri_cpu_manager::exclusivity::Tree))
+//! Compares the plugin's model of cgroup v2 cpusets ([`CgroupTree`](nri_cpu_manager::exclusivity::CgroupTree))
 //! with a kernel: `hack/lab cgroups`, and its step.
 
 use std::collections::BTreeMap;

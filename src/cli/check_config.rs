@@ -1,101 +1,59 @@
-//! `nri-cpu-manager check-config`: what a configuration means, before a plugin follows it.
+//! `nri-cpu-manager check-config`: the effect of a configuration, before a plugin uses it.
 //!
-//! It locks, makes and changes nothing: a plugin may run, with this file or another.
+//! It locks and writes nothing: a plugin may be running, with this file or another.
 
 mod report;
 mod trial;
 
-pub use report::{AssignmentReport, Effect, Outlook, OverrideReport, Report, SettingsReport};
+pub use report::{AssignmentReport, CheckReport, Effect, Outlook, OverrideReport, SettingsReport};
 
-use super::client::{self, show};
-use super::machine::{self, MachineError};
-use super::node::NodeArgs;
-use super::topology::Output;
+use super::client;
+use super::machine::{self, NodeArgs};
+use super::output::{Output, cannot, show};
 use crate::checkpoint;
-use crate::config::{Config, ConfigError};
-use crate::ledger::Claim;
+use crate::config::Config;
 use crate::view::Status;
 use clap::Args;
+use std::error::Error;
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Arguments of `check-config`.
 #[derive(Debug, Clone, Args)]
 pub struct CheckConfigArgs {
     /// The configuration file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Which node it is
     #[command(flatten)]
     pub node: NodeArgs,
-    /// The directory of a plugin's state file: says what would change for the containers in it
+    /// A plugin's state directory: also show the effect on its containers
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Where the machine is read from
+    /// Where sysfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
-    /// Another machine than this one: a file of `topology --save`, a copy of a /sys, a preset
-    /// (`topology --from list` shows them), or a description in words
+    /// Check for another machine: a file of `topology --save`, a copy of /sys, a preset (`topology
+    /// --from list` shows them), or a description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub topology: Option<String>,
-    /// How to write it down
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
-/// Why a file cannot be used, or not be checked.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckConfigError {
-    /// There is no configuration to read.
-    #[error("cannot read {}: {source}. Is FILE right?", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// There is no machine to read.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// The state file cannot be used.
-    #[error("cannot use {}: {why}. Is --state-dir right?", path.display())]
-    State {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The output cannot be written.
-    #[error("cannot write what was found: {0}")]
-    Write(#[from] io::Error),
-}
-
-/// Checks the file and writes what it means to `out`.
-///
-/// # Errors
-/// If the file cannot be used on this node, the machine or the state cannot be read, or `out`
-/// cannot be written.
-pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), CheckConfigError> {
+pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let report = check(args)?;
     let text = match args.output {
         Output::Text => report.to_string(),
-        Output::Json => {
-            format!("{}\n", serde_json::to_string_pretty(&report).map_err(io::Error::from)?)
-        }
+        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
     };
     Ok(show(out, &text)?)
 }
 
-fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
-    let document = Config::read(&args.file).map_err(|error| match error {
-        // That error's advice is about the option --config, which this command lacks.
-        ConfigError::Unreadable { path, source } => CheckConfigError::Unreadable { path, source },
-        error => error.into(),
-    })?;
+fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
+    // Not `Config::read`: its error for a missing file is about --config, which this command lacks.
+    let text = fs::read_to_string(&args.file).map_err(cannot("read", &args.file))?;
+    let document = Config::parse(&args.file.display().to_string(), &text)?;
     let topology = match &args.topology {
         Some(what) => machine::load(what)?.topology,
         None => machine::read(&args.sysfs_root)?.topology,
@@ -106,41 +64,35 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     let outlook = match &args.state_dir {
         None => None,
         Some(dir) => {
-            let after = trial::after(&topology, &settings, claims(dir)?);
+            let claims =
+                checkpoint::read(dir).map_err(|error| format!("{error}. Check --state-dir"))?;
+            if claims.is_none() && !dir.is_dir() {
+                return Err(format!("no directory {}. Check --state-dir", dir.display()).into());
+            }
+            let after = trial::after(&topology, &settings, claims.unwrap_or_default());
             Some(Outlook { shared_now: shared_now(dir), ..after })
         }
     };
-    let overrides = document.overrides();
-    let yields = overrides.into_iter().enumerate().map(|(at, entry)| {
-        let yields = document.with(&[at])?;
-        Ok(OverrideReport::of(entry, here.applied().contains(&at), &yields, &topology))
-    });
-    Ok(Report {
+    let mut overrides = Vec::new();
+    for (at, entry) in document.overrides().into_iter().enumerate() {
+        let alone = document.with(&[at])?;
+        overrides.push(OverrideReport::of(entry, here.applied().contains(&at), &alone, &topology));
+    }
+    Ok(CheckReport {
         file: args.file.display().to_string(),
         machine: args.topology.clone(),
         unknown: node.is_unknown(),
         node: node.name,
         settings: SettingsReport::of(&here, &settings),
         applied: here.applied().to_owned(),
-        overrides: yields.collect::<Result<_, ConfigError>>()?,
+        overrides,
         outlook,
     })
 }
 
-/// The claims in the state file; none without a file.
-fn claims(dir: &Path) -> Result<Vec<Claim>, CheckConfigError> {
-    let path = dir.join(checkpoint::FILE);
-    let wrong = |why| CheckConfigError::State { path: path.clone(), why };
-    match fs::read(&path) {
-        Ok(bytes) => checkpoint::decode(&bytes).map_err(wrong),
-        Err(error) if error.kind() == ErrorKind::NotFound && dir.is_dir() => Ok(Vec::new()),
-        Err(error) => Err(wrong(error.to_string())),
-    }
-}
-
-/// The shared pool of the plugin that runs with this state, if one does.
+/// The shared pool of the plugin that runs with this state directory, if one does.
 fn shared_now(dir: &Path) -> Option<String> {
     let answer = client::ask(dir, "/status").ok()?;
     let status: Status = client::read(&answer).ok()?;
-    Some(status.node?.cpus.shared)
+    Some(status.node?.cpus.shared.to_string())
 }

@@ -1,10 +1,12 @@
-//! `nri-cpu-manager enable-nri`: switches NRI on in containerd's configuration, for containerd 1.7,
-//! where it is off.
+//! `nri-cpu-manager enable-nri`: enables NRI in containerd's configuration, for containerd 1.7, where
+//! it is disabled by default.
 //!
 //! Everything else in the file stays as it is, comments included. The user has to restart the
 //! runtime afterwards.
 
+use super::output::cannot;
 use clap::Args;
+use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -16,7 +18,6 @@ const NRI: &str = "io.containerd.nri.v1.nri";
 /// NRI's default socket, which the DaemonSet uses.
 const SOCKET: &str = "/var/run/nri/nri.sock";
 
-/// Arguments of `enable-nri`.
 #[derive(Debug, Clone, Args)]
 pub struct EnableNriArgs {
     /// containerd's configuration file
@@ -24,115 +25,81 @@ pub struct EnableNriArgs {
     pub config: PathBuf,
 }
 
-/// Why NRI cannot be switched on.
-#[derive(Debug, thiserror::Error)]
-pub enum EnableNriError {
-    /// The file cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    File {
-        /// `find`, `read` or `replace`.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file's content cannot be changed safely; nothing was written.
-    #[error("{}: {why}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        why: Unsuitable,
-    },
-    /// The output cannot be written.
-    #[error("cannot say what was done: {0}")]
-    Write(#[from] io::Error),
-}
-
-/// Why the command does not change a configuration.
+/// Why a configuration cannot be changed safely.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsuitable {
-    /// It is no TOML.
-    #[error("it is not TOML, so containerd could not read it either: {0}")]
+    #[error("invalid TOML, which containerd cannot read either: {0}")]
     Syntax(String),
-    /// Plugins have other names in this version of the format.
+    /// Plugins have other names in other versions of the format.
     #[error(
-        "it is in format version {0} (1 if it says none), which names plugins in another way. Bring it to version 2 first: \
-         `containerd config migrate` prints it"
+        "unsupported format version {0} (a file without one has version 1). Convert it to version 2 first: \
+         `containerd config migrate` prints the result"
     )]
     Version(String),
-    /// The configuration switches the whole plugin off.
     #[error(
-        "disabled_plugins lists \"{NRI}\": NRI is switched off on purpose. Remove it from there if you want it"
+        "disabled_plugins lists \"{NRI}\": NRI is disabled on purpose. Remove the entry to enable it"
     )]
     Disabled,
-    /// A key has a value of a wrong type.
-    #[error("{0} is not what containerd expects there")]
+    #[error("unexpected type of {0}")]
     Kind(&'static str),
 }
 
-/// A configuration with NRI on.
+/// A configuration with NRI enabled.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Enabled {
-    /// The new content; `None` if NRI is on already.
+    /// `None` if NRI is enabled already.
     pub content: Option<String>,
     /// NRI's socket, if it is not the default one.
     pub socket: Option<String>,
-    /// Other files that containerd reads after this one.
+    /// Files that containerd reads after this one.
     pub imports: Vec<String>,
 }
 
-/// Switches NRI on in the file, and reports on `out` what it did and what the user has to do.
-///
-/// # Errors
-/// If the file cannot be read, is unsuitable or cannot be written. It is unchanged then.
-pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), EnableNriError> {
-    // Of a link, `replace` must replace the file that it points to.
+/// Enables NRI in the file, and reports on `out` what it did and what the user has to do. After an
+/// error the file is unchanged.
+pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    // `replace` must replace the file behind a symbolic link, not the link.
     let path = match args.config.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => args.config.clone(),
-        found => found.map_err(failed("find", &args.config))?,
+        target => target.map_err(cannot("find", &args.config))?,
     };
     let old = match fs::read_to_string(&path) {
         // containerd also runs without a file, with all settings at their defaults.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => Some(read.map_err(failed("read", &path))?),
+        read => Some(read.map_err(cannot("read", &path))?),
     };
     let enabled = enable(old.as_deref().unwrap_or("version = 2\n"))
-        .map_err(|why| EnableNriError::Content { path: path.clone(), why })?;
+        .map_err(|why| format!("{}: {why}. Nothing was changed", path.display()))?;
     let shown = path.display();
     match &enabled.content {
-        None => writeln!(out, "{shown}: NRI is on already, nothing was changed")?,
+        None => writeln!(out, "{shown}: NRI is enabled already, nothing was changed")?,
         Some(content) => {
             replace(&path, content)?;
-            let what = if old.is_some() { "changed" } else { "made" };
+            let what = if old.is_some() { "changed" } else { "created" };
             writeln!(
                 out,
-                "{shown}: {what}, NRI is switched on. containerd has to be restarted to see that: systemctl restart \
-                 containerd (running containers go on)"
+                "{shown}: {what}, NRI is enabled. Restart containerd: systemctl restart containerd \
+                 (containers keep running)"
             )?;
         }
     }
     if let Some(socket) = &enabled.socket {
         writeln!(
             out,
-            "warning: NRI listens at {socket} here, not at {SOCKET}: run the plugin with --socket"
+            "warning: NRI listens at {socket}, not at {SOCKET}: run the plugin with --socket"
         )?;
     }
     if !enabled.imports.is_empty() {
         let imports = enabled.imports.join(", ");
         writeln!(
             out,
-            "warning: {shown} imports {imports}, which can switch NRI off again; not looked at"
+            "warning: {shown} imports {imports}, which can disable NRI again; not checked"
         )?;
     }
     Ok(())
 }
 
-/// Switches NRI on in the text of a configuration.
-///
-/// # Errors
-/// If the text is not a configuration that this can change safely.
+/// Enables NRI in the text of a configuration.
 pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
     let mut document: DocumentMut = text
         .parse()
@@ -149,7 +116,7 @@ pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
 
     let plugins = table_in(document.as_table_mut(), "plugins")?;
     let nri = table_in(plugins, NRI)?;
-    let on = match nri.get("disable") {
+    let enabled = match nri.get("disable") {
         None => false,
         Some(disable) => !disable.as_bool().ok_or(Unsuitable::Kind("disable"))?,
     };
@@ -157,17 +124,17 @@ pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
         None => None,
         Some(path) => Some(path.as_str().ok_or(Unsuitable::Kind("socket_path"))?.to_owned()),
     };
-    if !on {
+    if !enabled {
         set(nri, "disable", false);
     }
     Ok(Enabled {
-        content: (!on).then(|| document.to_string()),
+        content: if enabled { None } else { Some(document.to_string()) },
         socket: socket.filter(|path| !path.is_empty() && path != SOCKET),
         imports,
     })
 }
 
-/// The texts in a list at the top of the file.
+/// The strings of a top-level list.
 fn strings(document: &DocumentMut, key: &'static str) -> Result<Vec<String>, Unsuitable> {
     let Some(item) = document.get(key) else { return Ok(Vec::new()) };
     let list = item.as_array().ok_or(Unsuitable::Kind(key))?;
@@ -175,7 +142,7 @@ fn strings(document: &DocumentMut, key: &'static str) -> Result<Vec<String>, Uns
     texts.ok_or(Unsuitable::Kind(key))
 }
 
-/// A table in a table. It makes a missing one, which gets into the file only with a key in it.
+/// A table in a table; a missing one gets into the file only once it has a key.
 fn table_in<'t>(
     parent: &'t mut dyn TableLike,
     key: &'static str,
@@ -188,7 +155,7 @@ fn table_in<'t>(
     item.as_table_like_mut().ok_or(Unsuitable::Kind(key))
 }
 
-/// Sets a key. Text around an old value, such as a comment, stays.
+/// Sets a key. Text around the old value, such as a comment, stays.
 fn set(table: &mut dyn TableLike, key: &str, new: bool) {
     let mut new = Value::from(new);
     match table.get_mut(key) {
@@ -205,7 +172,7 @@ fn set(table: &mut dyn TableLike, key: &str, new: bool) {
 }
 
 /// Replaces the file atomically; the new one has the old one's owner and permissions.
-fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
+fn replace(path: &Path, content: &str) -> Result<(), String> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".enable-nri");
     let new = path.with_file_name(name);
@@ -231,13 +198,8 @@ fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
     write().map_err(|source| {
         // The first error matters; this only leaves no temporary file behind.
         let _ = fs::remove_file(&new);
-        failed("replace", path)(source)
+        cannot("replace", path)(source)
     })
-}
-
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EnableNriError {
-    let path = path.to_owned();
-    move |source| EnableNriError::File { action, path, source }
 }
 
 #[cfg(test)]

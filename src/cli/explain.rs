@@ -1,52 +1,48 @@
 //! `nri-cpu-manager explain`: why containers have the CPUs they have, or have none.
 
-use super::client::{self, ClientError, show, table};
-use super::topology::Output;
-use crate::view::explanation::{DecisionStatus, Explanation};
+use super::client;
+use super::output::{Output, show, table};
+use crate::view::explanation::{CacheStatus, DecisionStatus, Explanation};
 use crate::wording;
 use clap::Args;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Arguments of `explain`.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// POD, NAMESPACE/POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER
     #[arg(value_name = "POD[/CONTAINER]", value_parser = name)]
     pub of: String,
-    /// The directory of the plugin's state file
+    /// The plugin's state directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
-    /// How to write it down
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
-/// A name as Kubernetes has them, so that it needs no encoding.
+/// Accepts Kubernetes' names only: they need no encoding in a URL.
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let parts: Vec<&str> = text.split('/').collect();
-    match parts.len() <= 3 && parts.iter().all(|part| !part.is_empty() && part.chars().all(fits)) {
-        true => Ok(text.to_owned()),
-        false => {
-            Err("expected POD, NAMESPACE/POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER".to_owned())
-        }
+    if parts.len() > 3 || parts.iter().any(|part| part.is_empty() || !part.chars().all(fits)) {
+        let forms = "expected POD, NAMESPACE/POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER";
+        return Err(forms.to_owned());
     }
+    Ok(text.to_owned())
 }
 
-/// Asks the plugin and writes to `out`.
-///
-/// # Errors
-/// If no plugin answers, it knows no such container, or `out` cannot be written.
-pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ClientError> {
+pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, &format!("/explain?{}", args.of))?;
     let explanations: Vec<Explanation> = client::read(&answer)?;
     if explanations.is_empty() {
-        return Err(ClientError::Refused(format!(
-            "nothing is known of {}: it is not on this node, has not been asked for yet, or was refused too long ago",
+        return Err(format!(
+            "no record of {}: it is not on this node, not created yet, or its refusal is too long ago",
             args.of
-        )));
+        )
+        .into());
     }
     let text = match args.output {
         Output::Text => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),
@@ -55,7 +51,6 @@ pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ClientError> {
     Ok(show(out, &text)?)
 }
 
-/// An explanation for people.
 pub fn text(explanation: &Explanation) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -64,9 +59,11 @@ pub fn text(explanation: &Explanation) -> String {
 }
 
 fn write(f: &mut String, of: &Explanation) -> std::fmt::Result {
-    let cpus =
-        of.cpus.as_ref().map_or_else(String::new, |cpus| format!(", {}", wording::cpus(cpus)));
-    writeln!(f, "{}/{}/{}: {}{cpus}", of.namespace, of.pod, of.container, of.state)?;
+    write!(f, "{}/{}/{}: {}", of.namespace, of.pod, of.container, of.state)?;
+    if let Some(cpus) = &of.cpus {
+        write!(f, ", {}", wording::cpus(cpus))?;
+    }
+    writeln!(f)?;
     for sentence in &of.why {
         writeln!(f, "  {sentence}")?;
     }
@@ -74,7 +71,7 @@ fn write(f: &mut String, of: &Explanation) -> std::fmt::Result {
         write_decision(f, decision)?;
     }
     if !of.history.is_empty() {
-        writeln!(f, "\n  what happened")?;
+        writeln!(f, "\n  history")?;
         for record in &of.history {
             writeln!(f, "    {}  {}", record.at, record.text)?;
         }
@@ -83,7 +80,6 @@ fn write(f: &mut String, of: &Explanation) -> std::fmt::Result {
 }
 
 fn write_decision(f: &mut String, decision: &DecisionStatus) -> std::fmt::Result {
-    let mark = |yes: bool, word: &str| if yes { word.to_owned() } else { String::new() };
     if !decision.numa_candidates.is_empty() {
         let mut rows = vec![["NUMA nodes", "free", "", ""].map(str::to_owned).to_vec()];
         for set in &decision.numa_candidates {
@@ -91,19 +87,19 @@ fn write_decision(f: &mut String, decision: &DecisionStatus) -> std::fmt::Result
             rows.push(vec![
                 nodes.join(","),
                 set.free.to_string(),
-                mark(set.preferred, "as narrow as can be"),
-                mark(set.chosen, "chosen"),
+                if set.preferred { "narrowest" } else { "" }.to_owned(),
+                if set.chosen { "chosen" } else { "" }.to_owned(),
             ]);
         }
         write_table(f, &rows)?;
     }
     let mut rows = vec![["uncore cache", "free", "", "taken"].map(str::to_owned).to_vec()];
-    for cache in &decision.uncore_caches {
+    for CacheStatus(cache) in &decision.uncore_caches {
         rows.push(vec![
             cache.id.to_string(),
-            wording::or_none(&cache.free),
-            mark(cache.fits, "holds all"),
-            mark(cache.taken > 0, &cache.taken.to_string()),
+            wording::or_none(cache.free),
+            if cache.fits { "fits all" } else { "" }.to_owned(),
+            if cache.taken > 0 { cache.taken.to_string() } else { String::new() },
         ]);
     }
     write_table(f, &rows)

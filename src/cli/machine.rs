@@ -1,65 +1,76 @@
-//! The machine that a command is about: this one, a saved one, a copy of a /sys, a preset, or a
-//! described one.
+//! What a command is about: a machine (this one, a saved or described one, a preset), and the node
+//! that it is, for the configuration's `nodes`.
 
+use crate::config::{Config, ConfigError, Labels, NodeIdentity};
 use crate::snapshot::{Snapshot, SnapshotError};
-use crate::topology::presets::{preset, presets};
-use crate::topology::sizes::Sizes;
+use crate::topology::presets::{Preset, preset, presets};
 use crate::topology::synthetic::{DescriptionError, Machine};
 use crate::topology::sysfs::{self, Reading};
-use crate::topology::{Topology, TopologyError};
+use crate::topology::{Sizes, Topology, TopologyError};
+use clap::Args;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A machine with its sizes and warnings.
+#[derive(Debug, Clone, Default, Args)]
+pub struct NodeArgs {
+    /// The node's name, for `nodes` in the configuration
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node_name: Option<String>,
+    /// The node's labels, for `nodes` in the configuration
+    #[arg(long, value_name = "KEY=VALUE,...", env = "NODE_LABELS")]
+    pub node_labels: Option<Labels>,
+}
+
+impl NodeArgs {
+    /// An empty name counts as none: a manifest that does not fill in its variable passes one.
+    pub fn identity(&self) -> NodeIdentity {
+        NodeIdentity {
+            name: self.node_name.clone().filter(|name| !name.is_empty()),
+            labels: self.node_labels.clone(),
+        }
+    }
+
+    /// The configuration of this node; of an unknown node, the configuration without overrides.
+    pub(super) fn pick(&self, document: &Config) -> Result<Config, ConfigError> {
+        let node = self.identity();
+        if node.is_unknown() { document.with(&[]) } else { document.for_node(&node) }
+    }
+}
+
 #[derive(Debug)]
-pub struct Loaded {
-    /// The machine.
+pub struct LoadedMachine {
     pub topology: Topology,
-    /// The known sizes of its caches and memories.
     pub sizes: Sizes,
     /// The reader's warnings, a line each.
     pub warnings: Vec<String>,
 }
 
-/// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// Nothing of that name.
     #[error(
-        "{0:?} is no machine: there is no such file, no directory that stands for /sys, and no preset of that name; \
-         `nri-cpu-manager topology --from list` shows the presets, and \"pack:2 numa:2 l3:6 core:8 pu:2\" describes a machine"
+        "unknown machine {0:?}: not a file, not a sysfs directory, not a preset; \
+         `nri-cpu-manager topology --from list` shows the presets, and a description looks like \
+         \"pack:2 numa:2 l3:6 core:8 pu:2\""
     )]
     Unknown(String),
-    /// A description is wrong.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// A directory holds no machine.
     #[error(transparent)]
     Read(#[from] sysfs::ReadError),
-    /// The files in a directory do not describe a machine.
-    #[error("the machine in {0} cannot be understood: {1}")]
+    #[error("{0} does not describe a machine: {1}")]
     Build(PathBuf, TopologyError),
-    /// A file cannot be read.
     #[error("cannot read {0}: {1}")]
     File(PathBuf, io::Error),
-    /// A file is no snapshot.
-    #[error("{0} is no machine that `nri-cpu-manager topology --save` has written: {1}")]
+    #[error("{0} is not a machine saved by `nri-cpu-manager topology --save`: {1}")]
     Form(PathBuf, serde_yaml::Error),
     /// A snapshot contradicts itself.
     #[error("{0}: {1}")]
     Snapshot(PathBuf, SnapshotError),
 }
 
-/// Finds a machine: `what` is a file, a directory, a preset's name, or a description in words.
-///
-/// # Errors
-/// If it is none of them, or not in order.
-pub fn load(what: &str) -> Result<Loaded, MachineError> {
-    let described = |machine: &Machine| -> Result<Loaded, MachineError> {
-        let topology = machine.topology()?;
-        Ok(Loaded { topology, sizes: Sizes::default(), warnings: Vec::new() })
-    };
+/// Finds a machine: `what` is a file, a directory, a preset's name, or a description.
+pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
     let path = Path::new(what);
     if path.is_dir() {
         return read(path);
@@ -67,43 +78,38 @@ pub fn load(what: &str) -> Result<Loaded, MachineError> {
     if path.exists() {
         return saved(path);
     }
-    if let Some(machine) = preset(what) {
-        return described(&machine);
-    }
-    if what.contains(':') {
-        return described(&what.parse()?);
-    }
-    Err(MachineError::Unknown(what.to_owned()))
+    let machine = match preset(what) {
+        Some(machine) => machine,
+        None if what.contains(':') => what.parse::<Machine>()?,
+        None => return Err(MachineError::Unknown(what.to_owned())),
+    };
+    let topology = machine.topology()?;
+    Ok(LoadedMachine { topology, sizes: Sizes::default(), warnings: Vec::new() })
 }
 
-/// Reads a directory that stands for /sys.
-///
-/// # Errors
-/// If there is no machine in it.
-pub fn read(root: &Path) -> Result<Loaded, MachineError> {
+/// Reads a sysfs directory.
+pub fn read(root: &Path) -> Result<LoadedMachine, MachineError> {
     let Reading { facts, sizes, warnings } = sysfs::read(root)?;
     let topology =
         Topology::build(facts).map_err(|error| MachineError::Build(root.to_owned(), error))?;
     let warnings = warnings.iter().map(ToString::to_string).collect();
-    Ok(Loaded { topology, sizes, warnings })
+    Ok(LoadedMachine { topology, sizes, warnings })
 }
 
-fn saved(path: &Path) -> Result<Loaded, MachineError> {
+fn saved(path: &Path) -> Result<LoadedMachine, MachineError> {
     let text =
         fs::read_to_string(path).map_err(|error| MachineError::File(path.to_owned(), error))?;
     let snapshot: Snapshot =
         serde_yaml::from_str(&text).map_err(|error| MachineError::Form(path.to_owned(), error))?;
     let (topology, sizes) =
         snapshot.read().map_err(|error| MachineError::Snapshot(path.to_owned(), error))?;
-    Ok(Loaded { topology, sizes, warnings: Vec::new() })
+    Ok(LoadedMachine { topology, sizes, warnings: Vec::new() })
 }
 
 /// The presets, a line each.
 pub fn list() -> String {
     let presets = presets();
     let width = presets.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
-    let line = |preset: &crate::topology::presets::Preset| {
-        format!("{:width$}  {}\n", preset.name, preset.about)
-    };
+    let line = |Preset { name, about, .. }: &Preset| format!("{name:width$}  {about}\n");
     presets.iter().map(line).collect()
 }

@@ -1,6 +1,6 @@
 //! `nri-cpu-manager run`: the plugin itself.
 
-use super::node::NodeArgs;
+use super::machine::NodeArgs;
 use crate::config::Config;
 use crate::daemon::{self, Owner, Paths};
 use crate::edge::nri::{self, Endpoint, Identity, Launched};
@@ -12,38 +12,36 @@ use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// The configuration file. A plugin launched by the runtime gets its configuration from there
-    /// instead.
+    /// The configuration file; a plugin launched by the runtime gets its configuration from the
+    /// runtime instead
     #[arg(long, value_name = "FILE", default_value = "/etc/nri-cpu-manager/config.yaml")]
     config: PathBuf,
-    /// Which node it is.
     #[command(flatten)]
     node: NodeArgs,
-    /// The directory of the state file; one for each instance.
+    /// The state directory; each instance needs its own
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     state_dir: PathBuf,
-    /// The runtime's NRI socket.
+    /// The runtime's NRI socket
     #[arg(long, value_name = "PATH", default_value = "/var/run/nri/nri.sock")]
     socket: PathBuf,
-    /// Where the machine is read from.
+    /// Where sysfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     sysfs_root: PathBuf,
-    /// Where control groups are.
+    /// Where cgroups are mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     cgroup_root: PathBuf,
-    /// Where processes are.
+    /// Where procfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc_root: PathBuf,
-    /// The name to register under.
+    /// The name to register with the runtime
     #[arg(long, default_value = "cpu-manager")]
     name: String,
-    /// The runtime calls plugins in the order of their index, 00 to 99.
+    /// The index to register with the runtime, 00 to 99: it calls plugins in this order
     #[arg(long, default_value = "90")]
     index: String,
-    /// Where metrics and health are to be had, over HTTP; none for nowhere.
+    /// The HTTP address of metrics, health and the status page, or "none"
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9479")]
     metrics_address: Address,
 }
@@ -51,34 +49,32 @@ pub struct RunArgs {
 /// Runs until SIGTERM or SIGINT. A plugin that the runtime launched also ends with its connection.
 ///
 /// # Errors
-/// If the start fails (before any container is touched), or the runtime cannot be reached.
+/// If the start fails, before any container is touched, or the runtime cannot be reached.
 pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     log::info!("nri-cpu-manager {}", env!("CARGO_PKG_VERSION"));
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
-    let mut paths = Paths {
+    let paths = Paths {
         node: args.node.identity(),
-        config: Some(args.config),
+        // The runtime gives a launched plugin its configuration.
+        config: if launched.is_some() { None } else { Some(args.config.clone()) },
         state_dir: args.state_dir,
         sysfs_root: args.sysfs_root,
         cgroup_root: args.cgroup_root,
         proc_root: args.proc_root,
     };
     let (endpoint, identity, owner) = match launched {
-        Some(launched) => {
-            paths.config = None;
-            (Endpoint::Launched(launched.connection()?), launched.identity, None)
-        }
+        Some(launched) => (Endpoint::Launched(launched.connection()?), launched.identity, None),
         None => {
             let identity = Identity::new(&args.name, &args.index)?;
-            let config = Config::read(paths.config.as_deref().unwrap_or(&PathBuf::new()))?;
+            let config = Config::read(&args.config)?;
             (Endpoint::Socket(args.socket), identity, Some(Owner::start(&paths, &config)?))
         }
     };
     // One thread: its work takes microseconds; what takes longer (the disk) has its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (mut term, mut int) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
         let shutdown = async {
             let name = tokio::select! {
                 _ = term.recv() => "SIGTERM",

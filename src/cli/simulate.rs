@@ -2,87 +2,68 @@
 //! configuration or more.
 
 mod decisions;
-mod error;
-mod progress;
 mod words;
 
-pub use error::SimulateError;
-
-use super::client::show;
-use super::drawing::{Color, Drawing};
-use super::machine;
-use super::node::NodeArgs;
+use super::machine::{self, NodeArgs};
+use super::output::{Color, Drawing, cannot, show};
 use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
-    Recorder, Report, RunReport, Time, Waiting, Workload, engine, manifests, table,
+    NoRoom, Recorder, RunReport, Setup, SimulationReport, Time, Workload, engine, manifests, table,
 };
 use crate::topology::Topology;
 use crate::view::picture::{Picture, svg};
-use crate::view::report::{ConfigStatus, OwnSettings};
-use clap::{Args, ValueEnum};
-use decisions::Watched;
-use progress::Progress;
+use crate::view::status::{ConfigStatus, OwnSettings};
+use clap::Args;
+use decisions::DecisionTable;
+use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// The machine: a file of `topology --save`, a copy of a /sys, a preset (list shows them), or a
-    /// description in words
+    /// The machine: a file of `topology --save`, a copy of /sys, a preset ("list" shows them), or a
+    /// description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET")]
     pub topology: String,
-    /// The plugin's configuration; more than once to compare
+    /// The plugin's configuration; repeat it to compare several
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
-    /// Which node it is
     #[command(flatten)]
     pub node: NodeArgs,
-    /// The pods: Kubernetes' YAML, or a table (.csv) of arrivals and departures
+    /// The pods: Kubernetes manifests (YAML), or a table of arrivals and departures (.csv)
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
-    /// Stop at this moment of the workload, in seconds, instead of at the last arrival
+    /// Stop at this time of the workload, in seconds [default: the last arrival]
     #[arg(long, value_name = "SECONDS", value_parser = table::seconds)]
     pub until: Option<Time>,
-    /// What becomes of pods for which there is no room
+    /// What pods do for which the node has no room
     #[arg(long, value_enum, default_value_t = NoRoom::Retry)]
     pub no_room: NoRoom,
-    /// How to write down what was found; svg is the node at the end
+    /// Output format; svg draws the node at the end
     #[arg(long, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
-    /// Also draw the node at the end into this file, as SVG; once for each configuration
+    /// Also draw the node at the end into this file (SVG); once for each --config
     #[arg(long, value_name = "FILE")]
     pub picture: Vec<PathBuf>,
-    /// Also write every decision into this file, as a table (CSV); once for each configuration
+    /// Also write every decision into this file (CSV); once for each --config
     #[arg(long, value_name = "FILE")]
     pub decisions: Vec<PathBuf>,
-    /// Whether to colour the picture; auto: on a terminal, unless NO_COLOR is set
+    /// Whether to colour the picture
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
 }
 
-/// What becomes of pods for which there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum NoRoom {
-    /// They are tried again whenever a pod has gone
-    Retry,
-    /// They are turned away
-    Drop,
-}
-
-/// Simulates and writes to `out`; progress and warnings go to `aside`.
-///
-/// # Errors
-/// If an argument or a file has a mistake, before the simulation; or a file or `out` cannot be
-/// written.
+/// Simulates and writes to `out`; progress and warnings go to `aside`. Mistakes in arguments and
+/// files are errors before the simulation starts.
 pub fn run(
     args: &SimulateArgs,
     out: &mut dyn Write,
     aside: &mut dyn Write,
-) -> Result<(), SimulateError> {
+) -> Result<(), Box<dyn Error>> {
     if args.topology == "list" {
         return Ok(show(out, &machine::list())?);
     }
@@ -94,7 +75,7 @@ pub fn run(
         let document = Config::read(config)?;
         if args.node.identity().is_unknown() && !document.overrides().is_empty() {
             warnings.push(format!(
-                "{}: its overrides (nodes) are left out, as neither --node-name nor --node-labels was given",
+                "{}: ignoring its overrides (nodes): neither --node-name nor --node-labels is given",
                 document.name()
             ));
         }
@@ -114,28 +95,28 @@ pub fn run(
     let mut pictures = Vec::new();
     for (number, (config, mut ledger)) in nodes.into_iter().enumerate() {
         let name = config.name();
-        let mut watched = Watched::new(Recorder::new(&ledger, end), args.decisions.get(number))?;
-        let mut progress = Progress::new(aside, name, workload.pods.len());
-        let waiting = match args.no_room {
-            NoRoom::Retry => Waiting::Retry,
-            NoRoom::Drop => Waiting::Drop,
+        let settings = ledger.settings();
+        let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
+        let setup = Setup {
+            config: name.to_owned(),
+            settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
+            overrides: config.applied_lines(),
         };
-        let mut tell = |pods| progress.at(pods);
-        engine::run(&mut ledger, &workload, waiting, args.until, &mut watched, &mut tell);
+        let recorder = Recorder::new(setup, &workload, &ledger, end);
+        let table = args.decisions.get(number);
+        let mut observer = DecisionTable::new(recorder, table)?;
+        let mut progress = Progress::new(aside, name, workload.pods.len());
+        let mut report = |pods| progress.at(pods);
+        engine::run(&mut ledger, &workload, args.no_room, args.until, &mut observer, &mut report);
         progress.done();
-        let record = watched.finish()?;
+        let recorder = observer.finish()?;
         let drawn = picture(&ledger);
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
-            let text = svg::draw(&drawn, svg::Form::File(&title));
-            let failed = |error| SimulateError::File("write", file.clone(), error);
-            fs::write(file, text).map_err(failed)?;
+            fs::write(file, svg::draw(&drawn, svg::Form::File(&title)))
+                .map_err(cannot("write", file))?;
         }
-        let overrides = config.applied_lines();
-        let settings = ledger.settings();
-        let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
-        let settings = ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own);
-        runs.push(RunReport::of(name, settings, overrides, &workload, end, &ledger, &record));
+        runs.push(recorder.report(&ledger));
         pictures.push(drawn);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);
@@ -143,30 +124,34 @@ pub fn run(
 }
 
 /// Checks the arguments, then reads the workload.
-fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), SimulateError> {
-    let each = |files: &[PathBuf]| files.is_empty() || files.len() == args.config.len();
-    let Some(path) = args.workload.clone().filter(|_| !args.config.is_empty()) else {
-        return Err(SimulateError::Arguments("--config and --workload have to be given"));
+fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), Box<dyn Error>> {
+    let (Some(path), false) = (args.workload.clone(), args.config.is_empty()) else {
+        return Err("--config and --workload are required".into());
     };
-    if !each(&args.picture) || !each(&args.decisions) {
-        let why = "--picture and --decisions have to be given once for each --config";
-        return Err(SimulateError::Arguments(why));
+    for files in [&args.picture, &args.decisions] {
+        if !files.is_empty() && files.len() != args.config.len() {
+            let why = "--picture and --decisions are needed once for each --config";
+            return Err(why.into());
+        }
     }
     if args.output == Drawing::Svg && args.config.len() > 1 {
-        let why =
-            "--output svg is one picture: with more than one --config, name files with --picture";
-        return Err(SimulateError::Arguments(why));
+        let why = "--output svg draws one configuration; use --picture for several";
+        return Err(why.into());
     }
-    let read = fs::read_to_string(&path);
-    let text = read.map_err(|error| SimulateError::File("read", path.clone(), error))?;
+    let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
     let is_table = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
     let workload = if is_table { table::parse(&text) } else { manifests::parse(&text) };
-    let workload = workload.map_err(|error| SimulateError::Workload(path.clone(), error))?;
+    let workload = workload.map_err(|error| format!("{}: {error}", path.display()))?;
     Ok((path, workload))
 }
 
-fn report(machine: &str, workload: &Path, topology: &Topology, runs: Vec<RunReport>) -> Report {
-    Report {
+fn report(
+    machine: &str,
+    workload: &Path,
+    topology: &Topology,
+    runs: Vec<RunReport>,
+) -> SimulationReport {
+    SimulationReport {
         version: VERSION,
         machine: machine.to_owned(),
         cpus: topology.cpus().len(),
@@ -177,7 +162,11 @@ fn report(machine: &str, workload: &Path, topology: &Topology, runs: Vec<RunRepo
     }
 }
 
-fn text(args: &SimulateArgs, report: &Report, pictures: &[Picture]) -> io::Result<String> {
+fn text(
+    args: &SimulateArgs,
+    report: &SimulationReport,
+    pictures: &[Picture],
+) -> serde_json::Result<String> {
     Ok(match args.output {
         Drawing::Text => words::text(report, pictures, args.color.style()),
         Drawing::Json => format!("{}\n", serde_json::to_string_pretty(report)?),
@@ -186,4 +175,54 @@ fn text(args: &SimulateArgs, report: &Report, pictures: &[Picture]) -> io::Resul
             .map(|picture| svg::draw(picture, svg::Form::File(&args.topology)))
             .collect(),
     })
+}
+
+/// Reports the progress of a long simulation to standard error; a short one reports nothing.
+struct Progress<'a> {
+    out: &'a mut dyn Write,
+    name: &'a str,
+    pods: usize,
+    started: Instant,
+    reported: Instant,
+    terminal: bool,
+    /// Whether the terminal shows a line.
+    open: bool,
+}
+
+impl<'a> Progress<'a> {
+    /// Checks the clock only once for so many pods.
+    const PODS: usize = 64;
+
+    fn new(out: &'a mut dyn Write, name: &'a str, pods: usize) -> Progress<'a> {
+        let now = Instant::now();
+        let terminal = io::stderr().is_terminal();
+        Progress { out, name, pods, started: now, reported: now, terminal, open: false }
+    }
+
+    /// `pods` pods have arrived.
+    fn at(&mut self, pods: usize) {
+        // A terminal keeps one line only; elsewhere each report is a new line.
+        let pause = Duration::from_millis(if self.terminal { 200 } else { 5000 });
+        if !pods.is_multiple_of(Self::PODS) || self.reported.elapsed() < pause {
+            return;
+        }
+        self.reported = Instant::now();
+        let percent = pods * 100 / self.pods.max(1);
+        let seconds = self.started.elapsed().as_secs();
+        let line = format!("{}: {percent} %, {pods} of {} pods, {seconds} s", self.name, self.pods);
+        // There is no place to report a failure.
+        let _ = if self.terminal {
+            write!(self.out, "\r{line}\x1b[K").and_then(|()| self.out.flush())
+        } else {
+            writeln!(self.out, "{line}")
+        };
+        self.open = self.terminal;
+    }
+
+    /// Removes the line from the terminal.
+    fn done(self) {
+        if self.open {
+            let _ = write!(self.out, "\r\x1b[K").and_then(|()| self.out.flush());
+        }
+    }
 }

@@ -1,47 +1,41 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
-use super::client::{self, ClientError, show, table};
-use super::drawing::{Color, Drawing};
-use super::node::overrides;
+use super::client;
+use super::output::{Color, Drawing, overrides, show, table};
 use crate::cpuset::CpuSet;
 use crate::serve::page;
 use crate::view::picture::{Picture, names, text as drawn};
-use crate::view::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
+use crate::view::status::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
 use crate::wording::{count, or_none};
 use clap::Args;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
-    /// The directory of the plugin's state file
+    /// The plugin's state directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
-    /// How to write it down
+    /// Output format
     #[arg(long, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
-    /// Whether to colour the picture; auto: on a terminal, unless NO_COLOR is set
+    /// Whether to colour the picture
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
 }
 
-/// Asks the plugin and writes to `out`.
-///
-/// # Errors
-/// If no plugin answers, or `out` cannot be written.
-pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), ClientError> {
+pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, "/status")?;
     let text = match args.output {
         Drawing::Text => text(&client::read(&answer)?, args.color.style()),
         Drawing::Json => client::pretty(&answer)?,
-        Drawing::Svg => page::picture(&client::read(&answer)?).map_err(ClientError::Refused)?,
+        Drawing::Svg => page::picture(&client::read(&answer)?)?,
     };
     Ok(show(out, &text)?)
 }
 
-/// The status for people.
 pub fn text(status: &Status, style: drawn::Style) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -62,14 +56,14 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
     };
     let link = match (runtime.connected, runtime.synchronized) {
         (true, true) => "connected",
-        (true, false) => "connected, has not listed its containers yet",
+        (true, false) => "connected, containers not listed yet",
         (false, _) => "not connected",
     };
     writeln!(f, "runtime:  {name}, {link} ({} so far)", count(runtime.connections, "connection"))?;
-    match &status.node {
-        Some(node) => write_node(f, node, style),
-        None => Ok(()),
+    if let Some(node) = &status.node {
+        write_node(f, node, style)?;
     }
+    Ok(())
 }
 
 fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fmt::Result {
@@ -80,42 +74,42 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     let overrides = overrides(&from.overrides);
     writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
     if let Some(error) = &from.error {
-        writeln!(f, "          REJECTED, the above is the last good one: {error}")?;
+        writeln!(f, "          REJECTED, the last valid configuration stays in force: {error}")?;
     }
     if !from.waiting_for_restart.is_empty() {
         let fields = from.waiting_for_restart.join(", ");
-        writeln!(f, "          followed only after a restart: {fields}")?;
+        writeln!(f, "          take effect after a restart: {fields}")?;
     }
     if node.stance != "assign" {
-        writeln!(f, "stance:   {}, as the kubelet's own CPU manager is active", node.stance)?;
+        writeln!(f, "stance:   {}: the kubelet's own CPU manager is active", node.stance)?;
     }
     if let Some(error) = &node.checkpoint_error {
         writeln!(f, "state:    not written: {error}")?;
     }
     if let Some(error) = &node.cgroups_error {
-        writeln!(f, "groups:   {error}")?;
+        writeln!(f, "cgroups:  {error}")?;
     }
     if let Some(why) = &node.exclusivity_because {
-        writeln!(f, "groups:   exclusivity: {}: {why}", node.config.exclusivity)?;
+        writeln!(f, "cgroups:  exclusivity {}: {why}", node.config.exclusivity)?;
     }
     for (group, why) in &node.distrusted_groups {
-        writeln!(f, "groups:   those below {group} are bound one by one: {why}")?;
+        writeln!(f, "cgroups:  {group}: setting each cgroup below it individually: {why}")?;
     }
     for (pod, why) in &node.unbound_pods {
-        writeln!(f, "groups:   pod {pod} is kept off exclusive CPUs by the runtime: {why}")?;
+        writeln!(f, "cgroups:  pod {pod}: the runtime keeps it off exclusive CPUs: {why}")?;
     }
     for (group, cpus) in &node.group_bounds {
-        writeln!(f, "groups:   {group} is bound to CPUs {cpus} by another program")?;
+        writeln!(f, "cgroups:  {group}: another program limits it to CPUs {cpus}")?;
     }
     let cpus = &node.cpus;
     writeln!(
         f,
         "CPUs:     online {}, reserved {}, exclusive {}, free {}, shared pool {}\n",
-        or_none(&cpus.online),
-        or_none(&cpus.reserved),
-        or_none(&cpus.exclusive),
-        or_none(&cpus.free),
-        or_none(&cpus.shared)
+        or_none(cpus.online),
+        or_none(cpus.reserved),
+        or_none(cpus.exclusive),
+        or_none(cpus.free),
+        or_none(cpus.shared)
     )?;
     match Picture::of_status(node) {
         Ok(Some(picture)) => writeln!(f, "{}", drawn::draw(&picture, style))?,
@@ -132,22 +126,20 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     write_containers(f, node)?;
     if node.drifting > 0 {
         let containers = count(node.drifting, "container");
-        writeln!(f, "drifting: {containers}, not where it was decided in spite of repairs")?;
+        writeln!(f, "drifting: {containers} not on the decided CPUs, despite repairs")?;
     }
     if node.late > 0 {
         let containers = count(node.late, "container");
-        let takes = node.runtime_change_seconds;
-        let takes = takes.map(|takes| format!(", which takes {takes:.2} s for each"));
-        writeln!(
-            f,
-            "late:     {containers}, about to be changed by the runtime{}",
-            takes.unwrap_or_default()
-        )?;
+        write!(f, "late:     {containers} waiting for an update by the runtime")?;
+        if let Some(seconds) = node.runtime_change_seconds {
+            write!(f, " ({seconds:.2} s each)")?;
+        }
+        writeln!(f)?;
     }
     if !node.moves.is_empty() {
         let moves: Vec<String> =
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        writeln!(f, "moved while they ran: {}", moves.join(", "))?;
+        writeln!(f, "moved while running: {}", moves.join(", "))?;
     }
     if node.kernel_refusals > 0 {
         writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
@@ -158,19 +150,16 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
 
 /// NUMA nodes with their uncore caches; of a cache in several nodes, the part in each.
 fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
-    // A list in another version's form counts as empty.
-    let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
     let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
     let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
-        let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| set(list) & inside);
-        let lists = lists.map(or_none);
+        let lists = [one.cpus, one.exclusive, one.free].map(|cpus| or_none(cpus & inside));
         rows.push([vec![label], lists.to_vec()].concat());
     };
     for numa in &node.numa_nodes {
-        let inside = set(&numa.cpus);
+        let inside = numa.cpus;
         row(format!("NUMA node {}", numa.id), numa, inside);
-        for uncore in node.uncore_caches.iter().filter(|one| !set(&one.cpus).is_disjoint(&inside)) {
-            let part = if set(&uncore.cpus).is_subset(&inside) { "" } else { " (part)" };
+        for uncore in node.uncore_caches.iter().filter(|one| !one.cpus.is_disjoint(&inside)) {
+            let part = if uncore.cpus.is_subset(&inside) { "" } else { " (part)" };
             row(format!("  uncore cache {}{part}", uncore.id), uncore, inside);
         }
     }
@@ -183,9 +172,9 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in &node.containers {
         let dash = || "-".to_owned();
-        let numbers = |numbers: &[usize]| match numbers {
-            [] => dash(),
-            _ => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        let numbers = |numbers: &[usize]| {
+            let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            if list.is_empty() { dash() } else { list.join(",") }
         };
         let cores = match (one.exclusive, one.whole_cores) {
             (false, _) => "-",
@@ -194,9 +183,9 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
             (true, false) => "partial",
         };
         rows.push(vec![
-            one.badge.clone().unwrap_or_default(),
+            one.badge.map(|badge| badge.to_string()).unwrap_or_default(),
             names::container(one),
-            or_none(&one.cpus),
+            or_none(one.cpus),
             if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
             numbers(&one.numa_nodes),
             numbers(&one.uncore_caches),
@@ -209,12 +198,12 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     writeln!(f, "{}", table(&rows))
 }
 
-/// Records, the newest first. Equal ones in a row become one line with their number.
+/// Newest first; equal ones in a row become one line with their number.
 fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::fmt::Result {
     if records.is_empty() {
         return Ok(());
     }
-    writeln!(f, "{title} (the newest first):")?;
+    writeln!(f, "{title} (newest first):")?;
     let same = |a: &RecordStatus, b: &RecordStatus| {
         (&a.namespace, &a.pod, &a.container, &a.text)
             == (&b.namespace, &b.pod, &b.container, &b.text)

@@ -1,86 +1,56 @@
 //! `nri-cpu-manager topology`: shows the machine as the plugin sees it.
 
-use super::client::show;
-use super::drawing::Drawing;
-use super::machine::{self, Loaded, MachineError};
+use super::machine::{self, LoadedMachine};
+use super::output::{Drawing, cannot, show};
 use crate::cpuset::CpuSet;
 use crate::snapshot::Snapshot;
-use crate::topology::picture::Picture;
-use crate::topology::{NumaNode, Topology};
+use crate::topology::Topology;
+use crate::topology::picture::TopologyText;
 use crate::view::picture::{self, Occupancy, svg};
 use crate::wording::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What to show, and how.
 #[derive(Debug, clap::Args)]
 pub struct TopologyArgs {
-    /// The directory to read instead of /sys; one that has sys in it will do as well
+    /// Where sysfs is mounted, or a copy of it
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
-    /// Another machine: a file that --save has written, a copy of a /sys, a preset (list shows
-    /// them) or a description
+    /// Another machine: a file that --save has written, a copy of /sys, a preset ("list" shows
+    /// them), or a description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub from: Option<String>,
     /// Write the machine to a file (- for standard output), for `simulate` or `topology --from`
-    /// elsewhere
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub save: Option<PathBuf>,
-    /// How to write the machine down
+    /// Output format
     #[arg(long, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
 }
 
-/// How to write a machine down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Output {
-    /// For people
-    Text,
-    /// For programs: JSON
-    Json,
-}
-
-/// Why the machine cannot be shown.
-#[derive(Debug, thiserror::Error)]
-pub enum TopologyCommandError {
-    /// There is no machine to show.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// It cannot be saved.
-    #[error("cannot write {0}: {1}")]
-    Save(PathBuf, io::Error),
-    /// It has no form in YAML; this does not happen.
-    #[error("cannot write the machine as YAML: {0}")]
-    Form(#[from] serde_yaml::Error),
-    /// The output cannot be written.
-    #[error("cannot write the topology: {0}")]
-    Write(#[from] io::Error),
-}
-
-/// Reads the machine and writes it to `out`, and the reader's warnings to `warnings`.
-///
-/// # Errors
-/// If there is no machine to read, or `out` cannot be written. A reader that goes away (`| head`)
-/// is no error.
+/// Writes the machine to `out`, and the reader's warnings to `warnings`.
 pub fn run(
     args: &TopologyArgs,
     out: &mut dyn Write,
     warnings: &mut dyn Write,
-) -> Result<(), TopologyCommandError> {
+) -> Result<(), Box<dyn Error>> {
     if args.from.as_deref() == Some("list") {
         return Ok(show(out, &machine::list())?);
     }
-    let Loaded { topology, sizes, warnings: doubts } = match &args.from {
+    let LoadedMachine { topology, sizes, warnings: doubts } = match &args.from {
         Some(what) => machine::load(what)?,
         None => machine::read(&args.sysfs_root)?,
     };
     let text = match (&args.save, args.output) {
         (Some(file), _) => save(file, &Snapshot::of(&topology, &sizes))?,
-        (None, Drawing::Text) => Picture { topology: &topology, sizes: &sizes }.to_string(),
-        (None, Drawing::Json) => json(&topology)?,
+        (None, Drawing::Text) => TopologyText { topology: &topology, sizes: &sizes }.to_string(),
+        (None, Drawing::Json) => {
+            serde_json::to_string_pretty(&MachineReport::of(&topology))? + "\n"
+        }
         (None, Drawing::Svg) => {
             let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
             let picture = picture::Picture::of(&topology, occupancy);
@@ -97,30 +67,20 @@ pub fn run(
 }
 
 /// Saves a machine and returns the text for standard output; `-` is standard output itself.
-fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError> {
+fn save(file: &Path, snapshot: &Snapshot) -> Result<String, Box<dyn Error>> {
     let version = env!("CARGO_PKG_VERSION");
     let yaml = serde_yaml::to_string(snapshot)?;
     let text = format!("# A machine, written by nri-cpu-manager {version}.\n{yaml}");
     if file == Path::new("-") {
         return Ok(text);
     }
-    fs::write(file, text).map_err(|error| TopologyCommandError::Save(file.to_owned(), error))?;
-    let (cores, caches) = (snapshot.cores.len(), snapshot.uncore_caches.len());
-    let (cores, caches) = (count(cores, "core"), count(caches, "uncore cache"));
+    fs::write(file, text).map_err(cannot("write", file))?;
+    let cores = count(snapshot.cores.len(), "core");
+    let caches = count(snapshot.uncore_caches.len(), "uncore cache");
     Ok(format!("{}: {cores}, {caches}\n", file.display()))
 }
 
-/// A machine as one indented JSON object, ending in a new line.
-///
-/// # Errors
-/// None in practice: all types have a JSON form.
-pub fn json(topology: &Topology) -> io::Result<String> {
-    let mut text = serde_json::to_string_pretty(&MachineReport::of(topology))?;
-    text.push('\n');
-    Ok(text)
-}
-
-/// The whole machine. The names are a promise to scripts.
+/// The names are a promise to scripts.
 #[derive(Debug, Serialize)]
 struct MachineReport {
     cpus: Vec<CpuEntry>,
@@ -177,17 +137,19 @@ impl MachineReport {
             topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
         MachineReport {
             cpus: cpus.into_values().collect(),
-            numa_nodes: topology.nodes().iter().map(NodeEntry::of).collect(),
+            numa_nodes: topology
+                .nodes()
+                .iter()
+                .map(|node| NodeEntry {
+                    id: node.id,
+                    cpus: node.cpus.to_string(),
+                    distances: node.distances.clone(),
+                })
+                .collect(),
             smt: topology.threads_per_core(),
             isolated: topology.isolated().to_string(),
             online: topology.online().to_string(),
             offline: offline.to_string(),
         }
-    }
-}
-
-impl NodeEntry {
-    fn of(node: &NumaNode) -> NodeEntry {
-        NodeEntry { id: node.id, cpus: node.cpus.to_string(), distances: node.distances.clone() }
     }
 }

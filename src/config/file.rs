@@ -1,14 +1,15 @@
-//! The form of the file.
+//! The file as YAML.
 
-use super::entry::Entry;
-use super::error::{ConfigError, Source};
-use super::values::{Pairs, Shared, Text};
+use super::namespaces::{Entry, EntryPolicy};
+use super::source::{ConfigError, Source};
+use super::values::{Pairs, Text, shared, shared_if_set};
 use crate::placement::{Options, TopologyManager};
 use serde::Deserialize;
+use std::sync::Arc;
 
-/// The file. Names and meaning of the first fields are KubeletConfiguration's
+/// Names and meaning of the first fields are KubeletConfiguration's
 /// (`kubelet.config.k8s.io/v1beta1`), so that users can paste a block from there. The plugin's own
-/// fields follow.
+/// fields follow; docs/configuration.md is their reference.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct File {
@@ -21,30 +22,23 @@ pub(super) struct File {
     pub(super) reserved_system_cpus: Option<Text>,
     pub(super) system_reserved: Pairs,
     pub(super) kube_reserved: Pairs,
-    /// The order in which `prefer-align-cpus-by-uncorecache` tries uncore caches.
     pub(super) uncore_cache_order: Option<Text>,
-    /// The directory of the kubelet's state files; empty for none.
     pub(super) kubelet_state_dir: Option<Text>,
-    /// What to do while the kubelet's own CPU manager is active.
     pub(super) on_active_kubelet: Option<Text>,
-    /// What keeps other containers off exclusive CPUs.
     pub(super) exclusivity: Option<Text>,
-    /// The type of an exclusive container's cpuset partition under `exclusivity: kernel`.
     pub(super) cpuset_partition: Option<Text>,
-    /// Whether to refuse a container that would not run as decided.
     pub(super) strict: Option<Text>,
-    /// Whether exclusive containers get their CPUs in environment variables.
     pub(super) expose_cpus: Option<Text>,
-    /// The memory nodes of exclusive containers.
     pub(super) exclusive_mems: Option<Text>,
-    /// What pods may wish for.
-    pub(super) namespaces: Option<Shared<Entry>>,
-    /// In an entry of `nodes` only: patterns of the nodes' names.
+    #[serde(deserialize_with = "shared_if_set")]
+    pub(super) namespaces: Option<Arc<[Entry]>>,
+    /// Only in an entry of `nodes`.
     pub(super) names: Vec<Text>,
-    /// In an entry of `nodes` only: patterns of the nodes' labels.
+    /// Only in an entry of `nodes`.
     pub(super) labels: Pairs,
-    /// Overrides for nodes; each entry has the form of a file.
-    pub(super) nodes: Shared<File>,
+    /// Overrides for nodes, in the same format.
+    #[serde(deserialize_with = "shared")]
+    pub(super) nodes: Arc<[File]>,
 }
 
 impl File {
@@ -57,11 +51,42 @@ impl File {
         for (at, entry) in file.nodes.iter().enumerate() {
             entry.check_pairs(&source.entry(at))?;
         }
+        file.check_namespaces(source)?;
         Ok(file)
     }
 
-    /// Checks names and values, whatever the policy is. Whether the options of several entries fit
-    /// together shows where they are in force.
+    fn is_static(&self) -> Option<bool> {
+        self.cpu_manager_policy.as_ref().map(|Text(policy)| policy == "static")
+    }
+
+    /// Refuses `cpuManagerPolicy: static` in an entry of `namespaces` if every node with this list has
+    /// the policy `none`: the entry could have no effect.
+    fn check_namespaces(&self, source: &Source) -> Result<(), ConfigError> {
+        let somewhere = self.is_static() == Some(true)
+            || self.nodes.iter().any(|node| node.is_static() == Some(true));
+        self.check_namespaces_under(source, somewhere)?;
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.check_namespaces_under(&source.entry(at), node.is_static().unwrap_or(somewhere))?;
+        }
+        Ok(())
+    }
+
+    fn check_namespaces_under(&self, source: &Source, is_static: bool) -> Result<(), ConfigError> {
+        for (at, entry) in self.namespaces.iter().flat_map(|entries| entries.iter()).enumerate() {
+            if !is_static && matches!(entry.cpu_manager_policy, Some(EntryPolicy::Static)) {
+                let first = entry.names.first().map_or("", |Text(name)| name);
+                let why = format!(
+                    "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces \
+                     only, set static and reserved CPUs for the node, and none for {{names: [\"*\"]}}"
+                );
+                return Err(source.at_item("namespaces", at, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks names and values under every policy. Whether the options of several entries go together
+    /// shows only where they are in force.
     fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
         for (field, pairs) in [
             ("cpuManagerPolicyOptions", &self.cpu_manager_policy_options),
@@ -71,7 +96,7 @@ impl File {
             ("labels", &self.labels),
         ] {
             if let Some(name) = pairs.twice() {
-                return Err(source.at(field, format!("{name:?} stands twice")));
+                return Err(source.at(field, format!("{name:?} is set twice")));
             }
         }
         Options::parse(self.cpu_manager_policy_options.borrowed())

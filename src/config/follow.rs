@@ -2,14 +2,14 @@
 //!
 //! The follower reads the file by its name every second. The kubelet changes a mounted ConfigMap by
 //! pointing a symbolic link to another directory, which causes no event on the file itself. A
-//! change counts when two looks in a row find the same text: an editor may be in the middle of
+//! change counts when two reads in a row return the same text: an editor may be in the middle of
 //! writing the file, and half a file can be valid.
 
 use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time between two looks.
+/// The time between two reads.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of this node, not yet checked against the machine; or why the file cannot be
@@ -18,9 +18,9 @@ pub(crate) type Reading = Result<Config, Mistake>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mistake {
-    /// The line at fault, counted from 1; `None` if there is no text.
+    /// Counted from 1; `None` if there is no text.
     pub(crate) line: Option<usize>,
-    /// What is wrong, with file and line.
+    /// With file and line.
     pub(crate) why: String,
 }
 
@@ -36,33 +36,31 @@ pub(crate) struct Follower {
     /// The file's name in errors.
     name: String,
     node: NodeIdentity,
-    /// The result of the last look: the text, or why it cannot be read.
-    found: Result<String, Mistake>,
+    last_read: Result<String, Mistake>,
     /// What [`Follower::look`] last returned.
     reported: Result<String, Mistake>,
 }
 
 impl Follower {
-    /// Follows the file of `config` on this node.
     pub(crate) fn new(path: &Path, config: &Config, node: &NodeIdentity) -> Follower {
-        let (name, text) = (config.name().to_owned(), Ok(config.text().to_owned()));
+        let text = Ok(config.text().to_owned());
         Follower {
             path: path.to_owned(),
-            name,
+            name: config.name().to_owned(),
             node: node.clone(),
-            found: text.clone(),
+            last_read: text.clone(),
             reported: text,
         }
     }
 
-    /// The content of the file, if it is new and two looks have found it.
+    /// The content of the file, if it is new and two reads have returned it.
     pub(crate) fn look(&mut self) -> Option<Reading> {
-        let found = Config::text_of(&self.path).map_err(Mistake::from);
-        let before = std::mem::replace(&mut self.found, found);
-        if self.found != before || self.found == self.reported {
+        let read = Config::text_of(&self.path).map_err(Mistake::from);
+        let before = std::mem::replace(&mut self.last_read, read);
+        if self.last_read != before || self.last_read == self.reported {
             return None;
         }
-        self.reported.clone_from(&self.found);
+        self.reported.clone_from(&self.last_read);
         let config = |text: &String| Config::parse(&self.name, text)?.for_node(&self.node);
         Some(self.reported.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
     }
@@ -84,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_when_it_has_settled() {
+    fn a_change_is_reported_once_when_it_has_settled() {
         let volume = tempfile::tempdir().unwrap();
         swap(volume.path(), "..1", "strict: true\n");
         let path = volume.path().join("config.yaml");
@@ -109,7 +107,7 @@ mod tests {
         assert_eq!(look(), None);
         assert_eq!(look(), Some(Ok("strict: true\n".to_owned())));
 
-        // It was away for a moment, and then for good.
+        // It was missing for a moment, and then permanently.
         fs::remove_file(&path).unwrap();
         assert_eq!(look(), None);
         fs::write(&path, "strict: true\n").unwrap();

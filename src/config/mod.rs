@@ -4,37 +4,35 @@
 //! machine. Both name the file, the line and the field, and both run before the plugin touches any
 //! container.
 
-mod entry;
-mod error;
 mod file;
 mod follow;
-mod lines;
 mod namespaces;
 mod nodes;
+mod source;
 mod values;
 
-pub use error::ConfigError;
 pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
+pub use source::ConfigError;
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
 use crate::ledger::{Namespaces, Policy, Settings, Stance};
 use crate::partition::PartitionType;
-use crate::placement::kubelet::reserve::ReserveError;
-use crate::placement::settings::SettingsError;
-use crate::placement::topology_manager::Scope;
-use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, UncoreOrder};
+use crate::placement::{
+    self, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError, TopologyPolicy,
+    UncoreOrder,
+};
 use crate::topology::Topology;
 use crate::wording;
-use error::Source;
 use file::File;
+use source::Source;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use values::Pairs;
 
-/// The default directory of the kubelet's state files (`--root-dir` of the kubelet).
+/// The kubelet's default `--root-dir`.
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
 /// A configuration with a valid text.
@@ -63,10 +61,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or [`Config::parse`] fails.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         Config::parse(&path.display().to_string(), &Config::text_of(path)?)
     }
@@ -76,16 +70,13 @@ impl Config {
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
     }
 
-    /// Reads a text; `name` is its name in errors. An empty text is the default configuration.
-    ///
-    /// # Errors
-    /// If it is not YAML, a field is unknown, or a value has the wrong form.
+    /// `name` is the text's name in errors. An empty text is the default configuration.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
         let source = Source::new(name, text);
         let file = File::parse(&source)?;
         nodes::check(&source, &file)?;
-        namespaces::check(&source, &file)?;
-        let namespaces = namespaces::resolve(&source, &file)?;
+        let namespaces =
+            namespaces::resolve(&source, file.namespaces.as_deref().unwrap_or_default())?;
         let config = Config::of(source, file, namespaces)?;
         // A mistake in an entry is an error on every node.
         for at in 0..config.file.nodes.len() {
@@ -104,25 +95,24 @@ impl Config {
     }
 
     /// With the entries of `nodes` at these positions, the later ones over the earlier ones.
-    ///
-    /// # Errors
-    /// If they contradict each other.
     pub fn with(&self, entries: &[usize]) -> Result<Config, ConfigError> {
-        let (mut source, mut file) = (self.source.clone(), self.file.clone());
+        let mut source = self.source.clone();
+        let mut file = self.file.clone();
+        // There can be thousands of namespaces: they are resolved again only if an entry has others.
+        let mut namespaces = None;
         for &at in entries {
-            if let Some(entry) = self.file.nodes.get(at) {
-                (source, file) = (source.with_entry(at), nodes::overlaid(file, entry));
-            }
+            let entry = &self.file.nodes[at];
+            source = source.with_entry(at);
+            file = nodes::overlaid(file, entry);
+            namespaces = entry.namespaces.as_deref().or(namespaces);
         }
-        let mut entries_of_nodes = entries.iter().filter_map(|at| self.file.nodes.get(*at));
-        let namespaces = match entries_of_nodes.all(|entry| entry.namespaces.is_none()) {
-            true => self.namespaces.clone(),
-            false => namespaces::resolve(&source, &file)?,
+        let namespaces = match namespaces {
+            Some(entries) => namespaces::resolve(&source, entries)?,
+            None => self.namespaces.clone(),
         };
         Ok(Config { applied: entries.to_owned(), ..Config::of(source, file, namespaces)? })
     }
 
-    /// All entries of `nodes`.
     pub fn overrides(&self) -> Vec<Override> {
         nodes::overrides(&self.source, &self.file)
     }
@@ -130,7 +120,7 @@ impl Config {
     /// The first lines of the applied entries of `nodes`, the most specific last.
     pub fn applied_lines(&self) -> Vec<usize> {
         let overrides = self.overrides();
-        self.applied.iter().filter_map(|at| Some(overrides.get(*at)?.line)).collect()
+        self.applied.iter().map(|&at| overrides[at].line).collect()
     }
 
     /// The positions of the applied entries of `nodes`, the most specific last.
@@ -141,21 +131,17 @@ impl Config {
     fn of(source: Source, file: File, namespaces: Namespaces) -> Result<Config, ConfigError> {
         let list = file.reserved_system_cpus.as_ref().map(|list| values::parse_cpu_list(&list.0));
         let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
-        // The kubelet reads an empty text as none.
+        // The kubelet reads an empty string as none.
         let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
-        let policy =
-            source.one_of("cpuManagerPolicy", file.cpu_manager_policy.as_ref(), &policies)?;
+        let policy = source.one_of("cpuManagerPolicy", &file.cpu_manager_policy, &policies)?;
         let policies = TopologyPolicy::ALL.map(|policy| (policy.name(), policy));
         let policies = [[("", TopologyPolicy::None)].as_slice(), &policies].concat();
-        let topology_policy = source.one_of(
-            "topologyManagerPolicy",
-            file.topology_manager_policy.as_ref(),
-            &policies,
-        )?;
+        let topology_policy =
+            source.one_of("topologyManagerPolicy", &file.topology_manager_policy, &policies)?;
         let scopes = Scope::ALL.map(|scope| (scope.name(), scope));
         let scopes = [[("", Scope::Container)].as_slice(), &scopes].concat();
         let topology_scope =
-            source.one_of("topologyManagerScope", file.topology_manager_scope.as_ref(), &scopes)?;
+            source.one_of("topologyManagerScope", &file.topology_manager_scope, &scopes)?;
         let amount = |field, reserved: &Pairs| {
             let amount = reserved.get("cpu").map_or(Ok(0), values::parse_milli_cpus);
             amount.map_err(|why| source.at(field, why))
@@ -164,8 +150,7 @@ impl Config {
         let kube = amount("kubeReserved", &file.kube_reserved)?;
         let orders =
             [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
-        let uncore_order =
-            source.one_of("uncoreCacheOrder", file.uncore_cache_order.as_ref(), &orders)?;
+        let uncore_order = source.one_of("uncoreCacheOrder", &file.uncore_cache_order, &orders)?;
         let dir = file.kubelet_state_dir.as_ref().map_or(KUBELET_STATE_DIR, |dir| dir.0.as_str());
         if !(dir.is_empty() || dir.starts_with('/')) {
             let why = format!(
@@ -174,20 +159,18 @@ impl Config {
             return Err(source.at("kubeletStateDir", why));
         }
         let kubelet_state_dir = (!dir.is_empty()).then(|| PathBuf::from(dir));
-        let observe = [("refuse", false), ("observe", true)];
-        let observe =
-            source.one_of("onActiveKubelet", file.on_active_kubelet.as_ref(), &observe)?;
+        let stances = [("refuse", false), ("observe", true)];
+        let observe = source.one_of("onActiveKubelet", &file.on_active_kubelet, &stances)?;
         let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
         let kinds = Exclusivity::ALL.map(|kind| (kind.name(), kind));
-        let exclusivity = source.one_of("exclusivity", file.exclusivity.as_ref(), &kinds)?;
+        let exclusivity = source.one_of("exclusivity", &file.exclusivity, &kinds)?;
         let kinds = PartitionType::ALL.map(|kind| (kind.name(), kind));
-        let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
+        let partition = source.one_of("cpusetPartition", &file.cpuset_partition, &kinds)?;
         let booleans = [("true", true), ("false", false)];
-        let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
-        let expose_cpus = source.one_of("exposeCpus", file.expose_cpus.as_ref(), &booleans)?;
+        let strict = source.one_of("strict", &file.strict, &booleans)?;
+        let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &booleans)?;
         let mems = [("all", false), ("follow-cpus", true)];
-        let mems_follow_cpus =
-            source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
+        let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
         Ok(Config {
             source,
             file,
@@ -214,37 +197,31 @@ impl Config {
         &self.source.name
     }
 
-    /// The text of the file.
     pub fn text(&self) -> &str {
         &self.source.text
     }
 
-    /// `cpuManagerPolicy`.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// The directory of the kubelet's state files; `None` if the plugin ignores them.
+    /// `None` if the plugin ignores the kubelet's state files.
     pub fn kubelet_state_dir(&self) -> Option<&Path> {
         self.kubelet_state_dir.as_deref()
     }
 
-    /// The stance while the kubelet's own CPU manager is active.
     pub fn on_active_kubelet(&self) -> Stance {
         self.on_active_kubelet
     }
 
-    /// `exclusivity`.
     pub fn exclusivity(&self) -> Exclusivity {
         self.exclusivity
     }
 
-    /// `cpusetPartition`.
     pub fn partition(&self) -> PartitionType {
         self.partition
     }
 
-    /// `strict`.
     pub fn strict(&self) -> bool {
         self.strict
     }
@@ -252,7 +229,7 @@ impl Config {
     /// The error for `exclusivity: kernel` on a node whose kernel cannot do it.
     pub fn kernel_cannot(&self, why: impl fmt::Display) -> ConfigError {
         let why = format!(
-            "the kernel cannot keep exclusivity on this node: {why}. \"auto\" takes cgroups then, or the runtime"
+            "the kernel cannot enforce exclusivity on this node: {why}. \"auto\" falls back to cgroups or the runtime"
         );
         self.source.at("exclusivity", why)
     }
@@ -265,27 +242,25 @@ impl Config {
         let policy = self.policy;
         if policy == Policy::None {
             if let Some((name, _)) = self.file.cpu_manager_policy_options.0.first() {
-                let why = format!(
-                    "policy options need cpuManagerPolicy: static, but {name:?} is set under none"
-                );
+                let why = format!("{name:?} needs cpuManagerPolicy: static");
                 return Err(self.source.at("cpuManagerPolicyOptions", why));
             }
             let placement = self.without_policy(topology)?;
             return Ok(Settings { policy, placement, ..Settings::default() });
         }
-        let wanted = placement::settings::Wanted {
+        let wanted = placement::Wanted {
             cpu_options: &self.file.cpu_manager_policy_options.borrowed(),
             topology_policy: self.topology_policy.name(),
             topology_scope: self.topology_scope.name(),
             topology_options: &self.file.topology_manager_policy_options.borrowed(),
             reservation: self.reservation(topology)?,
         };
-        let mut settings = placement::Settings::check(topology, &wanted, NodeLimit::Lifted)
-            .map_err(|error| self.explain(&error))?;
+        let mut settings =
+            wanted.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
         settings.options.uncore_order = self.uncore_order;
         if settings.reserved == topology.online() {
             let why = format!(
-                "all online CPUs ({}) are reserved: none is left to assign",
+                "all online CPUs ({}) are reserved, none is left to assign",
                 topology.online()
             );
             return Err(self.source.at(self.reservation_field(), why));
@@ -305,7 +280,7 @@ impl Config {
             None => CpuSet::EMPTY,
         };
         let options = Options { uncore_order: self.uncore_order, ..Options::default() };
-        Ok(placement::Settings { options, reserved, topology_manager: Default::default() })
+        Ok(placement::Settings { options, reserved, ..placement::Settings::default() })
     }
 
     /// The list, or without one the sum of the amounts, as in the kubelet.
@@ -316,16 +291,17 @@ impl Config {
         let absent = list - topology.online();
         if !absent.is_empty() {
             let offline = topology.offline().iter().any(|cpu| absent.contains(cpu.id));
-            let what = match offline {
-                true => wording::agree(
+            let what = if offline {
+                wording::agree(
                     absent,
                     "does not exist or is offline",
                     "do not exist or are offline",
-                ),
-                false => wording::agree(absent, "does not exist", "do not exist"),
+                )
+            } else {
+                wording::agree(absent, "does not exist", "do not exist")
             };
-            let (cpus, online) = (wording::cpus(absent), topology.online());
-            let why = format!("{cpus} {what}; online are {online}");
+            let cpus = wording::cpus(absent);
+            let why = format!("{cpus} {what}; online CPUs: {}", topology.online());
             return Err(self.source.at("reservedSystemCPUs", why));
         }
         Ok(Reservation::list(list))
@@ -339,7 +315,7 @@ impl Config {
         }
     }
 
-    /// Adds file, line and field to the kubelet's words.
+    /// Adds file, line and field to the kubelet's message.
     fn explain(&self, error: &SettingsError) -> ConfigError {
         match error {
             SettingsError::Options(error) => self.source.cpu_option(error),

@@ -5,20 +5,18 @@
 //! specific than a pattern, then a pattern with more characters that are not wildcards, then more
 //! labels. Of equals the later one in the file wins.
 
-use super::ConfigError;
-use super::error::Source;
 use super::file::File;
+use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
 use crate::pattern::{Closeness, closeness};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The known facts of this node.
+/// What is known of this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// Its name in Kubernetes.
     pub name: Option<String>,
-    /// Its labels, or those of them that the configuration uses.
+    /// Those that the configuration uses suffice.
     pub labels: Option<Labels>,
 }
 
@@ -30,7 +28,6 @@ impl NodeIdentity {
     }
 }
 
-/// The labels of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels(BTreeMap<String, String>);
 
@@ -41,7 +38,7 @@ impl FromStr for Labels {
     fn from_str(text: &str) -> Result<Labels, String> {
         let label = |part: &str| match part.trim().split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(format!("{part:?} is not a label: expected KEY=VALUE,KEY=VALUE")),
+            _ => Err(format!("invalid label {part:?}: expected KEY=VALUE,KEY=VALUE")),
         };
         text.split(',')
             .filter(|part| !part.trim().is_empty())
@@ -69,7 +66,7 @@ fn specificity(
     let by_name = match (entry.names.as_slice(), &node.name) {
         ([], _) => Some(Closeness::Pattern(0)),
         (_, None) => {
-            let why = "this node's name is not known: set NODE_NAME, or give --node-name";
+            let why = "this node's name is unknown: set NODE_NAME or --node-name";
             return Err(("names", why));
         }
         (names, Some(name)) => names.iter().filter_map(|Text(one)| closeness(one, name)).max(),
@@ -77,7 +74,7 @@ fn specificity(
     let labels = match (entry.labels.0.as_slice(), &node.labels) {
         ([], _) => true,
         (_, None) => {
-            let why = "this node's labels are not known: set NODE_LABELS, or give --node-labels";
+            let why = "this node's labels are unknown: set NODE_LABELS or --node-labels";
             return Err(("labels", why));
         }
         (wanted, Some(Labels(labels))) => wanted.iter().all(|(key, pattern)| {
@@ -89,51 +86,45 @@ fn specificity(
 }
 
 /// The positions of the entries that match a node, the most specific last.
-///
-/// # Errors
-/// If an entry needs an unknown fact of the node.
 pub(super) fn matching(
     source: &Source,
     file: &File,
     node: &NodeIdentity,
 ) -> Result<Vec<usize>, ConfigError> {
-    let mut found = Vec::new();
+    let mut matches = Vec::new();
     for (at, entry) in file.nodes.iter().enumerate() {
         let closeness = specificity(entry, node)
             .map_err(|(field, why)| source.entry(at).at(field, why.to_owned()))?;
-        found.extend(closeness.map(|closeness| (closeness, at)));
+        matches.extend(closeness.map(|closeness| (closeness, at)));
     }
-    found.sort_unstable();
-    Ok(found.into_iter().map(|(_, at)| at).collect())
+    matches.sort_unstable();
+    Ok(matches.into_iter().map(|(_, at)| at).collect())
 }
 
 /// Checks the fields that only entries, or only the file itself, may have.
-///
-/// # Errors
-/// The first mistake.
 pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
     for (field, there) in [("names", !file.names.is_empty()), ("labels", !file.labels.0.is_empty())]
     {
         if there {
-            return Err(source.at(field, "it belongs into an entry of nodes".to_owned()));
+            return Err(source.at(field, "only valid in an entry of nodes".to_owned()));
         }
     }
     for (at, entry) in file.nodes.iter().enumerate() {
         let wrong = |field, why: &str| Err(source.entry(at).at(field, why.to_owned()));
         if !entry.nodes.is_empty() {
-            return wrong("nodes", "an entry of nodes has no nodes of its own");
+            return wrong("nodes", "nested entries are not supported");
         }
         if entry.names.iter().any(|name| name.0.is_empty()) {
-            return wrong("names", "a name is empty: expected one like \"worker-1\" or \"gpu-*\"");
+            return wrong("names", "empty name: expected one like \"worker-1\" or \"gpu-*\"");
         }
         if entry.names.is_empty() && entry.labels.0.is_empty() {
-            return wrong("nodes", "this entry is for no node: it needs names, labels or both");
+            return wrong("nodes", "this entry matches no node: set names, labels or both");
         }
     }
     Ok(())
 }
 
-/// The file with the fields of an entry in the place of its own.
+/// The file with the fields of an entry instead of its own.
 ///
 /// Options and amounts merge by their names, as maps do in Helm and kustomize. The result lacks
 /// what the entry made meaningless: options of a policy that it ends, and the list of reserved CPUs
@@ -165,7 +156,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
     let ends_policy = cpu_manager_policy.as_ref().is_some_and(|policy| policy.0 != "static");
     let amount = !(system_reserved.0.is_empty() && kube_reserved.0.is_empty());
     let options = if ends_policy { Pairs::default() } else { base.cpu_manager_policy_options };
-    let list = base.reserved_system_cpus.filter(|_| !amount);
+    let list = if amount { None } else { base.reserved_system_cpus };
     File {
         cpu_manager_policy: cpu_manager_policy.or(base.cpu_manager_policy),
         cpu_manager_policy_options: options.merged(cpu_manager_policy_options),

@@ -68,7 +68,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
     );
     refuses(
         "cpuManagerPolicy: [static\n",
-        "line 1: cpuManagerPolicy: invalid type: sequence, expected a text, a number or a boolean",
+        "line 1: cpuManagerPolicy: invalid type: sequence, expected a string, a number or a boolean",
     );
     refuses(
         "cpuManagerPolicy: static\nreservedSystemCPU: 0-1\n",
@@ -98,7 +98,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
     );
     refuses(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: true, full-pcpus-only: false}\n",
-        "line 2: cpuManagerPolicyOptions: \"full-pcpus-only\" stands twice",
+        "line 2: cpuManagerPolicyOptions: \"full-pcpus-only\" is set twice",
     );
     refuses(
         "cpuManagerPolicy: static\nstrict: true\n# strict: it is\ncpuManagerPolicyOptions:\n  strict: x\nstrict: false\n",
@@ -106,8 +106,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
     );
     refuses(
         "cpuManagerPolicyOptions: {full-pcpus-only: true}\n",
-        "line 1: cpuManagerPolicyOptions: policy options need cpuManagerPolicy: static, \
-         but \"full-pcpus-only\" is set under none",
+        "line 1: cpuManagerPolicyOptions: \"full-pcpus-only\" needs cpuManagerPolicy: static",
     );
 }
 
@@ -139,14 +138,11 @@ fn the_kubelet_beside_us() {
 #[test]
 fn reservations_that_cannot_be() {
     let with = |list: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: {list}\n");
-    refuses(&with("0,8-9"), "line 2: reservedSystemCPUs: CPUs 8-9 do not exist; online are 0-7");
-    refuses(
-        &with("0-2,1"),
-        "line 2: reservedSystemCPUs: CPU 1 is named twice in \"0-2,1\": one of them may be a mistake",
-    );
+    refuses(&with("0,8-9"), "line 2: reservedSystemCPUs: CPUs 8-9 do not exist; online CPUs: 0-7");
+    refuses(&with("0-2,1"), "line 2: reservedSystemCPUs: CPU 1 is listed twice in \"0-2,1\"");
     refuses(
         &with("\"\""),
-        "line 2: reservedSystemCPUs: the list is empty: expected CPUs like \"0-1\", or no such field",
+        "line 2: reservedSystemCPUs: empty list: expected CPUs like \"0-1\"; or omit the field",
     );
     refuses(
         &with("0-x"),
@@ -154,7 +150,7 @@ fn reservations_that_cannot_be() {
     );
     refuses(
         &with("0-7"),
-        "line 2: reservedSystemCPUs: all online CPUs (0-7) are reserved: none is left to assign",
+        "line 2: reservedSystemCPUs: all online CPUs (0-7) are reserved, none is left to assign",
     );
     refuses(
         "cpuManagerPolicy: static\n",
@@ -163,7 +159,7 @@ fn reservations_that_cannot_be() {
     );
     refuses(
         "cpuManagerPolicy: static\nsystemReserved: {cpu: two}\n",
-        "line 2: systemReserved: \"two\" is not an amount of CPUs: expected one like 2, 1.5 or 500m",
+        "line 2: systemReserved: invalid amount of CPUs \"two\": expected one like 2, 1.5 or 500m",
     );
 }
 
@@ -252,34 +248,34 @@ fn namespaces_that_cannot_be() {
     );
     refuses(
         &with("allow: {uncore: [prefer]}"),
-        "line 3: namespaces[0]: an entry has no names: expected some like [\"hpc\", \"team-*\"]",
+        "line 3: namespaces[0]: entry without names: expected names like [\"hpc\", \"team-*\"]",
     );
     refuses(
         &with("names: [Team_A]"),
-        "line 3: namespaces[0]: \"Team_A\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
+        "line 3: namespaces[0]: invalid namespace \"Team_A\": expected lower case letters, digits and -, or a pattern with * and ?",
     );
     refuses(
         &with(
             "names: [a]\n  allow: {uncore: [prefer]}\n# c\n- names: [b]\n-\n  names:\n  - c\n  - D",
         ),
-        "line 7: namespaces[2]: \"D\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
+        "line 7: namespaces[2]: invalid namespace \"D\": expected lower case letters, digits and -, or a pattern with * and ?",
     );
     refuses(
         &with("names: [b]\n- names: [a, team-*]\n- names: [\"*-prod\"]"),
         "line 4: namespaces[1]: \"team-*\" and \"*-prod\" can mean the same namespace, and neither is more specific: an entry for \
-         it would be a guess (the other one is in namespaces[2]). Leave one out, or give one more characters of its own",
+         it would be a guess (the other is namespaces[2]). Remove one, or make one more specific",
     );
     // Of an override for other nodes as well, and before any node looks at it.
     let tie = "nodes:\n- names: [x]\n  namespaces:\n  - names: [b]\n  # c\n  - names:\n    - hpc-*\n  - names: [\"*-hpc\"]\n";
     refuses(
         &format!("namespaces: [{{names: [hpc-*]}}]\n{tie}"),
         "line 7: namespaces[1]: \"hpc-*\" and \"*-hpc\" can mean the same namespace, and neither is more specific: an entry for \
-         it would be a guess (the other one is in namespaces[2]). Leave one out, or give one more characters of its own",
+         it would be a guess (the other is namespaces[2]). Remove one, or make one more specific",
     );
     refuses(
         "namespaces: [{names: [a], cpuManagerPolicy: static}]\n",
         "line 1: namespaces[0]: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
-         set static with reserved CPUs for the node, and none for {names: [\"*\"]}",
+         set static and reserved CPUs for the node, and none for {names: [\"*\"]}",
     );
 }
 
@@ -308,7 +304,7 @@ fn namespaces_of_nodes_with_another_policy() {
             "{fixed}\n{reserved}nodes:\n- names: [gpu-7]\n  {none}\n  namespaces:\n  - {{names: [a], {fixed}}}\n"
         ),
         "line 7: namespaces[0]: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
-         set static with reserved CPUs for the node, and none for {names: [\"*\"]}",
+         set static and reserved CPUs for the node, and none for {names: [\"*\"]}",
     );
 }
 
@@ -408,11 +404,11 @@ fn what_is_not_known_of_a_node_and_matters() {
     let error = on("", "zone=a", NODES).unwrap_err();
     assert_eq!(
         error,
-        "config.yaml, line 5: names: this node's name is not known: set NODE_NAME, or give --node-name. Nothing was changed"
+        "config.yaml, line 5: names: this node's name is unknown: set NODE_NAME or --node-name. Nothing was changed"
     );
     let error = on("web-1", "", NODES).unwrap_err();
     assert!(
-        error.starts_with("config.yaml, line 11: labels: this node's labels are not"),
+        error.starts_with("config.yaml, line 11: labels: this node's labels are unknown"),
         "{error}"
     );
     assert!(on("", "", "nodes: []\n").is_ok());

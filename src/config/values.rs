@@ -1,39 +1,29 @@
-//! The form of values: texts, pairs, lists of CPUs.
+//! Values in the file: strings, pairs, lists of CPUs.
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::quantity::Quantity;
 use crate::wording;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
-/// A list that copies of a file share.
-#[derive(Debug, Clone)]
-pub(super) struct Shared<T>(Arc<[T]>);
-
-impl<T> Default for Shared<T> {
-    fn default() -> Shared<T> {
-        Shared(Arc::default())
-    }
+/// Reads a list that copies of a file share.
+pub(super) fn shared<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Arc<[T]>, D::Error> {
+    Vec::deserialize(deserializer).map(Arc::from)
 }
 
-impl<T> Deref for Shared<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
+/// The same for a list for which unset and empty differ.
+pub(super) fn shared_if_set<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Arc<[T]>>, D::Error> {
+    Option::<Vec<T>>::deserialize(deserializer).map(|list| list.map(Arc::from))
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shared<T>, D::Error> {
-        Vec::deserialize(deserializer).map(|list| Shared(list.into()))
-    }
-}
-
-/// A scalar as text. Booleans and numbers are valid where the kubelet requires a text.
+/// A scalar as a string. Booleans and numbers are valid where the kubelet requires a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Text(pub(super) String);
 
@@ -43,7 +33,7 @@ impl<'de> Deserialize<'de> for Text {
         impl Visitor<'_> for TextVisitor {
             type Value = Text;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number or a boolean")
+                f.write_str("a string, a number or a boolean")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
                 Ok(Text(text.to_owned()))
@@ -66,26 +56,20 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// `reservedSystemCPUs`: a list in the kernel's format, not empty and without repeated CPUs.
-///
-/// # Errors
-/// What is wrong with it.
 pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
     let set: CpuSet = text.parse().map_err(|error: ParseError| error.to_string())?;
     if set.is_empty() {
-        return Err("the list is empty: expected CPUs like \"0-1\", or no such field".to_owned());
+        return Err("empty list: expected CPUs like \"0-1\"; or omit the field".to_owned());
     }
-    let mut seen = CpuSet::EMPTY;
+    let mut earlier = CpuSet::EMPTY;
     for part in text.split(',') {
         let part: CpuSet = part.parse().map_err(|error: ParseError| error.to_string())?;
-        if !seen.is_disjoint(&part) {
-            let twice = seen & part;
-            return Err(format!(
-                "{} {} named twice in {text:?}: one of them may be a mistake",
-                wording::cpus(twice),
-                wording::agree(twice, "is", "are")
-            ));
+        if !earlier.is_disjoint(&part) {
+            let twice = earlier & part;
+            let (cpus, are) = (wording::cpus(twice), wording::agree(twice, "is", "are"));
+            return Err(format!("{cpus} {are} listed twice in {text:?}"));
         }
-        seen |= part;
+        earlier |= part;
     }
     Ok(set)
 }
@@ -111,15 +95,10 @@ impl Pairs {
         self
     }
 
-    /// The first name that stands twice.
+    /// The first repeated name.
     pub(super) fn twice(&self) -> Option<&str> {
-        let earlier =
-            |at: usize, name: &str| self.0.iter().take(at).any(|(other, _)| other == name);
-        self.0
-            .iter()
-            .enumerate()
-            .find(|(at, (name, _))| earlier(*at, name))
-            .map(|(_, (name, _))| name.as_str())
+        let mut names = BTreeSet::new();
+        self.0.iter().map(|(name, _)| name.as_str()).find(|name| !names.insert(*name))
     }
 }
 
@@ -146,13 +125,10 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// A Kubernetes quantity of CPUs, in thousandths of a CPU.
-///
-/// # Errors
-/// What was expected instead; also for more than can be counted.
+/// A Kubernetes quantity of CPUs, in thousandths of a CPU. More than fit into the type is an error.
 pub(super) fn parse_milli_cpus(text: &str) -> Result<u64, String> {
     let milli = Quantity::parse(text).ok().map(Quantity::milli);
-    milli.filter(|milli| *milli < u64::MAX).ok_or_else(|| {
-        format!("{text:?} is not an amount of CPUs: expected one like 2, 1.5 or 500m")
-    })
+    milli
+        .filter(|milli| *milli < u64::MAX)
+        .ok_or_else(|| format!("invalid amount of CPUs {text:?}: expected one like 2, 1.5 or 500m"))
 }

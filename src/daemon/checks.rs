@@ -1,8 +1,8 @@
 //! [`Checks`]: periodic check passes over cgroups, on another thread.
 
-use super::blocking;
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
+use super::{blocking, result_of};
 use crate::cpuset::CpuSet;
 use crate::ledger::{Holder, Ledger, Target};
 use crate::verify::Verifier;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 /// What a check pass found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Findings {
     pub(super) drifted: Vec<Finding>,
     /// Containers with exclusive CPUs, and whether they are there.
@@ -57,10 +57,9 @@ impl Checks {
             }));
         }
         let Some(running) = &mut self.running else { return pending().await };
-        let found = running.await;
+        let found = result_of(running).await;
         self.running = None;
-        // It does not panic, and is never cancelled.
-        found.unwrap_or_default()
+        found
     }
 
     /// Lets the processes of a container that inherited this mask run on all of its CPUs. Returns
@@ -68,8 +67,7 @@ impl Checks {
     pub(super) async fn widen(&self, target: Target, mask: CpuSet) -> bool {
         let Some(verifier) = self.verifier.clone() else { return true };
         let subject = target.subject.clone();
-        let widened = blocking(move || Some(verifier.widen(&target, mask))).await;
-        let widened = widened.unwrap_or(Ok(()));
+        let widened = blocking(move || verifier.widen(&target, mask)).await;
         widened
             .inspect_err(|error| log::warn!("{subject}: cannot change its affinity: {error}"))
             .is_ok()
@@ -79,7 +77,7 @@ impl Checks {
 fn findings(verifier: &Verifier, targets: Vec<Target>) -> Vec<Finding> {
     targets
         .into_iter()
-        .map(|target| Finding { drift: verifier.look(&target), target })
+        .map(|target| Finding { drift: verifier.check(&target), target })
         .filter(|finding| !finding.drift.is_empty())
         .collect()
 }

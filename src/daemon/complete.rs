@@ -17,8 +17,8 @@ pub(super) async fn correct_list(verifier: Option<Verifier>, call: &mut Call) {
         groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
     };
     for (container, set) in containers.iter_mut().zip(blocking(look).await) {
-        let Some(InForce { cpus: set, runs_on, mems, kept }) = set else { continue };
-        container.partitioned = kept;
+        let Some(InForce { cpus: set, runs_on, mems, partitioned }) = set else { continue };
+        container.partitioned = partitioned;
         container.outdated = container.cpus != Some(set);
         if container.outdated {
             let listed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());

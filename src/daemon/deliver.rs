@@ -46,7 +46,8 @@ impl Owner {
     /// After a decision that no answer carries: writes the checkpoint, then calls the runtime with
     /// the due updates, or writes cgroups where a call is not safe.
     async fn deliver(&mut self) {
-        self.save().await;
+        // An error is in the log, and the next decision tries again.
+        let _ = self.save().await;
         let calls = self.delivery.calls();
         if calls && self.ledger.mechanism() != Mechanism::Groups {
             self.call();

@@ -2,6 +2,7 @@
 //! ([`Delivery`]).
 
 use super::pace::Pace;
+use super::result_of;
 use crate::edge::{Refusal, Updater};
 use crate::ledger::{Adjustment, ContainerId, Decision, Due, Update};
 use std::future::pending;
@@ -26,7 +27,7 @@ pub(super) struct Sent {
 }
 
 /// A call of the runtime that has ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Returned {
     pub(super) updates: Vec<Update>,
     /// Whether the runtime has made them, as it says.
@@ -82,10 +83,8 @@ impl Delivery {
     /// The end of the call that is under way. Cancel safe.
     pub(super) async fn next(&mut self) -> Returned {
         let Some(calling) = &mut self.calling else { return pending().await };
-        let returned = calling.await;
+        let returned = result_of(calling).await;
         self.calling = None;
-        // It does not panic, and is never cancelled.
-        let returned = returned.unwrap_or_default();
         if returned.made {
             self.pace.returned(Instant::now());
         }

@@ -151,9 +151,8 @@ impl DriftWatcher {
         *self.drifts.entry(drift.kind()).or_default() += 1;
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
         let decided = compared(target, drift);
-        let were = wording::agree(decided, "was", "were");
         let cpus = wording::cpus(decided);
-        log::warn!("{}: decided {were} {cpus}, but {drift}: {action}", target.subject);
+        log::warn!("{}: decided {cpus}, but {drift}: {action}", target.subject);
         decided
     }
 }

@@ -4,7 +4,7 @@
 mod writes;
 
 use super::blocking;
-use super::facts::Step;
+use super::facts::CgroupStep;
 use crate::config::Config;
 use crate::exclusivity::{
     Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
@@ -53,7 +53,7 @@ pub(super) struct Enforcement {
 }
 
 /// A container for which the kernel refused something.
-pub(super) type Refused = (Target, KernelRefusal);
+pub(super) type RefusedTarget = (Target, KernelRefusal);
 
 /// What shall keep others off exclusive CPUs, as the configuration says.
 pub(super) fn wanted(config: &Config) -> Exclusivity {
@@ -167,19 +167,19 @@ impl Enforcement {
     /// Nothing could keep others off them.
     pub(super) async fn follow(
         &mut self,
-        step: &Step,
+        step: &CgroupStep,
         ledger: &Ledger,
-    ) -> Result<Option<Refused>, KernelRefusal> {
+    ) -> Result<Option<RefusedTarget>, KernelRefusal> {
         match step {
-            Step::None => {}
-            Step::All => {
+            CgroupStep::None => {}
+            CgroupStep::All => {
                 self.settle_all(ledger);
                 self.untidy = true;
                 self.followed = false;
             }
-            Step::Later(id) => self.unsettled.push_back(id.clone()),
-            Step::Tidy => self.untidy = true,
-            Step::Create(id) => {
+            CgroupStep::Later(id) => self.unsettled.push_back(id.clone()),
+            CgroupStep::Tidy => self.untidy = true,
+            CgroupStep::Create(id) => {
                 if let Some(writer) = self.partitions() {
                     let reserve = move |target: &Target| writer.reserve(target);
                     return match self.ask(id, ledger, reserve).await {
@@ -189,7 +189,7 @@ impl Enforcement {
                     };
                 }
             }
-            Step::Settle(id) => match self.settle(id, ledger).await {
+            CgroupStep::Settle(id) => match self.settle(id, ledger).await {
                 // It keeps what it has. Its update waits with the others that are too early.
                 Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id.clone()),
                 Err(refused) => return Ok(Some(refused)),
@@ -327,7 +327,7 @@ impl Enforcement {
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusedTarget> {
         let settled = match self.partitions() {
             Some(writer) => self.ask(id, ledger, move |target| writer.settle(target)).await,
             None => Ok(()),

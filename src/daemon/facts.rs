@@ -1,11 +1,11 @@
-//! [`Facts`]: what a call of the runtime means for each part of the daemon, before the ledger
+//! [`CallFacts`]: what a call of the runtime means for each part of the daemon, before the ledger
 //! consumes it.
 
 use crate::ledger::{Admission, Call, Channel, ContainerId, Event, Stance};
 use crate::view::counters::EventKind;
 
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct CallFacts {
     /// The container that is about to be created.
     pub(super) created: Option<ContainerId>,
     /// Whether the runtime lists all containers.
@@ -18,12 +18,12 @@ pub(super) struct Facts {
     pub(super) prompt: bool,
     /// For metrics.
     pub(super) kind: EventKind,
-    pub(super) step: Step,
+    pub(super) step: CgroupStep,
 }
 
 /// What a call means for cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CgroupStep {
     None,
     /// The runtime will make this container's cgroup. The answer can refuse it.
     Create(ContainerId),
@@ -35,16 +35,16 @@ pub(super) enum Step {
     Tidy,
 }
 
-impl Facts {
-    pub(super) fn of(call: &Call) -> Facts {
+impl CallFacts {
+    pub(super) fn of(call: &Call) -> CallFacts {
         let event = match call {
             Call::Event(event) => Some(event),
             Call::Admission(_) => None,
         };
         let step = step(call);
-        Facts {
+        CallFacts {
             created: match &step {
-                Step::Create(id) => Some(id.clone()),
+                CgroupStep::Create(id) => Some(id.clone()),
                 _ => None,
             },
             lists: matches!(event, Some(Event::Synchronize { .. })),
@@ -57,15 +57,19 @@ impl Facts {
     }
 }
 
-fn step(call: &Call) -> Step {
+fn step(call: &Call) -> CgroupStep {
     match call {
-        Call::Admission(Admission::Create { container, .. }) => Step::Create(container.id.clone()),
+        Call::Admission(Admission::Create { container, .. }) => {
+            CgroupStep::Create(container.id.clone())
+        }
         Call::Admission(Admission::Update { container, .. })
-        | Call::Event(Event::Starting { container, .. }) => Step::Settle(container.id.clone()),
-        Call::Event(Event::Started { container, .. }) => Step::Later(container.id.clone()),
-        Call::Event(Event::Synchronize { .. }) => Step::All,
-        Call::Event(Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_)) => Step::Tidy,
-        Call::Event(_) => Step::None,
+        | Call::Event(Event::Starting { container, .. }) => {
+            CgroupStep::Settle(container.id.clone())
+        }
+        Call::Event(Event::Started { container, .. }) => CgroupStep::Later(container.id.clone()),
+        Call::Event(Event::Synchronize { .. }) => CgroupStep::All,
+        Call::Event(Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_)) => CgroupStep::Tidy,
+        Call::Event(_) => CgroupStep::None,
     }
 }
 

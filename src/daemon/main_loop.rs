@@ -9,8 +9,8 @@ use crate::config::{Config, Reading};
 use crate::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use crate::kubelet::Look;
 use crate::ledger::{Call, ContainerId, Event};
-use crate::serve::{Observer, Question, endpoint};
-use crate::view::{Figures, Link, NodeView};
+use crate::serve::{Question, ViewSource, endpoint};
+use crate::view::{Link, NodeView};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -48,7 +48,7 @@ enum Wake {
 /// plugin and hands it the configuration).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
-    (observer, mut questions): (Observer, mpsc::Receiver<Question>),
+    (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
     paths: &Paths,
     owner: Option<Owner>,
 ) {
@@ -147,7 +147,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
 struct MainLoop<'a> {
     paths: &'a Paths,
     /// For the socket in the state directory.
-    observer: Observer,
+    observer: ViewSource,
     listening: bool,
     owner: Option<Owner>,
     /// Why there is no owner.
@@ -240,16 +240,8 @@ impl MainLoop<'_> {
     }
 
     fn view(&mut self) -> NodeView {
-        let link = self.link.clone();
-        match self.owner.as_mut().map(Owner::view) {
-            Some((figures, view, history)) => NodeView {
-                figures: Figures { link, node: Ok(figures) },
-                node: Some((view, history)),
-            },
-            None => {
-                NodeView { figures: Figures { link, node: Err(self.waiting.clone()) }, node: None }
-            }
-        }
+        let node = self.owner.as_mut().map(Owner::view).ok_or_else(|| self.waiting.clone());
+        NodeView { link: self.link.clone(), node }
     }
 }
 

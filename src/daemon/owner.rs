@@ -2,16 +2,17 @@
 
 use super::checks::Checks;
 use super::complete::{correct_list, locate_devices};
+use super::decision_log::DecisionLog;
 use super::delivery::{Answer, Delivery, Sent};
 use super::drift::DriftWatcher;
-use super::enforcement::{Enforcement, Refused};
-use super::facts::{Facts, concerns_all};
+use super::enforcement::{Enforcement, RefusedTarget};
+use super::facts::{CallFacts, concerns_all};
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
-use super::record::Record;
 use super::reload::ConfigReload;
+use crate::checkpoint::StateError;
 use crate::edge::Refusal;
 use crate::exclusivity::Scope;
 use crate::ledger::{Call, Decision, Event, Ledger};
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 pub struct Owner {
     pub(super) ledger: Ledger,
     pub(super) checkpoint: Checkpoint,
-    pub(super) record: Record,
+    pub(super) record: DecisionLog,
     pub(super) delivery: Delivery,
     pub(super) enforcement: Enforcement,
     pub(super) kubelet: KubeletWatch,
@@ -53,7 +54,7 @@ impl Owner {
 
     /// Handles one call of the runtime: handles, logs, saves, carries out, answers.
     pub(super) async fn handle(&mut self, mut call: Call) -> Answer {
-        let facts = Facts::of(&call);
+        let facts = CallFacts::of(&call);
         let started = Instant::now();
         self.prepare(&mut call, &facts).await;
         let answer = match self.decide(call, &facts).await {
@@ -65,7 +66,7 @@ impl Owner {
     }
 
     /// Completes a call, and has the ledger follow what else has changed by now.
-    async fn prepare(&mut self, call: &mut Call, facts: &Facts) {
+    async fn prepare(&mut self, call: &mut Call, facts: &CallFacts) {
         // No container gets a CPU that is offline, or waits for those of a pod that is over.
         if facts.created.is_some() || facts.lists {
             self.check_machine().await;
@@ -84,7 +85,7 @@ impl Owner {
 
     /// Decides about a call. When this returns without an error, the decision is on disk and cgroups
     /// keep others off its CPUs.
-    async fn decide(&mut self, call: Call, facts: &Facts) -> Result<(), Refusal> {
+    async fn decide(&mut self, call: Call, facts: &CallFacts) -> Result<(), Refusal> {
         let admitted = match call {
             Call::Admission(admission) => self.ledger.admit(admission),
             Call::Event(event) => {
@@ -101,11 +102,12 @@ impl Owner {
             self.record.counters.rejected(facts.kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
-        if self.save().await {
-            let placement = &self.ledger.settings().placement;
-            self.record.counters.given(&notes, self.ledger.topology(), placement);
-        } else {
-            self.keep_unsaved(facts)?;
+        match self.save().await {
+            Ok(()) => {
+                let placement = &self.ledger.settings().placement;
+                self.record.counters.given(&notes, self.ledger.topology(), placement);
+            }
+            Err(error) => self.keep_unsaved(facts, &error)?,
         }
         let refused = self.enforcement.follow(&facts.step, &self.ledger).await;
         let refused = refused.map_err(|refusal| {
@@ -125,17 +127,17 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes the checkpoint if claims have changed. Returns whether the disk has them.
-    pub(super) async fn save(&mut self) -> bool {
+    /// Writes the checkpoint if claims have changed.
+    pub(super) async fn save(&mut self) -> Result<(), StateError> {
         let result = self.checkpoint.save(&self.ledger).await;
         self.record.counters.checkpoint_errors += u64::from(result.is_err());
-        result.inspect_err(|error| log::error!("{error}")).is_ok()
+        result.inspect_err(|error| log::error!("{error}"))
     }
 
     /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
     /// CPUs would be unknown; the kubelet tries again. Everything else goes on: running containers
     /// show their CPUs, and a restarted one has its CPUs on disk under its name.
-    fn keep_unsaved(&mut self, facts: &Facts) -> Result<(), Refusal> {
+    fn keep_unsaved(&mut self, facts: &CallFacts, error: &StateError) -> Result<(), Refusal> {
         let Some(id) = &facts.created else { return Ok(()) };
         let adjustment = self.ledger.adjustment(id);
         if adjustment.is_none_or(|(adjustment, _)| !adjustment.is_exclusive())
@@ -143,7 +145,6 @@ impl Owner {
         {
             return Ok(());
         }
-        let error = self.checkpoint.error().unwrap_or_default();
         let why = format!(
             "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
         );
@@ -153,7 +154,7 @@ impl Owner {
     }
 
     /// The answer to a call, with all updates that it can carry.
-    async fn answer(&mut self, facts: &Facts) -> Answer {
+    async fn answer(&mut self, facts: &CallFacts) -> Answer {
         let mut decision = Decision::default();
         let mut sent = Sent { prompt: facts.prompt, ..Sent::default() };
         if let Some(id) = &facts.created {
@@ -180,7 +181,7 @@ impl Owner {
         }
     }
 
-    pub(super) fn fall_back(&mut self, refused: Refused) {
+    pub(super) fn fall_back(&mut self, refused: RefusedTarget) {
         let Some(event) = self.enforcement.fall_back(&refused) else { return };
         self.apply(event);
         let (target, refusal) = refused;

@@ -52,9 +52,7 @@ impl Checkpoint {
         }
         let claims: Vec<Claim> = ledger.claims().collect();
         let state = Arc::clone(&self.state);
-        let result = blocking(move || Some(state.save(&claims))).await;
-        let result = result
-            .unwrap_or_else(|| Err(StateError::Interrupted("the write was cut short".into())));
+        let result = blocking(move || state.save(&claims)).await;
         self.saved = result.is_ok().then_some(revision);
         self.error = result.as_ref().err().map(ToString::to_string);
         result

@@ -1,5 +1,6 @@
 //! [`Poller`]: looks at a file periodically.
 
+use super::result_of;
 use std::future::pending;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -8,13 +9,13 @@ use tokio::time::{Instant, sleep_until};
 /// Looks at a file periodically, on another thread, as the disk may block.
 #[derive(Debug)]
 pub(super) struct Poller<F, N> {
-    state: State<F, N>,
+    state: PollState<F, N>,
     look: fn(&mut F) -> Option<N>,
     interval: Duration,
 }
 
 #[derive(Debug)]
-enum State<F, N> {
+enum PollState<F, N> {
     /// Until the next look is due. There is no file if the configuration names none.
     Idle(Option<F>, Instant),
     Looking(JoinHandle<(F, Option<N>)>),
@@ -27,14 +28,14 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
         interval: Duration,
         look: fn(&mut F) -> Option<N>,
     ) -> Poller<F, N> {
-        Poller { state: State::Idle(file, Instant::now() + interval), look, interval }
+        Poller { state: PollState::Idle(file, Instant::now() + interval), look, interval }
     }
 
     /// Looks at once, before the first look is due.
     pub(super) fn look_first(&mut self) -> Option<N> {
         match &mut self.state {
-            State::Idle(Some(file), _) => (self.look)(file),
-            State::Idle(None, _) | State::Looking(_) => None,
+            PollState::Idle(Some(file), _) => (self.look)(file),
+            PollState::Idle(None, _) | PollState::Looking(_) => None,
         }
     }
 
@@ -42,8 +43,8 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
     pub(super) async fn next(&mut self) -> N {
         loop {
             match &mut self.state {
-                State::Idle(None, _) => return pending().await,
-                State::Idle(file, due) => {
+                PollState::Idle(None, _) => return pending().await,
+                PollState::Idle(file, due) => {
                     sleep_until(*due).await;
                     let Some(mut file) = file.take() else { continue };
                     let look = self.look;
@@ -51,13 +52,11 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
                         let news = look(&mut file);
                         (file, news)
                     });
-                    self.state = State::Looking(looking);
+                    self.state = PollState::Looking(looking);
                 }
-                State::Looking(looking) => {
-                    // The look does not panic, and the task is never cancelled, so there is always
-                    // a file.
-                    let (file, news) = looking.await.map_or((None, None), |(f, n)| (Some(f), n));
-                    self.state = State::Idle(file, Instant::now() + self.interval);
+                PollState::Looking(looking) => {
+                    let (file, news) = result_of(looking).await;
+                    self.state = PollState::Idle(Some(file), Instant::now() + self.interval);
                     if let Some(news) = news {
                         return news;
                     }

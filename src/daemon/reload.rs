@@ -10,7 +10,7 @@ use crate::ledger::{Event, Mechanism, Policy, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
-use crate::view::report::{ConfigStatus, OwnSettings};
+use crate::view::status::{ConfigStatus, OwnSettings};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]

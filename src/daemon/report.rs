@@ -3,10 +3,9 @@
 use super::orphans;
 use super::owner::Owner;
 use crate::exclusivity::ProbeError;
-use crate::ledger::{Channel, Policy, View};
-use crate::view::{History, NodeFigures};
+use crate::ledger::{Channel, Policy};
+use crate::view::{NodeFigures, OwnFigures};
 use crate::wording::{self, count};
-use std::sync::Arc;
 
 impl Owner {
     /// Logs the node as the runtime has listed it.
@@ -24,17 +23,17 @@ impl Owner {
         }
     }
 
-    pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
+    pub(super) fn view(&mut self) -> NodeFigures {
         let view = self.ledger.view();
         self.record.history().badges.follow(&view);
-        (self.figures(&view), view, self.record.past())
+        NodeFigures { view, history: self.record.past(), own: self.figures() }
     }
 
-    fn figures(&self, view: &View) -> NodeFigures {
+    fn figures(&self) -> OwnFigures {
         let mut drifts = self.drift.drifts.clone();
         drifts.insert(orphans::KIND, self.orphans.count);
         let enforcement = &self.enforcement;
-        NodeFigures {
+        OwnFigures {
             strict: self.strict,
             partition: self.config.partition(),
             on_active_kubelet: self.config.on_active_kubelet(),
@@ -55,7 +54,6 @@ impl Owner {
             unbound_pods: enforcement.unbound(),
             pool_writes: enforcement.written,
             checkpoint_error: self.checkpoint.error(),
-            ..NodeFigures::of(view)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The start of the daemon: everything that can be wrong is found before any container changes.
 
 use super::checks::Checks;
+use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, wanted};
@@ -9,7 +10,6 @@ use super::kubelet::KubeletWatch;
 use super::orphans::Orphans;
 use super::owner::Owner;
 use super::persist::Checkpoint;
-use super::record::Record;
 use super::reload::ConfigReload;
 use super::{Paths, StartError};
 use crate::config::Config;
@@ -17,7 +17,7 @@ use crate::exclusivity::{Hierarchy, Memory};
 use crate::ledger::{Event, Ledger, Mechanism};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
-use crate::view::report::{ConfigStatus, OwnSettings};
+use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
 
 impl Owner {
@@ -64,7 +64,7 @@ impl Owner {
         let mut owner = Owner {
             ledger: Ledger::new(topology, settings, claims),
             checkpoint,
-            record: Record::default(),
+            record: DecisionLog::default(),
             delivery: Delivery::default(),
             enforcement,
             kubelet: KubeletWatch::new(config),

@@ -6,7 +6,6 @@
 
 use std::fmt;
 
-/// A runtime's name and versions from `Configure`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runtime {
     /// `containerd` or `cri-o`; containerd 2.0.0 to 2.0.3 say `v2`.
@@ -27,14 +26,11 @@ impl fmt::Display for Runtime {
     }
 }
 
-/// A version of three numbers, without a suffix.
+/// Without a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// The number of incompatible versions.
     pub major: u32,
-    /// The number of versions with new features.
     pub minor: u32,
-    /// The number of versions with fixes.
     pub patch: u32,
 }
 
@@ -66,7 +62,6 @@ fn number(text: &str) -> Option<(u32, &str)> {
     Some((digits.parse().ok()?, rest))
 }
 
-/// The capabilities of the connected runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Its NRI version, at least; `None` if unknown.
@@ -94,11 +89,9 @@ const EVENTS: i32 = 0x7ff & !BEFORE_START;
 const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
 
 impl Capabilities {
-    /// The capabilities of a runtime with these names and versions.
     pub fn of(runtime: &Runtime) -> Capabilities {
-        let kind = RuntimeKind::of(&runtime.name);
         let version = Version::parse(&runtime.version).map(|(version, _)| version);
-        let table = version.and_then(|version| built_with(kind?, version));
+        let table = version.and_then(|version| built_with(&runtime.name, version));
         let nri = match runtime.nri_version.as_str() {
             "" => table,
             // Runtimes send this field since 0.12.0.
@@ -107,7 +100,7 @@ impl Capabilities {
         // Whether the runtime holds back lifecycle calls while a plugin registers. If it does not,
         // a container created at that moment is neither in the list of existing containers nor in
         // an event.
-        let blocks_during_sync = kind == Some(RuntimeKind::Containerd)
+        let blocks_during_sync = matches!(&*runtime.name, "containerd" | "v2")
             && version.is_some_and(|version| {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
             });
@@ -118,23 +111,6 @@ impl Capabilities {
             unsolicited_updates: at_least(v(0, 12, 1)),
             validation: at_least(v(0, 10, 0)),
             warnings: warnings(runtime, nri, blocks_during_sync),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RuntimeKind {
-    Containerd,
-    Crio,
-}
-
-impl RuntimeKind {
-    fn of(name: &str) -> Option<RuntimeKind> {
-        match name {
-            // 2.0.0 to 2.0.3 use the last part of a Go import path as their name.
-            "containerd" | "v2" => Some(RuntimeKind::Containerd),
-            "cri-o" => Some(RuntimeKind::Crio),
-            _ => None,
         }
     }
 }
@@ -151,10 +127,9 @@ fn reported_nri(text: &str) -> Option<Version> {
     }
 }
 
-/// The NRI version of a runtime of this kind and version.
-fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
-    let table: &[(Version, Version)] = match kind {
-        RuntimeKind::Containerd => &[
+fn built_with(name: &str, version: Version) -> Option<Version> {
+    let table: &[(Version, Version)] = match name {
+        "containerd" | "v2" => &[
             (v(1, 7, 0), v(0, 3, 0)),
             (v(1, 7, 7), v(0, 4, 0)),
             (v(1, 7, 14), v(0, 6, 0)),
@@ -165,7 +140,7 @@ fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
             (v(2, 3, 0), v(0, 12, 0)),
             (v(2, 4, 0), v(0, 12, 1)),
         ],
-        RuntimeKind::Crio => &[
+        "cri-o" => &[
             (v(1, 26, 0), v(0, 3, 0)),
             (v(1, 29, 0), v(0, 5, 0)),
             (v(1, 29, 2), v(0, 6, 0)),
@@ -177,6 +152,7 @@ fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
             (v(1, 35, 0), v(0, 11, 0)),
             (v(1, 37, 0), v(0, 12, 0)),
         ],
+        _ => return None,
     };
     table.iter().rev().find(|(since, _)| *since <= version).map(|&(_, nri)| nri)
 }
@@ -184,19 +160,19 @@ fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
 fn warnings(runtime: &Runtime, nri: Option<Version>, blocks_during_sync: bool) -> Vec<String> {
     let Some(nri) = nri else {
         return vec![format!(
-            "{runtime} is not a runtime that is known here; only what every NRI version can do is used"
+            "unknown runtime {runtime}: using only what every NRI version offers"
         )];
     };
     let mut warnings = Vec::new();
     if nri <= v(0, 6, 0) {
         warnings.push(format!(
-            "{runtime} can deadlock while a plugin registers (NRI {nri}, repaired in 0.6.1): use containerd 1.7.16, \
-             CRI-O 1.31 or later"
+            "{runtime} can deadlock while a plugin registers (NRI {nri}, fixed in 0.6.1): use containerd 1.7.16, CRI-O \
+             1.31 or later"
         ));
     }
     if !blocks_during_sync {
         warnings.push(format!(
-            "{runtime} may create containers unseen at the moment a plugin registers; they are found at their next event"
+            "{runtime} may not report containers that it creates while a plugin registers; their next event shows them"
         ));
     }
     warnings
@@ -249,20 +225,21 @@ mod tests {
             ("dockerd", "29.0.0", "", None, 0x7df, false, false),
             ("", "", "", None, 0x7df, false, false),
         ] {
-            let found = capabilities(name, version, nri_version);
+            let capabilities = capabilities(name, version, nri_version);
             let context = format!("{name} {version} {nri_version}");
-            assert_eq!(found.nri, nri, "{context}");
-            assert_eq!(found.events, events, "{context}: {:#x}", found.events);
-            assert_eq!(found.unsolicited_updates, unsolicited, "{context}");
-            let unseen = found.warnings.iter().any(|warning| warning.contains("unseen"));
-            assert_eq!(unseen, nri.is_some() && !holds_back, "{context}");
+            assert_eq!(capabilities.nri, nri, "{context}");
+            assert_eq!(capabilities.events, events, "{context}: {:#x}", capabilities.events);
+            assert_eq!(capabilities.unsolicited_updates, unsolicited, "{context}");
+            let mut warnings = capabilities.warnings.iter();
+            let unreported = warnings.any(|warning| warning.contains("not report"));
+            assert_eq!(unreported, nri.is_some() && !holds_back, "{context}");
         }
     }
 
     /// The runtime's own word goes before its version, and proves 0.12.0 even where it is no
     /// version.
     #[test]
-    fn told_nri_versions() {
+    fn reported_nri_versions() {
         for (text, nri) in [
             ("v0.12.1", v(0, 12, 1)),
             ("0.12.1", v(0, 12, 1)),
@@ -305,12 +282,12 @@ mod tests {
     #[test]
     fn hazards_are_named() {
         for (name, version, wanted) in [
-            ("containerd", "v1.7.15", vec!["deadlock", "unseen"]),
-            ("containerd", "v1.7.16", vec!["unseen"]),
+            ("containerd", "v1.7.15", vec!["deadlock", "not report"]),
+            ("containerd", "v1.7.16", vec!["not report"]),
             ("containerd", "v2.1.9", vec![]),
-            ("cri-o", "1.30.0", vec!["deadlock", "unseen"]),
-            ("cri-o", "1.36.0", vec!["unseen"]),
-            ("dockerd", "29", vec!["not a runtime that is known"]),
+            ("cri-o", "1.30.0", vec!["deadlock", "not report"]),
+            ("cri-o", "1.36.0", vec!["not report"]),
+            ("dockerd", "29", vec!["unknown runtime"]),
         ] {
             let warnings = capabilities(name, version, "").warnings;
             assert_eq!(warnings.len(), wanted.len(), "{name} {version}: {warnings:?}");

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// The number of a connection to the runtime; later ones have higher numbers.
+/// The number of a connection to the runtime, in the order of connecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session(pub u64);
 
@@ -42,11 +42,8 @@ pub type DaemonSender = mpsc::UnboundedSender<Message>;
 pub enum Message {
     /// The runtime introduces itself.
     Configure {
-        /// The connection.
         session: Session,
-        /// Its name and versions.
         runtime: Runtime,
-        /// Its capabilities.
         capabilities: Capabilities,
         /// The text of the configuration for a plugin that the runtime launched; otherwise empty.
         config: String,
@@ -57,7 +54,6 @@ pub enum Message {
     },
     /// A request, an event of a pod or container, or the list of all.
     Call {
-        /// The connection.
         session: Session,
         call: Call,
         /// A refusal fails a creation or an update; the owner refuses nothing else.
@@ -66,9 +62,7 @@ pub enum Message {
     /// The runtime asks for approval of a new container with the changes of all plugins, after the
     /// answer to [`Admission::Create`](crate::ledger::Admission::Create).
     Validate {
-        /// The connection.
         session: Session,
-        /// The container.
         container: ContainerId,
         /// The CPUs that it is going to have; `None` if none are set or the list is not valid.
         cpus: Option<CpuSet>,
@@ -77,15 +71,9 @@ pub enum Message {
     },
     /// Another call, without an event for the ledger. It shows that the runtime has applied the
     /// last answer, because it makes one call after the other.
-    WentOn {
-        /// The connection.
-        session: Session,
-    },
-    /// The connection has ended; this is its last message.
-    Disconnected {
-        /// The connection.
-        session: Session,
-    },
+    WentOn { session: Session },
+    /// The last message of a connection.
+    Disconnected { session: Session },
 }
 
 /// Optional calls that the owner subscribes to; each costs every container a call.
@@ -117,8 +105,7 @@ pub trait Updater: fmt::Debug + Send + Sync {
     /// failed. Its report may be incomplete: only the cgroups show the result.
     ///
     /// # Errors
-    ///
-    /// If the result is unknown. Until the runtime has answered, or the connection has ended, all
+    /// The result is unknown then. Until the runtime has answered, or the connection has ended, all
     /// later calls are [`UpdateError::Busy`].
     async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError>;
 }
@@ -126,13 +113,12 @@ pub trait Updater: fmt::Debug + Send + Sync {
 /// Why the result of a change is unknown. The cgroups show it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
-    /// An earlier change has not been answered yet.
-    #[error("the runtime has not answered the last change of containers yet")]
+    #[error("the runtime has not answered the last update yet")]
     Busy,
-    /// The runtime takes too long; it may still make the change.
-    #[error("the runtime has not answered a change of containers for {} s", UPDATE_PATIENCE.as_secs())]
+    /// It may still make the change.
+    #[error("the runtime has not answered an update for {} s", UPDATE_PATIENCE.as_secs())]
     Slow,
     /// The runtime answered with an error, or the connection ended.
-    #[error("the runtime did not change containers: {0}")]
+    #[error("the runtime did not update containers: {0}")]
     Failed(String),
 }

@@ -1,4 +1,5 @@
-//! A thread's own affinity mask, a second filter beside the cpuset of its group.
+//! A thread's own affinity mask, a second filter beside the cpuset of its cgroup. A change ends at
+//! the first thread that the kernel refuses.
 
 use crate::cpuset::CpuSet;
 use nix::sched::{self, sched_setaffinity};
@@ -6,18 +7,12 @@ use nix::unistd::Pid;
 use std::path::Path;
 use std::{fs, io};
 
-/// Replaces an inherited mask: lets all threads of a process run on `cpus`, within its group's.
-///
-/// # Errors
-/// The kernel's error for the first thread that it refuses.
+/// Lets all threads of a process run on `cpus` instead of an inherited mask.
 pub fn widen(processes: &Path, pid: u32, cpus: CpuSet) -> io::Result<()> {
     set(&processes.join(pid.to_string()).join("task"), cpus)
 }
 
 /// Keeps all threads of this process on `cpus`, where its cgroup cannot be written.
-///
-/// # Errors
-/// The kernel's error for the first thread that it refuses.
 pub(super) fn confine_self(cpus: CpuSet) -> io::Result<()> {
     set(Path::new("/proc/self/task"), cpus)
 }

@@ -1,13 +1,13 @@
-//! [`Tree`]: cgroup v2 cpusets as the kernel treats them. Pure: no files.
+//! [`CgroupTree`]: cgroup v2 cpusets as the kernel treats them. Pure: no files.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset") and `kernel/cgroup/cpuset.c` of
 //! Linux 6.12. What matters here:
 //!
-//! * processes of a group run on its *effective* CPUs: its `cpuset.cpus` cut with the parent's
+//! * processes of a cgroup run on its *effective* CPUs: its `cpuset.cpus` cut with the parent's
 //!   effective CPUs, or all of the parent's where it has none set or nothing is left of the cut;
-//! * a new group has no CPUs set; a group with processes in it or below it cannot be emptied;
+//! * a new cgroup has no CPUs set; one with processes in it or below it cannot be emptied;
 //! * offline CPUs can be set and count once they are online; CPUs that cannot exist are refused;
-//! * a partition takes its CPUs from every group outside it.
+//! * a partition takes its CPUs from every cgroup outside it.
 //!
 //! The lab holds this model against a real kernel.
 
@@ -15,47 +15,44 @@ use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use std::collections::BTreeMap;
 
-/// Groups and their CPUs: all of a hierarchy, or those that a plan is about and the groups above
+/// Cgroups and their CPUs: all of a hierarchy, or those that a plan is about and the ones above
 /// these.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tree {
+pub struct CgroupTree {
     online: CpuSet,
     possible: CpuSet,
     empties_populated: bool,
-    groups: BTreeMap<CgroupPath, Group>,
+    groups: BTreeMap<CgroupPath, Cgroup>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Group {
+struct Cgroup {
     cpus: CpuSet,
-    /// Whether it has processes of its own.
     occupied: bool,
-    /// Whether it is a valid partition of `cpus`.
     partition: bool,
 }
 
-/// Why the kernel refuses to write `cpuset.cpus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("there is no such group")]
+    #[error("no such cgroup")]
     Gone,
-    #[error("a populated group cannot be emptied (ENOSPC)")]
+    #[error("a populated cgroup cannot be emptied (ENOSPC)")]
     Populated,
     #[error("the machine cannot have these CPUs (ERANGE)")]
     Impossible,
 }
 
-impl Tree {
-    pub fn new(online: CpuSet, possible: CpuSet) -> Tree {
-        Tree { online, possible, empties_populated: false, groups: BTreeMap::new() }
+impl CgroupTree {
+    pub fn new(online: CpuSet, possible: CpuSet) -> CgroupTree {
+        CgroupTree { online, possible, empties_populated: false, groups: BTreeMap::new() }
     }
 
-    /// The same under a kernel that lets populated groups be emptied, as announced for 2026.
-    pub fn emptying_populated(self) -> Tree {
-        Tree { empties_populated: true, ..self }
+    /// This tree under a kernel that lets populated cgroups be emptied, as announced for 2026.
+    pub fn emptying_populated(self) -> CgroupTree {
+        CgroupTree { empties_populated: true, ..self }
     }
 
-    /// Makes a group, and those above it that do not exist. An existing one stays as it is.
+    /// Makes a cgroup, and those above it that do not exist. An existing one stays as it is.
     pub fn make(&mut self, group: &CgroupPath) {
         for above in group.ancestors() {
             self.groups.entry(above).or_default();
@@ -63,34 +60,28 @@ impl Tree {
         self.groups.entry(group.clone()).or_default();
     }
 
-    /// Removes a group and all groups below it.
     pub fn remove(&mut self, group: &CgroupPath) {
         self.groups.retain(|other, _| other != group && !other.is_below(group));
     }
 
-    /// Puts processes into a group, or takes all of them out.
     pub fn occupy(&mut self, group: &CgroupPath, occupied: bool) {
         if let Some(group) = self.groups.get_mut(group) {
             group.occupied = occupied;
         }
     }
 
-    /// Makes a group a valid partition of its CPUs, or an ordinary group.
+    /// Makes a cgroup a valid partition of its CPUs, or an ordinary cgroup.
     pub fn partition(&mut self, group: &CgroupPath, partition: bool) {
         if let Some(group) = self.groups.get_mut(group) {
             group.partition = partition;
         }
     }
 
-    /// CPUs go offline or come online.
     pub fn set_online(&mut self, online: CpuSet) {
         self.online = online;
     }
 
-    /// Writes `cpuset.cpus`.
-    ///
-    /// # Errors
-    /// Where the kernel refuses; nothing has changed then.
+    /// Writes `cpuset.cpus`; a refusal changes nothing.
     pub fn write(&mut self, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
         let Some(set) = self.cpus(group) else { return Err(Refused::Gone) };
         if !cpus.is_subset(&self.possible) {
@@ -104,12 +95,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Records what is set for a group; makes it where it does not exist.
+    /// Records what is set for a cgroup; makes it where it does not exist.
     pub fn put(&mut self, group: &CgroupPath, cpus: CpuSet) {
         self.make(group);
-        if let Some(group) = self.groups.get_mut(group) {
-            group.cpus = cpus;
-        }
+        self.groups.entry(group.clone()).or_default().cpus = cpus;
     }
 
     pub fn possible(&self) -> CpuSet {
@@ -120,30 +109,32 @@ impl Tree {
         self.groups.contains_key(group)
     }
 
-    /// What is set for a group; `None` if it does not exist.
+    /// What is set for a cgroup; `None` if it does not exist.
     pub fn cpus(&self, group: &CgroupPath) -> Option<CpuSet> {
         Some(self.groups.get(group)?.cpus)
     }
 
-    /// The CPUs that a group's processes run on. For a group that does not exist, those that it
-    /// would be born with.
+    /// The CPUs that a cgroup's processes run on. For one that does not exist, those that a new one
+    /// would have.
     pub fn effective(&self, group: &CgroupPath) -> CpuSet {
         match self.groups.get(group) {
             Some(group) if group.partition => group.cpus & self.online,
-            Some(found) => cut(found.cpus, self.above(group)),
+            Some(known) => cut(known.cpus, self.above(group)),
             None => self.above(group),
         }
     }
 
-    /// The effective CPUs of the group above this one.
     pub fn above(&self, group: &CgroupPath) -> CpuSet {
         match group.parent() {
             Some(parent) => self.effective(&parent),
-            None => self.partitions().fold(self.online, |left, taken| left - taken),
+            None => {
+                let partitions = self.groups.values().filter(|group| group.partition);
+                self.online - partitions.map(|group| group.cpus).collect::<CpuSet>()
+            }
         }
     }
 
-    /// Whether a group's CPUs and its parent's have nothing in common, so that it runs on all of
+    /// Whether a cgroup's CPUs and its parent's have nothing in common, so that it runs on all of
     /// its parent's.
     pub fn is_cut_empty(&self, group: &CgroupPath) -> bool {
         let set = self.cpus(group).unwrap_or_default();
@@ -154,18 +145,18 @@ impl Tree {
         self.groups.get(group).is_some_and(|group| group.partition)
     }
 
-    /// Whether a group or one below it has processes.
+    /// Whether a cgroup or one below it has processes.
     pub fn is_populated(&self, group: &CgroupPath) -> bool {
-        let has = |group: &CgroupPath| self.groups.get(group).is_some_and(|group| group.occupied);
-        has(group) || self.below(group).any(has)
+        let mut all = std::iter::once(group).chain(self.below(group));
+        all.any(|group| self.groups.get(group).is_some_and(|group| group.occupied))
     }
 
-    /// All groups, those above before those below.
+    /// All cgroups, those above before those below.
     pub fn groups(&self) -> impl Iterator<Item = &CgroupPath> {
         self.groups.keys()
     }
 
-    /// All groups below this one, at any depth.
+    /// All cgroups below this one, at any depth.
     pub fn below<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
         // Paths below `a` sort behind `a`, though not all directly: `a.b` sorts before `a/b`.
         let rest = self.groups.range(group..).skip(1).map(|(other, _)| other);
@@ -173,14 +164,9 @@ impl Tree {
             .filter(|other| other.is_below(group))
     }
 
-    /// The groups directly below this one.
     pub fn children<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
         let depth = group.as_str().matches('/').count() + 1;
         self.below(group).filter(move |other| other.as_str().matches('/').count() == depth)
-    }
-
-    fn partitions(&self) -> impl Iterator<Item = CpuSet> {
-        self.groups.values().filter(|group| group.partition).map(|group| group.cpus)
     }
 }
 
@@ -202,8 +188,8 @@ mod tests {
     }
 
     /// `k`, and below it `a` with a container, `a.b`, and `b` with a container.
-    fn tree() -> Tree {
-        let mut tree = Tree::new(cpus("0-7"), cpus("0-11"));
+    fn tree() -> CgroupTree {
+        let mut tree = CgroupTree::new(cpus("0-7"), cpus("0-11"));
         for group in ["k/a/c", "k/a.b", "k/b/c"] {
             tree.make(&path(group));
         }
@@ -213,7 +199,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(tree: &Tree, expected: &[(&str, &str)]) {
+    fn check(tree: &CgroupTree, expected: &[(&str, &str)]) {
         for (group, list) in expected {
             assert_eq!(tree.effective(&path(group)).to_string(), *list, "{group}");
         }

@@ -1,41 +1,35 @@
-//! Reads the groups that a plan is about, and makes its writes.
+//! Reads the cgroups that a plan is about, and makes its writes.
 
-use super::cgroup_tree::Tree;
-use super::hierarchy::{FileError, Hierarchy};
+use super::cgroup_tree::CgroupTree;
+use super::goal::{CgroupLevel, Goal, Layout};
+use super::hierarchy::{CPUS, FileError, Hierarchy};
 use super::partition;
-use super::wanted::{Layout, Level, Wanted};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
-use crate::partition::PartitionType;
 use std::time::Instant;
 
-pub(super) const CPUS: &str = "cpuset.cpus";
-
-/// How much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The groups that bind. What is below a loose one is bound, whatever it says.
+    /// The cgroups that bind. What is below a loose one is bound, whatever it says.
     Binding,
-    /// All groups of pods and containers.
+    /// All cgroups of pods and containers.
     All,
 }
 
-/// With containers that are to be partitions and are none yet kept by groups.
-pub(super) fn wanted_now(on: &Hierarchy, layout: &Layout) -> Wanted {
-    let mut wanted = layout.wanted.clone();
+/// The layout's goal, where a container that is not a partition yet is kept apart by cgroups.
+pub(super) fn goal_now(on: &Hierarchy, layout: &Layout) -> Goal {
+    let mut goal = layout.goal.clone();
     for (leaf, claim) in &layout.partitions {
-        let kept = PartitionType::ALL.into_iter();
-        let mut kept = kept.map(|kind| partition::holds(on, leaf, *claim, kind));
-        if !kept.any(|kept| kept.unwrap_or(true)) {
-            wanted.apart.remove(leaf);
-            wanted.exclusive.insert(leaf.clone(), *claim);
-            wanted.pool -= *claim;
+        if !partition::is_partition_of(on, leaf, *claim).unwrap_or(true) {
+            goal.apart.remove(leaf);
+            goal.exclusive.insert(leaf.clone(), *claim);
+            goal.pool -= *claim;
         }
     }
-    if wanted.pool.is_empty() {
-        wanted.pool = layout.wanted.pool;
+    if goal.pool.is_empty() {
+        goal.pool = layout.goal.pool;
     }
-    wanted
+    goal
 }
 
 /// Whether the kernel still keeps some of these CPUs for a partition that is gone.
@@ -44,7 +38,7 @@ pub(super) fn is_early(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> bool
     partition::await_removed(on, group, added, Instant::now()).is_err_and(|why| !why.is_gone())
 }
 
-/// Writes a group's CPUs, and sees whether they are there: systemd may clear them at the same
+/// Writes a cgroup's CPUs, and once more if they are not there: systemd may clear them at the same
 /// moment.
 pub(super) fn write(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
     let list = cpus.to_string();
@@ -55,7 +49,7 @@ pub(super) fn write(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<
     Ok(())
 }
 
-/// Nothing can be cleared while pods run: the widest set is as good.
+/// Restores the CPUs `before`. Nothing can be cleared while pods run: the widest set is as good.
 pub(super) fn undo(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -71,34 +65,25 @@ pub(super) fn undo(
     }
 }
 
-/// The groups concerned, as they are. What cannot be read is left out.
-pub(super) fn read(on: &Hierarchy, wanted: &Wanted, scope: Scope) -> Tree {
-    let mut tree = Tree::new(on.free(), wanted.widest);
-    for (top, level) in &wanted.tops {
+/// The cgroups concerned, as they are. What cannot be read is left out.
+pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
+    let mut tree = CgroupTree::new(on.free(), goal.widest);
+    let mut left: Vec<(CgroupPath, CgroupLevel)> = Vec::new();
+    for (top, level) in &goal.tops {
         for above in top.ancestors() {
             if !tree.contains(&above) {
                 tree.put(&above, on.cpus(&above, CPUS).unwrap_or_default());
             }
         }
-        read_below(on, wanted, scope, &mut tree, top, *level);
+        left.push((top.clone(), *level));
+    }
+    while let Some((group, level)) = left.pop() {
+        let Ok(cpus) = on.cpus(&group, CPUS) else { continue };
+        tree.put(&group, cpus);
+        let is_bound = scope == Scope::Binding && goal.is_loose(&group);
+        if level != CgroupLevel::Leaf && !is_bound {
+            left.extend(on.children(&group).into_iter().map(|child| (child, level.below())));
+        }
     }
     tree
-}
-
-fn read_below(
-    on: &Hierarchy,
-    wanted: &Wanted,
-    scope: Scope,
-    tree: &mut Tree,
-    group: &CgroupPath,
-    level: Level,
-) {
-    let Ok(cpus) = on.cpus(group, CPUS) else { return };
-    tree.put(group, cpus);
-    if level == Level::Leaf || (scope == Scope::Binding && wanted.is_loose(group)) {
-        return;
-    }
-    for child in on.children(group) {
-        read_below(on, wanted, scope, tree, &child, level.below());
-    }
 }

@@ -1,4 +1,4 @@
-//! The files of the kernel's hierarchy of control groups.
+//! [`Hierarchy`]: the files of the kernel's cgroup hierarchy that has the cpuset controller.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
@@ -6,57 +6,39 @@ use nix::errno::Errno;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// The kernel's interface for cpusets.
+pub const CPUS: &str = "cpuset.cpus";
+pub const EFFECTIVE: &str = "cpuset.cpus.effective";
+pub const PARTITION: &str = "cpuset.cpus.partition";
+pub(super) const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// A hierarchy for each controller.
     V1,
     /// One hierarchy (`Documentation/admin-guide/cgroup-v2.rst` of the kernel).
     V2,
 }
 
-/// The hierarchy that cpusets are in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     root: PathBuf,
-    version: Version,
+    version: CgroupVersion,
 }
 
-/// A failed read or write of a control group's file, or an unknown content.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It could not be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// It could not be written.
+    Read { path: PathBuf, source: io::Error },
     #[error("the kernel refused {value:?} in {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The value.
-        value: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Its content is not a list of CPUs.
-    #[error("{} says {text:?} where a list of CPUs should be", path.display())]
-    Cpus {
-        /// The file.
-        path: PathBuf,
-        /// Its content.
-        text: String,
-    },
+    Write { path: PathBuf, value: String, source: io::Error },
+    #[error("{}: {text:?} is not a list of CPUs", path.display())]
+    Cpus { path: PathBuf, text: String },
 }
 
 impl FileError {
-    /// Whether the group does not exist (any more).
+    /// Whether the cgroup does not exist (any more).
     pub fn is_gone(&self) -> bool {
-        // The kernel answers ENODEV if the group was removed while its file is open.
+        // The kernel answers ENODEV if the cgroup was removed while its file is open.
         match self {
             FileError::Read { source, .. } | FileError::Write { source, .. } => {
                 source.kind() == io::ErrorKind::NotFound
@@ -65,9 +47,7 @@ impl FileError {
             FileError::Cpus { .. } => false,
         }
     }
-}
 
-impl FileError {
     /// Whether this process may not write the file: it is in the root of the process's own cgroup
     /// namespace, and the hierarchy is mounted with `nsdelegate`.
     pub(super) fn is_forbidden(&self) -> bool {
@@ -75,33 +55,36 @@ impl FileError {
     }
 }
 
-impl Hierarchy {
-    /// Whether this process is in a group.
-    pub(super) fn is_own(&self, group: &CgroupPath) -> bool {
-        let own = std::process::id().to_string();
-        self.read(group, "cgroup.procs").is_ok_and(|pids| pids.lines().any(|pid| pid == own))
+/// `None` if the cgroup is gone: it needs nothing then.
+pub(super) fn unless_gone<T>(result: Result<T, FileError>) -> Result<Option<T>, FileError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
     }
+}
 
+impl Hierarchy {
     /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if it has no cpusets.
     pub fn open(root: &Path) -> Option<Hierarchy> {
         let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         if unified.split_whitespace().any(|controller| controller == "cpuset") {
-            return Some(Hierarchy { root: root.to_owned(), version: Version::V2 });
+            return Some(Hierarchy { root: root.to_owned(), version: CgroupVersion::V2 });
         }
         let root = root.join("cpuset");
-        root.join("cpuset.cpus").is_file().then_some(Hierarchy { root, version: Version::V1 })
+        if root.join(CPUS).is_file() {
+            Some(Hierarchy { root, version: CgroupVersion::V1 })
+        } else {
+            None
+        }
     }
 
-    /// The kernel's interface.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// Checks that this process can write groups, by opening a file: this also asks the mount and
+    /// Checks that this process can write cgroups, by opening a file: this also asks the mount and
     /// security modules, and the mode of the directory is read-only on many hosts anyway.
-    ///
-    /// # Errors
-    /// The kernel's error if it cannot.
     pub fn check_writable(&self) -> io::Result<()> {
         fs::OpenOptions::new().write(true).open(self.root.join("cgroup.procs")).map(drop)
     }
@@ -109,42 +92,41 @@ impl Hierarchy {
     /// The hierarchy of the CPU controller: version 1 has one for each controller.
     pub fn of_cpu(&self) -> Hierarchy {
         match self.version {
-            Version::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
-            Version::V2 => self.clone(),
+            CgroupVersion::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
+            CgroupVersion::V2 => self.clone(),
         }
     }
 
-    /// Whether a group exists.
     pub fn has(&self, group: &CgroupPath) -> bool {
         self.directory(group).is_dir()
     }
 
-    /// The directory of a group's files.
+    pub(super) fn is_own(&self, group: &CgroupPath) -> bool {
+        let own = std::process::id().to_string();
+        self.read(group, "cgroup.procs").is_ok_and(|pids| pids.lines().any(|pid| pid == own))
+    }
+
     pub fn directory(&self, group: &CgroupPath) -> PathBuf {
         self.root.join(group.as_str())
     }
 
     /// The CPUs in no partition but the root's; none if that file cannot be read.
     pub fn free(&self) -> CpuSet {
-        let text = fs::read_to_string(self.root.join("cpuset.cpus.effective"));
+        let text = fs::read_to_string(self.root.join(EFFECTIVE));
         text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
     }
 
-    /// The groups directly below the root.
     pub fn tops(&self) -> Vec<CgroupPath> {
-        groups_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
+        names_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
     }
 
-    /// The groups directly in another one; none if that cannot be read.
+    /// The cgroups directly in another one; none if that cannot be read.
     pub fn children(&self, group: &CgroupPath) -> Vec<CgroupPath> {
-        let names = groups_in(&self.directory(group));
+        let names = names_in(&self.directory(group));
         names.filter_map(|name| CgroupPath::new(&format!("{group}/{name}"))).collect()
     }
 
     /// A file's text, without the line's end.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn read(&self, group: &CgroupPath, file: &str) -> Result<String, FileError> {
         let path = self.directory(group).join(file);
         match fs::read_to_string(&path) {
@@ -153,19 +135,13 @@ impl Hierarchy {
         }
     }
 
-    /// A file's list of CPUs.
-    ///
-    /// # Errors
-    /// If it cannot be read or is no such list.
     pub fn cpus(&self, group: &CgroupPath, file: &str) -> Result<CpuSet, FileError> {
         let text = self.read(group, file)?;
         text.parse().map_err(|_| FileError::Cpus { path: self.directory(group).join(file), text })
     }
 
-    /// Writes a file. An empty value clears it.
-    ///
-    /// # Errors
-    /// If the kernel refuses. Success does not mean that the value holds: callers read it back.
+    /// Writes a file; an empty value clears it. Success does not mean that the value holds: callers
+    /// read it back.
     pub fn write(&self, group: &CgroupPath, file: &str, value: &str) -> Result<(), FileError> {
         let path = self.directory(group).join(file);
         // Without `create`: outside of the kernel's file system that would make a file.
@@ -177,8 +153,8 @@ impl Hierarchy {
     }
 }
 
-/// The names of the groups in a directory. The names of the kernel and of all runtimes are UTF-8.
-fn groups_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
+/// The names of the cgroups in a directory: the kernel's and all runtimes' names are UTF-8.
+fn names_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))

@@ -1,25 +1,23 @@
 //! [`Means`]: what keeps other containers off exclusive CPUs, by the configuration and by what this
 //! node can do.
 
-use super::hierarchy::Hierarchy;
 use super::probe::{ProbeError, binding, probe};
 use crate::ledger::Mechanism;
 use std::path::Path;
 
-/// `exclusivity`: what the administrator wants to keep other containers off exclusive CPUs.
+/// `exclusivity` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exclusivity {
-    /// Partitions where they can be had, else cgroups, else the runtime.
+    /// Partitions where the kernel makes them, else cgroups, else the runtime.
     #[default]
     Auto,
     Runtime,
     /// Cgroups; the runtime where they cannot.
     Groups,
-    /// Partitions; an error where they cannot be had.
+    /// Partitions; an error where the kernel makes none.
     Kernel,
 }
 
-/// The mechanism in force, and why it is not a better one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Means {
     pub mechanism: Mechanism,
@@ -31,7 +29,6 @@ impl Exclusivity {
     pub const ALL: [Exclusivity; 4] =
         [Exclusivity::Auto, Exclusivity::Runtime, Exclusivity::Groups, Exclusivity::Kernel];
 
-    /// The name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Exclusivity::Auto => "auto",
@@ -43,40 +40,31 @@ impl Exclusivity {
 }
 
 impl Means {
-    /// The first of what is wanted that is possible below a hierarchy.
+    /// The best mechanism for `wanted` that this node offers.
     ///
     /// # Errors
-    /// If partitions are demanded and the kernel makes none.
+    /// Only [`Exclusivity::Kernel`] has no fallback.
     pub fn choose(wanted: Exclusivity, cgroup_root: &Path) -> Result<Means, ProbeError> {
-        let partitions = || probe(cgroup_root);
-        let as_wanted = |mechanism| Means { mechanism, because: None };
-        match wanted {
-            Exclusivity::Runtime => Ok(as_wanted(Mechanism::Runtime)),
-            Exclusivity::Groups => Ok(Means::groups(binding(cgroup_root), None)),
-            Exclusivity::Kernel => partitions().map(|_| as_wanted(Mechanism::Partitions)),
-            Exclusivity::Auto => Ok(match partitions() {
-                Ok(_) => as_wanted(Mechanism::Partitions),
-                Err(why) => {
-                    Means::groups(binding(cgroup_root), Some(format!("no partitions: {why}")))
-                }
-            }),
-        }
-    }
-
-    fn groups(able: Result<Hierarchy, ProbeError>, because: Option<String>) -> Means {
-        match able {
-            Ok(_) => Means { mechanism: Mechanism::Groups, because },
-            Err(why) => {
-                let why = format!("no groups: {why}");
-                let because =
-                    because.map_or_else(|| why.clone(), |first| format!("{first}; {why}"));
-                Means { mechanism: Mechanism::Runtime, because: Some(because) }
+        let mut failures = Vec::new();
+        if matches!(wanted, Exclusivity::Kernel | Exclusivity::Auto) {
+            match probe(cgroup_root) {
+                Ok(_) => return Ok(Means { mechanism: Mechanism::Partitions, because: None }),
+                Err(why) if wanted == Exclusivity::Kernel => return Err(why),
+                Err(why) => failures.push(format!("no partitions: {why}")),
             }
         }
+        let mut mechanism = Mechanism::Runtime;
+        if wanted != Exclusivity::Runtime {
+            match binding(cgroup_root) {
+                Ok(_) => mechanism = Mechanism::Groups,
+                Err(why) => failures.push(format!("no groups: {why}")),
+            }
+        }
+        let because = if failures.is_empty() { None } else { Some(failures.join("; ")) };
+        Ok(Means { mechanism, because })
     }
 
-    /// Logs what it is, if it is not what was wanted first. Only the loss of what was asked for by
-    /// name is worth a warning.
+    /// Logs a fallback. Only the loss of what was configured by name is a warning.
     pub fn log(&self, wanted: Exclusivity) {
         let Some(because) = &self.because else { return };
         let level = if wanted == Exclusivity::Auto { log::Level::Info } else { log::Level::Warn };

@@ -1,9 +1,9 @@
 //! [`Memory`]: what was written into cgroups here, and what was there before.
 //!
 //! It tells this program's values from those of others after a restart, and can undo. It is a file
-//! in the state directory, replaced before each batch of writes. A reboot makes all cgroups anew,
-//! so it counts for one boot. Without it, after a loss, values that would be written anyway are
-//! taken for this program's, and others for bounds.
+//! in the state directory, replaced before each batch of writes. No cgroup outlives a reboot, so it
+//! counts for one boot. Without it, after a loss, values that would be written anyway count as this
+//! program's, and others as bounds.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
@@ -13,7 +13,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file's name in the state directory.
 const FILE: &str = "cgroups";
 const FORMAT: &str = "nri-cpu-manager cgroups 1";
 
@@ -22,13 +21,12 @@ pub struct Memory {
     /// `None` keeps it in memory only.
     path: Option<PathBuf>,
     boot: String,
-    groups: BTreeMap<CgroupPath, Record>,
+    groups: BTreeMap<CgroupPath, CgroupRecord>,
     unsaved: bool,
 }
 
-/// What is known of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct CgroupRecord {
     /// What another program had set; empty without.
     pub(super) before: CpuSet,
     /// What it allows by that: without CPUs that were exclusive to containers elsewhere.
@@ -50,15 +48,15 @@ impl Memory {
         Memory { path: Some(path), boot, groups, unsaved: false }
     }
 
-    pub(super) fn get(&self, group: &CgroupPath) -> Option<&Record> {
+    pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
         self.groups.get(group)
     }
 
-    pub(super) fn groups(&self) -> impl Iterator<Item = (&CgroupPath, &Record)> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&CgroupPath, &CgroupRecord)> {
         self.groups.iter()
     }
 
-    pub(super) fn change(&mut self, group: &CgroupPath, change: impl FnOnce(&mut Record)) {
+    pub(super) fn change(&mut self, group: &CgroupPath, change: impl FnOnce(&mut CgroupRecord)) {
         let record = self.groups.entry(group.clone()).or_default();
         let before = record.clone();
         change(record);
@@ -69,7 +67,6 @@ impl Memory {
         self.unsaved |= self.groups.remove(group).is_some();
     }
 
-    /// Forgets groups that do not exist any more.
     pub(super) fn retain(&mut self, exists: impl Fn(&CgroupPath) -> bool) {
         let before = self.groups.len();
         self.groups.retain(|group, _| exists(group));
@@ -79,7 +76,10 @@ impl Memory {
     /// Replaces the file if anything has changed. The page cache suffices: a crash of the machine
     /// ends all cgroups.
     pub(super) fn save(&mut self) {
-        let Some(path) = self.path.as_ref().filter(|_| self.unsaved) else { return };
+        let Some(path) = &self.path else { return };
+        if !self.unsaved {
+            return;
+        }
         let new = path.with_extension("new");
         let write = || -> io::Result<()> {
             let mut open = OpenOptions::new();
@@ -90,16 +90,16 @@ impl Memory {
         match write() {
             Ok(()) => self.unsaved = false,
             Err(error) => log::warn!(
-                "cannot write {}: {error}; after a restart the CPUs of cgroups count as set by another program",
+                "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
                 path.display()
             ),
         }
     }
 
-    /// A line a group: path, value before, bound, values, quota, with tabs between.
+    /// A line a cgroup: path, value before, bound, values, quota, with tabs between.
     fn text(&self) -> String {
         let mut text = format!("{FORMAT} {}\n", self.boot);
-        for (group, Record { before, bound, ours, quota }) in &self.groups {
+        for (group, CgroupRecord { before, bound, ours, quota }) in &self.groups {
             let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
             let quota = quota.as_deref().unwrap_or_default();
             text += &format!("{group}\t{before}\t{bound}\t{}\t{quota}\n", ours.join(";"));
@@ -108,7 +108,7 @@ impl Memory {
     }
 }
 
-fn parse(text: &str, boot: &str) -> BTreeMap<CgroupPath, Record> {
+fn parse(text: &str, boot: &str) -> BTreeMap<CgroupPath, CgroupRecord> {
     let mut lines = text.lines();
     if lines.next() != Some(format!("{FORMAT} {boot}").as_str()) {
         return BTreeMap::new();
@@ -116,7 +116,7 @@ fn parse(text: &str, boot: &str) -> BTreeMap<CgroupPath, Record> {
     lines.filter_map(parse_line).collect()
 }
 
-fn parse_line(line: &str) -> Option<(CgroupPath, Record)> {
+fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
     let mut parts = line.split('\t');
     let group = CgroupPath::new(parts.next()?)?;
     let before = parts.next()?.parse().ok()?;
@@ -124,7 +124,7 @@ fn parse_line(line: &str) -> Option<(CgroupPath, Record)> {
     let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
     let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
     let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
-    Some((group, Record { before, bound, ours, quota }))
+    Some((group, CgroupRecord { before, bound, ours, quota }))
 }
 
 #[cfg(test)]
@@ -138,14 +138,14 @@ mod tests {
         fs::create_dir_all(&boot).unwrap();
         fs::write(boot.join("boot_id"), "one\n").unwrap();
         let group = CgroupPath::new("kubepods.slice/kubepods-burstable.slice").unwrap();
-        let record = Record {
+        let record = CgroupRecord {
             before: "0-9".parse().unwrap(),
             bound: "0-7".parse().unwrap(),
             ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
             quota: Some("400000 100000".to_owned()),
         };
         let mut memory = Memory::open(root.path(), root.path());
-        memory.change(&group, |known| *known = record.clone());
+        memory.change(&group, |stored| *stored = record.clone());
         memory.save();
         assert_eq!(Memory::open(root.path(), root.path()).get(&group), Some(&record));
         let text = fs::read_to_string(root.path().join(FILE)).unwrap();

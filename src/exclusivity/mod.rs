@@ -1,13 +1,13 @@
 //! Keeps exclusive CPUs exclusive: the one home of all that writes cgroups.
 //!
 //! ```text
-//!   ledger ──► wanted ─┐
+//!   ledger ──► goal ───┐
 //!                      ├──► plan ──► groups: reads, writes, remembers
 //!   files ──► tree ────┘
 //! ```
 //!
 //! * `mechanism` chooses between partitions, cgroups and the runtime, by what `probe` finds.
-//! * `cgroup_tree`, `wanted` and `plan` are pure: a model of cgroup v2 cpusets, what groups have to
+//! * `cgroup_tree`, `goal` and `plan` are pure: a model of cgroup v2 cpusets, what cgroups have to
 //!   be, and the writes that lead there. [`Groups`] carries them out.
 //! * [`Writer`] makes cpuset partitions, and sets single containers' CPUs.
 //! * `release` undoes everything.
@@ -17,6 +17,7 @@
 mod affinity;
 mod cgroup_tree;
 mod files;
+mod goal;
 mod groups;
 mod hierarchy;
 mod mechanism;
@@ -26,22 +27,21 @@ mod plan;
 mod probe;
 mod quota;
 mod release;
-mod wanted;
 mod watch;
 mod writer;
 
 pub use affinity::widen;
-pub use cgroup_tree::{Refused, Tree};
+pub use cgroup_tree::{CgroupTree, Refused};
 pub use files::Scope;
-pub use groups::{Groups, Released, Report};
-pub use hierarchy::{FileError, Hierarchy, Version};
+pub use goal::{CgroupLevel, Goal, Layout};
+pub use groups::{Groups, Report, Undone};
+pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};
 pub use mechanism::{Exclusivity, Means};
 pub use memory::Memory;
-pub use partition::{KernelRefusal, holds};
-pub use plan::{Outcome, carry_out};
-pub use probe::{ProbeError, binding, probe, writable};
+pub use partition::{KernelRefusal, is_partition_of};
+pub use plan::{PlanOutcome, carry_out};
+pub use probe::{ProbeError, probe, writable};
 pub use quota::quota_of;
-pub use release::{Undone, undo};
-pub use wanted::{Layout, Level, Wanted};
+pub use release::undo;
 pub use watch::Watch;
 pub use writer::Writer;

@@ -1,12 +1,12 @@
-//! cpuset partitions: the kernel takes a group's CPUs away from all other groups of the machine,
-//! and gives them back after the group's removal, whether this program runs or not.
+//! cpuset partitions: the kernel takes a cgroup's CPUs away from all other cgroups of the machine,
+//! and gives them back after the cgroup's removal, whether this program runs or not.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` of the kernel, `cpuset.cpus.exclusive` (Linux
-//! 6.7) and `cpuset.cpus.partition`. A group becomes a *remote* partition of CPUs that all groups
-//! above it have in their `cpuset.cpus.exclusive`. This works at any depth below groups that are no
+//! 6.7) and `cpuset.cpus.partition`. A cgroup becomes a *remote* partition of CPUs that all cgroups
+//! above it have in their `cpuset.cpus.exclusive`. This works at any depth below cgroups that are no
 //! partitions.
 
-use super::hierarchy::{FileError, Hierarchy};
+use super::hierarchy::{CPUS, EFFECTIVE, EXCLUSIVE, FileError, Hierarchy, PARTITION, unless_gone};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::PartitionType;
@@ -14,105 +14,81 @@ use crate::wording;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const CPUS: &str = "cpuset.cpus";
-const EFFECTIVE: &str = "cpuset.cpus.effective";
-const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
-const PARTITION: &str = "cpuset.cpus.partition";
-/// The state of a group that is no partition.
+/// The state of a cgroup that is no partition.
 const MEMBER: &str = "member";
 
-/// How long to wait for the CPUs of removed groups, at most twice per answer: far less than the
+/// How long to wait for the CPUs of removed cgroups, at most twice per answer: far less than the
 /// runtime's time limit. The kernel needs milliseconds as a rule.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Why the kernel does not keep other groups off a group's CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelRefusal {
-    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The runtime did not name the container's group.
-    #[error("the runtime does not name the container's control group")]
+    #[error("the runtime does not name the container's cgroup")]
     Nowhere,
-    /// The kernel has not given back the CPUs of a removed group.
-    #[error("the kernel still keeps {} for a group that is gone", wording::cpus(.0))]
+    #[error("the kernel still holds {} for a removed cgroup", wording::cpus(.0))]
     Withheld(CpuSet),
-    /// All writes succeeded, but the group is no valid partition of its CPUs.
-    #[error(
-        "{group} is {state:?} with {} after {kind:?} of {} was asked for", wording::cpus(.effective), wording::cpus(.cpus)
-    )]
-    Invalid {
-        /// The group.
-        group: CgroupPath,
-        /// The content of `cpuset.cpus.partition`, with the kernel's reason.
-        state: String,
-        /// Its effective CPUs.
-        effective: CpuSet,
-        /// The requested type.
-        kind: PartitionType,
-        /// The requested CPUs.
-        cpus: CpuSet,
-    },
+    /// All writes succeeded, but the cgroup is no valid partition of its CPUs.
+    #[error("{0}")]
+    Invalid(String),
 }
 
 impl KernelRefusal {
-    /// Whether the group does not exist (any more): it needs no CPUs then.
+    /// Whether the cgroup does not exist (any more): it needs no CPUs then.
     pub fn is_gone(&self) -> bool {
         matches!(self, KernelRefusal::File(error) if error.is_gone())
     }
 }
 
-/// Waits until no other group has `cpus`, and lets the groups above `group` pass them on to it. The
-/// group itself need not exist yet.
-///
-/// # Errors
-/// If the kernel refuses, as a rule because another partition has some of the CPUs.
+/// Waits until no other cgroup has `cpus`, and lets the cgroups above `group` pass them on to it.
+/// The cgroup itself need not exist yet.
 pub(super) fn reserve(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
 ) -> Result<(), KernelRefusal> {
     await_returned(on, group, cpus, deadline())?;
-    let widen = || {
-        for ancestor in group.ancestors() {
-            let has = on.cpus(&ancestor, EXCLUSIVE)?;
-            if !cpus.is_subset(&has) {
-                on.write(&ancestor, EXCLUSIVE, &(has | cpus).to_string())?;
+    match pass_down(on, group, cpus) {
+        Err(error) if !error.is_gone() => {
+            // Leftovers of ended containers may be in the way.
+            if let Some(top) = group.top() {
+                tidy(on, &top);
             }
+            Ok(pass_down(on, group, cpus)?)
         }
-        Ok(())
-    };
-    // Leftovers of ended containers may be in the way.
-    widen().or_else(|error: FileError| match error.is_gone() {
-        true => Err(error),
-        false => {
-            group.top().map(|top| tidy(on, &top));
-            widen()
+        result => Ok(result?),
+    }
+}
+
+fn pass_down(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
+    for ancestor in group.ancestors() {
+        let has = on.cpus(&ancestor, EXCLUSIVE)?;
+        if !cpus.is_subset(&has) {
+            on.write(&ancestor, EXCLUSIVE, &(has | cpus).to_string())?;
         }
-    })?;
+    }
     Ok(())
 }
 
 /// Makes `group` a partition of `cpus`, whatever it was before, and reads the result back.
 ///
 /// # Errors
-/// If the kernel refuses. The group is an ordinary one then; if its CPUs are withheld, it is
-/// unchanged.
-pub(super) fn keep(
+/// The cgroup is an ordinary one then; if its CPUs are withheld, it is unchanged.
+pub(super) fn ensure(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
     kind: PartitionType,
 ) -> Result<(), KernelRefusal> {
-    if holds(on, group, cpus, kind)? && on.cpus(group, EXCLUSIVE)? == cpus {
+    if is_valid(on, group, cpus, kind)? && on.cpus(group, EXCLUSIVE)? == cpus {
         return Ok(());
     }
     let result = make(on, group, cpus, kind);
     match &result {
-        // The group is unchanged.
+        // The cgroup is unchanged.
         Ok(()) | Err(KernelRefusal::Withheld(_)) => {}
         Err(refused) if refused.is_gone() => {}
         // Ignores another error: the first one counts.
@@ -129,69 +105,67 @@ fn make(
 ) -> Result<(), KernelRefusal> {
     reserve(on, group, cpus)?;
     clear_siblings(on, group, cpus)?;
-    // CPUs that it gives up leave `cpuset.cpus` first, and new CPUs come last, so that the group is
+    // CPUs that it gives up leave `cpuset.cpus` first, and new CPUs come last, so that the cgroup is
     // never without CPUs.
     let list = cpus.to_string();
     if on.cpus(group, CPUS)? != cpus {
         on.write(group, CPUS, &list)?;
     }
     on.write(group, EXCLUSIVE, &list)?;
-    if holds(on, group, cpus, kind)? {
+    if is_valid(on, group, cpus, kind)? {
         return Ok(());
     }
     // A second write does not always make an invalid partition, or one of the other type, valid.
     if on.read(group, PARTITION)? != MEMBER {
         on.write(group, PARTITION, MEMBER)?;
     }
-    on.write(group, PARTITION, &kind.to_string())?;
-    if holds(on, group, cpus, kind)? {
+    on.write(group, PARTITION, kind.name())?;
+    if is_valid(on, group, cpus, kind)? {
         return Ok(());
     }
-    let (state, effective) = (on.read(group, PARTITION)?, on.cpus(group, EFFECTIVE)?);
-    Err(KernelRefusal::Invalid { group: group.clone(), state, effective, kind, cpus })
+    // The kernel appends its reason to the state.
+    let state = on.read(group, PARTITION)?;
+    let effective = wording::cpus(on.cpus(group, EFFECTIVE)?);
+    let wanted = wording::cpus(cpus);
+    Err(KernelRefusal::Invalid(format!(
+        "{group}: asked for a {kind} partition of {wanted}, got {state:?} with {effective}"
+    )))
 }
 
-/// Removes `cpus`, and the CPUs of partitions beside `group`, from the ordinary groups beside it:
-/// the kernel makes no partition of CPUs in another group's `cpuset.cpus`. The answer informs the
+/// Removes `cpus`, and the CPUs of partitions beside `group`, from the ordinary cgroups beside it:
+/// the kernel makes no partition of CPUs in another cgroup's `cpuset.cpus`. The answer informs the
 /// runtime.
 fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
     let Some(pod) = group.parent() else { return Ok(()) };
-    let siblings: Vec<CgroupPath> =
-        on.children(&pod).into_iter().filter(|sibling| sibling != group).collect();
-    let kept = siblings.iter().filter_map(|sibling| on.cpus(sibling, EXCLUSIVE).ok());
-    let kept = cpus | kept.collect::<CpuSet>();
+    let mut siblings = on.children(&pod);
+    siblings.retain(|sibling| sibling != group);
+    let exclusive = siblings.iter().filter_map(|sibling| on.cpus(sibling, EXCLUSIVE).ok());
+    let exclusive = cpus | exclusive.collect::<CpuSet>();
     for sibling in siblings {
-        let Ok(named) = on.cpus(&sibling, CPUS) else { continue };
-        let rest = named - kept;
-        let in_the_way = !named.is_disjoint(&cpus) && !rest.is_empty();
+        let Ok(set) = on.cpus(&sibling, CPUS) else { continue };
+        let rest = set - exclusive;
+        let in_the_way = !set.is_disjoint(&cpus) && !rest.is_empty();
         if in_the_way && on.read(&sibling, PARTITION).is_ok_and(|state| state == MEMBER) {
-            match on.write(&sibling, CPUS, &rest.to_string()) {
-                Err(error) if !error.is_gone() => return Err(error),
-                _ => {}
-            }
+            unless_gone(on.write(&sibling, CPUS, &rest.to_string()))?;
         }
     }
     Ok(())
 }
 
-/// The end of a wait that begins now.
 pub(super) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Waits until no group but this one has `cpus`.
+/// Waits until no cgroup but this one has `cpus`.
 ///
-/// The kernel gives the CPUs of a removed partition back a while after the group's directory is
-/// gone. Meanwhile it still compares the group with its siblings. A write of these CPUs into a
+/// The kernel gives the CPUs of a removed partition back a while after the cgroup's directory is
+/// gone. Meanwhile it still compares the cgroup with its siblings. A write of these CPUs into a
 /// sibling's `cpuset.cpus`, as the runtime makes for a container that comes back, invalidates the
 /// partition and all others beside it, but incompletely: their CPUs are lost, and the kernel's
 /// memory is damaged (Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
 ///
 /// It does not wait for partitions outside of pods: they do not end, and the kernel reports those
 /// that are in the way.
-///
-/// # Errors
-/// If the deadline passes.
 pub(super) fn await_returned(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -199,39 +173,34 @@ pub(super) fn await_returned(
     until: Instant,
 ) -> Result<(), KernelRefusal> {
     let Some(top) = group.top() else { return Ok(()) };
-    let own = match on.read(group, PARTITION) {
-        Ok(state) if state != MEMBER => on.cpus(group, EFFECTIVE)?,
-        Ok(_) => CpuSet::EMPTY,
-        // The runtime makes it later.
-        Err(error) if error.is_gone() => CpuSet::EMPTY,
-        Err(error) => return Err(error.into()),
+    // The runtime may make the cgroup later.
+    let own = match unless_gone(on.read(group, PARTITION))? {
+        Some(state) if state != MEMBER => on.cpus(group, EFFECTIVE)?,
+        _ => CpuSet::EMPTY,
     };
-    let beside =
-        || on.tops().iter().filter(|other| **other != top).map(|o| kept_in(on, o)).collect();
-    await_free(on, &top, cpus - own, beside, until)
+    await_free(on, &top, cpus - own, |other| *other != top, until)
 }
 
-/// The same for an ordinary group: waits until no removed group beside it has `cpus`. It may name
-/// CPUs of existing partitions. Without a removed group there is no wait.
-///
-/// # Errors
-/// If the deadline passes.
+/// Waits until no removed cgroup beside an ordinary one has `cpus`, which may be CPUs of existing
+/// partitions. Without a removed cgroup there is no wait.
 pub(super) fn await_removed(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
     until: Instant,
 ) -> Result<(), KernelRefusal> {
-    let (Some(top), Some(pod)) = (group.top(), group.parent()) else { return Ok(()) };
-    // The kernel counts a removed group for some time after it has given the CPUs back.
-    let is_none = |stat: String| stat.lines().any(|line| line == "nr_dying_descendants 0");
-    if on.read(&pod, "cgroup.stat").is_ok_and(is_none) {
+    let Some(top) = group.top() else { return Ok(()) };
+    let Some(pod) = group.parent() else { return Ok(()) };
+    // The kernel counts a removed cgroup for some time after it has given the CPUs back.
+    let stat = on.read(&pod, "cgroup.stat");
+    if stat.is_ok_and(|stat| stat.lines().any(|line| line == "nr_dying_descendants 0")) {
         return Ok(());
     }
-    await_free(on, &top, cpus, || on.tops().iter().map(|top| kept_in(on, top)).collect(), until)
+    await_free(on, &top, cpus, |_| true, until)
 }
 
-/// Waits until all of `cpus` but those in `kept` are free for the groups in `top`.
+/// Waits until all of `cpus` are free for the cgroups in `top`, but those of partitions in the top
+/// cgroups that `ignored` names.
 ///
 /// CPUs that `top` may not use (one that came online after the kubelet's start, or a slice with
 /// `AllowedCPUs=`) are never effective in it: they count as free if no partition has them.
@@ -239,7 +208,7 @@ fn await_free(
     on: &Hierarchy,
     top: &CgroupPath,
     cpus: CpuSet,
-    kept: impl FnOnce() -> CpuSet,
+    ignored: impl Fn(&CgroupPath) -> bool,
     until: Instant,
 ) -> Result<(), KernelRefusal> {
     let allowed = on.cpus(top, CPUS)?;
@@ -248,9 +217,11 @@ fn await_free(
     if missing()?.is_empty() {
         return Ok(());
     }
-    let kept = kept();
+    let tops = on.tops();
+    let elsewhere = tops.iter().filter(|top| ignored(top)).map(|top| partitioned_in(on, top));
+    let elsewhere: CpuSet = elsewhere.collect();
     loop {
-        let withheld = missing()? - kept;
+        let withheld = missing()? - elsewhere;
         if withheld.is_empty() {
             return Ok(());
         }
@@ -261,40 +232,47 @@ fn await_free(
     }
 }
 
-/// The CPUs of valid partitions among a group and the groups in it.
-fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
+/// The CPUs of valid partitions among a cgroup and those in it.
+fn partitioned_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let state = on.read(group, PARTITION).unwrap_or_default();
     if PartitionType::ALL.iter().any(|kind| state == kind.name()) {
         return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
     }
-    // A partition in a group gets its CPUs from the group's exclusive ones.
+    // A partition in a cgroup gets its CPUs from the cgroup's exclusive ones.
     match on.cpus(group, EXCLUSIVE) {
         Ok(cpus) if !cpus.is_empty() => {
-            on.children(group).iter().map(|child| kept_in(on, child)).collect()
+            on.children(group).iter().map(|child| partitioned_in(on, child)).collect()
         }
         _ => CpuSet::EMPTY,
     }
 }
 
-/// Whether a group is a partition of any kind, valid or not.
-pub(super) fn is_one(on: &Hierarchy, group: &CgroupPath) -> bool {
+/// Whether a cgroup is a partition of any type, valid or not.
+pub(super) fn is_any(on: &Hierarchy, group: &CgroupPath) -> bool {
     on.read(group, PARTITION).is_ok_and(|state| state != MEMBER)
 }
 
-/// Whether a group is a valid partition of exactly these CPUs.
-pub fn holds(
+/// Whether a cgroup is a valid partition of exactly these CPUs, of either type.
+pub fn is_partition_of(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+) -> Result<bool, FileError> {
+    let state = on.read(group, PARTITION)?;
+    let is_one = PartitionType::ALL.iter().any(|kind| state == kind.name());
+    Ok(is_one && on.cpus(group, EFFECTIVE)? == cpus)
+}
+
+fn is_valid(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
     kind: PartitionType,
 ) -> Result<bool, FileError> {
-    Ok(on.read(group, PARTITION)? == kind.to_string() && on.cpus(group, EFFECTIVE)? == cpus)
+    Ok(on.read(group, PARTITION)? == kind.name() && on.cpus(group, EFFECTIVE)? == cpus)
 }
 
-/// Makes a group an ordinary one, whatever it was before.
-///
-/// # Errors
-/// If its state cannot be read, or the kernel refuses.
+/// Makes a cgroup an ordinary one, whatever it was before.
 pub(super) fn release(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
     if on.read(group, PARTITION)? != MEMBER {
         on.write(group, PARTITION, MEMBER)?;
@@ -305,19 +283,20 @@ pub(super) fn release(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileErro
     Ok(())
 }
 
-/// Reduces a group's `cpuset.cpus.exclusive` to what the groups in it need, and returns that.
-/// Groups removed meanwhile need nothing. A file that cannot be written keeps its value.
+/// Reduces a cgroup's `cpuset.cpus.exclusive` to what the cgroups in it need, and returns that.
+/// Cgroups removed meanwhile need nothing. A file that cannot be written keeps its value.
 pub(super) fn tidy(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let has = on.cpus(group, EXCLUSIVE).unwrap_or_default();
     let is_member = on.read(group, PARTITION).is_ok_and(|state| state == MEMBER);
-    // No group below one without exclusive CPUs has any. A partition manages its own CPUs.
+    // No cgroup below one without exclusive CPUs has any. A partition manages its own CPUs.
     if has.is_empty() || !is_member {
         return has;
     }
     let needs: CpuSet = on.children(group).iter().map(|child| tidy(on, child)).collect();
-    match needs == has || on.write(group, EXCLUSIVE, &needs.to_string()).is_err() {
-        true => has,
-        false => needs,
+    if needs == has || on.write(group, EXCLUSIVE, &needs.to_string()).is_err() {
+        has
+    } else {
+        needs
     }
 }
 
@@ -328,8 +307,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Files like the kernel's: of each group its CPUs, those that it alone may have, those it runs
-    /// on, and what it is.
+    /// Files like the kernel's, in the order of the array below.
     fn hierarchy(root: &Path, groups: &[(&str, [&str; 4])]) -> Hierarchy {
         fs::write(root.join("cgroup.controllers"), "cpuset\n").unwrap();
         for (group, texts) in groups {
@@ -382,11 +360,11 @@ mod tests {
                 fs::write(effective, "0-7\n").unwrap();
             });
             await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap(), deadline()).unwrap();
-            assert!(returned.load(Ordering::SeqCst), "it did not wait");
+            assert!(returned.load(Ordering::SeqCst), "returned before the CPUs were free");
         });
         let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
             .unwrap_err();
-        assert_eq!(refused.to_string(), "the kernel still keeps CPU 8 for a group that is gone");
+        assert_eq!(refused.to_string(), "the kernel still holds CPU 8 for a removed cgroup");
         // No group has it, and the pods may not use it: the kernel decides what becomes of that.
         fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
         await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();

@@ -1,41 +1,39 @@
-//! The writes that lead from what groups are to what they have to be.
+//! The writes that lead from what cgroups are to their [`Goal`]. Pure: no files.
 //!
 //! Stages, so that every state in between is legal, also if no further write follows:
 //!
-//! 1. *loosen*: groups below a loose one get the widest set; what is above binds them.
-//! 2. *bind and leave*: loose groups and containers that share CPUs leave what is not theirs.
-//! 3. *tighten and enter*: groups above containers with exclusive CPUs get these, as far as all
+//! 1. *loosen*: cgroups below a loose one get the widest set; what is above binds them.
+//! 2. *bind and leave*: loose cgroups and containers that share CPUs leave what is not theirs.
+//! 3. *tighten and enter*: cgroups above containers with exclusive CPUs get these, as far as all
 //!    others have left them by now.
 //! 4. *move*: a container with exclusive CPUs that is still where another is to be goes to its own.
 //!    Then the others enter.
 //!
-//! After each write no container runs on exclusive CPUs of another that did not before, and no group
-//! loses the last CPU that it has in common with its parent. A failed write changes nothing, so the
-//! CPUs that it was to leave are not entered by any other group.
+//! After each write no container runs on exclusive CPUs of another that did not before, and no
+//! cgroup loses the last CPU that it has in common with its parent. A failed write changes nothing,
+//! so the CPUs that it was to leave are not entered by any other cgroup.
 
-use super::cgroup_tree::{Tree, cut};
-use super::wanted::{Level, Wanted};
+use super::cgroup_tree::{CgroupTree, cut};
+use super::goal::{CgroupLevel, Goal};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 
-/// What a plan came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outcome {
-    /// How many writes were made.
+pub struct PlanOutcome {
     pub written: usize,
-    /// Groups that could not be written.
+    /// Cgroups that could not be written.
     pub failed: Vec<CgroupPath>,
-    /// CPUs that some group does not have yet, because others have to leave them first.
+    /// CPUs that some cgroup does not have yet, because others have to leave them first.
     pub withheld: CpuSet,
 }
 
-/// What a group has to be.
+/// What one cgroup has to be.
 #[derive(Debug, Clone)]
 struct Aim {
     group: CgroupPath,
     kind: Kind,
     value: CpuSet,
-    /// What the group above it will have in the end.
+    /// What the cgroup above it will have in the end.
     above: CpuSet,
 }
 
@@ -49,37 +47,37 @@ enum Kind {
 
 /// Goes through a tree, from the top down.
 struct Survey<'a> {
-    tree: &'a Tree,
-    wanted: &'a Wanted,
+    tree: &'a CgroupTree,
+    goal: &'a Goal,
     /// CPUs on which containers with exclusive CPUs run beside these: where they still are.
     lingering: CpuSet,
     /// Exclusive CPUs that their containers run on.
     entered: CpuSet,
     aims: Vec<Aim>,
-    /// Groups that decide where processes run, as far as is known here: loose ones and leaves.
+    /// Cgroups that decide where processes run, as far as is known here: loose ones and leaves.
     frontier: Vec<CgroupPath>,
     withheld: CpuSet,
 }
 
 /// The writing of a plan.
 struct Work<'a, W> {
-    tree: &'a mut Tree,
-    wanted: &'a Wanted,
+    tree: &'a mut CgroupTree,
+    goal: &'a Goal,
     write: W,
-    outcome: Outcome,
+    outcome: PlanOutcome,
 }
 
-/// Makes the groups of `tree` what they have to be, by `write`, which says whether the kernel has
+/// Makes the cgroups of `tree` what they have to be, by `write`, which says whether the kernel has
 /// accepted the value. The tree follows.
 pub fn carry_out(
-    tree: &mut Tree,
-    wanted: &Wanted,
+    tree: &mut CgroupTree,
+    goal: &Goal,
     write: impl FnMut(&CgroupPath, CpuSet) -> bool,
-) -> Outcome {
-    let mut work = Work { tree, wanted, write, outcome: Outcome::default() };
+) -> PlanOutcome {
+    let mut work = Work { tree, goal, write, outcome: PlanOutcome::default() };
     // What one round has changed may let others enter. A chain of moves has at most as many links as
     // there are containers to move.
-    for _ in 0..wanted.exclusive.len() + 3 {
+    for _ in 0..goal.exclusive.len() + 3 {
         let written = work.outcome.written;
         work.round();
         if work.outcome.written == written {
@@ -92,17 +90,17 @@ pub fn carry_out(
 impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
     /// All stages once.
     fn round(&mut self) {
-        let Survey { aims, frontier, withheld, .. } = Survey::of(self.tree, self.wanted);
+        let Survey { aims, frontier, withheld, .. } = Survey::of(self.tree, self.goal);
         self.outcome.withheld = withheld;
         let of = |kind| aims.iter().filter(move |aim| aim.kind == kind);
-        // Before the group above narrows, so that they keep CPUs in common with it; or after it, where
+        // Before the cgroup above narrows, so that they keep CPUs in common with it; or after it, where
         // it does not bind them yet.
         of(Kind::Loosen).for_each(|aim| self.loosen(aim));
         // Those below first: what is above may be about to get CPUs that they must not have.
         for aim in of(Kind::Bind).rev() {
             // What is above may not keep it off exclusive CPUs yet.
             let gains = self.tree.above(&aim.group) - self.tree.effective(&aim.group);
-            let value = aim.value - (gains & self.wanted.claims());
+            let value = aim.value - (gains & self.goal.claims());
             if self.tree.cpus(&aim.group) != Some(value) {
                 self.put_in_room(&aims, &aim.group, value);
             }
@@ -112,19 +110,12 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
         let mut tight: Vec<&Aim> = of(Kind::Tighten).rev().collect();
         tight.sort_by_key(|aim| !self.entering(&aim.group).is_empty());
         for aim in &tight {
-            let value = aim.value - self.occupied(&frontier, aim);
-            if aim.differs(self.tree, value) {
-                self.put_in_room(&aims, &aim.group, value);
-            }
+            self.tighten(&aims, &frontier, aim);
         }
         // What was in the way may have left since.
         for aim in &tight {
-            let occupied = self.occupied(&frontier, aim);
+            let occupied = self.tighten(&aims, &frontier, aim);
             self.outcome.withheld |= occupied;
-            let value = aim.value - occupied;
-            if aim.differs(self.tree, value) {
-                self.put_in_room(&aims, &aim.group, value);
-            }
         }
         for aim in of(Kind::Move) {
             let others = frontier.iter().filter(|other| **other != aim.group);
@@ -136,11 +127,20 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
         }
     }
 
-    /// Gives a group the widest set, unless it would come onto exclusive CPUs by that.
+    /// Gives a cgroup its value without the CPUs that others still run on, and returns these.
+    fn tighten(&mut self, aims: &[Aim], frontier: &[CgroupPath], aim: &Aim) -> CpuSet {
+        let occupied = self.occupied(frontier, aim);
+        let value = aim.value - occupied;
+        if aim.differs(self.tree, value) {
+            self.put_in_room(aims, &aim.group, value);
+        }
+        occupied
+    }
+
+    /// Gives a cgroup the widest set, unless it would come onto exclusive CPUs by that.
     fn loosen(&mut self, aim: &Aim) {
         let gains = self.tree.above(&aim.group) - self.tree.effective(&aim.group);
-        if self.tree.cpus(&aim.group) != Some(aim.value) && gains.is_disjoint(&self.wanted.claims())
-        {
+        if self.tree.cpus(&aim.group) != Some(aim.value) && gains.is_disjoint(&self.goal.claims()) {
             self.put(&aim.group, aim.value);
         }
     }
@@ -157,7 +157,7 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
         }
     }
 
-    /// Writes a group's value if that leaves it and all below it a CPU in common with the groups
+    /// Writes a cgroup's value if that leaves it and all below it a CPU in common with the cgroups
     /// above; if not, these get what they are to have in the end first, but nothing that others have
     /// still to leave.
     fn put_in_room(&mut self, aims: &[Aim], group: &CgroupPath, value: CpuSet) {
@@ -176,96 +176,115 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
     }
 
     fn has_room(&mut self, group: &CgroupPath, value: CpuSet) -> bool {
-        let cuts = |tree: &Tree| -> Vec<bool> {
+        let (before, after) = self.before_and_after(group, value, |tree| {
             let all = std::iter::once(group).chain(tree.below(group));
-            all.map(|group| tree.is_cut_empty(group)).collect()
-        };
-        let before = cuts(self.tree);
-        let now = self.tree.cpus(group).unwrap_or_default();
-        self.tree.put(group, value);
-        let after = cuts(self.tree);
-        self.tree.put(group, now);
+            all.map(|group| tree.is_cut_empty(group)).collect::<Vec<_>>()
+        });
         before.into_iter().zip(after).all(|(before, after)| before || !after)
     }
 
-    /// Exclusive CPUs of a group's containers that these do not run on yet.
-    fn entering(&self, group: &CgroupPath) -> CpuSet {
-        let missing = |(leaf, claim): (&CgroupPath, CpuSet)| {
-            if self.tree.contains(leaf) { claim - self.tree.effective(leaf) } else { claim }
-        };
-        self.wanted.exclusive_in(group).map(missing).collect()
+    /// Measures the tree as it is, and as it would be with this value.
+    fn before_and_after<T>(
+        &mut self,
+        group: &CgroupPath,
+        value: CpuSet,
+        measure: impl Fn(&CgroupTree) -> T,
+    ) -> (T, T) {
+        let before = measure(self.tree);
+        let now = self.tree.cpus(group).unwrap_or_default();
+        self.tree.put(group, value);
+        let after = measure(self.tree);
+        self.tree.put(group, now);
+        (before, after)
     }
 
-    /// The CPUs that containers in a group are to enter and the group must not have yet, because
-    /// others run on them. Where a group below it keeps the containers off, those count that would
-    /// come onto them by the group's own change.
+    /// Exclusive CPUs of a cgroup's containers that these do not run on yet.
+    fn entering(&self, group: &CgroupPath) -> CpuSet {
+        let claims = self.goal.exclusive_in(group);
+        claims
+            .map(
+                |(leaf, claim)| {
+                    if self.tree.contains(leaf) { claim - self.tree.effective(leaf) } else { claim }
+                },
+            )
+            .collect()
+    }
+
+    /// The CPUs that containers in a cgroup are to enter and the cgroup must not have yet, because
+    /// others run on them. Where a cgroup below it keeps the containers off, those count that would
+    /// come onto them by the cgroup's own change.
     fn occupied(&mut self, frontier: &[CgroupPath], aim: &Aim) -> CpuSet {
         let missing = self.entering(&aim.group);
         if missing.is_empty() {
             return missing;
         }
-        let wanted = self.wanted;
-        let own =
-            |leaf: &CgroupPath| wanted.exclusive.contains_key(leaf) && leaf.is_below(&aim.group);
-        let others: Vec<_> = frontier.iter().filter(|other| !own(other)).collect();
-        let runs_on =
-            |tree: &Tree| others.iter().map(|other| tree.effective(other)).collect::<Vec<_>>();
-        let before = runs_on(self.tree);
-        let now = self.tree.cpus(&aim.group).unwrap_or_default();
-        self.tree.put(&aim.group, aim.value);
-        let after = runs_on(self.tree);
-        self.tree.put(&aim.group, now);
-        let last = wanted.exclusive_in(&aim.group).all(|(leaf, _)| {
-            let between = leaf.ancestors().into_iter().filter(|above| above.is_below(&aim.group));
-            between.into_iter().all(|above| wanted.distrusted.contains(&above))
+        let goal = self.goal;
+        let others = frontier.iter();
+        let others: Vec<_> = others
+            .filter(|leaf| !(goal.exclusive.contains_key(*leaf) && leaf.is_below(&aim.group)))
+            .collect();
+        let (before, after) = self.before_and_after(&aim.group, aim.value, |tree| {
+            others.iter().map(|other| tree.effective(other)).collect::<Vec<_>>()
         });
-        let in_the_way = before.into_iter().zip(after);
-        let in_the_way =
-            in_the_way.map(|(before, after)| if last { after } else { after - before });
-        missing & in_the_way.collect::<CpuSet>()
+        let nothing_keeps_off = goal.exclusive_in(&aim.group).all(|(leaf, _)| {
+            let between = leaf.ancestors().into_iter().filter(|above| above.is_below(&aim.group));
+            between.into_iter().all(|above| goal.distrusted.contains(&above))
+        });
+        let in_the_way: CpuSet = if nothing_keeps_off {
+            after.into_iter().collect()
+        } else {
+            before.into_iter().zip(after).map(|(before, after)| after - before).collect()
+        };
+        missing & in_the_way
     }
 }
 
 impl Aim {
-    /// Whether the group's processes could run on other CPUs than with this value, before the group
+    /// Whether the cgroup's processes could run on other CPUs than with this value, before the cgroup
     /// above it is what it has to be or after that.
-    fn differs(&self, tree: &Tree, value: CpuSet) -> bool {
+    fn differs(&self, tree: &CgroupTree, value: CpuSet) -> bool {
         let set = tree.cpus(&self.group).unwrap_or_default();
         let above = tree.above(&self.group) | self.above;
-        let same =
+        let is_same =
             if set.is_empty() { above.is_subset(&value) } else { set & above == value & above };
-        !same && !value.is_disjoint(&above)
+        !is_same && !value.is_disjoint(&above)
     }
 }
 
 impl<'a> Survey<'a> {
-    fn of(tree: &'a Tree, wanted: &'a Wanted) -> Survey<'a> {
+    fn of(tree: &'a CgroupTree, goal: &'a Goal) -> Survey<'a> {
         let mut survey = Survey {
             tree,
-            wanted,
+            goal,
             lingering: CpuSet::EMPTY,
             entered: CpuSet::EMPTY,
             aims: Vec::new(),
             frontier: Vec::new(),
             withheld: CpuSet::EMPTY,
         };
-        for (leaf, claim) in wanted.exclusive.iter().filter(|(leaf, _)| tree.contains(leaf)) {
+        for (leaf, claim) in goal.exclusive.iter().filter(|(leaf, _)| tree.contains(leaf)) {
             let cpus = tree.effective(leaf);
             survey.lingering |= cpus - *claim;
             survey.entered |= cpus & *claim;
         }
-        for (top, level) in wanted.tops.iter().filter(|(top, _)| tree.contains(top)) {
+        for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
             survey.visit(top, *level, tree.above(top), None);
         }
         survey
     }
 
-    /// `above` are the CPUs that the group above will have in the end, `pod` the exclusive CPUs in
+    /// `above` are the CPUs that the cgroup above will have in the end, `pod` the exclusive CPUs in
     /// it if its value binds what is in it.
-    fn visit(&mut self, group: &CgroupPath, level: Level, above: CpuSet, pod: Option<CpuSet>) {
-        if level == Level::Leaf {
+    fn visit(
+        &mut self,
+        group: &CgroupPath,
+        level: CgroupLevel,
+        above: CpuSet,
+        pod: Option<CpuSet>,
+    ) {
+        if level == CgroupLevel::Leaf {
             self.visit_leaf(group, above, pod);
-        } else if self.wanted.is_loose(group) {
+        } else if self.goal.is_loose(group) {
             self.frontier.push(group.clone());
             let value = self.pool_of(group, above);
             self.bind(group, value, above);
@@ -275,32 +294,34 @@ impl<'a> Survey<'a> {
         }
     }
 
-    fn visit_tight(&mut self, group: &CgroupPath, level: Level, above: CpuSet) {
-        let Survey { tree, wanted, .. } = *self;
-        let (cpus, own) = if wanted.distrusted.contains(group) {
+    fn visit_tight(&mut self, group: &CgroupPath, level: CgroupLevel, above: CpuSet) {
+        let Survey { tree, goal, .. } = *self;
+        let (cpus, claims) = if goal.distrusted.contains(group) {
             (cut(tree.cpus(group).unwrap_or_default(), above), None)
         } else {
-            let claims = wanted.claims_in(group);
+            let claims = goal.claims_in(group);
             // Where its containers are stays theirs until they have left, unless another is there.
-            let there = wanted.exclusive_in(group).filter(|(leaf, _)| tree.contains(leaf));
-            let there = there.map(|(leaf, _)| tree.effective(leaf)).collect::<CpuSet>();
-            let value = self.pool_of(group, above) | claims | (there - (self.entered - claims));
+            let leaves = goal.exclusive_in(group).filter(|(leaf, _)| tree.contains(leaf));
+            let present: CpuSet = leaves.map(|(leaf, _)| tree.effective(leaf)).collect();
+            let value = self.pool_of(group, above) | claims | (present - (self.entered - claims));
             self.aims.push(Aim { group: group.clone(), kind: Kind::Tighten, value, above });
             (cut(value, above), Some(claims))
         };
         for child in tree.children(group) {
-            self.visit(child, level.below(), cpus, own);
+            self.visit(child, level.below(), cpus, claims);
         }
     }
 
     fn visit_leaf(&mut self, group: &CgroupPath, above: CpuSet, pod: Option<CpuSet>) {
-        let Survey { tree, wanted, .. } = *self;
-        let set = tree.cpus(group).filter(|_| !wanted.apart.contains(group));
-        let Some(set) = set else { return };
+        let Survey { tree, goal, .. } = *self;
+        let Some(set) = tree.cpus(group) else { return };
+        if goal.apart.contains(group) {
+            return;
+        }
         self.frontier.push(group.clone());
-        if let Some(claim) = wanted.exclusive.get(group) {
+        if let Some(claim) = goal.exclusive.get(group) {
             // Its CPUs are the runtime's to set, unless they are another's.
-            let others = wanted.claims() - *claim;
+            let others = goal.claims() - *claim;
             if !cut(set, above).is_disjoint(&others) {
                 let group = group.clone();
                 self.aims.push(Aim { group, kind: Kind::Move, value: *claim, above });
@@ -308,16 +329,16 @@ impl<'a> Survey<'a> {
         } else if let Some(claims) = pod {
             // The pod's value keeps it in the pool; itself it has to keep off its pod's exclusive
             // CPUs. That does not depend on the pool, so it is seldom written.
-            self.bind(group, wanted.widest - claims, above);
+            self.bind(group, goal.widest - claims, above);
         } else {
             let value = self.pool_of(group, above);
             self.bind(group, value, above);
         }
     }
 
-    /// What a group gets of the pool: CPUs that others have still to leave come later.
+    /// What a cgroup gets of the pool: CPUs that others have still to leave come later.
     fn pool_of(&mut self, group: &CgroupPath, above: CpuSet) -> CpuSet {
-        let pool = self.wanted.pool_within(group, above);
+        let pool = self.goal.pool_within(group, above);
         let withheld = (pool - self.tree.effective(group)) & self.lingering;
         let left = pool - withheld;
         if left.is_empty() {
@@ -330,21 +351,21 @@ impl<'a> Survey<'a> {
     fn bind(&mut self, group: &CgroupPath, value: CpuSet, above: CpuSet) {
         let set = self.tree.cpus(group).unwrap_or_default();
         let binds = !set.is_empty() || above.is_subset(&value);
-        let can = !value.is_disjoint(&above);
-        if can && !(binds && cut(set, above) == cut(value, above)) {
+        let is_bound = binds && cut(set, above) == cut(value, above);
+        if !is_bound && !value.is_disjoint(&above) {
             self.aims.push(Aim { group: group.clone(), kind: Kind::Bind, value, above });
         }
     }
 
     fn loosen_below(&mut self, group: &CgroupPath, cpus: CpuSet) {
-        let Survey { tree, wanted, .. } = *self;
-        for below in tree.below(group).filter(|below| !wanted.apart.contains(*below)) {
+        let Survey { tree, goal, .. } = *self;
+        for below in tree.below(group).filter(|below| !goal.apart.contains(*below)) {
             let set = tree.cpus(below).unwrap_or_default();
             // Others may keep it on fewer CPUs, as long as any of them are left.
-            let bound = wanted.bounds.contains_key(below) && !set.is_disjoint(&cpus);
+            let bound = goal.bounds.contains_key(below) && !set.is_disjoint(&cpus);
             if !set.is_empty() && !cpus.is_subset(&set) && !bound {
-                let (group, value) = (below.clone(), wanted.widest);
-                self.aims.push(Aim { group, kind: Kind::Loosen, value, above: cpus });
+                let group = below.clone();
+                self.aims.push(Aim { group, kind: Kind::Loosen, value: goal.widest, above: cpus });
             }
         }
     }

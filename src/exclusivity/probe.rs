@@ -1,101 +1,79 @@
-//! Finds out whether this process can write the node's control groups, and whether the kernel can
-//! keep exclusivity.
+//! Finds out whether this process can write the node's cgroups, and whether the kernel makes cpuset
+//! partitions.
 
-use super::hierarchy::{Hierarchy, Version};
-use crate::ledger::CgroupPath;
+use super::hierarchy::{CgroupVersion, EXCLUSIVE, Hierarchy};
 use nix::sys::utsname::uname;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The first Linux with `cpuset.cpus.exclusive`, and so with partitions below ordinary groups.
+/// The first Linux with `cpuset.cpus.exclusive`, and so with partitions below ordinary cgroups.
 const FIRST_LINUX: (u32, u32) = (6, 7);
 /// The capability that partitions need (`linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Why that is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// There is no hierarchy.
     #[error("{} has no cpuset controller: is the host's cgroup file system mounted there?", .0.display())]
     NoHierarchy(PathBuf),
-    /// It is cgroup v1.
-    #[error("cpuset partitions need cgroup v2, and {} is version 1", .0.display())]
-    Old(PathBuf),
-    /// The same, where groups above containers are to keep them in the shared pool.
-    #[error("groups above containers bind these with cgroup v2 only, and {} is version 1", .0.display())]
-    OldForGroups(PathBuf),
-    /// The kernel is too old.
-    #[error("cpuset partitions in pods need Linux 6.7 or newer, and this is {0}")]
+    #[error("{} is cgroup v1: partitions and groups need v2", .0.display())]
+    V1(PathBuf),
+    #[error("cpuset partitions need Linux 6.7 or newer, and this is {0}")]
     OldLinux(String),
     /// It is mounted read-only, or a security module forbids writes.
-    #[error("control groups in {} cannot be written: {error}. The host's cgroup file system has to be mounted there read-write", root.display())]
-    ReadOnly {
-        /// The mount point.
-        root: PathBuf,
-        /// The kernel's error.
-        error: String,
-    },
-    /// Privileges are missing.
+    #[error("cgroups in {} cannot be written: {error}; mount the host's cgroup file system there read-write", root.display())]
+    ReadOnly { root: PathBuf, error: String },
     #[error("the capability SYS_ADMIN is missing")]
     NoCapability,
 }
 
 impl ProbeError {
-    /// The consequence of groups that are not writable, in words.
+    /// The error, and what follows where cgroups are not writable.
     pub fn consequence(&self) -> String {
         match self {
             ProbeError::NoHierarchy(_) => {
-                format!("what was decided is neither verified nor repaired, because {self}")
+                format!("decisions are neither verified nor repaired: {self}")
             }
             _ => format!(
-                "{self}. The runtime alone sets CPUs: before NRI 0.12.1 a drift waits for the next answer to it, and so does \
-                 what it loses of a container that it is starting; a CFS quota that it does not lift stays"
+                "{self}. Only the runtime sets CPUs: before NRI 0.12.1, drift and CPUs that it loses while it starts a \
+                 container are repaired with its next call, and a CFS quota that it does not lift stays"
             ),
         }
     }
 }
 
-/// The hierarchy below `root`, if its groups are writable.
-///
-/// # Errors
-/// The reason if not.
+/// The hierarchy below `root`, if its cgroups are writable.
 pub fn writable(root: &Path) -> Result<Hierarchy, ProbeError> {
-    let hierarchy =
-        Hierarchy::open(root).ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))?;
+    let hierarchy = open(root)?;
     match hierarchy.check_writable() {
         Ok(()) => Ok(hierarchy),
         Err(error) => Err(ProbeError::ReadOnly { root: root.to_owned(), error: error.to_string() }),
     }
 }
 
-/// The hierarchy below `root`, if groups above containers can keep these in the shared pool.
-///
-/// # Errors
-/// The reason if not.
-pub fn binding(root: &Path) -> Result<Hierarchy, ProbeError> {
+/// The hierarchy below `root`, if cgroups above containers can keep these in the shared pool.
+pub(super) fn binding(root: &Path) -> Result<Hierarchy, ProbeError> {
     let hierarchy = writable(root)?;
     match hierarchy.version() {
-        Version::V1 => Err(ProbeError::OldForGroups(root.to_owned())),
-        Version::V2 => Ok(hierarchy),
+        CgroupVersion::V1 => Err(ProbeError::V1(root.to_owned())),
+        CgroupVersion::V2 => Ok(hierarchy),
     }
 }
 
 /// The hierarchy below `root`, if the kernel makes partitions in it.
-///
-/// # Errors
-/// The reason if not.
 pub fn probe(root: &Path) -> Result<Hierarchy, ProbeError> {
-    let hierarchy =
-        Hierarchy::open(root).ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))?;
-    if hierarchy.version() == Version::V1 {
-        return Err(ProbeError::Old(root.to_owned()));
+    let hierarchy = open(root)?;
+    if hierarchy.version() == CgroupVersion::V1 {
+        return Err(ProbeError::V1(root.to_owned()));
     }
     let release = uname().map(|name| name.release().to_string_lossy().into_owned());
     let release = release.unwrap_or_default();
-    if !offers_exclusive(&hierarchy, root) && !is_new(&release) {
+    // Distributions backport the file to older kernels.
+    let mut directories = hierarchy.tops().into_iter().map(|top| hierarchy.directory(&top));
+    let is_offered = directories.any(|directory| directory.join(EXCLUSIVE).exists());
+    if !is_offered && !is_new(&release) {
         return Err(ProbeError::OldLinux(release));
     }
-    let hierarchy = writable(root)?;
+    writable(root)?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !has_capability(&status, CAP_SYS_ADMIN) {
         return Err(ProbeError::NoCapability);
@@ -103,18 +81,14 @@ pub fn probe(root: &Path) -> Result<Hierarchy, ProbeError> {
     Ok(hierarchy)
 }
 
-/// Whether some group has the file: distributions backport it to older kernels.
-fn offers_exclusive(hierarchy: &Hierarchy, root: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(root) else { return false };
-    entries
-        .flatten()
-        .filter_map(|entry| CgroupPath::new(entry.file_name().to_str()?))
-        .any(|group| hierarchy.directory(&group).join("cpuset.cpus.exclusive").exists())
+fn open(root: &Path) -> Result<Hierarchy, ProbeError> {
+    Hierarchy::open(root).ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))
 }
 
 fn is_new(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
-    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
+    let major = numbers.next().flatten();
+    let minor = numbers.next().flatten();
     major.zip(minor).is_some_and(|version| version >= FIRST_LINUX)
 }
 
@@ -169,13 +143,9 @@ mod tests {
         assert_eq!(probe(root), Err(ProbeError::NoHierarchy(root.to_owned())));
         fs::create_dir(root.join("cpuset")).unwrap();
         fs::write(root.join("cpuset/cpuset.cpus"), "0-3\n").unwrap();
-        assert_eq!(probe(root), Err(ProbeError::Old(root.to_owned())));
+        assert_eq!(probe(root), Err(ProbeError::V1(root.to_owned())));
         fs::write(root.join("cgroup.controllers"), "cpu memory\n").unwrap();
-        assert_eq!(
-            probe(root),
-            Err(ProbeError::Old(root.to_owned())),
-            "hybrid: cpuset is a v1 one"
-        );
+        assert_eq!(probe(root), Err(ProbeError::V1(root.to_owned())), "hybrid: cpuset is a v1 one");
         fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
         fs::create_dir(root.join("kubepods")).unwrap();
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "\n").unwrap();
@@ -189,14 +159,14 @@ mod tests {
         let root = PathBuf::from("/sys/fs/cgroup");
         let read_only = ProbeError::ReadOnly { root: root.clone(), error: "no".into() };
         for (why, said) in [
-            (read_only, ["/sys/fs/cgroup cannot be written: no.", "waits for the next answer"]),
+            (read_only, ["/sys/fs/cgroup cannot be written: no;", "repaired with its next call"]),
             (
                 ProbeError::NoHierarchy(root),
                 ["neither verified nor repaired", "/sys/fs/cgroup has no"],
             ),
         ] {
-            let found = why.consequence();
-            assert!(said.iter().all(|said| found.contains(said)), "{found}");
+            let text = why.consequence();
+            assert!(said.iter().all(|said| text.contains(said)), "{text}");
         }
     }
 

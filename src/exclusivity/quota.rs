@@ -3,85 +3,58 @@
 //! A container cannot use more than its exclusive CPUs, so a quota can only do harm: rounding and
 //! the kernel's accounting per CPU throttle a container that uses no more than its own CPUs. The
 //! plugin asks the runtime to lift the container's quota, but not every runtime does so for a
-//! running container. No runtime knows the pod's quota: the kubelet gives a pod's group the sum of
+//! running container. No runtime knows the pod's quota: the kubelet gives a pod's cgroup the sum of
 //! its containers' limits. It lifts that quota under its own static policy only
 //! (kubernetes/kubernetes#127525).
 
-use super::hierarchy::{FileError, Hierarchy, Version};
+use super::hierarchy::{CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
-use crate::ledger::{CgroupPath, MilliCpu};
+use crate::ledger::CgroupPath;
 
-const MAX: &str = "cpu.max";
-/// The value for no quota; it leaves the period unchanged.
-const NONE: &str = "max";
-
-/// The file of a quota, and its content without a quota.
-fn file(version: Version) -> (&'static str, &'static str) {
+/// The file of a quota, and its content without a quota. In version 2 a write of that content
+/// leaves the period unchanged.
+fn file(version: CgroupVersion) -> (&'static str, &'static str) {
     match version {
-        Version::V1 => ("cpu.cfs_quota_us", "-1"),
-        Version::V2 => (MAX, NONE),
+        CgroupVersion::V1 => ("cpu.cfs_quota_us", "-1"),
+        CgroupVersion::V2 => ("cpu.max", "max"),
     }
 }
 
-/// A group's quota; `None` also without the CPU controller.
-///
-/// # Errors
-/// If it cannot be read.
+/// A cgroup's quota; `None` also if it is gone or has no CPU controller.
 pub fn quota_of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, FileError> {
     let (file, none) = file(on.version());
-    match on.of_cpu().read(group, file) {
-        Ok(quota) => Ok(Some(quota).filter(|quota| !quota.starts_with(none))),
-        Err(error) if error.is_gone() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let quota = unless_gone(on.of_cpu().read(group, file))?;
+    Ok(quota.filter(|quota| !quota.starts_with(none)))
 }
 
-/// Ends a container's own quota. This needs no record of the old value: the runtime sets a new
-/// quota from the container's limit.
-///
-/// # Errors
-/// If it cannot be written.
+/// Lifts a quota without a record of it: the runtime sets a container's new quota from its limit.
 pub(super) fn end(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
     let (file, none) = file(on.version());
     on.of_cpu().write(group, file, none)
 }
 
-/// Sets a container's own quota to its limit, unless it has one. Returns whether it did.
-///
-/// # Errors
-/// If it cannot be read or written.
-pub(super) fn set(on: &Hierarchy, group: &CgroupPath, limit: MilliCpu) -> Result<bool, FileError> {
-    let lifted = on.read(group, MAX)?.starts_with(NONE);
-    if lifted {
-        let (quota, period) = limit.quota();
-        on.write(group, MAX, &format!("{quota} {period}"))?;
+/// Sets a quota, unless there is one. Returns whether it did.
+pub(super) fn set(on: &Hierarchy, group: &CgroupPath, quota: &str) -> Result<bool, FileError> {
+    if quota_of(on, group)?.is_some() {
+        return Ok(false);
     }
-    Ok(lifted)
+    let (file, _) = file(on.version());
+    on.of_cpu().write(group, file, quota).map(|()| true)
 }
 
-/// Lifts a group's quota, and remembers it first. Returns whether there was one.
-///
-/// # Errors
-/// If it cannot be read or written; it stays in force then.
+/// Lifts a pod's quota, and remembers it first. Returns whether there was one.
 pub(super) fn lift(
     on: &Hierarchy,
     memory: &mut Memory,
     group: &CgroupPath,
 ) -> Result<bool, FileError> {
-    let quota = on.read(group, MAX)?;
-    if quota.starts_with(NONE) {
-        return Ok(false);
-    }
+    let Some(quota) = quota_of(on, group)? else { return Ok(false) };
     memory.change(group, |record| record.quota = Some(quota));
     memory.save();
-    on.write(group, MAX, NONE)?;
-    Ok(true)
+    end(on, group).map(|()| true)
 }
 
 /// Puts a lifted quota back, unless there is a new one. Returns whether it did.
-///
-/// # Errors
-/// If it cannot be read or written.
 pub(super) fn restore(
     on: &Hierarchy,
     memory: &mut Memory,
@@ -90,11 +63,8 @@ pub(super) fn restore(
     let Some(quota) = memory.get(group).and_then(|record| record.quota.clone()) else {
         return Ok(false);
     };
-    let lifted = on.read(group, MAX)?.starts_with(NONE);
-    if lifted {
-        on.write(group, MAX, &quota)?;
-    }
+    let restored = set(on, group, &quota)?;
     memory.change(group, |record| record.quota = None);
     memory.save();
-    Ok(lifted)
+    Ok(restored)
 }

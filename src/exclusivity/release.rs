@@ -1,8 +1,8 @@
-//! Undoes what this program has left in cgroups, for its end on a node.
+//! Undoes what this program has left in cgroups, for its removal from a node.
 
-use super::files::{self, CPUS};
-use super::groups::{Groups, Released};
-use super::hierarchy::{FileError, Hierarchy, Version};
+use super::files;
+use super::groups::{Groups, Undone};
+use super::hierarchy::{CPUS, CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
 use super::partition;
 use super::quota;
@@ -23,36 +23,21 @@ const ID_DIGITS: usize = 64;
 /// scope are set there once more.
 const OF_CRUN: &str = "container";
 
-/// What was undone, and what could not be.
-#[derive(Debug, Default)]
-pub struct Undone {
-    /// Groups that have the CPUs again which others had set, or all.
-    pub pools: u64,
-    /// Groups that are no cpuset partitions any more.
-    pub partitions: u64,
-    /// CFS quotas of pods and containers that are in force again.
-    pub quotas: u64,
-    /// Containers that have all CPUs again.
-    pub containers: u64,
-    /// What the kernel refused. Everything else was undone all the same.
-    pub errors: Vec<FileError>,
-}
-
 /// Undoes everything in a hierarchy. Containers keep the CPUs that are set for themselves, unless
 /// they are freed, for which the exclusive ones among them have to be known.
 pub fn undo(on: &Hierarchy, memory: Memory, widest: CpuSet, freed: Option<&[Claim]>) -> Undone {
-    let mut undone = Undone::default();
-    if on.version() == Version::V1 {
-        return undone;
+    if on.version() == CgroupVersion::V1 {
+        return Undone::default();
     }
+    let mut undone = Undone::default();
     for top in on.tops() {
         end_partitions(on, &top, &mut undone);
         if is_of_pods(&top) {
             partition::tidy(on, &top);
         }
     }
-    let Released { groups, quotas, errors } = Groups::new(on.clone(), memory).release(widest);
-    undone.pools = groups;
+    let Undone { groups, quotas, errors, .. } = Groups::new(on.clone(), memory).release(widest);
+    undone.groups = groups;
     undone.quotas = quotas;
     undone.errors.extend(errors);
     if let Some(claims) = freed {
@@ -68,12 +53,9 @@ fn end_partitions(on: &Hierarchy, group: &CgroupPath, undone: &mut Undone) {
     for child in on.children(group) {
         end_partitions(on, &child, undone);
     }
-    if is_of_pods(group) && partition::is_one(on, group) {
-        match partition::release(on, group) {
-            Ok(()) => undone.partitions += 1,
-            Err(error) if error.is_gone() => {}
-            Err(error) => undone.errors.push(error),
-        }
+    if is_of_pods(group) && partition::is_any(on, group) {
+        let ended = partition::release(on, group).map(|()| true);
+        count(ended, &mut undone.partitions, &mut undone.errors);
     }
 }
 
@@ -89,10 +71,10 @@ struct Freedom<'a> {
 
 impl Freedom<'_> {
     fn below(&self, group: &CgroupPath, undone: &mut Undone) {
-        match container_id(group).filter(|_| is_of_pods(group)) {
+        match container_id(group) {
             // What is further down the container has made itself.
-            Some(id) => self.container(group, id, undone),
-            None => self.on.children(group).iter().for_each(|child| self.below(child, undone)),
+            Some(id) if is_of_pods(group) => self.container(group, id, undone),
+            _ => self.on.children(group).iter().for_each(|child| self.below(child, undone)),
         }
     }
 
@@ -100,24 +82,21 @@ impl Freedom<'_> {
         self.group(group, id, undone);
         let of_crun = CgroupPath::new(&format!("{group}/{OF_CRUN}"));
         if let Some(group) = of_crun.filter(|group| self.on.has(group)) {
-            let mut same = Undone::default();
-            self.group(&group, id, &mut same);
-            undone.errors.extend(same.errors);
+            // The same container: only its errors count.
+            let mut inner = Undone::default();
+            self.group(&group, id, &mut inner);
+            undone.errors.extend(inner.errors);
         }
     }
 
     fn group(&self, group: &CgroupPath, id: &str, undone: &mut Undone) {
         let claim = self.claims.iter().find(|claim| claim.id.0 == id);
-        let limit = claim.and_then(|claim| claim.cpu.limit);
-        let quota = limit.map_or(Ok(false), |limit| quota::set(self.on, group, limit));
-        let done = [(self.cpus(group), &mut undone.containers), (quota, &mut undone.quotas)];
-        for (result, count) in done {
-            match result {
-                Ok(done) => *count += u64::from(done),
-                Err(error) if error.is_gone() => {}
-                Err(error) => undone.errors.push(error),
-            }
+        if let Some(limit) = claim.and_then(|claim| claim.cpu.limit) {
+            let (quota, period) = limit.quota();
+            let set = quota::set(self.on, group, &format!("{quota} {period}"));
+            count(set, &mut undone.quotas, &mut undone.errors);
         }
+        count(self.cpus(group), &mut undone.containers, &mut undone.errors);
     }
 
     fn cpus(&self, group: &CgroupPath) -> Result<bool, FileError> {
@@ -126,6 +105,14 @@ impl Freedom<'_> {
             return Ok(false);
         }
         files::undo(self.on, group, CpuSet::EMPTY, self.widest).map(|()| true)
+    }
+}
+
+/// What is gone needs nothing.
+fn count(done: Result<bool, FileError>, total: &mut u64, errors: &mut Vec<FileError>) {
+    match unless_gone(done) {
+        Ok(done) => *total += u64::from(done == Some(true)),
+        Err(error) => errors.push(error),
     }
 }
 

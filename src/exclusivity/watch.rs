@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// `None` where the kernel gives none: the periodic look has to do.
+    /// `None` where the kernel gives none: the periodic check has to do.
     inotify: Option<AsyncFd<OwnedFd>>,
     watched: BTreeMap<PathBuf, i32>,
 }
@@ -27,7 +27,7 @@ impl Watch {
     pub fn new() -> Watch {
         let opened = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         let opened = opened.map_err(io::Error::from).and_then(AsyncFd::new);
-        let opened = opened.inspect_err(|error| log::warn!("cgroups cannot be watched: {error}"));
+        let opened = opened.inspect_err(|error| log::warn!("cannot watch cgroups: {error}"));
         Watch { inotify: opened.ok(), watched: BTreeMap::new() }
     }
 
@@ -36,15 +36,15 @@ impl Watch {
         let Some(inotify) = &self.inotify else { return };
         let files: BTreeSet<PathBuf> = files.into_iter().collect();
         self.watched.retain(|file, descriptor| {
-            let stays = files.contains(file);
-            if !stays {
+            let is_wanted = files.contains(file);
+            if !is_wanted {
                 // The file may have vanished, and its watch with it.
                 let _ = inotify::remove_watch(inotify, *descriptor);
             }
-            stays
+            is_wanted
         });
         for file in files {
-            // A group that was made anew has another file of the same name.
+            // A cgroup that was removed and made again has another file of the same name.
             if let Ok(descriptor) = inotify::add_watch(inotify, &file, WatchFlags::MODIFY) {
                 self.watched.insert(file, descriptor);
             }

@@ -1,12 +1,12 @@
-//! [`Writer`]: cpuset partitions, and the CPUs of single containers where the runtime's way is not
-//! enough.
+//! [`Writer`]: cpuset partitions, and the CPUs of single containers where the runtime cannot set
+//! them.
 //!
 //! It keeps no state: it reads the kernel's each time, so a restart, a lost event or another
 //! program's write cannot make it wrong. All functions wait for the kernel: call them only where
 //! that delays no other work.
 
 use super::affinity;
-use super::hierarchy::{FileError, Hierarchy};
+use super::hierarchy::{CPUS, FileError, Hierarchy, unless_gone};
 use super::partition::{self, KernelRefusal};
 use super::quota;
 use crate::ledger::{CgroupPath, Target};
@@ -29,86 +29,86 @@ impl Writer {
     }
 
     /// Prepares a container's creation: waits until the kernel has given back its CPUs. For a
-    /// partition it also makes sure that no other group has the CPUs, and that the groups above can
-    /// pass them on. Most errors happen here, while others can still be kept off without a gap.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn reserve(&self, placed: &Target) -> Result<(), KernelRefusal> {
-        if !placed.is_partition() {
-            return self.await_added(placed, partition::deadline());
+    /// partition it also makes sure that no other cgroup has the CPUs, and that the cgroups above
+    /// can pass them on. Most errors happen here, while others can still be kept off without a gap.
+    pub fn reserve(&self, target: &Target) -> Result<(), KernelRefusal> {
+        if !target.is_partition() {
+            return self.await_added(target, partition::deadline());
         }
-        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        // The runtime may make the groups later.
-        unless_gone(partition::reserve(&self.on, group, placed.adjustment.cpus()))
+        let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
+        // The runtime may make the cgroups later.
+        ignore_gone(partition::reserve(&self.on, group, target.adjustment.cpus()))
     }
 
-    /// Prepares a change of containers' CPUs, by the runtime or here: waits until no removed group
+    /// Prepares a change of containers' CPUs, by the runtime or here: waits until no removed cgroup
     /// has any of them. One deadline holds for all. Returns the containers whose CPUs the kernel
-    /// still keeps for such a group.
-    pub fn await_cpus<'a>(&self, placed: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
+    /// still holds for such a cgroup.
+    pub fn await_cpus<'a>(&self, targets: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
         let until = partition::deadline();
-        let refused = |placed: &'a Target| Some((placed, self.await_added(placed, until).err()?));
-        placed.iter().filter_map(refused).collect()
+        targets
+            .iter()
+            .filter_map(|target| Some((target, self.await_added(target, until).err()?)))
+            .collect()
     }
 
-    fn await_added(&self, placed: &Target, until: Instant) -> Result<(), KernelRefusal> {
-        let Some(group) = &placed.cgroup else { return Ok(()) };
-        let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
-        let added = placed.runs_on - named;
-        unless_gone(if added.is_empty() {
-            Ok(())
-        } else if placed.adjustment.is_exclusive() {
+    fn await_added(&self, target: &Target, until: Instant) -> Result<(), KernelRefusal> {
+        let Some(group) = &target.cgroup else { return Ok(()) };
+        let added = target.runs_on - self.on.cpus(group, CPUS).unwrap_or_default();
+        if added.is_empty() {
+            return Ok(());
+        }
+        ignore_gone(if target.adjustment.is_exclusive() {
             partition::await_returned(&self.on, group, added, until)
         } else {
             partition::await_removed(&self.on, group, added, until)
         })
     }
 
-    /// Makes a container's group a partition of its CPUs or an ordinary group, as decided.
+    /// Makes a container's cgroup a partition of its CPUs or an ordinary cgroup, as decided.
     ///
     /// # Errors
     /// If the kernel refuses a partition. Other containers may run on the CPUs then.
-    pub fn settle(&self, placed: &Target) -> Result<(), KernelRefusal> {
-        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        unless_gone(if placed.is_partition() {
-            partition::keep(&self.on, group, placed.adjustment.cpus(), self.kind)
+    pub fn settle(&self, target: &Target) -> Result<(), KernelRefusal> {
+        let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
+        ignore_gone(if target.is_partition() {
+            partition::ensure(&self.on, group, target.adjustment.cpus(), self.kind)
         } else {
             partition::release(&self.on, group).map_err(KernelRefusal::from)
         })
     }
 
-    /// Makes partitions of an earlier process ordinary groups, and logs their names. Writing
+    /// Makes partitions of an earlier process ordinary cgroups, and logs their names. Writing
     /// `member` needs no privilege. Returns the number of failed writes.
     pub fn release(&self, partitions: &[(String, CgroupPath)]) -> u64 {
         let mut failed = 0;
         for (name, group) in partitions {
-            match partition::release(&self.on, group) {
-                Ok(()) => log::info!("{name}: its cgroup is no cpuset partition any more"),
-                Err(error) if error.is_gone() => {}
+            match unless_gone(partition::release(&self.on, group)) {
+                Ok(Some(())) => log::info!("{name}: cpuset partition ended"),
+                Ok(None) => {}
                 Err(error) => {
                     failed += 1;
-                    log::error!("{name}: its cgroup stays a cpuset partition: {error}");
+                    log::error!("{name}: cannot end the cpuset partition: {error}");
                 }
             }
         }
         let tops: BTreeSet<_> = partitions.iter().filter_map(|(_, group)| group.top()).collect();
-        tops.iter().for_each(|top| self.tidy(top));
+        for top in &tops {
+            self.tidy(top);
+        }
         failed
     }
 
-    /// Sets a container's CPUs without the runtime, whose own record becomes wrong. Only for cases
+    /// Sets a container's CPUs without the runtime, whose own record becomes wrong: only for cases
     /// without a better way. This process cannot write the cgroup that it is in itself, where that
     /// is the root of its cgroup namespace: its threads' affinity is set then.
     ///
     /// # Errors
-    /// If the kernel refuses, the group is gone or not known, or the kernel keeps some CPUs for a
-    /// removed group.
-    pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
-        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        self.await_added(placed, partition::deadline())?;
-        let cpus = placed.adjustment.cpus();
-        match self.on.write(group, "cpuset.cpus", &cpus.to_string()) {
+    /// Also if the cgroup is gone or not known, or the kernel holds some CPUs for a removed one.
+    pub fn set_cpus(&self, target: &Target) -> Result<(), KernelRefusal> {
+        let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
+        self.await_added(target, partition::deadline())?;
+        let cpus = target.adjustment.cpus();
+        match self.on.write(group, CPUS, &cpus.to_string()) {
             Err(error) if error.is_forbidden() && self.on.is_own(group) => {
                 Ok(affinity::confine_self(cpus).map_err(|_| error)?)
             }
@@ -117,24 +117,21 @@ impl Writer {
     }
 
     /// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.
-    ///
-    /// # Errors
-    /// If the kernel refuses, or the group is gone.
-    pub fn lift_quota(&self, placed: &Target) -> Result<(), FileError> {
-        match &placed.cgroup {
-            Some(group) if placed.adjustment.is_exclusive() => quota::end(&self.on, group),
+    pub fn lift_quota(&self, target: &Target) -> Result<(), FileError> {
+        match &target.cgroup {
+            Some(group) if target.adjustment.is_exclusive() => quota::end(&self.on, group),
             _ => Ok(()),
         }
     }
 
-    /// Removes leftovers of ended containers from a group and the groups in it.
+    /// Removes leftovers of ended containers from a cgroup and those in it.
     pub fn tidy(&self, top: &CgroupPath) {
         partition::tidy(&self.on, top);
     }
 }
 
-/// A removed group needs no CPUs.
-fn unless_gone(result: Result<(), KernelRefusal>) -> Result<(), KernelRefusal> {
+/// A removed cgroup needs no CPUs.
+fn ignore_gone(result: Result<(), KernelRefusal>) -> Result<(), KernelRefusal> {
     match result {
         Err(refused) if refused.is_gone() => Ok(()),
         result => result,

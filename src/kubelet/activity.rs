@@ -13,26 +13,15 @@ use super::{Look, StateFile};
 use crate::ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
 use std::fmt;
 
-/// The policy that assigns exclusive CPUs.
 const STATIC: &str = "static";
-
-/// The policy of the CPU manager, as the state file names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StatePolicy {
-    /// The static policy is active.
-    Static,
-    /// Another policy is active.
-    Other,
-    /// There is no file, or no access to it.
-    Unknown,
-}
 
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityDetector {
     when_active: Stance,
-    file: StatePolicy,
+    /// The policy in the state file; `None` without a file, or access to it.
+    policy: Option<String>,
     /// Whether the last conclusive request named CPUs.
-    named: bool,
+    names_cpus: bool,
     /// The kubelet's assignments, as last read.
     claims: Vec<KubeletClaim>,
     active: bool,
@@ -52,9 +41,7 @@ pub(crate) enum Change {
 /// The evidence for an active CPU manager of the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// Its state file.
     File,
-    /// CPUs in a request.
     Request,
 }
 
@@ -62,7 +49,9 @@ impl fmt::Display for Sign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Sign::File => "its state file names the static policy",
-            Sign::Request => "a request for a container of a pod names CPUs (another NRI plugin can be the one, too)",
+            Sign::Request => {
+                "a request for a pod's container names CPUs (or another NRI plugin set them)"
+            }
         })
     }
 }
@@ -72,55 +61,53 @@ impl ActivityDetector {
     pub(crate) fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
             when_active,
-            file: StatePolicy::Unknown,
-            named: false,
+            policy: None,
+            names_cpus: false,
             claims: Vec::new(),
             active: false,
         }
     }
 
-    /// Replaces the stance beside an active CPU manager of the kubelet.
     pub(crate) fn change_stance(&mut self, when_active: Stance) -> Option<Change> {
         let before = std::mem::replace(&mut self.when_active, when_active);
-        (self.active && before != when_active).then_some(Change::Assigned)
+        if self.active && before != when_active { Some(Change::Assigned) } else { None }
     }
 
-    /// Takes note of a look at the state file. An invalid file changes the policy at most.
+    /// Records what the state file says. An invalid file changes the policy at most.
     pub(crate) fn look(&mut self, look: Look) -> Option<Change> {
-        let of =
-            |policy: &str| if policy == STATIC { StatePolicy::Static } else { StatePolicy::Other };
-        let before = self.claims.clone();
+        let mut reassigned = false;
         match look {
-            Look::Missing => self.file = StatePolicy::Unknown,
-            Look::Bad { policy, .. } => {
-                self.file = policy.map_or(self.file, |policy| of(&policy));
-            }
+            Look::Missing => self.policy = None,
+            Look::Bad { policy: None, .. } => {}
+            Look::Bad { policy, .. } => self.policy = policy,
             Look::StateFile(StateFile { policy, claims, .. }) => {
-                self.file = of(&policy);
                 // After a change of the policy the last assignments are still to be taken over.
-                if self.file == StatePolicy::Static {
+                if policy == STATIC {
+                    reassigned = self.claims != claims;
                     self.claims = claims;
                 }
+                self.policy = Some(policy);
             }
         }
-        if self.file == StatePolicy::Other {
-            self.named = false;
+        if self.policy.as_ref().is_some_and(|policy| policy != STATIC) {
+            self.names_cpus = false;
         }
-        self.judge().or_else(|| (self.active && self.claims != before).then_some(Change::Assigned))
+        let change = self.judge();
+        if change.is_none() && self.active && reassigned { Some(Change::Assigned) } else { change }
     }
 
-    /// Takes note of an event, before the ledger handles it.
+    /// Records what a call shows, before the ledger handles it.
     pub(crate) fn note_call(&mut self, call: &Call) -> Option<Change> {
         let Call::Admission(admission) = call else { return None };
         match admission {
             Admission::Create { pod, container } if pod.qos != Qos::Unknown => {
-                self.named = container.cpus.is_some();
+                self.names_cpus = container.cpus.is_some();
             }
             // An update without CPUs is not conclusive: it may be about something else.
             Admission::Update { pod, wanted, .. }
                 if pod.qos != Qos::Unknown && wanted.cpus.is_some() =>
             {
-                self.named = true;
+                self.names_cpus = true;
             }
             _ => return None,
         }
@@ -128,9 +115,9 @@ impl ActivityDetector {
     }
 
     fn judge(&mut self) -> Option<Change> {
-        let sign = match self.file {
-            StatePolicy::Static => Some(Sign::File),
-            StatePolicy::Unknown if self.named => Some(Sign::Request),
+        let sign = match self.policy.as_deref() {
+            Some(STATIC) => Some(Sign::File),
+            None if self.names_cpus => Some(Sign::Request),
             _ => None,
         };
         let was = std::mem::replace(&mut self.active, sign.is_some());
@@ -158,6 +145,7 @@ impl ActivityDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpuset::CpuSet;
     use crate::ledger::model::{ContainerId, PodUid, SandboxId};
     use crate::ledger::{Container, CpuRequest, Named, Pod, Wanted};
 
@@ -166,9 +154,9 @@ mod tests {
             of: Named::Container(PodUid("p".to_owned()), at.to_string()),
             cpus: at.to_string().parse().unwrap(),
         };
-        let (shared, pods) = (Default::default(), Vec::new());
         let claims = (0..claims).map(claim).collect();
-        Look::StateFile(StateFile { policy: policy.to_owned(), shared, claims, pods })
+        let policy = policy.to_owned();
+        Look::StateFile(StateFile { policy, shared: CpuSet::EMPTY, claims, pods: Vec::new() })
     }
 
     fn bad(policy: Option<&str>) -> Look {
@@ -235,7 +223,7 @@ mod tests {
     #[test]
     fn without_the_file_requests_tell() {
         let mut guard = ActivityDetector::new(Stance::Refuse);
-        for (heard, expect) in [
+        for (call, expect) in [
             (create(None), None),
             (event(Qos::Unknown, Some("2"), false), None),
             (create(Some("0-3")), Some(Change::Came(Sign::Request))),
@@ -245,7 +233,7 @@ mod tests {
             (create(None), Some(Change::Went)),
             (event(Qos::Guaranteed, Some("2"), true), Some(Change::Came(Sign::Request))),
         ] {
-            assert_eq!(guard.note_call(&heard), expect, "{heard:?}");
+            assert_eq!(guard.note_call(&call), expect, "{call:?}");
         }
         assert!(guard.is_active());
     }

@@ -11,8 +11,8 @@ use crate::cpuset::{CpuSet, ParseError};
 use crate::ledger::{ContainerId, KubeletClaim, Named, PodUid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
-/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
     /// The policy of the kubelet that wrote it. A kubelet with another one refuses to start until
@@ -26,34 +26,15 @@ pub struct StateFile {
     pub pods: Vec<(PodUid, CpuSet)>,
 }
 
-/// Why a file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateFileError {
-    /// It is no such file, or only part of one.
-    #[error("it is torn or not a state file of the kubelet's CPU manager ({0})")]
+    #[error("truncated, or not a state file of the kubelet's CPU manager ({0})")]
     Form(String),
     /// Something changed the file after the kubelet wrote it, or a later kubelet wrote it.
-    #[error(
-        "its checksum is {says} and should be {is}: it was damaged or edited, or is of a format this program does not know"
-    )]
-    Checksum {
-        /// The policy it names.
-        policy: String,
-        /// The checksum it names.
-        says: u64,
-        /// The checksum of its content.
-        is: u32,
-    },
-    /// A list of CPUs in it is wrong.
-    #[error("the CPUs of {of} are wrong: {error}")]
-    Cpus {
-        /// The policy it names.
-        policy: String,
-        /// The container or pod.
-        of: String,
-        /// What is wrong with them.
-        error: ParseError,
-    },
+    #[error("checksum {says}, expected {is}: damaged, edited, or of an unknown format")]
+    Checksum { policy: String, says: u64, is: u32 },
+    #[error("invalid CPUs of {of}: {error}")]
+    Cpus { policy: String, of: String, error: ParseError },
 }
 
 impl StateFileError {
@@ -69,31 +50,21 @@ impl StateFileError {
 }
 
 impl StateFile {
-    /// Reads the file's content.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<StateFile, StateFileError> {
         let file: CheckpointFile = serde_json::from_slice(bytes)
             .map_err(|error| StateFileError::Form(error.to_string()))?;
         file.verify()?;
-        let cpus = |text: &str, of: &dyn Fn() -> String| {
-            text.parse::<CpuSet>().map_err(|error| StateFileError::Cpus {
-                policy: file.policy_name.clone(),
-                of: of(),
-                error,
-            })
-        };
         let mut claims = Vec::new();
         for (key, entry) in file.entries.iter().flatten() {
             match entry {
                 CheckpointEntry::Container(text) => {
                     let of = Named::Id(ContainerId(key.clone()));
-                    claims.push(KubeletClaim { of, cpus: cpus(text, &|| key.clone())? });
+                    claims.push(KubeletClaim { of, cpus: file.cpus(text, key)? });
                 }
                 CheckpointEntry::Pod(containers) => {
                     for (name, text) in containers {
-                        let cpus = cpus(text, &|| format!("container {name} of pod {key}"))?;
+                        let cpus =
+                            file.cpus(text, format_args!("container {name} of pod {key}"))?;
                         let of = Named::Container(PodUid(key.clone()), name.clone());
                         claims.push(KubeletClaim { of, cpus });
                     }
@@ -103,25 +74,23 @@ impl StateFile {
         claims.retain(|claim| !claim.cpus.is_empty());
         let mut pods = Vec::new();
         for (uid, pod) in file.pod_entries.iter().flatten() {
-            pods.push((PodUid(uid.clone()), cpus(&pod.cpu_set, &|| format!("pod {uid}"))?));
+            let cpus = file.cpus(&pod.cpu_set, format_args!("pod {uid}"))?;
+            pods.push((PodUid(uid.clone()), cpus));
         }
-        let shared = cpus(&file.default_cpu_set, &|| "all other containers".to_owned())?;
+        let shared = file.cpus(&file.default_cpu_set, "all other containers")?;
         Ok(StateFile { policy: file.policy_name, shared, claims, pods })
     }
 
     /// The file's content in the second generation, which every kubelet since 1.18 reads. It has no
     /// place for CPUs of whole pods and for claims by container id.
     pub fn to_json(&self) -> String {
-        let mut entries: BTreeMap<String, CheckpointEntry> = BTreeMap::new();
+        let mut pods: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
         for KubeletClaim { of, cpus } in &self.claims {
             let Named::Container(uid, name) = of else { continue };
-            let pod = entries
-                .entry(uid.0.clone())
-                .or_insert_with(|| CheckpointEntry::Pod(BTreeMap::new()));
-            if let CheckpointEntry::Pod(containers) = pod {
-                containers.insert(name.clone(), cpus.to_string());
-            }
+            pods.entry(uid.0.clone()).or_default().insert(name.clone(), cpus.to_string());
         }
+        let entries: BTreeMap<String, CheckpointEntry> =
+            pods.into_iter().map(|(uid, pod)| (uid, CheckpointEntry::Pod(pod))).collect();
         let mut file = CheckpointFile {
             policy_name: self.policy.clone(),
             default_cpu_set: self.shared.to_string(),
@@ -129,7 +98,7 @@ impl StateFile {
             pod_entries: None,
             checksum: 0,
         };
-        file.checksum = file.dumps().first().map_or(0, |dump| u64::from(fnv1a(dump)));
+        file.checksum = u64::from(file.checksums()[0]);
         // Maps with texts as keys always have a JSON form.
         serde_json::to_string(&file).unwrap_or_default()
     }
@@ -165,85 +134,86 @@ struct PodCpus {
 }
 
 impl CheckpointFile {
+    fn cpus(&self, text: &str, of: impl fmt::Display) -> Result<CpuSet, StateFileError> {
+        text.parse().map_err(|error| StateFileError::Cpus {
+            policy: self.policy_name.clone(),
+            of: of.to_string(),
+            error,
+        })
+    }
+
     /// A checksum of zero stands for none, except in the third generation.
     fn verify(&self) -> Result<(), StateFileError> {
         if self.checksum == 0 && self.pod_entries.is_none() {
             return Ok(());
         }
-        let sums: Vec<u32> = self.dumps().iter().map(|dump| fnv1a(dump)).collect();
-        match sums.iter().any(|&sum| u64::from(sum) == self.checksum) {
-            true => Ok(()),
-            false => Err(StateFileError::Checksum {
-                policy: self.policy_name.clone(),
-                says: self.checksum,
-                is: sums.first().copied().unwrap_or_default(),
-            }),
+        let checksums = self.checksums();
+        if checksums.iter().any(|&checksum| u64::from(checksum) == self.checksum) {
+            return Ok(());
         }
+        let policy = self.policy_name.clone();
+        Err(StateFileError::Checksum { policy, says: self.checksum, is: checksums[0] })
     }
 
-    /// The possible texts of Go's printer. A map that is missing in the file was nil or empty, and
-    /// a file without entries does not show its generation.
-    fn dumps(&self) -> Vec<String> {
+    /// The possible checksums, at least one; the first is that of the second generation where the
+    /// file does not show its own. They are taken from the text of Go's printer, for which a map
+    /// that is missing in the file was nil or empty.
+    fn checksums(&self) -> Vec<u32> {
         const NOTHING: [&str; 2] = ["map[]", "<nil>"];
         const BY_ID: &str = "map[string]string";
         const BY_POD: &str = "map[string]map[string]string";
-        let written = self.entries.as_ref().filter(|entries| !entries.is_empty());
-        let entries: Vec<String> = match written {
-            Some(entries) => {
-                let by_id =
-                    entries.values().any(|entry| matches!(entry, CheckpointEntry::Container(_)));
+        let entries: Vec<String> = match &self.entries {
+            Some(entries) if !entries.is_empty() => {
+                let mut values = entries.values();
+                let by_id = values.any(|entry| matches!(entry, CheckpointEntry::Container(_)));
                 vec![format!("({}){}", if by_id { BY_ID } else { BY_POD }, dump(entries))]
             }
-            None => [BY_POD, BY_ID]
+            _ => [BY_POD, BY_ID]
                 .iter()
                 .flat_map(|kind| NOTHING.map(|nothing| format!("({kind}){nothing}")))
                 .collect(),
         };
         const PODS: &str = "PodEntries:(state.PodCPUAssignments)";
-        let pods: Vec<String> = match self.pod_entries.as_ref().filter(|pods| !pods.is_empty()) {
-            Some(pods) => vec![format!("{PODS}{} ", dump_pods(pods))],
-            None => {
+        let pods: Vec<String> = match &self.pod_entries {
+            Some(pods) if !pods.is_empty() => vec![format!("{PODS}{} ", dump_pods(pods))],
+            _ => {
                 let third = NOTHING.map(|nothing| format!("{PODS}{nothing} "));
-                [String::new()].into_iter().chain(third).collect()
+                std::iter::once(String::new()).chain(third).collect()
             }
         };
         let CheckpointFile { policy_name, default_cpu_set, .. } = self;
-        let one = |entries: &String, pods: &String| {
-            format!(
-                "(*state.CPUManagerCheckpoint){{PolicyName:(string){policy_name} \
-                 DefaultCPUSet:(string){default_cpu_set} Entries:{entries} {pods}Checksum:(checksum.Checksum)0}}"
-            )
-        };
-        entries.iter().flat_map(|entries| pods.iter().map(move |pods| one(entries, pods))).collect()
+        let pairs = entries.iter().flat_map(|entries| pods.iter().map(move |pods| (entries, pods)));
+        pairs
+            .map(|(entries, pods)| {
+                fnv1a(&format!(
+                    "(*state.CPUManagerCheckpoint){{PolicyName:(string){policy_name} \
+                     DefaultCPUSet:(string){default_cpu_set} Entries:{entries} {pods}Checksum:(checksum.Checksum)0}}"
+                ))
+            })
+            .collect()
     }
 }
 
 fn dump(entries: &BTreeMap<String, CheckpointEntry>) -> String {
-    let texts = |map: &BTreeMap<String, String>| {
-        let pairs: Vec<String> = map.iter().map(|(key, text)| format!("{key}:{text}")).collect();
-        format!("map[{}]", pairs.join(" "))
-    };
-    let pairs: Vec<String> = entries
-        .iter()
-        .map(|(key, entry)| match entry {
-            CheckpointEntry::Container(text) => format!("{key}:{text}"),
-            CheckpointEntry::Pod(containers) => format!("{key}:{}", texts(containers)),
-        })
-        .collect();
-    format!("map[{}]", pairs.join(" "))
+    dump_map(entries.iter().map(|(key, entry)| match entry {
+        CheckpointEntry::Container(text) => format!("{key}:{text}"),
+        CheckpointEntry::Pod(containers) => {
+            let containers = containers.iter().map(|(name, text)| format!("{name}:{text}"));
+            format!("{key}:{}", dump_map(containers))
+        }
+    }))
 }
 
 fn dump_pods(pods: &BTreeMap<String, PodCpus>) -> String {
-    let pairs: Vec<String> = pods
-        .iter()
-        .map(|(uid, pod)| {
-            let cpus = pod.cpu_set.parse::<CpuSet>().unwrap_or_default();
-            let elems: Vec<String> = cpus.iter().map(|cpu| format!("{cpu}:{{}}")).collect();
-            let elems = elems.join(" ");
-            format!("{uid}:{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elems}]}}}}")
-        })
-        .collect();
-    format!("map[{}]", pairs.join(" "))
+    dump_map(pods.iter().map(|(uid, pod)| {
+        let cpus = pod.cpu_set.parse::<CpuSet>().unwrap_or_default();
+        let elems = dump_map(cpus.iter().map(|cpu| format!("{cpu}:{{}}")));
+        format!("{uid}:{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){elems}}}}}")
+    }))
+}
+
+fn dump_map(pairs: impl Iterator<Item = String>) -> String {
+    format!("map[{}]", pairs.collect::<Vec<_>>().join(" "))
 }
 
 /// The 32-bit hash of Fowler, Noll and Vo, as Go's `fnv.New32a`.

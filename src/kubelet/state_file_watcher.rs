@@ -7,95 +7,73 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The file's name in the kubelet's directory.
 const FILE: &str = "cpu_manager_state";
 
 /// The most bytes to read; a node of 256 pods needs some 30 KiB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The pause between two looks, each a `stat`. The plugin notices a kubelet with a new policy
+/// The pause between two checks, each a `stat`. The plugin notices a kubelet with a new policy
 /// before its first pods come back.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The present state of the file.
+/// What is at the file's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look {
     /// There is no file, or no access to it.
     Missing,
-    /// A valid file.
     StateFile(StateFile),
-    /// A file that cannot be read or is invalid.
+    /// A file that cannot be read or is invalid. It may name a policy all the same.
     Bad {
-        /// The policy in it, if it has one.
         policy: Option<String>,
-        /// What is wrong with it.
         why: String,
     },
 }
 
-/// The file, and its identity at the last look.
 #[derive(Debug)]
 pub(crate) struct StateFileWatcher {
     path: PathBuf,
-    seen: Option<Stamp>,
+    last_read: Option<FileIdentity>,
 }
 
-/// The identity of a file: the kubelet replaces its file, so the inode is new each time.
-#[derive(Debug, PartialEq, Eq)]
-enum Stamp {
-    Missing,
-    Unreadable(io::ErrorKind),
-    Of { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
-}
+/// Device, inode, size, and the times of the last changes of content and inode. The kubelet replaces
+/// its file, so the inode is new each time.
+type FileIdentity = Result<(u64, u64, u64, [i64; 4]), io::ErrorKind>;
 
 impl StateFileWatcher {
     pub(crate) fn new(kubelet_dir: &Path) -> StateFileWatcher {
-        StateFileWatcher { path: kubelet_dir.join(FILE), seen: None }
+        StateFileWatcher { path: kubelet_dir.join(FILE), last_read: None }
     }
 
-    /// Reads the file if it may have changed since the last look; otherwise this costs one `stat`.
+    /// Reads the file if it may have changed since it was read last; otherwise this costs one `stat`.
     pub(crate) fn look(&mut self) -> Option<Look> {
-        let stamp = stamp(&self.path);
-        if self.seen.as_ref() == Some(&stamp) {
+        let identity = identity(&self.path);
+        if self.last_read.as_ref() == Some(&identity) {
             return None;
         }
-        let look = match stamp {
-            Stamp::Missing => Look::Missing,
-            _ => match read(&self.path) {
-                Ok(bytes) => match StateFile::parse(&bytes) {
-                    Ok(state) => Look::StateFile(state),
-                    Err(error) => Look::Bad {
-                        policy: error.policy().map(str::to_owned),
-                        why: error.to_string(),
-                    },
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Look::Missing,
-                Err(error) => Look::Bad { policy: None, why: error.to_string() },
+        self.last_read = Some(identity);
+        Some(match read(&self.path) {
+            Ok(bytes) => match StateFile::parse(&bytes) {
+                Ok(state) => Look::StateFile(state),
+                Err(error) => {
+                    Look::Bad { policy: error.policy().map(str::to_owned), why: error.to_string() }
+                }
             },
-        };
-        self.seen = Some(stamp);
-        Some(look)
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Look::Missing,
+            Err(error) => Look::Bad { policy: None, why: error.to_string() },
+        })
     }
 }
 
-fn stamp(path: &Path) -> Stamp {
-    match fs::metadata(path) {
-        Ok(file) => Stamp::Of {
-            device: file.dev(),
-            inode: file.ino(),
-            size: file.size(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Stamp::Missing,
-        Err(error) => Stamp::Unreadable(error.kind()),
-    }
+fn identity(path: &Path) -> FileIdentity {
+    let file = fs::metadata(path).map_err(|error| error.kind())?;
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    Ok((file.dev(), file.ino(), file.size(), times))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Opening a named pipe would wait for a writer.
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
+        return Err(io::Error::other("not a file"));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
@@ -109,7 +87,7 @@ mod tests {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
 
     #[test]
-    fn a_look_is_news_once() {
+    fn a_file_is_read_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = StateFileWatcher::new(dir.path());
         assert_eq!(watch.look(), Some(Look::Missing));
@@ -127,7 +105,7 @@ mod tests {
         fs::remove_file(&watch.path).unwrap();
         assert_eq!(watch.look(), Some(Look::Missing));
         fs::create_dir(&watch.path).unwrap();
-        assert!(matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "it is not a file"));
+        assert!(matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "not a file"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::books::{Books, Certainty, ContainerEntry, ContainerRef, Phase, PodEnt
 use super::event::{Channel, Due};
 use super::model::Container;
 use super::node::{Node, Pool};
-use super::order::{Change, Steps, in_order};
+use super::order::{CpuChange, OrderedUpdates, in_order};
 use super::policy::{Mechanism, Policy};
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
@@ -97,7 +97,7 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
     let mut due = Due { updates: Vec::new(), waiting: Vec::new(), written, basis: Some(basis) };
     if node.assigns() && books.owes(&basis) {
         let owed = books.owed(&basis);
-        let Steps { updates, waiting } = steps(node, pool, owed, channel);
+        let OrderedUpdates { updates, waiting } = steps(node, pool, owed, channel);
         due.updates = updates;
         due.waiting = waiting;
     }
@@ -106,10 +106,8 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
 
 /// Records what has gone out.
 pub(super) fn record(books: &mut Books, due: &Due) {
-    if let Some(basis) = due.basis
-        && !due.written
-    {
-        books.set_delivered(basis);
+    if !due.written {
+        books.set_delivered(due.basis);
     }
     for Update { container, adjustment } in &due.updates {
         books.change_found(container, |entry| {
@@ -143,7 +141,7 @@ fn changes<'a>(
     pool: &Pool,
     owed: impl Iterator<Item = ContainerRef<'a>>,
     channel: &Channel,
-) -> impl Iterator<Item = Change<'a>> {
+) -> impl Iterator<Item = CpuChange<'a>> {
     owed.filter(|found| found.entry.is_updatable()).filter_map(
         |ContainerRef { pod, entry, .. }| {
             let to = desired(node, pool, pod, entry)?;
@@ -159,7 +157,11 @@ fn changes<'a>(
                 }
             };
             let bound = is_bound_as_it_is(node, pod, entry) && to.mems().is_none();
-            if due && !(bound && to.limit().is_none()) { Some(Change { entry, to }) } else { None }
+            if due && !(bound && to.limit().is_none()) {
+                Some(CpuChange { entry, to })
+            } else {
+                None
+            }
         },
     )
 }
@@ -169,7 +171,7 @@ fn steps<'a>(
     pool: &Pool,
     owed: impl Iterator<Item = ContainerRef<'a>> + Clone,
     channel: &Channel,
-) -> Steps {
+) -> OrderedUpdates {
     let mut updates = Vec::new();
     let mut leave = false;
     let mut exclusive = 0;
@@ -192,5 +194,5 @@ fn steps<'a>(
     if exclusive > 0 {
         updates.sort_by_key(|update| update.adjustment.is_exclusive());
     }
-    Steps { updates, waiting: Vec::new() }
+    OrderedUpdates { updates, waiting: Vec::new() }
 }

@@ -10,8 +10,8 @@
 //! [`Ledger::admit`] decides about a request and may refuse it; [`Ledger::apply`] records a fact;
 //! nothing else changes the ledger. [`Ledger::due`] is what differs from what was applied, and
 //! nothing counts as applied before [`Event::Sent`] says so. The ledger does no I/O, has no clock,
-//! and does not know the protocol. An
-//! [engine](crate::placement::Engine) chooses CPUs; the ledger decides which container gets them,
+//! and does not know the protocol. An [engine](crate::placement) that the settings name chooses
+//! CPUs; the ledger decides which container gets them,
 //! and when they are free again:
 //!
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
@@ -66,7 +66,7 @@ pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
-use crate::placement::{Engine, Kubelet, Rejection};
+use crate::placement::Rejection;
 use crate::topology::Topology;
 use crate::wording;
 use books::{Books, ContainerRef};
@@ -88,25 +88,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger of a machine on which nothing runs yet, with the kubelet's algorithm.
+    /// A ledger of a machine on which nothing runs yet.
     ///
     /// `remembered` are the claims of the last process. The next [`Event::Synchronize`] shows which
     /// of them still count; until then no container gets their CPUs.
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
-        Ledger::with_engine(Arc::new(Kubelet), topology, settings, remembered)
-    }
-
-    /// A ledger with another engine.
-    pub fn with_engine(
-        engine: Arc<dyn Engine>,
-        topology: Topology,
-        settings: Settings,
-        remembered: Vec<Claim>,
-    ) -> Ledger {
         let (topology, settings) = (Arc::new(topology), Arc::new(settings));
         let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
         let unbound = BTreeSet::new();
-        let node = Node { topology, settings, stance, mechanism, unbound, engine };
+        let node = Node { topology, settings, stance, mechanism, unbound };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }

@@ -6,7 +6,6 @@ use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
 use super::stance::Stance;
 use crate::cpuset::CpuSet;
-use crate::placement::Engine;
 use crate::placement::cores::with_idle_siblings;
 use crate::topology::Topology;
 use std::collections::BTreeSet;
@@ -21,7 +20,6 @@ pub(super) struct Node {
     pub(super) mechanism: Mechanism,
     /// Pods whose containers no cgroup can bind.
     pub(super) unbound: BTreeSet<PodUid>,
-    pub(super) engine: Arc<dyn Engine>,
 }
 
 /// Where containers that share CPUs may run.
@@ -61,7 +59,7 @@ impl Node {
     /// CPUs that no other container can have because of this one: its own, and siblings that stay
     /// idle for it.
     pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
-        self.with_idle(&entry.claim().unwrap_or_default(), entry.is_isolated())
+        self.with_idle(&entry.held(), entry.is_isolated())
     }
 
     /// All CPUs that are exclusive to a container, those that are lent out too.
@@ -99,7 +97,7 @@ impl Node {
         cpus -= self.remembered(books) - reserved;
         for entry in books.isolated().filter(|entry| !entry.is_lent()) {
             // A partition has only the CPUs that its container runs on.
-            cpus -= self.taken(entry) - entry.claim().unwrap_or_default();
+            cpus -= self.taken(entry) - entry.held();
         }
         let held = books.held();
         let bound = cpus - (held.used - held.partitioned);

@@ -116,13 +116,13 @@ impl MoveReason {
 impl fmt::Display for MoveReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            MoveReason::NotSet => "these were decided for it, but the runtime had not set them",
-            MoveReason::Unpinned => "it was created while no plugin pinned containers",
-            MoveReason::Conflict => "its CPUs are exclusive to another container too",
-            MoveReason::Reserved => "some of its CPUs are reserved now",
-            MoveReason::Offline => "some of its CPUs are offline now",
-            MoveReason::Online => "it had fewer than it asks for, and there are more online now",
-            MoveReason::NotExclusive => "it asks for exclusive CPUs and ran on others",
+            MoveReason::NotSet => "decided earlier, but not set by the runtime",
+            MoveReason::Unpinned => "created while no plugin pinned containers",
+            MoveReason::Conflict => "its CPUs are also exclusive to another container",
+            MoveReason::Reserved => "some of its CPUs are now reserved",
+            MoveReason::Offline => "some of its CPUs are now offline",
+            MoveReason::Online => "it had fewer CPUs than requested, and more are online now",
+            MoveReason::NotExclusive => "it requests exclusive CPUs and ran on others",
         })
     }
 }
@@ -140,7 +140,7 @@ impl fmt::Display for What {
             What::Assigned { placement: Placement { cpus, hint }, .. } => match hint.nodes {
                 None => write!(f, "exclusive {}", wording::cpus(cpus)),
                 Some(nodes) => {
-                    let fit = if hint.preferred { "" } else { ", not the best there could be" };
+                    let fit = if hint.preferred { "" } else { ", not preferred" };
                     write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", wording::cpus(cpus))
                 }
             },
@@ -173,7 +173,7 @@ impl fmt::Display for What {
             }
             What::Contested(cpus) => write!(
                 f,
-                "{} {} named for it by someone else; is the kubelet's cpuManagerPolicy not none, or another plugin active?",
+                "{} {} requested for it by the kubelet or another plugin: check that the kubelet's cpuManagerPolicy is none",
                 wording::cpus(cpus),
                 wording::agree(cpus, "was", "were")
             ),

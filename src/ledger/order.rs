@@ -12,7 +12,7 @@ use super::policy::Mechanism;
 use crate::cpuset::CpuSet;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Change<'a> {
+pub(super) struct CpuChange<'a> {
     pub(super) entry: &'a ContainerEntry,
     /// Where it is to run in the end.
     pub(super) to: Adjustment,
@@ -20,18 +20,18 @@ pub(super) struct Change<'a> {
 
 /// The updates of one message, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Steps {
+pub(super) struct OrderedUpdates {
     pub(super) updates: Vec<Update>,
     /// Containers among them that get the rest of their CPUs later.
     pub(super) waiting: Vec<ContainerId>,
 }
 
-struct Step {
+struct OrderedUpdate {
     update: Update,
     waits: bool,
 }
 
-impl Change<'_> {
+impl CpuChange<'_> {
     fn before(&self) -> Option<CpuSet> {
         self.entry.applied.cpus()
     }
@@ -53,23 +53,23 @@ impl Change<'_> {
         Update { container: self.entry.id().clone(), adjustment: self.to }
     }
 
-    fn step(&self) -> Step {
-        Step { update: self.update(), waits: false }
+    fn step(&self) -> OrderedUpdate {
+        OrderedUpdate { update: self.update(), waits: false }
     }
 
-    fn step_to(&self, to: Adjustment) -> Step {
+    fn step_to(&self, to: Adjustment) -> OrderedUpdate {
         let update = Update { container: self.entry.id().clone(), adjustment: to };
-        Step { update, waits: to != self.to }
+        OrderedUpdate { update, waits: to != self.to }
     }
 
     /// A step to all of its CPUs but these. `None` if none are left.
-    fn step_without(&self, cpus: &CpuSet) -> Option<Step> {
+    fn step_without(&self, cpus: &CpuSet) -> Option<OrderedUpdate> {
         Some(self.step_to(self.to.on(self.to.cpus() - *cpus)?))
     }
 
     /// A step of a container that shares CPUs, if others have yet to leave all that it gets: it
     /// leaves `wanted` and keeps the rest, at least one CPU.
-    fn step_aside(&self, wanted: &CpuSet) -> Step {
+    fn step_aside(&self, wanted: &CpuSet) -> OrderedUpdate {
         let before = self.before().unwrap_or_default();
         let rest = before - *wanted;
         let rest = if rest.is_empty() { before.lowest(1) } else { rest };
@@ -80,31 +80,35 @@ impl Change<'_> {
 /// The steps of one message, in order. The runtime changes the container `last` after all others,
 /// wherever its update stands. `bound`: cgroups keep shared containers in the pool, whatever they
 /// are told.
-pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>, bound: bool) -> Steps {
+pub(super) fn in_order(
+    changes: Vec<CpuChange<'_>>,
+    last: Option<&ContainerId>,
+    bound: bool,
+) -> OrderedUpdates {
     let (exclusive, shared): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| change.to.is_exclusive());
     let all = || shared.iter().chain(&exclusive);
-    let left: CpuSet = all().filter_map(Change::leaves).collect();
+    let left: CpuSet = all().filter_map(CpuChange::leaves).collect();
     let late = all().filter(|change| Some(change.entry.id()) == last);
-    let late: CpuSet = late.filter_map(Change::leaves).collect();
+    let late: CpuSet = late.filter_map(CpuChange::leaves).collect();
     let wanted: CpuSet = exclusive.iter().map(|change| change.to.cpus()).collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
     for change in &shared {
-        match change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
-            true => widened.push(change),
-            false => {
-                steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)))
-            }
+        if change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
+            widened.push(change);
+        } else {
+            steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)));
         }
     }
     let in_the_way = steps.iter().filter(|_| !bound);
     let shared_now: CpuSet = in_the_way.map(|step| step.update.adjustment.cpus()).collect();
     steps.extend(exclusive_in_order(exclusive, &shared_now));
-    let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
+    let widen =
+        |change: &&CpuChange<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));
     let waiting = steps.iter().filter(|step| step.waits);
-    Steps {
+    OrderedUpdates {
         waiting: waiting.map(|step| step.update.container.clone()).collect(),
         updates: steps.into_iter().map(|step| step.update).collect(),
     }
@@ -113,10 +117,10 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>, bou
 /// Containers with exclusive CPUs: each after those that leave CPUs which it gets. In a cycle one
 /// goes first, with the CPUs that are free by then. Only if none are free do two containers overlap
 /// for a moment.
-fn exclusive_in_order(mut waiting: Vec<Change<'_>>, shared: &CpuSet) -> Vec<Step> {
+fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, shared: &CpuSet) -> Vec<OrderedUpdate> {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {
-        let blocked = |(at, change): (usize, &Change<'_>)| -> CpuSet {
+        let blocked = |(at, change): (usize, &CpuChange<'_>)| -> CpuSet {
             let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
             let others: CpuSet = others.filter_map(|(_, other)| other.before()).collect();
             (others | *shared) & change.gains()

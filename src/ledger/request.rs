@@ -6,9 +6,7 @@ use super::model::Container;
 use super::node::Node;
 use super::terms::Terms;
 use crate::cpuset::CpuSet;
-use crate::placement::request::{PodDemand, Reuse};
-use crate::placement::settings::Settings;
-use crate::placement::{self, Placement, Rejection, Request, Scope, Wishes};
+use crate::placement::{self, Placement, PodDemand, Rejection, Request, Reuse, Scope};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
@@ -20,7 +18,7 @@ pub(super) enum Grant {
 }
 
 /// A refusal, and what the engine chose from, if the ledger asked it.
-pub(super) type Refusal = (Rejection, Option<Box<Request>>);
+pub(super) type RefusedRequest = (Rejection, Option<Box<Request>>);
 
 impl Grant {
     pub(super) fn claim(&self) -> Option<CpuSet> {
@@ -39,7 +37,7 @@ pub(super) fn grant(
     pod: &PodEntry,
     container: &Container,
     terms: &Terms,
-) -> Result<Grant, Refusal> {
+) -> Result<Grant, RefusedRequest> {
     let Some(n) = terms.exclusive_cpus(pod.pod.qos, &container.cpu) else {
         return match terms.without_whole_cpus(pod.pod.qos, &container.cpu) {
             Some(rejection) => Err((rejection, None)),
@@ -57,15 +55,14 @@ pub(super) fn grant(
     if !node.is_static() {
         return Ok(Grant::Shared);
     }
-    let settings = terms.wishes.settings(&node.settings.placement);
     let fit = budget_fit(node, pod, pod.budget_cpus(), container, n);
     let own = before.map(|entry| node.taken(entry)).unwrap_or_default();
-    let Some(request) = request(node, books, pod, fit, own, n, terms.wishes, settings) else {
+    let Some(request) = request(node, books, pod, fit, own, n, terms) else {
         let shared = terms.without_room().map(|()| Grant::Shared);
         return shared.map_err(|rejection| (rejection, None));
     };
     let request = Box::new(request);
-    match placement::place(&*node.engine, &node.topology, &request) {
+    match placement::place(&node.topology, &request) {
         Ok(placement) => Ok(Grant::Chosen(placement, request)),
         Err(rejection) => Err((rejection, Some(request))),
     }
@@ -83,7 +80,6 @@ pub(super) fn budget_fit(
 
 /// A request for `n` exclusive CPUs, of the free ones and of `own`, those that the container holds;
 /// `None` without room in its pod's budget.
-#[expect(clippy::too_many_arguments, reason = "these are all that a request is made of")]
 pub(super) fn request(
     node: &Node,
     books: &Books,
@@ -91,8 +87,7 @@ pub(super) fn request(
     fit: BudgetFit,
     own: CpuSet,
     n: usize,
-    wishes: Wishes,
-    settings: Settings,
+    terms: &Terms,
 ) -> Option<Request> {
     let free = node.free(books) | own;
     let reuse = match fit {
@@ -100,6 +95,7 @@ pub(super) fn request(
         BudgetFit::Fresh(cpus) => Reuse::Beside(cpus),
         BudgetFit::Reuse(cpus) => Reuse::First(cpus),
     };
+    let settings = terms.wishes.settings(&node.settings.placement);
     let in_pod = settings.topology_manager.scope == Scope::Pod;
     Some(Request {
         cpus: n,
@@ -107,7 +103,8 @@ pub(super) fn request(
         reuse,
         promised: books.promised_beside(pod),
         pod: in_pod.then(|| pod_demand(pod, &(free | reuse.cpus()), n)).flatten(),
-        wishes,
+        wishes: terms.wishes,
+        devices: terms.devices,
         settings,
     })
 }
@@ -134,7 +131,7 @@ pub(super) fn running(
     n: usize,
 ) -> Request {
     let wishes = entry.wishes();
-    let own = node.with_idle(&entry.claim().unwrap_or_default(), wishes.isolates());
+    let own = node.with_idle(&entry.held(), wishes.isolates());
     Request {
         cpus: n,
         free: node.free(books) | own,
@@ -142,6 +139,7 @@ pub(super) fn running(
         promised: books.promised_beside(pod),
         pod: None,
         wishes,
+        devices: entry.terms.devices,
         settings: wishes.settings(&node.settings.placement),
     }
 }

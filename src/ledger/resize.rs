@@ -10,7 +10,8 @@ use crate::ledger::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
 use crate::ledger::request::{budget_fit, request, running};
-use crate::placement::{self, Rejection, TopologyPolicy};
+use crate::ledger::terms::Terms;
+use crate::placement::{self, Rejection, Running};
 
 /// Changes a container's claim to what it asks for from now on.
 pub(crate) fn resize(
@@ -133,26 +134,13 @@ fn resized_claim(
     }
     if let Some(held) = entry.claim() {
         let request = running(node, books, pod, entry, n);
-        return placement::resize(&*node.engine, &node.topology, &request, &held).map(Some);
+        return placement::resize(&node.topology, &request, &Running::Exclusive(held)).map(Some);
     }
     let budget = budget.map(MilliCpu::cpus_floor);
     let fit = budget_fit(node, pod, budget, container, n);
-    let wishes = entry.wishes();
-    let settings = any_affinity(wishes.settings(&node.settings.placement));
-    match request(node, books, pod, fit, CpuSet::EMPTY, n, wishes, settings) {
+    let terms = Terms { wishes: entry.wishes(), ..entry.terms };
+    match request(node, books, pod, fit, CpuSet::EMPTY, n, &terms) {
         None => entry.terms.without_room().map(|()| None),
-        Some(request) => {
-            let placement = placement::place(&*node.engine, &node.topology, &request)?;
-            Ok(Some(placement.cpus))
-        }
+        Some(request) => placement::resize(&node.topology, &request, &Running::Shared).map(Some),
     }
-}
-
-/// The same settings with a topology manager that admits every affinity: its policy decides where a
-/// container may start (KEP-693), and this one runs already.
-fn any_affinity(mut settings: placement::Settings) -> placement::Settings {
-    if settings.topology_manager.policy != TopologyPolicy::None {
-        settings.topology_manager.policy = TopologyPolicy::BestEffort;
-    }
-    settings
 }

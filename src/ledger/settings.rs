@@ -7,7 +7,7 @@ use crate::placement;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     pub policy: Policy,
-    /// How the engine chooses their CPUs, and which ones are reserved.
+    /// Which engine chooses their CPUs and how, and which ones are reserved.
     pub placement: placement::Settings,
     /// Whether a container with exclusive CPUs gets their numbers in its
     /// [`environment`](super::environment).

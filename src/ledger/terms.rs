@@ -10,6 +10,7 @@ use super::namespaces::Bounds;
 use super::policy::Policy;
 use super::settings::Settings;
 use super::wish::{Cpus, Wish, unknown};
+use crate::nodeset::NodeSet;
 use crate::placement::wishes::{Numa, Uncore, Wishes};
 use crate::placement::{Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub(super) struct Terms {
     /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
     pub(super) insists: bool,
     pub(super) wishes: Wishes,
+    /// The NUMA nodes of its devices; empty if they do not matter.
+    pub(super) devices: NodeSet,
 }
 
 impl Terms {
@@ -79,13 +82,12 @@ impl Terms {
     /// # Errors
     /// If the pod itself wants exclusive CPUs for the container.
     pub(super) fn without_room(&self) -> Result<(), Rejection> {
-        match self.insists && self.cpus == Some(Cpus::Exclusive) {
-            true => Err(unmet(
-                "cpus: exclusive is more than the CPU limit of the pod leaves for this container"
-                    .to_owned(),
-            )),
-            false => Ok(()),
+        if self.insists && self.cpus == Some(Cpus::Exclusive) {
+            let why =
+                "cpus: exclusive is more than the CPU limit of the pod leaves for this container";
+            return Err(unmet(why.to_owned()));
         }
+        Ok(())
     }
 }
 
@@ -122,7 +124,7 @@ impl Terms {
             let placement = self.wishes.settings(&settings.placement);
             if placement.topology_manager.policy != TopologyPolicy::None {
                 let nodes = container.devices.iter().filter_map(|device| device.node);
-                self.wishes.devices = nodes.collect();
+                self.devices = nodes.collect();
             }
         }
         self
@@ -149,20 +151,20 @@ fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Reje
 
 /// Which containers an annotation is for; the most specific one is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Address {
+enum Addressee {
     Bare,
     Pod,
     Container,
 }
 
-impl Address {
+impl Addressee {
     /// Reads the text after the key; `None` if it names another container.
-    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Address>, String> {
+    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Addressee>, String> {
         match whom {
-            None => Ok(Some(Address::Bare)),
-            Some("pod") => Ok(Some(Address::Pod)),
+            None => Ok(Some(Addressee::Bare)),
+            Some("pod") => Ok(Some(Addressee::Pod)),
             Some(whom) => match whom.strip_prefix("container.") {
-                Some(name) => Ok((name == container).then_some(Address::Container)),
+                Some(name) => Ok((name == container).then_some(Addressee::Container)),
                 None => Err(unknown(whom, &["pod", "container.NAME"])),
             },
         }
@@ -173,14 +175,14 @@ impl Address {
 fn said<'a>(
     pod: &'a Pod,
     container: &'a str,
-) -> impl Iterator<Item = Result<(&'a str, Address, Wish), Rejection>> {
+) -> impl Iterator<Item = Result<(&'a str, Addressee, Wish), Rejection>> {
     pod.annotations.iter().filter_map(move |(name, value)| {
         let (prefix, whom) = match name.split_once('/') {
             Some((prefix, whom)) => (prefix, Some(whom)),
             None => (name.as_str(), None),
         };
         let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
-        let address = Address::parse(whom, container).transpose()?;
+        let address = Addressee::parse(whom, container).transpose()?;
         let said = address.and_then(|address| Ok((key, address, Wish::parse(key, value)?)));
         Some(said.map_err(|why| Rejection {
             reason: Reason::WishUnknown,
@@ -226,7 +228,6 @@ fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms,
         uncore: own.wishes.uncore.or(terms.wishes.uncore),
         numa: own.wishes.numa.or(terms.wishes.numa),
         smt: own.wishes.smt.or(terms.wishes.smt),
-        ..Wishes::NONE
     };
     // A default gives way to a wish that it contradicts.
     if contradiction(&wishes).is_some() {

@@ -1,6 +1,7 @@
 //! The ledger on one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 mod budget;
+mod engine;
 mod event_order;
 mod groups;
 mod hotplug;
@@ -42,10 +43,9 @@ fn machine(caches: usize, per_cache: usize) -> Topology {
 fn settings() -> Settings {
     let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     let reserved = "0-1".parse().unwrap();
-    let topology_manager = TopologyManager::default();
     Settings {
         policy: Policy::Static,
-        placement: placement::Settings { options, topology_manager, reserved },
+        placement: placement::Settings { options, reserved, ..placement::Settings::default() },
         ..Settings::default()
     }
 }

@@ -11,7 +11,6 @@ use super::stance::Stance;
 use super::target::left_of;
 use super::wish::Cpus;
 use crate::cpuset::CpuSet;
-use crate::placement::Engine;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +19,6 @@ use std::sync::Arc;
 pub struct View {
     pub topology: Arc<Topology>,
     pub settings: Arc<Settings>,
-    pub engine: Arc<dyn Engine>,
     pub stance: Stance,
     pub mechanism: Mechanism,
     /// How many containers were moved to other CPUs while they ran, by reason.
@@ -83,7 +81,6 @@ impl View {
         View {
             topology: Arc::clone(&node.topology),
             settings: Arc::clone(&node.settings),
-            engine: Arc::clone(&node.engine),
             stance: node.stance,
             mechanism: node.mechanism,
             moves: books.journal.moves().clone(),
@@ -115,7 +112,7 @@ fn container(
         cpu: entry.cpu,
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
-        idle: node.taken(entry) - entry.claim().unwrap_or_default(),
+        idle: node.taken(entry) - entry.held(),
         cpus_wish: entry.terms.cpus,
         runs_on: runs_on.unwrap_or(node.topology.online()),
         phase: entry.phase,

@@ -60,7 +60,7 @@ impl Wish {
 
     /// The wishes about which CPUs, each by itself.
     pub fn list(wishes: &Wishes) -> Vec<Wish> {
-        let Wishes { uncore, numa, smt, .. } = *wishes;
+        let Wishes { uncore, numa, smt } = *wishes;
         [uncore.map(Wish::Uncore), numa.map(Wish::Numa), smt.map(Wish::Smt)]
             .into_iter()
             .flatten()

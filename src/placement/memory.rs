@@ -14,10 +14,10 @@ use crate::topology::{NumaNode, Topology};
 pub fn memory_of(topology: &Topology, cpus: &CpuSet) -> Option<NodeSet> {
     let everywhere = all_memory(topology)?;
     let nodes = topology.nodes();
-    let mut found = NodeSet::EMPTY;
+    let mut memory = NodeSet::EMPTY;
     for (at, node) in nodes.iter().enumerate() {
         let used = !node.cpus.is_disjoint(cpus);
-        found = found.union(match (used, node.memoryless) {
+        memory = memory.union(match (used, node.memoryless) {
             (true, false) => NodeSet::of(node.id),
             (true, true) => nearest(nodes, at, |other| !other.memoryless).collect(),
             (false, false) if node.cpus.is_empty() => {
@@ -28,7 +28,7 @@ pub fn memory_of(topology: &Topology, cpus: &CpuSet) -> Option<NodeSet> {
             (false, _) => NodeSet::EMPTY,
         });
     }
-    Some(found.intersection(everywhere)).filter(|found| !found.is_empty())
+    Some(memory.intersection(everywhere)).filter(|memory| !memory.is_empty())
 }
 
 /// All nodes with memory. `None` if there is none, or one has too high a number to be named.
@@ -46,7 +46,7 @@ fn nearest(
     from: usize,
     wanted: impl Fn(&NumaNode) -> bool,
 ) -> impl Iterator<Item = usize> {
-    let row = nodes.get(from).map(|node| node.distances.as_slice()).unwrap_or_default();
+    let row = &nodes[from].distances;
     let distance = move |to: usize| row.get(to).copied().unwrap_or(u32::MAX);
     let candidates: Vec<(u32, usize)> = nodes
         .iter()

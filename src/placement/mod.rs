@@ -1,42 +1,108 @@
 //! Which CPUs: pure functions of a machine and of what is free.
 //!
-//! A [`Request`] is everything that an answer depends on beside the machine. An [`Engine`] answers
-//! it with a [`Placement`] or a [`Rejection`]: [`Kubelet`] as the kubelet's CPU Manager and
-//! Topology Manager do, wherever their answers are legal; its files say where they are not.
-//! [`preferences`] is what a pod may ask for on top.
+//! A [`Request`] is everything that an answer depends on beside the machine. [`place()`],
+//! [`resize()`] and [`explain()`] give it to the engine that its [`Settings`] name: they are the
+//! only way to an engine. Engines are folders above the vocabulary, which knows none of them:
 //!
-//! [`take()`] is one allocation from a free set, [`Settings`] the checked configuration. Nothing
-//! here keeps state, reads a file or a clock, or logs: the ledger knows which container holds what.
+//! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
+//!   answers are legal; its files say where they are not.
+//!
+//! Nothing here keeps state, reads a file or a clock, or logs: the ledger knows which container
+//! holds what.
 
-pub mod answer;
-mod boolean;
+mod combinations;
 pub mod cores;
+mod engine;
+#[cfg(test)]
+mod first_free;
+mod hint;
 pub mod kubelet;
 #[cfg(test)]
 mod machines;
 pub mod memory;
-pub mod nodes;
 pub mod options;
-pub mod preferences;
-pub mod rejection;
-pub mod request;
-pub mod settings;
+mod rejection;
+mod request;
+mod settings;
+mod strategy;
 pub mod topology_manager;
 pub mod wishes;
 
-pub use answer::{Placement, Supply};
-pub use kubelet::Kubelet;
-pub use kubelet::allocate::{affinity, allocate};
-pub use kubelet::hints::{Demand, Hint};
-pub use kubelet::merge::{Affinity, ResourceHints, merge};
-pub use kubelet::reserve::Reservation;
-pub use kubelet::strategy::{Strategy, UncoreOrder};
-pub use kubelet::take::take;
-pub use nodes::Numa;
+pub use engine::{CacheCandidate, Engine, NumaCandidate, Placement, Weighed};
+pub use hint::{Distances, Hint, NumaNodes};
+pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wanted};
 pub use options::Options;
-
 pub use rejection::{NotEnough, Reason, Rejection};
-pub use request::{Engine, Request, place, resize};
-pub use settings::Settings;
+pub use request::{PodDemand, Request, Reuse, Running};
+pub use settings::{EngineKind, Settings};
+pub use strategy::{Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
 pub use wishes::Wishes;
+
+use crate::cpuset::CpuSet;
+use crate::topology::Topology;
+use kubelet::Kubelet;
+
+fn engine_of(settings: &Settings) -> &'static dyn Engine {
+    match settings.engine {
+        EngineKind::Kubelet => &Kubelet,
+        #[cfg(test)]
+        EngineKind::FirstFree => &first_free::FirstFree,
+    }
+}
+
+/// The CPUs of a container that starts.
+///
+/// # Errors
+/// The engine's own, or [`NotEnough`] if the answer would break a promise to another pod.
+pub fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+    let placement = engine_of(&request.settings).place(machine, request)?;
+    check(machine, request, &placement.cpus, &CpuSet::EMPTY)?;
+    Ok(placement)
+}
+
+/// All CPUs of a container that runs already.
+///
+/// # Errors
+/// As those of [`place()`].
+pub fn resize(
+    machine: &Topology,
+    request: &Request,
+    running: &Running,
+) -> Result<CpuSet, Rejection> {
+    let cpus = engine_of(&request.settings).resize(machine, request, running)?;
+    check(machine, request, &cpus, &running.held())?;
+    Ok(cpus)
+}
+
+/// What the engine that decided considered for a request to [`place()`]; `placement` was its
+/// answer, `None` for a refusal.
+pub fn explain(machine: &Topology, request: &Request, placement: Option<&Placement>) -> Weighed {
+    engine_of(&request.settings).explain(machine, request, placement)
+}
+
+/// Checks an engine's answer for a container that holds `held`.
+fn check(
+    machine: &Topology,
+    request: &Request,
+    cpus: &CpuSet,
+    held: &CpuSet,
+) -> Result<(), NotEnough> {
+    let supply = || request.free | request.reuse.cpus() | *held;
+    let legal = (cpus.is_subset(&request.free) || cpus.is_subset(&supply()))
+        && cpus.is_subset(&machine.online())
+        && cpus.is_disjoint(&request.settings.reserved);
+    debug_assert!(legal && cpus.len() == request.cpus, "{cpus} for {request:?}");
+    if !legal || cpus.len() != request.cpus {
+        return Err(NotEnough { requested: request.cpus, available: (supply() & *cpus).len() });
+    }
+    // The kubelet's own refusals come first, so the check of promises is the last one.
+    if request.promised == 0 {
+        return Ok(());
+    }
+    let held = request.footprint(machine, held);
+    let fresh = request.free - held;
+    let requested = (request.footprint(machine, cpus) & fresh).len();
+    let available = fresh.len().saturating_sub(request.promised);
+    if requested <= available { Ok(()) } else { Err(NotEnough { requested, available }) }
+}

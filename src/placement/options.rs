@@ -1,8 +1,6 @@
 //! [`Options`]: the CPU manager's policy options, by the kubelet's names.
 
-use super::boolean::{NotABool, parse_bool};
-use super::kubelet::strategy::{Strategy, UncoreOrder};
-use super::topology_manager::TopologyPolicy;
+use super::strategy::{Strategy, UncoreOrder};
 use crate::topology::Topology;
 use std::fmt;
 
@@ -38,13 +36,10 @@ const ACROSS_CORES: &str = "distribute-cpus-across-cores";
 /// Why policy options are refused, in the kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// No option of the CPU manager has this name.
     #[error("unknown CPU Manager Policy option: {0:?}")]
     Unknown(String),
-    /// The value of an option is no boolean.
     #[error("bad value for option {0:?}: {1}")]
     Value(String, NotABool),
-    /// Two options that contradict each other.
     #[error("static policy options {0} and {1} can not be used at the same time")]
     Exclusive(&'static str, &'static str),
     /// Socket alignment asks for what policy `single-numa-node` forbids.
@@ -72,7 +67,6 @@ impl OptionError {
 }
 
 impl fmt::Display for Options {
-    /// The options that are on, by their names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on = [
             (FULL_PCPUS_ONLY, self.full_pcpus_only),
@@ -97,7 +91,6 @@ impl fmt::Display for Options {
 }
 
 impl Options {
-    /// The names of all options.
     pub const NAMES: &'static [&'static str] = &[
         FULL_PCPUS_ONLY,
         STRICT_CPU_RESERVATION,
@@ -108,9 +101,6 @@ impl Options {
     ];
 
     /// Reads options as `cpuManagerPolicyOptions` has them: names and values as text.
-    ///
-    /// # Errors
-    /// If a name or a value is unknown, or two options contradict each other.
     pub fn parse<'a>(
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Options, OptionError> {
@@ -132,10 +122,8 @@ impl Options {
         Ok(parsed)
     }
 
-    /// Checks that no two options contradict each other.
-    ///
-    /// # Errors
-    /// If two do: the first pair in the kubelet's order.
+    /// Checks that no two options contradict each other; the error names the first pair in the
+    /// kubelet's order.
     pub fn check_exclusive(&self) -> Result<(), OptionError> {
         let full_pcpus_only = (FULL_PCPUS_ONLY, self.full_pcpus_only);
         let across_numa = (ACROSS_NUMA, self.distribute_cpus_across_numa);
@@ -153,24 +141,6 @@ impl Options {
         }
     }
 
-    /// Checks what the options ask of the machine and of the topology manager.
-    ///
-    /// # Errors
-    /// If `align-by-socket` meets policy `single-numa-node` or more sockets than NUMA nodes.
-    pub fn check_machine(
-        &self,
-        topology: &Topology,
-        policy: TopologyPolicy,
-    ) -> Result<(), OptionError> {
-        if self.align_by_socket && policy == TopologyPolicy::SingleNumaNode {
-            return Err(OptionError::AlignBySocketPolicy);
-        }
-        if self.align_by_socket && topology.cpu_nodes() < topology.sockets().len() {
-            return Err(OptionError::AlignBySocketMachine);
-        }
-        Ok(())
-    }
-
     /// How one allocation chooses under these options, on this machine.
     pub fn strategy(&self, topology: &Topology) -> Strategy {
         if self.distribute_cpus_across_numa {
@@ -182,6 +152,20 @@ impl Options {
         }
         let uncore = self.prefer_align_cpus_by_uncorecache.then_some(self.uncore_order);
         Strategy::Packed { uncore }
+    }
+}
+
+/// A text that Go does not read as a boolean, in the words of its standard library.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("strconv.ParseBool: parsing {0:?}: invalid syntax")]
+pub struct NotABool(pub String);
+
+/// Reads a boolean as Go does, and so the kubelet.
+pub(super) fn parse_bool(text: &str) -> Result<bool, NotABool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err(NotABool(text.to_owned())),
     }
 }
 

@@ -7,9 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
 pub struct Rejection {
-    /// What kind of refusal it is.
     pub reason: Reason,
-    /// What is wrong in particular.
     pub message: String,
 }
 
@@ -35,7 +33,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them.
     pub const ALL: [Reason; 7] = [
         Reason::TopologyAffinity,
         Reason::SmtAlignment,
@@ -123,9 +120,8 @@ impl Rejection {
     "not enough cpus available to satisfy request: requested={requested}, available={available}"
 )]
 pub struct NotEnough {
-    /// CPUs asked for.
     pub requested: usize,
-    /// CPUs that could have been taken.
+    /// The number of CPUs that could have been taken.
     pub available: usize,
 }
 

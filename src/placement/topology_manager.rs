@@ -1,7 +1,7 @@
 //! [`TopologyManager`]: policy, scope and options of the topology manager, by the kubelet's names
 //! (KEP-693).
 
-use super::boolean::{NotABool, parse_bool};
+use super::options::{NotABool, parse_bool};
 use crate::topology::Topology;
 use std::fmt;
 
@@ -50,7 +50,8 @@ pub enum NodeLimit {
     /// As the kubelet does, whose search doubles with each node.
     Held,
     /// No limit: the search here stays short with every number of nodes
-    /// ([`Demand::best`](super::Demand::best)). The option is read and checked, nothing more.
+    /// ([`Demand::best`](super::kubelet::Demand::best)). The option is read and checked, nothing
+    /// more.
     Lifted,
 }
 
@@ -63,10 +64,8 @@ const MAX_NODES: &str = "max-allowable-numa-nodes";
 /// Why the topology manager's configuration is refused, in the kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyManagerError {
-    /// No option has this name.
     #[error("unknown Topology Manager Policy option: {0:?}")]
     UnknownOption(String),
-    /// The value of an option is no boolean.
     #[error("bad value for option {0:?}: {1}")]
     Value(String, NotABool),
     /// The limit of NUMA nodes is no number, or too large for one.
@@ -83,10 +82,8 @@ pub enum TopologyManagerError {
     /// More NUMA nodes than the limit, memory-only ones counted.
     #[error("unsupported on machines with more than {0} NUMA Nodes")]
     TooManyNodes(usize),
-    /// No policy has this name.
     #[error("unknown policy: {0:?}")]
     UnknownPolicy(String),
-    /// No scope has this name.
     #[error("unknown scope: {0:?}")]
     UnknownScope(String),
 }
@@ -109,7 +106,6 @@ impl TopologyManagerError {
 }
 
 impl TopologyPolicy {
-    /// All of them.
     pub const ALL: [TopologyPolicy; 4] = [
         TopologyPolicy::None,
         TopologyPolicy::BestEffort,
@@ -129,7 +125,6 @@ impl TopologyPolicy {
 }
 
 impl Scope {
-    /// All of them.
     pub const ALL: [Scope; 2] = [Scope::Container, Scope::Pod];
 
     /// The configuration's word for it.
@@ -155,16 +150,15 @@ impl Default for TopologyManager {
 impl fmt::Display for TopologyManager {
     /// Policy, scope and options in the configuration's own words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (policy, scope) = (self.policy.name(), self.scope.name());
+        write!(f, "topologyManagerPolicy {}", self.policy.name())?;
         if self.policy == TopologyPolicy::None {
-            return write!(f, "topologyManagerPolicy {policy}");
+            return Ok(());
         }
-        write!(f, "topologyManagerPolicy {policy} (scope {scope}, {})", self.options())
+        write!(f, " (scope {}, {})", self.scope.name(), self.options())
     }
 }
 
 impl TopologyManager {
-    /// The names of all options.
     pub const OPTIONS: &'static [&'static str] = &[CLOSEST, MAX_NODES];
 
     /// The options that are on and change what is decided, by their names.
@@ -175,9 +169,6 @@ impl TopologyManager {
     /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
     ///
     /// With policy `none` it ignores the rest, as the kubelet does.
-    ///
-    /// # Errors
-    /// If a name or value is unknown, or the machine lacks what is asked for.
     pub fn parse<'a>(
         policy: &str,
         scope: &str,
@@ -190,8 +181,8 @@ impl TopologyManager {
         }
         let mut parsed = TopologyManager::parse_options(options)?;
         let nodes = topology.nodes();
-        let told = |node: &crate::topology::NumaNode| !node.distances.is_empty();
-        if parsed.prefer_closest_numa_nodes && !nodes.iter().all(told) {
+        let unknown = nodes.iter().any(|node| node.distances.is_empty());
+        if parsed.prefer_closest_numa_nodes && unknown {
             return Err(TopologyManagerError::NoDistances);
         }
         if limit == NodeLimit::Held && nodes.len() > parsed.max_allowable_numa_nodes {
@@ -211,10 +202,7 @@ impl TopologyManager {
         Ok(parsed)
     }
 
-    /// Reads `topologyManagerPolicyOptions` alone: what is said of policy and scope is the default.
-    ///
-    /// # Errors
-    /// If a name or value is unknown.
+    /// Reads `topologyManagerPolicyOptions` alone; policy and scope are the defaults.
     pub fn parse_options<'a>(
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<TopologyManager, TopologyManagerError> {
@@ -228,16 +216,16 @@ impl TopologyManager {
     fn set(&mut self, name: &str, value: &str) -> Result<(), TopologyManagerError> {
         match name {
             CLOSEST => {
-                let bad = |error| TopologyManagerError::Value(name.to_owned(), error);
-                self.prefer_closest_numa_nodes = parse_bool(value).map_err(bad)?;
+                self.prefer_closest_numa_nodes = parse_bool(value)
+                    .map_err(|error| TopologyManagerError::Value(name.to_owned(), error))?;
             }
             MAX_NODES => {
-                let number = parse_int(value);
-                let number = number
+                let number = parse_int(value)
                     .map_err(|why| TopologyManagerError::NotANumber(value.to_owned(), why))?;
-                let large_enough = usize::try_from(number).ok().filter(|_| LOWEST_LIMIT <= number);
-                self.max_allowable_numa_nodes =
-                    large_enough.ok_or(TopologyManagerError::LimitTooLow)?;
+                if number < LOWEST_LIMIT {
+                    return Err(TopologyManagerError::LimitTooLow);
+                }
+                self.max_allowable_numa_nodes = number as usize;
             }
             _ => return Err(TopologyManagerError::UnknownOption(name.to_owned())),
         }

@@ -4,7 +4,6 @@ use super::cores::with_idle_siblings;
 use super::settings::Settings;
 use super::topology_manager::{Scope, TopologyPolicy};
 use crate::cpuset::CpuSet;
-use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
 /// Where a container's CPUs should be in the machine's uncore caches.
@@ -41,21 +40,13 @@ pub enum Smt {
 /// The wishes of one container. Without a wish the node's configuration holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Wishes {
-    /// About uncore caches.
     pub uncore: Option<Uncore>,
-    /// About NUMA nodes.
     pub numa: Option<Numa>,
-    /// About cores.
     pub smt: Option<Smt>,
-    /// The NUMA nodes of the container's devices. They are no wish, but apply to this container
-    /// only.
-    pub devices: NodeSet,
 }
 
 impl Wishes {
-    /// No wish at all.
-    pub const NONE: Wishes =
-        Wishes { uncore: None, numa: None, smt: None, devices: NodeSet::EMPTY };
+    pub const NONE: Wishes = Wishes { uncore: None, numa: None, smt: None };
 
     /// Whether SMT siblings of its CPUs stay idle.
     pub fn isolates(&self) -> bool {
@@ -65,10 +56,7 @@ impl Wishes {
     /// These CPUs of a container, with their SMT siblings if they are to stay idle; reserved ones
     /// never are.
     pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
-        match self.isolates() {
-            true => with_idle_siblings(topology, reserved, cpus),
-            false => *cpus,
-        }
+        if self.isolates() { with_idle_siblings(topology, reserved, cpus) } else { *cpus }
     }
 
     /// Whether, in pod scope, its NUMA affinity is its pod's.
@@ -83,7 +71,8 @@ impl Wishes {
     /// affinity of its own, also in pod scope.
     pub fn settings(&self, node: &Settings) -> Settings {
         let mut settings = *node;
-        let (options, manager) = (&mut settings.options, &mut settings.topology_manager);
+        let options = &mut settings.options;
+        let manager = &mut settings.topology_manager;
         match self.uncore {
             Some(Uncore::Prefer | Uncore::Require) => {
                 options.prefer_align_cpus_by_uncorecache = true;
@@ -125,14 +114,12 @@ impl Wishes {
     ///
     /// `held` are CPUs that it has already: on a core it keeps the thread that it has.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
-        let whole = || {
-            let cores = topology.cores().iter().map(|core| core.cpus);
-            cores.filter(|core| core.is_subset(free))
-        };
+        let cores = topology.cores().iter().map(|core| core.cpus);
+        let whole = cores.filter(|core| core.is_subset(free));
         match self.smt {
             None => *free,
-            Some(Smt::FullCores) => whole().collect(),
-            Some(Smt::Isolate) => whole()
+            Some(Smt::FullCores) => whole.collect(),
+            Some(Smt::Isolate) => whole
                 .map(|core| if (core & *held).is_empty() { core.lowest(1) } else { core & *held })
                 .collect(),
         }

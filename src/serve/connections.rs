@@ -47,7 +47,7 @@ mod tests {
     #[track_caller]
     fn check(peers: &str, ended: &[usize]) {
         let clock = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let seen = clock.block_on(async {
+        let aborted = clock.block_on(async {
             let mut connections = Connections::default();
             let (sender, mut receiver) = mpsc::unbounded_channel();
             for (number, peer) in peers.bytes().enumerate() {
@@ -59,13 +59,13 @@ mod tests {
                 yield_now().await;
                 assert!(connections.0.len() <= MAX);
             }
-            let mut seen = Vec::new();
+            let mut aborted = Vec::new();
             while let Ok(number) = receiver.try_recv() {
-                seen.push(number);
+                aborted.push(number);
             }
-            seen
+            aborted
         });
-        assert_eq!(seen, ended, "{peers}");
+        assert_eq!(aborted, ended, "{peers}");
     }
 
     struct SendOnDrop(usize, mpsc::UnboundedSender<usize>);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_the_peer_that_has_the_most_makes_room() {
+    fn the_oldest_connection_of_the_busiest_peer_ends() {
         let many = |peer: &str, count| peer.repeat(count);
         check(&many("a", MAX), &[]);
         check(&many("a", MAX + 2), &[0, 1]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_ended_makes_room() {
+    fn finished_connections_make_room() {
         let clock = tokio::runtime::Builder::new_current_thread().build().unwrap();
         clock.block_on(async {
             let mut connections = Connections::default();

@@ -29,44 +29,31 @@ const SECURITY_HEADERS: &str = "Content-Security-Policy: default-src 'none'; scr
                        img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
                        X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
 
-/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The path, without the query.
+    /// Without the query.
     pub path: String,
-    /// The query without its question mark, not decoded; empty if there is none.
+    /// Without its question mark, not decoded; empty if there is none.
     pub query: String,
-    /// The `Host` field; empty if there is none.
+    /// Empty if there is none.
     pub host: String,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// The status, and its words.
     pub status: StatusCode,
-    /// The media type of the body.
     pub media_type: &'static str,
-    /// The body.
     pub body: Vec<u8>,
 }
 
-/// The status codes in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusCode {
-    /// 200.
     Ok,
-    /// 400.
     BadRequest,
-    /// 404.
     NotFound,
-    /// 405.
     MethodNotAllowed,
-    /// 431.
     TooLarge,
-    /// 500.
     Internal,
-    /// 503.
     Unavailable,
 }
 
@@ -97,11 +84,11 @@ pub async fn serve<A: Future<Output = Response>>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answer: impl FnOnce(Request) -> A,
 ) {
-    // There is nothing to do for a client that goes away or is too slow.
+    // A client that went away or is too slow gets nothing.
     let _ = timeout(MAX_TIME, async {
         let (response, with_body) = match read(&mut stream).await? {
-            Head::Of(request, method) => (answer(request).await, method == Method::Get),
-            Head::Refused(response) => (response, true),
+            Ok((request, method)) => (answer(request).await, method == Method::Get),
+            Err(refusal) => (refusal, true),
         };
         let head = format!(
             "HTTP/1.1 {}\r\n{SECURITY_HEADERS}Content-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
@@ -126,10 +113,8 @@ enum Method {
     Head,
 }
 
-enum Head {
-    Of(Request, Method),
-    Refused(Response),
-}
+/// What to answer, or a refusal.
+type Head = Result<(Request, Method), Response>;
 
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
     let mut bytes = Vec::with_capacity(512);
@@ -138,8 +123,8 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
             return Ok(head);
         }
         if bytes.len() >= MAX_HEAD {
-            let why = format!("a request may have {MAX_HEAD} bytes before its body");
-            return Ok(Head::Refused(Response::text(StatusCode::TooLarge, why)));
+            let why = format!("the request has more than {MAX_HEAD} bytes before its body");
+            return Ok(Err(Response::text(StatusCode::TooLarge, why)));
         }
         let room = (MAX_HEAD - bytes.len()) as u64;
         if (&mut *stream).take(room).read_buf(&mut bytes).await? == 0 {
@@ -152,32 +137,30 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
 fn parse(bytes: &[u8]) -> Option<Head> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
-    let refused = |status, why: String| Some(Head::Refused(Response::text(status, why)));
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return None,
         Ok(httparse::Status::Complete(_)) => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return refused(
-                StatusCode::TooLarge,
-                format!("a request may have {MAX_FIELDS} fields"),
-            );
+            let why = format!("the request has more than {MAX_FIELDS} header fields");
+            return Some(Err(Response::text(StatusCode::TooLarge, why)));
         }
         Err(error) => {
-            return refused(StatusCode::BadRequest, format!("this is not HTTP/1.1: {error}"));
+            let why = format!("not HTTP/1.1: {error}");
+            return Some(Err(Response::text(StatusCode::BadRequest, why)));
         }
     }
     let method = match request.method {
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
         _ => {
-            let why = "there is nothing to change here: GET and HEAD only";
-            return refused(StatusCode::MethodNotAllowed, why.to_owned());
+            let why = "read-only: use GET or HEAD";
+            return Some(Err(Response::text(StatusCode::MethodNotAllowed, why)));
         }
     };
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
     let host = host.map(|field| String::from_utf8_lossy(field.value).trim().to_owned());
-    let (path, query) = (path.to_owned(), query.to_owned());
-    Some(Head::Of(Request { path, query, host: host.unwrap_or_default() }, method))
+    let host = host.unwrap_or_default();
+    Some(Ok((Request { path: path.to_owned(), query: query.to_owned(), host }, method)))
 }

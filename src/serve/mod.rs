@@ -14,4 +14,4 @@ pub mod page;
 mod question;
 
 pub(crate) use question::Question;
-pub use question::{Observer, questions};
+pub use question::{ViewSource, questions};

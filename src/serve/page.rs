@@ -3,35 +3,32 @@
 
 mod notices;
 
-use crate::cpuset::CpuSet;
-use crate::view::badge::Badge;
+use crate::view::Status;
 use crate::view::picture::{Picture, Usage, escaped, names, svg};
-use crate::view::report::{ContainerStatus, NodeStatus, RecordStatus, Status};
-use std::fmt::Write as _;
+use crate::view::status::{ContainerStatus, NodeStatus, RecordStatus};
+use std::fmt::{self, Write as _};
 
 /// How often the page reloads without its script, in seconds. The script asks every two.
-const PATIENCE: u32 = 5;
+const RELOAD: u32 = 5;
 /// How many of the last refusals and of the last troubles the page shows.
 const RECORDS: usize = 5;
 
 /// The script that refreshes the page.
 pub const SCRIPT: &str = include_str!("page/page.js");
-/// The page's icon.
 pub const ICON: &str = include_str!("page/icon.svg");
 const STYLE: &str = include_str!("page/page.css");
 
-/// The whole page.
 pub fn page(status: &Status) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>CPUs of this node</title>\n\
          <link rel=\"icon\" type=\"image/svg+xml\" href=\"icon.svg\">\n\
-         <noscript><meta http-equiv=\"refresh\" content=\"{PATIENCE}\"></noscript>\n\
+         <noscript><meta http-equiv=\"refresh\" content=\"{RELOAD}\"></noscript>\n\
          <style>{}{STYLE}</style>\n<script src=\"page.js\" defer></script>\n</head>\n<body>\n\
          <header><h1>CPUs of this node</h1><p id=\"state\" role=\"status\">as of {}</p></header>\n\
          <main>{}</main>\n\
-         <footer><a href=\"picture.svg\">the picture alone</a> · <a href=\"metrics\">metrics</a> · \
+         <footer><a href=\"picture.svg\">picture only</a> · <a href=\"metrics\">metrics</a> · \
          <a href=\"readyz\">readiness</a> · nri-cpu-manager {}</footer>\n</body>\n</html>\n",
         svg::page_style(),
         escaped(&status.at),
@@ -48,30 +45,25 @@ pub fn fragment(status: &Status) -> String {
     html
 }
 
-/// The picture alone, as a file.
+/// The picture alone, as a file; otherwise why there is none.
 pub fn picture(status: &Status) -> Result<String, String> {
     let node = status.node.as_ref().ok_or_else(|| status.obstacles.join("; "))?;
     let picture = Picture::of_status(node).map_err(|error| error.to_string())?;
-    let picture =
-        picture.ok_or("the plugin does not tell of the machine: it is of an older version")?;
+    let picture = picture.ok_or("this version of the plugin does not describe the machine")?;
     Ok(svg::draw(&picture, svg::Form::File(&format!("CPUs of this node, {}", status.at))))
 }
 
-fn write(html: &mut String, status: &Status) -> std::fmt::Result {
+fn write(html: &mut String, status: &Status) -> fmt::Result {
     let runtime = &status.runtime;
     let name = match (&runtime.name, &runtime.version) {
         (Some(name), Some(version)) => format!("{name} {version}"),
-        _ => "no runtime yet".to_owned(),
+        _ => "none yet".to_owned(),
     };
     let link = if runtime.connected { "connected" } else { "not connected" };
-    let class = if status.ready { "good" } else { "bad" };
+    let (class, ready) = if status.ready { ("good", "yes") } else { ("bad", "no") };
     notices::write(html, status)?;
     write!(html, "<dl class=\"facts\">")?;
-    fact(
-        html,
-        "Ready",
-        &format!("<b class=\"{class}\">{}</b>", if status.ready { "yes" } else { "no" }),
-    )?;
+    fact(html, "Ready", &format!("<b class=\"{class}\">{ready}</b>"))?;
     fact(html, "Runtime", &escaped(&format!("{name}, {link}")))?;
     if let Some(node) = &status.node {
         write_facts(html, node)?;
@@ -84,23 +76,27 @@ fn write(html: &mut String, status: &Status) -> std::fmt::Result {
         Err(error) => write!(html, "<p class=\"obstacle\">{}</p>", escaped(&error.to_string()))?,
     }
     write_containers(html, node)?;
-    write_records(html, "Refused lately", &node.refusals)?;
-    write_records(html, "Found otherwise than decided lately", &node.troubles)
+    write_records(html, "Recent refusals", &node.refusals)?;
+    write_records(html, "Recent drifts and other troubles", &node.troubles)
 }
 
-fn fact(html: &mut String, name: &str, value: &str) -> std::fmt::Result {
+fn fact(html: &mut String, name: &str, value: &str) -> fmt::Result {
     write!(html, "<div><dt>{name}</dt><dd>{value}</dd></div>")
 }
 
-fn write_facts(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    let (config, cpus) = (&node.config, &node.cpus);
-    let count = |list: &str| list.parse::<CpuSet>().unwrap_or_default().len().to_string();
-    fact(html, "CPUs online", &count(&cpus.online))?;
-    fact(html, "Exclusive", &count(&cpus.exclusive))?;
-    fact(html, "Free", &count(&cpus.free))?;
-    fact(html, "Reserved", &count(&cpus.reserved))?;
-    let scattered = node.fragmentation.get("uncore_cache").copied().unwrap_or_default();
-    fact(html, "Fragmentation", &format!("{scattered:.2}"))?;
+fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
+    let NodeStatus { config, cpus, .. } = node;
+    for (name, cpus) in [
+        ("CPUs online", cpus.online),
+        ("Exclusive", cpus.exclusive),
+        ("Free", cpus.free),
+        ("Reserved", cpus.reserved),
+    ] {
+        fact(html, name, &cpus.len().to_string())?;
+    }
+    if let Some(scattered) = node.fragmentation.get("uncore_cache") {
+        fact(html, "Fragmentation", &format!("{scattered:.2}"))?;
+    }
     let policy = match config.cpu_manager_policy.as_str() {
         "none" => "none".to_owned(),
         policy => format!("{policy} ({})", config.cpu_manager_policy_options),
@@ -120,66 +116,59 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
     }
 }
 
-fn write_picture(html: &mut String, picture: &Picture) -> std::fmt::Result {
+fn write_picture(html: &mut String, picture: &Picture) -> fmt::Result {
     write!(html, "<figure>{}<figcaption>", svg::draw(picture, svg::Form::Part))?;
     for usage in picture.signs() {
         let class = if usage == Usage::Reserved { " class=\"reserved\"" } else { "" };
-        let (sign, meaning) = (usage.sign(), usage.meaning());
-        write!(html, "<span><b{class}>{sign}</b> {meaning}</span> ")?;
+        write!(html, "<span><b{class}>{}</b> {}</span> ", usage.sign(), usage.meaning())?;
     }
     write!(html, "</figcaption></figure>")
 }
 
-fn write_containers(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
+fn write_containers(html: &mut String, node: &NodeStatus) -> fmt::Result {
     let (mut exclusive, shared): (Vec<&ContainerStatus>, Vec<&ContainerStatus>) =
         node.containers.iter().partition(|one| one.exclusive);
-    let badge =
-        |one: &ContainerStatus| one.badge.as_deref().and_then(|text| text.parse::<Badge>().ok());
-    exclusive.sort_unstable_by_key(|one| badge(one));
+    exclusive.sort_unstable_by_key(|one| one.badge);
     write!(
         html,
-        "<table><caption>Containers with CPUs of their own: {}. Others, which share the rest: {}.</caption>",
+        "<table><caption>Containers with exclusive CPUs: {}. On shared CPUs: {}.</caption>",
         exclusive.len(),
         shared.len()
     )?;
     write!(
         html,
         "<thead><tr><th scope=\"col\"></th><th scope=\"col\">Container</th><th scope=\"col\">CPUs</th>\
-         <th scope=\"col\">How they lie</th><th scope=\"col\">State</th></tr></thead><tbody>"
+         <th scope=\"col\">Placement</th><th scope=\"col\">State</th></tr></thead><tbody>"
     )?;
     for one in &exclusive {
-        let sign = badge(one).map(svg::swatch).unwrap_or_default();
-        let remark = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
-        write_row(html, &sign, one, &remark)?;
+        let sign = one.badge.map(svg::swatch).unwrap_or_default();
+        let placement = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
+        write_row(html, &sign, one, &placement)?;
     }
+    // A client that may not see names gets no rows of nothing but shared CPUs.
     for one in shared.iter().filter(|one| !one.pod.is_empty()) {
         write_row(html, "·", one, "")?;
     }
     write!(html, "</tbody></table>")
 }
 
-fn write_row(
-    html: &mut String,
-    sign: &str,
-    one: &ContainerStatus,
-    remark: &str,
-) -> std::fmt::Result {
-    let name = match names::container(one) {
-        name if name.is_empty() => one.badge.clone().unwrap_or_default(),
-        name => name,
-    };
+fn write_row(html: &mut String, sign: &str, one: &ContainerStatus, placement: &str) -> fmt::Result {
+    let mut name = names::container(one);
+    if name.is_empty() {
+        name = one.badge.map(|badge| badge.to_string()).unwrap_or_default();
+    }
     let shared = if one.exclusive { "" } else { " class=\"shares\"" };
     write!(
         html,
         "<tr{shared}><td>{sign}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
         escaped(&name),
-        escaped(&one.cpus).replace(',', ",<wbr>"),
-        escaped(remark),
+        one.cpus.to_string().replace(',', ",<wbr>"),
+        escaped(placement),
         escaped(&one.state)
     )
 }
 
-fn write_records(html: &mut String, title: &str, records: &[RecordStatus]) -> std::fmt::Result {
+fn write_records(html: &mut String, title: &str, records: &[RecordStatus]) -> fmt::Result {
     if records.is_empty() {
         return Ok(());
     }

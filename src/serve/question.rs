@@ -15,7 +15,7 @@ const QUEUE: usize = 16;
 
 /// How long the owner may take to answer. It waits for the disk and for the kernel, which answer
 /// within milliseconds as long as they work. By default a runtime waits for two seconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks the owner how the node is now.
 #[derive(Debug)]
@@ -23,45 +23,37 @@ pub struct Question(pub oneshot::Sender<Arc<NodeView>>);
 
 /// The asking side.
 #[derive(Debug, Clone)]
-pub struct Observer(mpsc::Sender<Question>);
+pub struct ViewSource(mpsc::Sender<Question>);
 
-/// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// The owner is busy, or waits for a disk that does not respond.
     #[error(
-        "the task that owns the CPUs has not answered for {} s: the disk of the state directory may hang",
-        PATIENCE.as_secs()
+        "no answer from the plugin's main task for {} s: the disk of the state directory may hang",
+        TIMEOUT.as_secs()
     )]
     Late,
-    /// The owner has ended.
     #[error("the plugin is stopping")]
     Gone,
 }
 
 /// A way to ask, and the owner's end of it.
-pub fn questions() -> (Observer, mpsc::Receiver<Question>) {
+pub fn questions() -> (ViewSource, mpsc::Receiver<Question>) {
     let (ask, questions) = mpsc::channel(QUEUE);
-    (Observer(ask), questions)
+    (ViewSource(ask), questions)
 }
 
-impl Observer {
-    ///
-    /// # Errors
-    /// If the owner does not answer within two seconds.
+impl ViewSource {
     pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
             self.0.send(Question(reply)).await.map_err(|_| NoAnswer::Gone)?;
             answer.await.map_err(|_| NoAnswer::Gone)
         };
-        timeout(PATIENCE, asked).await.unwrap_or(Err(NoAnswer::Late))
+        timeout(TIMEOUT, asked).await.unwrap_or(Err(NoAnswer::Late))
     }
 
     /// The status, dated now.
-    ///
-    /// # Errors
-    /// As [`Observer::view`].
     pub async fn status(&self) -> Result<Status, NoAnswer> {
         Ok(self.view().await?.status(now()))
     }

@@ -1,11 +1,11 @@
 //! The events of a scheduler, a kubelet and a runtime while pods arrive and depart.
 //!
 //! * The node admits pods as the scheduler does: in the order of their arrival, as long as the
-//!   requests of all its pods are no more than its CPUs without the reserved ones. Other pods wait,
-//!   or leave for good ([`Waiting`]).
-//! * Containers start in order: init containers run to their end at once, and no other container of
-//!   a pod starts before. A refused container tries again after each departure of a pod, as the
-//!   kubelet does every few seconds, or its pod leaves for good.
+//!   requests of all its pods are no more than its CPUs without the reserved ones. Other pods wait
+//!   or leave ([`NoRoom`]).
+//! * Containers start in order: init containers run to completion at once, before any other
+//!   container of the pod starts. A refused container tries again after each departure of a pod, as
+//!   the kubelet does every few seconds, or its pod leaves.
 //! * Departures come before arrivals at the same moment.
 
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
@@ -15,58 +15,48 @@ use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// The scheduler's reason for a refusal: the node has too few CPUs left.
+/// The scheduler's reason for a refusal: too few unrequested CPUs.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
 
-/// The behaviour of pods without room on the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
-    /// They try again after each departure of a pod, until their own.
+/// What pods do for which the node has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum NoRoom {
+    /// Retry after each departure of a pod
     Retry,
-    /// They leave for good.
+    /// Leave, without another try
     Drop,
 }
 
-/// Something that happens in a simulation.
+/// A step of a simulation.
 #[derive(Debug)]
 pub enum Happening<'a> {
     /// Time passes from one moment to another without changes.
     Passes(Time, Time),
-    /// The ledger has decided.
     Decided(&'a Call, &'a Result<Decision, Rejection>),
-    /// A container is admitted, with exclusive CPUs or without.
+    /// A container is admitted.
     Placed {
-        /// Its pod.
         pod: &'a PodSpec,
-        /// The container.
         container: &'a ContainerSpec,
-        /// Its exclusive CPUs.
         exclusive: Option<CpuSet>,
     },
-    /// A container is refused.
     Refused {
-        /// Its pod.
         pod: &'a PodSpec,
-        /// The container.
         container: &'a ContainerSpec,
-        /// Why.
         why: &'a Rejection,
-        /// Whether the container was refused before.
+        /// The container was refused before.
         again: bool,
     },
     /// The node has too few CPUs left for a pod.
     Full {
-        /// The pod.
         pod: &'a PodSpec,
-        /// Whether it waits; otherwise it leaves for good.
+        /// It waits; otherwise it leaves.
         waits: bool,
     },
     /// All containers of a pod are admitted.
     Complete(&'a PodSpec),
 }
 
-/// A recipient of all happenings.
-pub trait Observer {
+pub trait StepObserver {
     /// `happening` is at `now`; the ledger has its result.
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>);
 }
@@ -76,16 +66,16 @@ pub trait Observer {
 pub fn run(
     ledger: &mut Ledger,
     workload: &Workload,
-    waiting: Waiting,
+    no_room: NoRoom,
     end: Option<Time>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn StepObserver,
     progress: &mut dyn FnMut(usize),
 ) {
     let room = ledger.topology().online() - ledger.settings().placement.reserved;
-    let mut engine = Engine {
+    let mut engine = Simulation {
         ledger,
         workload,
-        waiting,
+        no_room,
         observer,
         now: 0,
         room: room.len() as u64 * 1000,
@@ -93,23 +83,23 @@ pub fn run(
         guests: BTreeMap::new(),
         departures: BinaryHeap::new(),
     };
-    engine.tell(Event::Synchronize { pods: Vec::new(), containers: Vec::new() });
+    engine.send(Event::Synchronize { pods: Vec::new(), containers: Vec::new() });
     for (number, pod) in workload.pods.iter().enumerate() {
         if end.is_some_and(|end| pod.arrive > end) {
             break;
         }
         engine.until(pod.arrive);
-        engine.arrive(number, pod);
+        engine.arrive(number);
         progress(number + 1);
     }
     engine.until(end.unwrap_or(engine.now));
 }
 
-struct Engine<'a> {
+struct Simulation<'a> {
     ledger: &'a mut Ledger,
     workload: &'a Workload,
-    waiting: Waiting,
-    observer: &'a mut dyn Observer,
+    no_room: NoRoom,
+    observer: &'a mut dyn StepObserver,
     now: Time,
     /// Free thousandths of a CPU, by the requests of the pods on the node.
     room: u64,
@@ -120,33 +110,33 @@ struct Engine<'a> {
     departures: BinaryHeap<Reverse<(Time, usize)>>,
 }
 
-/// A pod on the node.
 struct Guest {
     pod: Pod,
     /// The containers that are not admitted yet, as positions in its description.
-    left: Vec<usize>,
+    pending: Vec<usize>,
     /// The containers that were refused at some time.
     refused: BTreeSet<usize>,
     running: Vec<ContainerId>,
-    /// The number of attempts to start a container.
+    /// To start a container; makes container ids unique.
     attempts: usize,
 }
 
-impl Engine<'_> {
-    fn arrive(&mut self, number: usize, pod: &PodSpec) {
+impl Simulation<'_> {
+    fn arrive(&mut self, number: usize) {
+        let pod = &self.workload.pods[number];
         if let Some(depart) = pod.depart {
             self.departures.push(Reverse((depart, number)));
         }
-        // Waiting pods had their chance before: `try_again` admits all that fit.
+        // Pods that wait come first, but `try_again` has admitted all that fit.
         if self.room < pod.request() {
-            let waits = self.waiting == Waiting::Retry;
+            let waits = self.no_room == NoRoom::Retry;
             self.see(&Happening::Full { pod, waits });
             if waits {
                 self.queue.push(number);
             }
             return;
         }
-        self.enter(number, pod);
+        self.enter(number);
     }
 
     /// Lets time pass up to a moment, with the departures until then.
@@ -179,25 +169,31 @@ impl Engine<'_> {
     }
 
     /// Admits a pod and starts its containers.
-    fn enter(&mut self, number: usize, pod: &PodSpec) {
+    fn enter(&mut self, number: usize) {
+        let pod = &self.workload.pods[number];
         self.room = self.room.saturating_sub(pod.request());
         let reported = pod.as_reported(number);
-        self.tell(Event::RunPod(reported.clone()));
-        let left = (0..pod.containers.len()).collect();
-        let (refused, running) = (BTreeSet::new(), Vec::new());
-        let mut guest = Guest { pod: reported, left, refused, running, attempts: 0 };
-        self.start(number, pod, &mut guest);
-        let refused = !guest.left.is_empty();
+        self.send(Event::RunPod(reported.clone()));
+        let mut guest = Guest {
+            pod: reported,
+            pending: (0..pod.containers.len()).collect(),
+            refused: BTreeSet::new(),
+            running: Vec::new(),
+            attempts: 0,
+        };
+        self.start(number, &mut guest);
+        let refused = !guest.pending.is_empty();
         self.guests.insert(number, guest);
-        if refused && self.waiting == Waiting::Drop {
+        if refused && self.no_room == NoRoom::Drop {
             self.leave(number);
         }
     }
 
-    fn start(&mut self, number: usize, pod: &PodSpec, guest: &mut Guest) {
-        let left = std::mem::take(&mut guest.left);
-        for (tried, at) in left.iter().copied().enumerate() {
-            let Some(container) = pod.containers.get(at) else { continue };
+    fn start(&mut self, number: usize, guest: &mut Guest) {
+        let pod = &self.workload.pods[number];
+        let pending = std::mem::take(&mut guest.pending);
+        for (tried, at) in pending.iter().copied().enumerate() {
+            let container = &pod.containers[at];
             let id = ContainerId(format!("{number}-{at}-{}", guest.attempts));
             guest.attempts += 1;
             let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
@@ -208,9 +204,9 @@ impl Engine<'_> {
                         decision.adjustment.filter(crate::ledger::Adjustment::is_exclusive);
                     let exclusive = adjustment.map(|adjustment| adjustment.cpus());
                     self.see(&Happening::Placed { pod, container, exclusive });
-                    self.tell(Event::Started { pod: guest.pod.clone(), container: instance });
+                    self.send(Event::Started { pod: guest.pod.clone(), container: instance });
                     if container.kind == ContainerKind::Init {
-                        self.tell(Event::Stop(id));
+                        self.send(Event::Stop(id));
                     } else {
                         guest.running.push(id);
                     }
@@ -218,16 +214,16 @@ impl Engine<'_> {
                 Err(why) => {
                     let again = !guest.refused.insert(at);
                     self.see(&Happening::Refused { pod, container, why: &why, again });
-                    guest.left.push(at);
+                    guest.pending.push(at);
                     // Later containers wait for an init container.
                     if container.kind != ContainerKind::App {
-                        guest.left.extend(left.iter().skip(tried + 1));
+                        guest.pending.extend(pending.iter().skip(tried + 1));
                         return;
                     }
                 }
             }
         }
-        if guest.left.is_empty() {
+        if guest.pending.is_empty() {
             self.see(&Happening::Complete(pod));
         }
     }
@@ -239,43 +235,34 @@ impl Engine<'_> {
             return false;
         };
         for id in running {
-            self.tell(Event::Stop(id));
+            self.send(Event::Stop(id));
         }
-        self.tell(Event::StopPod(pod.sandbox.clone()));
-        self.tell(Event::RemovePod(pod.sandbox));
-        self.room += self.workload.pods.get(number).map_or(0, PodSpec::request);
+        self.send(Event::StopPod(pod.sandbox.clone()));
+        self.send(Event::RemovePod(pod.sandbox));
+        self.room += self.workload.pods[number].request();
         true
     }
 
     /// Waiting containers and pods try again, in the order of the pods' arrival.
     fn try_again(&mut self) {
-        let workload = self.workload;
-        let unfinished: Vec<usize> = self
-            .guests
-            .iter()
-            .filter(|(_, guest)| !guest.left.is_empty())
-            .map(|(at, _)| *at)
-            .collect();
-        for number in unfinished {
-            let (Some(pod), Some(mut guest)) =
-                (workload.pods.get(number), self.guests.remove(&number))
-            else {
-                continue;
-            };
-            self.start(number, pod, &mut guest);
-            self.guests.insert(number, guest);
+        let mut guests = std::mem::take(&mut self.guests);
+        for (number, guest) in &mut guests {
+            if !guest.pending.is_empty() {
+                self.start(*number, guest);
+            }
         }
-        let waiting = std::mem::take(&mut self.queue);
-        for number in waiting {
-            match workload.pods.get(number) {
-                Some(pod) if pod.request() <= self.room => self.enter(number, pod),
-                _ => self.queue.push(number),
+        self.guests = guests;
+        for number in std::mem::take(&mut self.queue) {
+            if self.workload.pods[number].request() <= self.room {
+                self.enter(number);
+            } else {
+                self.queue.push(number);
             }
         }
     }
 
     /// Sends the ledger an event that it never refuses.
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         let _ = self.ask(event);
     }
 

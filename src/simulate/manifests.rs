@@ -1,5 +1,5 @@
-//! Pods from Kubernetes' YAML documents of pods and of controllers. All arrive at the beginning in
-//! the order of the text, and stay.
+//! Pods from Kubernetes' YAML documents of pods and controllers. All arrive at the beginning, in the
+//! order of the text, and stay.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use crate::ledger::ContainerKind;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_yaml::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most replicas of a controller; more are a mistake.
+/// More replicas of a controller on one node are a mistake.
 const MAX_REPLICAS: u64 = 100_000;
 
 #[derive(Debug, Default, Deserialize)]
@@ -67,22 +67,10 @@ struct One {
 
 #[derive(Debug, Default, Deserialize)]
 struct Resources {
-    requests: Option<BTreeMap<String, Scalar>>,
-    limits: Option<BTreeMap<String, Scalar>>,
+    requests: Option<BTreeMap<String, Value>>,
+    limits: Option<BTreeMap<String, Value>>,
 }
 
-/// A quantity as text or as a number.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Scalar {
-    Whole(u64),
-    Fraction(f64),
-    Text(String),
-}
-
-///
-/// # Errors
-/// If one cannot be read, or there is no pod in them.
 pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     let mut reader = Reader::default();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
@@ -113,7 +101,7 @@ impl Reader {
         let Object { kind: said, metadata, spec, status, items } = object;
         let kind = if said.is_empty() { kind.to_owned() } else { said };
         if kind.is_empty() {
-            self.ignored.push(format!("{place}, which has no kind"));
+            self.ignored.push(format!("{place}: no kind"));
             return Ok(());
         }
         // The API server omits the kind of a list's items if all have the same.
@@ -129,10 +117,12 @@ impl Reader {
         let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
         let place = format!("{place}, {kind} {namespace}/{name}");
         if is_named && !self.known.insert((kind.clone(), namespace.clone(), name.clone())) {
-            return Err(form(&place, "there is one of this kind and name already"));
+            return Err(form(&place, "duplicate kind and name"));
         }
-        if let Some(phase) = ended(status.as_ref()).filter(|_| kind == "Pod") {
-            self.ignored.push(format!("{place}, which has {phase}"));
+        if kind == "Pod"
+            && let Some(phase) = ended(status.as_ref())
+        {
+            self.ignored.push(format!("{place}: its phase is {phase}"));
             return Ok(());
         }
         match kind.as_str() {
@@ -154,10 +144,8 @@ impl Reader {
                     _ => controller.replicas.or(controller.parallelism).unwrap_or(1),
                 };
                 if replicas > MAX_REPLICAS {
-                    return Err(form(
-                        &place,
-                        format!("{replicas} replicas on one node are a mistake"),
-                    ));
+                    let why = format!("{replicas} replicas: at most {MAX_REPLICAS} are supported");
+                    return Err(form(&place, why));
                 }
                 let Template { metadata, spec } = controller.template;
                 let wishes = wishes(metadata.annotations);
@@ -173,14 +161,14 @@ impl Reader {
     }
 }
 
-/// The phase of a pod that has ended; it needs no CPUs any more.
+/// The phase of a pod that has ended, and so needs no CPUs.
 fn ended(status: Option<&Value>) -> Option<&str> {
     let phase = status?.get("phase")?.as_str()?;
-    ["Succeeded", "Failed"].contains(&phase).then_some(phase)
+    if ["Succeeded", "Failed"].contains(&phase) { Some(phase) } else { None }
 }
 
 fn body<T: DeserializeOwned>(place: &str, spec: Option<Value>) -> Result<T, WorkloadError> {
-    let spec = spec.ok_or_else(|| form(place, "it has no spec"))?;
+    let spec = spec.ok_or_else(|| form(place, "no spec"))?;
     serde_yaml::from_value(spec).map_err(|error| form(place, error))
 }
 
@@ -191,7 +179,7 @@ fn pod(
     spec: &Spec,
 ) -> Result<PodSpec, WorkloadError> {
     if spec.resources.as_ref().is_some_and(|resources| !resources.is_null()) {
-        let why = "resources of the pod as a whole (spec.resources) cannot be simulated; give them to its containers";
+        let why = "resources of the whole pod (spec.resources) are not supported; set them for its containers";
         return Err(form(place, why));
     }
     let mut containers = Vec::new();
@@ -201,7 +189,7 @@ fn pod(
         init.iter().map(|one| (one, true)).chain(spec.containers.iter().map(|one| (one, false)));
     for (one, init) in all {
         if containers.iter().any(|other: &ContainerSpec| other.name == one.name) {
-            return Err(form(place, format!("it has two containers {}", one.name)));
+            return Err(form(place, format!("two containers are named {}", one.name)));
         }
         let place = format!("{place}, container {}", one.name);
         let asked = asked(&place, one)?;
@@ -219,14 +207,13 @@ fn pod(
         amounts.push(asked);
     }
     if spec.containers.is_empty() {
-        return Err(form(place, "it has no containers"));
+        return Err(form(place, "no containers"));
     }
     let qos = qos(&amounts);
     let wishes = Vec::new();
     Ok(PodSpec { namespace, name, qos, wishes, containers, arrive: 0, depart: None })
 }
 
-/// The annotations for the plugin.
 fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)> {
     annotations.into_iter().flatten().filter(|(name, _)| is_wish(name)).collect()
 }
@@ -234,12 +221,12 @@ fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)
 /// A container's requests and limits. A limit without a request is the request too, as in the API
 /// server.
 fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
-    let read = |of: &Option<BTreeMap<String, Scalar>>, what: &str| {
-        let Some(scalar) = of.as_ref().and_then(|map| map.get(what)) else { return Ok(None) };
-        let text = match scalar {
-            Scalar::Whole(number) => number.to_string(),
-            Scalar::Fraction(number) => number.to_string(),
-            Scalar::Text(text) => text.clone(),
+    let read = |of: &Option<BTreeMap<String, Value>>, what: &str| {
+        let text = match of.as_ref().and_then(|map| map.get(what)) {
+            None => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(_) => return Err(form(place, format!("{what}: expected a string or a number"))),
         };
         Quantity::parse(&text).map(Some).map_err(|why| form(place, format!("{what}: {why}")))
     };
@@ -333,15 +320,15 @@ spec:
             (pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" "), ignored)
         };
         let ended = [
-            "document 1, PodList, item 2, Pod default/b, which has Succeeded",
-            "document 1, PodList, item 3, Pod default/d, which has Failed",
+            "document 1, PodList, item 2, Pod default/b: its phase is Succeeded",
+            "document 1, PodList, item 3, Pod default/d: its phase is Failed",
         ];
         assert_eq!(found(text), ("a".to_owned(), ended.map(str::to_owned).to_vec()));
         let text = "kind: DeploymentList\nitems:\n\
                     - metadata: {name: web}\n  spec: {template: {spec: {containers: [{name: c}]}}}\n";
         assert_eq!(found(text), ("web-0".to_owned(), Vec::new()));
         let text = "kind: List\nitems:\n- {kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}\n- {spec: {}}\n";
-        let kindless = "document 1, List, item 2, which has no kind".to_owned();
+        let kindless = "document 1, List, item 2: no kind".to_owned();
         assert_eq!(found(text), ("a".to_owned(), vec![kindless]));
     }
 
@@ -359,36 +346,33 @@ spec:
     #[test]
     fn mistakes() {
         for (text, expect) in [
-            ("", "there is no pod in it"),
-            ("kind: PodList\nitems: null\n", "there is no pod in it"),
+            ("", "no pods found"),
+            ("kind: PodList\nitems: null\n", "no pods found"),
             (
                 "kind: Service\nmetadata: {name: x}\n---\ncpuManagerPolicy: static\n",
-                "there is no pod in it; ignored: document 1, Service default/x; document 2, which has no kind",
+                "no pods found; ignored: document 1, Service default/x; document 2: no kind",
             ),
-            ("kind: Pod\nmetadata: {name: x}\n", "document 1, Pod default/x: it has no spec"),
+            ("kind: Pod\nmetadata: {name: x}\n", "document 1, Pod default/x: no spec"),
             (
                 "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {limits: {cpu: many}}}]}\n",
-                "document 1, Pod default/x, container c: cpu: \"many\" is no quantity: expected one like 2, 1.5, 500m or 1Gi",
+                "document 1, Pod default/x, container c: cpu: invalid quantity \"many\": expected one like 2, 1.5, 500m or 1Gi",
             ),
-            (
-                "kind: Pod\nspec: {containers: []}\n",
-                "document 1, Pod default/pod: it has no containers",
-            ),
+            ("kind: Pod\nspec: {containers: []}\n", "document 1, Pod default/pod: no containers"),
             (
                 "kind: Pod\nmetadata: {name: x}\nspec: {initContainers: [{name: c}], containers: [{name: c}]}\n",
-                "document 1, Pod default/x: it has two containers c",
+                "document 1, Pod default/x: two containers are named c",
             ),
             (
                 "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}]}\n",
-                "document 1, Pod default/x, container c: memory: more is requested than the limit allows",
+                "document 1, Pod default/x, container c: memory: the request exceeds the limit",
             ),
             (
                 "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}]}\n---\nkind: Pod\nmetadata: {name: x, namespace: default}\nspec: {}\n",
-                "document 2, Pod default/x: there is one of this kind and name already",
+                "document 2, Pod default/x: duplicate kind and name",
             ),
             (
                 "kind: Job\nmetadata: {name: x}\nspec: {parallelism: 9999999, template: {spec: {containers: []}}}\n",
-                "document 1, Job default/x: 9999999 replicas on one node are a mistake",
+                "document 1, Job default/x: 9999999 replicas: at most 100000 are supported",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), expect);

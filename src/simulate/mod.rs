@@ -1,8 +1,8 @@
-//! Simulation: a node's ledger with a described workload on a described machine.
+//! Simulation of a node: its ledger, with a workload on a machine that need not exist.
 //!
 //! ```text
 //! YAML ── manifests ─┐
-//! CSV ─── table ─────┴─► Workload ── engine ── Event ──► ledger ── Decision ──► Recorder ─► Report
+//! CSV ─── table ─────┴─► Workload ── engine ── Event ──► ledger ── Decision ──► Recorder ─► SimulationReport
 //! ```
 //!
 //! [`engine`] sends the ledger the events of a kubelet and a runtime in their order, so a decision
@@ -16,7 +16,7 @@ pub(crate) mod report;
 pub mod table;
 mod workload;
 
-pub use engine::{Happening, Observer, Waiting};
+pub use engine::{Happening, NoRoom, StepObserver};
 pub use record::Recorder;
-pub use report::{Report, RunReport};
+pub use report::{RunReport, Setup, SimulationReport};
 pub use workload::{Time, Workload, WorkloadError};

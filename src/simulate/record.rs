@@ -1,83 +1,53 @@
-//! [`Recorder`]: sums up the figures of a simulation.
+//! [`Recorder`]: collects the figures of a simulation.
 
-use super::engine::{Happening, OUT_OF_CPU, Observer};
-use super::workload::Time;
+use super::engine::{Happening, OUT_OF_CPU, StepObserver};
+use super::report::{ExclusiveCounts, Pods, RunReport, Setup, Values, placements};
+use super::workload::{Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::Ledger;
 use crate::topology::{Tally, Topology};
 use crate::view::fragmentation::fragmentation;
-use std::collections::BTreeMap;
 
 /// The number of samples over time.
 const SAMPLES: usize = 60;
 
-/// The sums, some of them over time.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Refused pods and containers, by reason; each counts once.
-    pub refused: BTreeMap<&'static str, usize>,
-    /// Further refusals of containers that had been refused.
-    pub refused_again: usize,
-    /// Pods with all containers admitted.
-    pub complete: usize,
-    /// The complete pods that had to wait.
-    pub waited: Waited,
-    /// Admitted containers without exclusive CPUs.
-    pub shared: usize,
-    /// The alignment of exclusive CPUs at their assignment.
-    pub alignment: Alignment,
-    /// Changes of existing containers.
-    pub updates: usize,
-    /// The number of exclusive CPUs over time.
-    pub exclusive: Course,
-    /// Fragmentation of free CPUs by uncore cache over time.
-    pub by_cache: Course,
-    /// The same by NUMA node.
-    pub by_node: Course,
+    /// The counts; what follows from time or from the end is still missing.
+    report: RunReport,
+    /// The sum of all waits.
+    waited: Time,
+    exclusive: Course,
+    /// Fragmentation of free CPUs.
+    by_cache: Course,
+    by_node: Course,
     /// CPUs that may be exclusive.
     assignable: Tally,
     /// The time between two samples.
     step: Time,
 }
 
-/// Pods that waited for their admission.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waited {
-    pub pods: usize,
-    /// The sum of all waits.
-    pub sum: Time,
-    /// The longest wait.
-    pub most: Time,
-}
-
-/// The number of exclusive sets, and of those in as few domains as sets of their size can be in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Alignment {
-    /// Containers that got exclusive CPUs.
-    pub containers: usize,
-    /// Sets in as few sockets as so many CPUs need.
-    pub sockets: usize,
-    pub numa_nodes: usize,
-    pub uncore_caches: usize,
-    pub whole_cores: usize,
-}
-
 /// A value over time.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Course {
+struct Course {
     /// The sum of each value times its duration.
     sum: f64,
     time: Time,
     /// The largest value with a duration above zero.
-    pub most: f64,
+    most: f64,
     /// The value at regular moments, the first of them at the beginning.
-    pub samples: Vec<f64>,
+    samples: Vec<f64>,
 }
 
 impl Course {
-    /// The mean over time; 0 if no time has passed.
-    pub fn mean(&self) -> f64 {
+    /// 0 if no time has passed.
+    fn mean(&self) -> f64 {
         if self.time == 0 { 0.0 } else { self.sum / self.time as f64 }
+    }
+
+    fn values(self, last: f64) -> Values {
+        let mean = self.mean();
+        Values { mean, most: self.most.max(last), last, samples: self.samples }
     }
 
     fn lasted(&mut self, value: f64, (from, to): (Time, Time), step: Time) {
@@ -91,10 +61,11 @@ impl Course {
     }
 }
 
-impl Alignment {
+impl ExclusiveCounts {
     fn count(&mut self, topology: &Topology, cpus: &CpuSet) {
-        let (lie, all) = (topology.tally(cpus), topology.sizes());
-        let least = |lie: &[usize], all: &[usize]| {
+        let used = topology.tally(cpus);
+        let all = topology.sizes();
+        let fewest = |used: &[usize], all: &[usize]| {
             let mut sizes = all.to_vec();
             sizes.sort_unstable_by(|one, other| other.cmp(one));
             let mut rest = cpus.len();
@@ -103,30 +74,30 @@ impl Alignment {
                 rest = rest.saturating_sub(**size);
                 more
             });
-            usize::from(lie.iter().filter(|count| **count > 0).count() <= needed.count())
+            usize::from(used.iter().filter(|count| **count > 0).count() <= needed.count())
         };
         self.containers += 1;
-        self.sockets += least(&lie.sockets, &all.sockets);
-        self.numa_nodes += least(&lie.nodes, &all.nodes);
-        self.uncore_caches += least(&lie.uncores, &all.uncores);
-        let mut cores = lie.cores.iter().zip(&all.cores);
-        self.whole_cores += usize::from(cores.all(|(lie, all)| *lie == 0 || lie == all));
+        self.fewest_sockets += fewest(&used.sockets, &all.sockets);
+        self.fewest_numa_nodes += fewest(&used.nodes, &all.nodes);
+        self.fewest_uncore_caches += fewest(&used.uncores, &all.uncores);
+        self.whole_cores += usize::from(used.is_whole_cores(all));
     }
 }
 
 impl Recorder {
-    /// For a simulation until `end`.
-    pub fn new(ledger: &Ledger, end: Time) -> Recorder {
+    /// For a simulation of `workload` until `end`.
+    pub fn new(setup: Setup, workload: &Workload, ledger: &Ledger, end: Time) -> Recorder {
         let topology = ledger.topology();
         let assignable = topology.online() - ledger.settings().placement.reserved;
+        let arrived = workload.pods.iter().filter(|pod| pod.arrive <= end).count();
         Recorder {
-            refused: BTreeMap::new(),
-            refused_again: 0,
-            complete: 0,
-            waited: Waited::default(),
-            shared: 0,
-            alignment: Alignment::default(),
-            updates: 0,
+            report: RunReport {
+                setup,
+                end: seconds(end),
+                pods: Pods { arrived, ..Pods::default() },
+                ..RunReport::default()
+            },
+            waited: 0,
             exclusive: Course::default(),
             by_cache: Course::default(),
             by_node: Course::default(),
@@ -135,48 +106,65 @@ impl Recorder {
         }
     }
 
-    /// The fragmentation of free CPUs now, by uncore cache and by NUMA node.
-    pub fn scattered(&self, ledger: &Ledger) -> (f64, f64) {
+    /// The result, with the ledger in its state at the end.
+    pub fn report(self, ledger: &Ledger) -> RunReport {
+        let (by_cache, by_node) = self.fragmentation(ledger);
+        let mut report = self.report;
+        report.pods.mean_wait = seconds(self.waited) / report.pods.waited.max(1) as f64;
+        report.exclusive_cpus = self.exclusive.values(ledger.exclusive().len() as f64);
+        report.fragmentation.insert("numa_node", self.by_node.values(by_node));
+        report.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
+        report.placements = placements(ledger);
+        report
+    }
+
+    /// Of the free CPUs now, by uncore cache and by NUMA node.
+    fn fragmentation(&self, ledger: &Ledger) -> (f64, f64) {
         let free = ledger.topology().tally(&ledger.free());
-        let scattered = |all: &[usize], free: &[usize]| {
-            let pairs: Vec<(usize, usize)> =
-                all.iter().copied().zip(free.iter().copied()).collect();
-            fragmentation(&pairs)
-        };
         let all = &self.assignable;
-        (scattered(&all.uncores, &free.uncores), scattered(&all.nodes, &free.nodes))
+        (by_domain(&all.uncores, &free.uncores), by_domain(&all.nodes, &free.nodes))
     }
 }
 
-impl Observer for Recorder {
+fn seconds(time: Time) -> f64 {
+    time as f64 / 1000.0
+}
+
+fn by_domain(all: &[usize], free: &[usize]) -> f64 {
+    let pairs: Vec<(usize, usize)> = all.iter().copied().zip(free.iter().copied()).collect();
+    fragmentation(&pairs)
+}
+
+impl StepObserver for Recorder {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
+        let report = &mut self.report;
         match happening {
             Happening::Passes(from, to) => {
-                let (by_cache, by_node) = self.scattered(ledger);
-                let (span, step) = ((*from, *to), self.step);
-                self.exclusive.lasted(ledger.exclusive().len() as f64, span, step);
-                self.by_cache.lasted(by_cache, span, step);
-                self.by_node.lasted(by_node, span, step);
+                let (by_cache, by_node) = self.fragmentation(ledger);
+                let span = (*from, *to);
+                self.exclusive.lasted(ledger.exclusive().len() as f64, span, self.step);
+                self.by_cache.lasted(by_cache, span, self.step);
+                self.by_node.lasted(by_node, span, self.step);
             }
             Happening::Decided(_, answer) => {
-                self.updates += answer.as_ref().map_or(0, |decision| decision.updates.len());
+                report.updates += answer.as_ref().map_or(0, |decision| decision.updates.len());
             }
             Happening::Placed { exclusive: Some(cpus), .. } => {
-                self.alignment.count(ledger.topology(), cpus);
+                report.exclusive.count(ledger.topology(), cpus);
             }
-            Happening::Placed { .. } => self.shared += 1,
-            Happening::Refused { again: true, .. } => self.refused_again += 1,
+            Happening::Placed { .. } => report.shared += 1,
+            Happening::Refused { again: true, .. } => report.refused_again += 1,
             Happening::Refused { why, .. } => {
-                *self.refused.entry(why.reason.name()).or_default() += 1;
+                *report.refused.entry(why.reason.name()).or_default() += 1;
             }
-            Happening::Full { .. } => *self.refused.entry(OUT_OF_CPU).or_default() += 1,
+            Happening::Full { .. } => *report.refused.entry(OUT_OF_CPU).or_default() += 1,
             Happening::Complete(pod) => {
-                self.complete += 1;
-                let waited = now - pod.arrive;
-                if waited > 0 {
-                    self.waited.pods += 1;
-                    self.waited.sum += waited;
-                    self.waited.most = self.waited.most.max(waited);
+                report.pods.complete += 1;
+                let wait = now - pod.arrive;
+                if wait > 0 {
+                    report.pods.waited += 1;
+                    report.pods.longest_wait = report.pods.longest_wait.max(seconds(wait));
+                    self.waited += wait;
                 }
             }
         }
@@ -202,10 +190,17 @@ mod tests {
     fn alignment() {
         let topology = "pack:2 l3:2 core:2 pu:2".parse::<Machine>().unwrap().topology().unwrap();
         let check = |cpus: &str, expect: [usize; 4]| {
-            let mut found = Alignment::default();
-            found.count(&topology, &cpus.parse().unwrap());
-            let Alignment { sockets, numa_nodes, uncore_caches, whole_cores, .. } = found;
-            assert_eq!([sockets, numa_nodes, uncore_caches, whole_cores], expect, "{cpus}");
+            let mut sets = ExclusiveCounts::default();
+            sets.count(&topology, &cpus.parse().unwrap());
+            let ExclusiveCounts {
+                fewest_sockets,
+                fewest_numa_nodes,
+                fewest_uncore_caches,
+                whole_cores,
+                ..
+            } = sets;
+            let found = [fewest_sockets, fewest_numa_nodes, fewest_uncore_caches, whole_cores];
+            assert_eq!(found, expect, "{cpus}");
         };
         check("0-3", [1, 1, 1, 1]);
         check("2-5", [1, 1, 0, 1]);

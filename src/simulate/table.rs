@@ -39,9 +39,6 @@ struct Collected {
     place: String,
 }
 
-///
-/// # Errors
-/// If a line cannot be read, two lines of a pod contradict each other, or there is no pod.
 pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
@@ -70,10 +67,10 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
             text => Some(time(&place, "depart", text)?),
         };
         if depart.is_some_and(|depart| depart < arrive) {
-            return Err(form(&place, "it goes before it comes"));
+            return Err(form(&place, "depart is before arrive"));
         }
         let namespace = or_else(&line.namespace, "default");
-        let said = class(&place, &line.qos)?;
+        let class = class_of(&place, &line.qos)?;
         let name = (namespace.clone(), line.pod.clone(), arrive);
         let at = *known.entry(name).or_insert_with(|| {
             let pod = PodSpec {
@@ -86,31 +83,30 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
                 depart,
             };
             let place = place.clone();
-            pods.push(Collected { pod, amounts: Vec::new(), qos: said, place });
+            pods.push(Collected { pod, amounts: Vec::new(), qos: class, place });
             pods.len() - 1
         });
-        let Some(Collected { pod, amounts, qos, .. }) = pods.get_mut(at) else { continue };
-        if pod.depart != depart || *qos != said {
-            let why =
-                format!("depart or qos is another one than in an earlier line of pod {}", pod.name);
+        let Collected { pod, amounts, qos, .. } = &mut pods[at];
+        if pod.depart != depart || *qos != class {
+            let why = format!("depart or qos differs from an earlier line of pod {}", pod.name);
             return Err(form(&place, why));
         }
         if pod.containers.iter().any(|other| other.name == one.name) {
-            let why = format!("pod {} has two containers {}", pod.name, one.name);
+            let why = format!("two containers of pod {} are named {}", pod.name, one.name);
             return Err(form(&place, why));
         }
         pod.containers.push(one);
         amounts.push(asked);
     }
     one_at_a_time(&pods)?;
-    let finish = |Collected { pod, amounts, qos: said, .. }| PodSpec {
-        qos: said.unwrap_or_else(|| qos(&amounts)),
+    let finish = |Collected { pod, amounts, qos: class, .. }| PodSpec {
+        qos: class.unwrap_or_else(|| qos(&amounts)),
         ..pod
     };
     Workload::new(pods.into_iter().map(finish).collect(), Vec::new())
 }
 
-/// A name may come again only after the departure of its last pod.
+/// A name may arrive again only after the departure of its last pod.
 fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     let mut until: HashMap<(&str, &str), Option<Time>> = HashMap::new();
     let mut ordered: Vec<&Collected> = pods.iter().collect();
@@ -118,7 +114,7 @@ fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     for Collected { pod, place, .. } in ordered {
         let last = until.insert((&pod.namespace, &pod.name), pod.depart);
         if last.is_some_and(|depart| depart.is_none_or(|depart| depart > pod.arrive)) {
-            return Err(form(place, format!("there is a pod {} already when it comes", pod.name)));
+            return Err(form(place, format!("pod {} is still there at its arrival", pod.name)));
         }
     }
     Ok(())
@@ -131,13 +127,19 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
         "" => Ok(Quantity::default()),
         text => Quantity::parse(text).map_err(|why| form(place, format!("{what}: {why}"))),
     };
-    let (request, limit) = (quantity("cpu", &line.cpu)?, quantity("limit", &line.limit)?);
-    let request = if line.cpu.is_empty() { limit } else { request };
+    let cpu = quantity("cpu", &line.cpu)?;
+    let limit = quantity("limit", &line.limit)?;
+    let request = if line.cpu.is_empty() { limit } else { cpu };
     let kind = match line.kind.as_str() {
         "" | "app" => ContainerKind::App,
         "init" => ContainerKind::Init,
         "sidecar" => ContainerKind::RestartableInit,
-        other => return Err(form(place, format!("kind {other:?}: expected app, init or sidecar"))),
+        other => {
+            return Err(form(
+                place,
+                format!("unknown kind {other:?}: expected app, init or sidecar"),
+            ));
+        }
     };
     let one = ContainerSpec {
         name: or_else(&line.container, "main"),
@@ -150,25 +152,23 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
     Ok((one, asked))
 }
 
-fn class(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
+fn class_of(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
     Ok(Some(match text {
         "" => return Ok(None),
         "Guaranteed" => Qos::Guaranteed,
         "Burstable" => Qos::Burstable,
         "BestEffort" => Qos::BestEffort,
         other => {
-            let why = format!("qos {other:?}: expected Guaranteed, Burstable or BestEffort");
+            let why =
+                format!("unknown qos {other:?}: expected Guaranteed, Burstable or BestEffort");
             return Err(form(place, why));
         }
     }))
 }
 
 /// Reads a moment in seconds, with at most three digits after the point.
-///
-/// # Errors
-/// What was expected instead.
 pub fn seconds(text: &str) -> Result<Time, String> {
-    let bad = || format!("{text:?} is no time: expected seconds like 12 or 0.5");
+    let bad = || format!("invalid time {text:?}: expected seconds like 12 or 0.5");
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
     if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
@@ -238,20 +238,20 @@ mod tests {
     #[test]
     fn mistakes() {
         for (text, expect) in [
-            ("pod,cpu,arrive\n", "there is no pod in it"),
+            ("pod,cpu,arrive\n", "no pods found"),
             ("pod,cpu\na,2\n", "missing field `arrive`"),
             ("pod,cpu,arrive,size\na,2,0,1\n", "unknown field `size`"),
-            ("pod,cpu,arrive\na,two,0\n", "line 2: cpu: \"two\" is no quantity"),
-            ("pod,cpu,arrive\na,2,-1\n", "line 2: arrive: \"-1\" is no time"),
-            ("pod,cpu,arrive,depart\na,2,5,4\n", "line 2: it goes before it comes"),
-            ("pod,cpu,arrive\na,2,5\na,2,5\n", "line 3: pod a has two containers main"),
+            ("pod,cpu,arrive\na,two,0\n", "line 2: cpu: invalid quantity \"two\""),
+            ("pod,cpu,arrive\na,2,-1\n", "line 2: arrive: invalid time \"-1\""),
+            ("pod,cpu,arrive,depart\na,2,5,4\n", "line 2: depart is before arrive"),
+            ("pod,cpu,arrive\na,2,5\na,2,5\n", "line 3: two containers of pod a are named main"),
             ("pod,container,cpu,arrive,depart\na,x,2,5,6\na,y,2,5,7\n", "line 3: depart or qos"),
             ("pod,cpu,arrive\n,2,5\n", "line 2: pod is empty"),
-            ("pod,cpu,limit,arrive\na,2,1,5\n", "line 2: cpu: more is requested than the limit"),
-            ("pod,cpu,arrive,depart\na,2,5,9\na,2,1,6\n", "line 2: there is a pod a already"),
-            ("pod,cpu,arrive\na,2,5\na,2,6\n", "line 3: there is a pod a already when it comes"),
-            ("pod,cpu,arrive,kind\na,2,5,batch\n", "line 2: kind \"batch\""),
-            ("pod,cpu,arrive,qos\na,2,5,Best\n", "line 2: qos \"Best\""),
+            ("pod,cpu,limit,arrive\na,2,1,5\n", "line 2: cpu: the request exceeds the limit"),
+            ("pod,cpu,arrive,depart\na,2,5,9\na,2,1,6\n", "line 2: pod a is still there"),
+            ("pod,cpu,arrive\na,2,5\na,2,6\n", "line 3: pod a is still there at its arrival"),
+            ("pod,cpu,arrive,kind\na,2,5,batch\n", "line 2: unknown kind \"batch\""),
+            ("pod,cpu,arrive,qos\na,2,5,Best\n", "line 2: unknown qos \"Best\""),
             ("pod,cpu,arrive\na,2\n", "found record with 2 fields"),
         ] {
             let error = parse(text).unwrap_err().to_string();

@@ -1,5 +1,4 @@
-//! [`Workload`]: pods that arrive and depart, as their authors describe them and as a runtime
-//! reports them.
+//! [`Workload`]: pods that arrive and depart, as users describe them and as a runtime reports them.
 
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
@@ -12,7 +11,6 @@ pub type Time = u64;
 /// Pods in the order of their arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The pods, sorted.
     pub pods: Vec<PodSpec>,
     /// Ignored parts of the text, for people.
     pub ignored: Vec<String>,
@@ -24,9 +22,9 @@ pub struct PodSpec {
     pub namespace: String,
     pub name: String,
     pub qos: Qos,
-    /// Its annotations for the plugin, see [`wishes`](crate::ledger::wish).
+    /// The annotations for the plugin, see [`wish`](crate::ledger::wish).
     pub wishes: Vec<(String, String)>,
-    /// Its containers in the order of their start.
+    /// In the order of their start.
     pub containers: Vec<ContainerSpec>,
     pub arrive: Time,
     /// `None` if it stays.
@@ -37,59 +35,54 @@ pub struct PodSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
     pub name: String,
-    /// Its kind; never unknown.
+    /// Never unknown.
     pub kind: ContainerKind,
-    /// Its request in thousandths of a CPU; 0 for none.
+    /// In thousandths of a CPU; 0 for none.
     pub request: u64,
-    /// Its limit, likewise; 0 for none.
+    /// Likewise.
     pub limit: u64,
 }
 
 /// Why a text is not a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// A part of the text has a mistake.
     #[error("{place}: {why}")]
     Form {
         /// The line, document or object.
         place: String,
-        /// What is wrong, and what to do.
         why: String,
     },
-    /// There is no pod.
-    #[error("there is no pod in it{}", instead(.0))]
+    /// All parts were ignored.
+    #[error("no pods found{}", excerpt(.0))]
     Empty(Vec<String>),
 }
 
-/// The first ignored parts of a text without pods.
-fn instead(ignored: &[String]) -> String {
-    const NAMED: usize = 5;
-    let named: Vec<&str> = ignored.iter().take(NAMED).map(String::as_str).collect();
-    match (named.is_empty(), ignored.len().saturating_sub(NAMED)) {
-        (true, _) => String::new(),
-        (_, 0) => format!("; ignored: {}", named.join("; ")),
-        (_, more) => format!("; ignored: {}; and {more} more", named.join("; ")),
+fn excerpt(ignored: &[String]) -> String {
+    const LISTED: usize = 5;
+    match ignored {
+        [] => String::new(),
+        listed if listed.len() <= LISTED => format!("; ignored: {}", listed.join("; ")),
+        all => {
+            let more = all.len() - LISTED;
+            format!("; ignored: {}; and {more} more", all[..LISTED].join("; "))
+        }
     }
 }
 
 /// Requests and limits of one container, for its pod's class.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Amounts {
-    /// CPU: request and limit.
+    /// Request and limit.
     pub(super) cpu: (Quantity, Quantity),
-    /// Memory: request and limit.
     pub(super) memory: (Quantity, Quantity),
 }
 
 impl Amounts {
     /// Checks them as Kubernetes does.
-    ///
-    /// # Errors
-    /// The mistake.
     pub(super) fn check(&self) -> Result<(), String> {
         for (what, (request, limit)) in [("cpu", self.cpu), ("memory", self.memory)] {
             if !limit.is_zero() && request > limit {
-                return Err(format!("{what}: more is requested than the limit allows"));
+                return Err(format!("{what}: the request exceeds the limit"));
             }
         }
         Ok(())
@@ -98,9 +91,6 @@ impl Amounts {
 
 impl Workload {
     /// Sorts the pods by their arrival; those of one moment keep their order.
-    ///
-    /// # Errors
-    /// If there are none.
     pub fn new(mut pods: Vec<PodSpec>, ignored: Vec<String>) -> Result<Workload, WorkloadError> {
         if pods.is_empty() {
             return Err(WorkloadError::Empty(ignored));
@@ -130,15 +120,16 @@ pub(super) fn qos(containers: &[Amounts]) -> Qos {
         })
     };
     let equal = |(request, limit): (Quantity, Quantity)| request == limit;
-    match all_limited && equal(sum(|one| one.cpu)) && equal(sum(|one| one.memory)) {
-        true => Qos::Guaranteed,
-        false => Qos::Burstable,
+    if all_limited && equal(sum(|one| one.cpu)) && equal(sum(|one| one.memory)) {
+        Qos::Guaranteed
+    } else {
+        Qos::Burstable
     }
 }
 
 impl PodSpec {
-    /// Its request for the scheduler, in thousandths of a CPU: the largest sum of containers that
-    /// run at the same time.
+    /// What the scheduler counts, in thousandths of a CPU: the largest sum of containers that run at
+    /// the same time.
     pub fn request(&self) -> u64 {
         self.peak(|one| one.request)
     }
@@ -146,7 +137,9 @@ impl PodSpec {
     /// The largest sum at a time: init containers run one after the other beside the sidecars that
     /// started before them. Then all others run beside all sidecars.
     fn peak(&self, of: impl Fn(&ContainerSpec) -> u64) -> u64 {
-        let (mut sidecars, mut peak, mut apps) = (0u64, 0u64, 0u64);
+        let mut sidecars = 0u64;
+        let mut peak = 0u64;
+        let mut apps = 0u64;
         for one in &self.containers {
             match one.kind {
                 ContainerKind::Init => peak = peak.max(sidecars.saturating_add(of(one))),
@@ -186,13 +179,10 @@ fn as_reported(request: u64, limit: u64) -> CpuRequest {
     const LEAST_QUOTA: u64 = 1000;
     let shares = (u128::from(request) * 1024 / 1000).clamp(2, 262_144);
     let quota = (u128::from(limit) * u128::from(PERIOD) / 1000).max(u128::from(LEAST_QUOTA));
-    let limited = limit > 0;
+    let quota = i64::try_from(quota).ok().and_then(|quota| MilliCpu::from_quota(quota, PERIOD));
     CpuRequest {
         request: u64::try_from(shares).ok().and_then(MilliCpu::from_shares),
-        limit: i64::try_from(quota)
-            .ok()
-            .filter(|_| limited)
-            .and_then(|quota| MilliCpu::from_quota(quota, PERIOD)),
+        limit: if limit > 0 { quota } else { None },
     }
 }
 

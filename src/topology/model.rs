@@ -4,57 +4,54 @@
 //! people, but nothing else follows from them. They may be sparse, and on some machines they are
 //! shuffled.
 
-use super::place::Place;
-use super::tally::Tally;
-use crate::cpuset::CpuSet;
+use super::tally::{Place, Tally};
+use crate::cpuset::{CpuSet, PastLimit};
 use std::collections::BTreeMap;
+
+/// The distance of a NUMA node to itself, by the definition of ACPI's SLIT.
+pub(super) const LOCAL_DISTANCE: u32 = 10;
 
 /// The unchecked facts about a machine, from a reader or builder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The online CPUs, in any order.
+    /// The online ones, in any order.
     pub cpus: Vec<Cpu>,
-    /// The CPUs that exist but are offline, in any order.
     pub offline: Vec<OfflineCpu>,
-    /// All NUMA nodes that exist, those without CPUs too, in any order. The CPUs of each follow
-    /// from [`Facts::cpus`].
+    /// All NUMA nodes, including those without CPUs, in any order. Their CPUs follow from
+    /// [`Facts::cpus`].
     pub nodes: Vec<NodeFacts>,
     /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
     pub isolated: CpuSet,
 }
 
-/// A NUMA node as found: its number and distances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// The kernel's number.
     pub id: usize,
     /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if
     /// unknown.
     pub distances: Vec<u32>,
-    /// Whether it has no memory, CPUs only.
+    /// It has CPUs only.
     pub memoryless: bool,
 }
 
 /// An online CPU (a hardware thread) and the domains it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number.
     pub id: usize,
     /// The core: machine-wide unique, by convention its lowest CPU number.
     pub core: usize,
     /// The uncore cache: machine-wide unique, by convention the lowest CPU number that shares it.
     pub uncore: usize,
-    /// The NUMA node's number.
     pub numa: usize,
-    /// The socket's (physical package's) number.
+    /// The physical package.
     pub socket: usize,
     /// The die's number within the socket, if known.
     pub die: Option<usize>,
-    /// The kind of its core, if known.
+    /// `None` if unknown.
     pub kind: Option<CoreKind>,
 }
 
-/// The two sorts of cores of hybrid machines.
+/// The kinds of cores of hybrid machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CoreKind {
     /// A core built for speed (`cpu_core` in the kernel's words).
@@ -66,34 +63,44 @@ pub enum CoreKind {
 /// A CPU that exists but is offline: the kernel forgets most of what it knew of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfflineCpu {
-    /// The kernel's number.
     pub id: usize,
-    /// The NUMA node's number, if still known.
     pub numa: Option<usize>,
-    /// The socket's number, if still known.
     pub socket: Option<usize>,
 }
 
-/// A core, an uncore cache or a socket: a number and its online CPUs (at least one).
+/// A core, an uncore cache or a socket, with its online CPUs (at least one).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Domain {
-    /// The number, see [`Cpu`].
+    /// See [`Cpu`].
     pub id: usize,
-    /// Its online CPUs.
     pub cpus: CpuSet,
 }
 
-/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumaNode {
-    /// The kernel's number.
     pub id: usize,
     /// Its online CPUs; empty for a node that has memory only.
     pub cpus: CpuSet,
     /// Distance to each node in the order of [`Topology::nodes`]; empty if unknown.
     pub distances: Vec<u32>,
-    /// Whether it has no memory, CPUs only.
+    /// It has CPUs only.
     pub memoryless: bool,
+}
+
+/// The known sizes of caches and memories, for people; placement ignores them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// By the number of the uncore cache (see [`Cpu::uncore`]).
+    pub caches: BTreeMap<usize, CacheSize>,
+    /// Bytes of memory, by NUMA node.
+    pub memory: BTreeMap<usize, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSize {
+    /// 3 for an L3.
+    pub level: u32,
+    pub bytes: Option<u64>,
 }
 
 /// A machine.
@@ -115,15 +122,12 @@ pub struct Topology {
 /// Why facts do not describe a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// There is no online CPU.
     #[error("the machine has no online CPU")]
     NoCpus,
-    /// A CPU is listed twice.
     #[error("CPU {0} is listed twice")]
     Twice(usize),
-    /// A CPU's number is past the limit of [`CpuSet`].
     #[error(transparent)]
-    PastLimit(#[from] crate::cpuset::PastLimit),
+    PastLimit(#[from] PastLimit),
 }
 
 impl Topology {
@@ -145,12 +149,12 @@ impl Topology {
         if online.is_empty() {
             return Err(TopologyError::NoCpus);
         }
-        let mut seen = online;
+        let mut present = online;
         for id in offline.iter().map(|cpu| cpu.id) {
-            if seen.contains(id) {
+            if present.contains(id) {
                 return Err(TopologyError::Twice(id));
             }
-            seen.insert(id)?;
+            present.insert(id)?;
         }
         let numa = group(&cpus, |cpu| cpu.numa)?;
         // A node may have no facts but a CPU that names it.
@@ -201,17 +205,16 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The online CPUs, ascending.
+    /// Ascending, as all lists of a topology. Only online CPUs.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// The online CPU with this number.
     pub fn cpu(&self, id: usize) -> Option<&Cpu> {
         self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().and_then(|at| self.cpus.get(at))
     }
 
-    /// The domains of the online CPU with this number, in constant time.
+    /// The domains of a CPU, in constant time; `None` if it is not online.
     pub fn place(&self, id: usize) -> Option<Place> {
         self.places.get(id).copied().flatten()
     }
@@ -233,32 +236,27 @@ impl Topology {
         &self.sizes
     }
 
-    /// The offline CPUs, ascending.
     pub fn offline(&self) -> &[OfflineCpu] {
         &self.offline
     }
 
-    /// The cores, ascending.
     pub fn cores(&self) -> &[Domain] {
         &self.cores
     }
 
-    /// The uncore caches, ascending.
     pub fn uncores(&self) -> &[Domain] {
         &self.uncores
     }
 
-    /// All NUMA nodes, ascending, those without CPUs too.
+    /// Including those without CPUs.
     pub fn nodes(&self) -> &[NumaNode] {
         &self.nodes
     }
 
-    /// The sockets, ascending.
     pub fn sockets(&self) -> &[Domain] {
         &self.sockets
     }
 
-    /// The online CPUs as a set.
     pub fn online(&self) -> CpuSet {
         self.online
     }
@@ -294,21 +292,21 @@ impl Topology {
     /// The same machine with only one CPU of each core, as if it had no SMT: the lowest of
     /// `preferred`, or the core's lowest if it has none of these.
     pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
-        let one = |core: &Domain| match core.cpus & *preferred {
-            none if none.is_empty() => core.cpus.lowest(1),
-            some => some.lowest(1),
-        };
-        let kept: CpuSet = self.cores.iter().map(one).collect();
+        let mut remaining = CpuSet::EMPTY;
+        for core in &self.cores {
+            let first = core.cpus & *preferred;
+            remaining |= if first.is_empty() { core.cpus.lowest(1) } else { first.lowest(1) };
+        }
         let node = |node: &NumaNode| NodeFacts {
             id: node.id,
             distances: node.distances.clone(),
             memoryless: node.memoryless,
         };
         let facts = Facts {
-            cpus: self.cpus.iter().filter(|cpu| kept.contains(cpu.id)).copied().collect(),
+            cpus: self.cpus.iter().filter(|cpu| remaining.contains(cpu.id)).copied().collect(),
             offline: Vec::new(),
             nodes: self.nodes.iter().map(node).collect(),
-            isolated: self.isolated & kept,
+            isolated: self.isolated & remaining,
         };
         // This could fail only on a machine without cores.
         Topology::build(facts).unwrap_or_else(|_| self.clone())
@@ -320,20 +318,15 @@ impl Topology {
     }
 }
 
-/// The position as a small number: there are no more domains than CPUs, and no more CPUs than
-/// [`MAX_CPUS`].
-///
-/// [`MAX_CPUS`]: crate::cpuset::MAX_CPUS
-fn position(found: Result<usize, usize>) -> u16 {
-    let (Ok(at) | Err(at)) = found;
+/// The position of a domain that is in the list, because the list was grouped from the same CPUs.
+fn position(search: Result<usize, usize>) -> u16 {
+    debug_assert!(search.is_ok(), "a domain of no CPU");
+    let (Ok(at) | Err(at)) = search;
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 
 /// Groups CPUs by a domain's number, ascending.
-fn group(
-    cpus: &[Cpu],
-    id: impl Fn(&Cpu) -> usize,
-) -> Result<Vec<Domain>, crate::cpuset::PastLimit> {
+fn group(cpus: &[Cpu], id: impl Fn(&Cpu) -> usize) -> Result<Vec<Domain>, PastLimit> {
     let mut domains: BTreeMap<usize, CpuSet> = BTreeMap::new();
     for cpu in cpus {
         domains.entry(id(cpu)).or_default().insert(cpu.id)?;

@@ -3,23 +3,18 @@
 
 use super::synthetic::{Machine, Numbering};
 
-/// A machine with a name.
 #[derive(Debug, Clone)]
 pub struct Preset {
-    /// The name on the command line.
     pub name: &'static str,
-    /// A description in a line.
+    /// One line.
     pub about: &'static str,
-    /// The machine.
     pub machine: Machine,
 }
 
-/// The machine with this name.
 pub fn preset(name: &str) -> Option<Machine> {
     presets().into_iter().find(|preset| preset.name == name).map(|preset| preset.machine)
 }
 
-/// All presets.
 pub fn presets() -> Vec<Preset> {
     let one = || Machine { numbering: Numbering::Interleaved, threads: 2, ..Machine::default() };
     let intel = || Machine { near: 12, far: 21, ..one() };
@@ -87,7 +82,7 @@ pub fn presets() -> Vec<Preset> {
         ),
         preset(
             "altra-128",
-            "128 cores without SMT, each with a cache of its own",
+            "128 cores without SMT, each with its own cache",
             Machine { caches: 128, cores: 128, threads: 1, ..one() },
         ),
         preset(
@@ -121,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_preset_is_a_machine_with_a_name_of_its_own() {
+    fn every_preset_is_a_machine_with_a_unique_name() {
         let mut names = Vec::new();
         for Preset { name, machine, .. } in presets() {
             machine.topology().unwrap();

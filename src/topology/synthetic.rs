@@ -1,13 +1,12 @@
 //! Machines from a description: for tests and for the simulator.
 
-use super::model::{CoreKind, Cpu, Facts, NodeFacts, OfflineCpu, Topology, TopologyError};
+use super::model::{
+    CoreKind, Cpu, Facts, LOCAL_DISTANCE, NodeFacts, OfflineCpu, Topology, TopologyError,
+};
 use crate::cpuset::{CpuSet, MAX_CPUS};
 use crate::wording;
 use std::collections::BTreeMap;
 use std::str::FromStr;
-
-/// Distance of a node to itself, by the definition of ACPI's SLIT.
-const LOCAL: u32 = 10;
 
 /// The description of a machine with equal sockets.
 ///
@@ -27,22 +26,20 @@ const LOCAL: u32 = 10;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Sockets of the machine.
     pub sockets: usize,
-    /// Dies of a socket.
+    /// Per socket.
     pub dies: usize,
-    /// NUMA nodes with CPUs of a socket.
+    /// NUMA nodes with CPUs, per socket.
     pub nodes: usize,
-    /// Uncore caches of a socket.
+    /// Uncore caches per socket.
     pub caches: usize,
-    /// Cores of a socket.
+    /// Per socket.
     pub cores: usize,
-    /// Threads of a core.
+    /// Per core.
     pub threads: usize,
-    /// The number of efficient cores with a single thread: the last cores of each socket. With 0
-    /// the kinds of cores are unknown.
+    /// The last cores of each socket are efficient ones with a single thread. With 0 the kinds of
+    /// cores are unknown.
     pub efficient: usize,
-    /// The order of the CPUs' numbers.
     pub numbering: Numbering,
     /// Distance between nodes of one socket (ACPI SLIT: 10 is local).
     pub near: u32,
@@ -50,9 +47,7 @@ pub struct Machine {
     pub far: u32,
     /// Nodes without CPUs, numbered after all others.
     pub memory_only: usize,
-    /// CPUs that are offline.
     pub offline: CpuSet,
-    /// CPUs that are isolated from load balancing.
     pub isolated: CpuSet,
 }
 
@@ -72,40 +67,20 @@ pub enum Numbering {
 /// Why a description is not of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
-    /// A machine has at least one of these.
-    #[error("a machine has at least one of its {0}; 0 were described")]
+    #[error("0 {0}: a machine has at least one")]
     Zero(&'static str),
-    /// Some part would have no core.
-    #[error("a socket of {cores} cores cannot be cut into {parts} {what}")]
-    Cut {
-        /// What was to be cut out.
-        what: &'static str,
-        /// How many of it.
-        parts: usize,
-        /// The cores there are.
-        cores: usize,
-    },
-    /// More CPUs than can be handled.
-    #[error("the machine described has more than {MAX_CPUS} CPUs")]
+    #[error("a socket of {cores} cores cannot be divided into {parts} {what}")]
+    Cut { what: &'static str, parts: usize, cores: usize },
+    #[error("the machine has more than {MAX_CPUS} CPUs")]
     TooLarge,
-    /// The machine lacks these CPUs of `offline`.
-    #[error(
-        "{} {} described as offline, but the machine has no such {}",
-        wording::cpus(.0), wording::agree(.0, "is", "are"), wording::agree(.0, "CPU", "CPUs")
-    )]
+    /// Some CPUs of `offline`.
+    #[error("offline: {} {} not exist", wording::cpus(.0), wording::agree(.0, "does", "do"))]
     NoSuchCpus(String),
-    /// A word of the notation is wrong.
     #[error(
-        "{word:?} in {text:?} is no part of a machine: expected words like \
+        "invalid machine {text:?}: unexpected {word:?}; expected words like \
          pack:2 die:1 numa:4 l3:2 core:8 pu:2, pack first, then core, then pu"
     )]
-    Notation {
-        /// The word at fault.
-        word: String,
-        /// The whole text.
-        text: String,
-    },
-    /// The machine has no online CPU.
+    Notation { word: String, text: String },
     #[error(transparent)]
     Topology(#[from] TopologyError),
 }
@@ -132,19 +107,12 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// Builds the machine.
-    ///
-    /// # Errors
-    /// If the description contradicts itself, leaves no CPU online, or is too large.
     pub fn topology(&self) -> Result<Topology, DescriptionError> {
         Ok(Topology::build(self.facts()?)?)
     }
 
     /// The facts that a reader of this machine would find. Of offline CPUs only the NUMA node is
     /// known, as under Linux.
-    ///
-    /// # Errors
-    /// If the description contradicts itself or is too large.
     pub fn facts(&self) -> Result<Facts, DescriptionError> {
         self.check()?;
         let places = self.places();
@@ -229,7 +197,7 @@ impl Machine {
         places
     }
 
-    /// The number of the part that a core is in, of `parts` equal parts of its socket.
+    /// The part that a core is in, of `parts` equal parts of its socket.
     fn part(&self, core: usize, parts: usize) -> usize {
         core * parts / self.cores
     }
@@ -247,7 +215,7 @@ impl Machine {
         let all = with_cpus + self.memory_only;
         let socket = |node: usize| (node < with_cpus).then_some(node / self.nodes);
         let distance = |a: usize, b: usize| match (socket(a), socket(b)) {
-            _ if a == b => LOCAL,
+            _ if a == b => LOCAL_DISTANCE,
             (Some(a), Some(b)) if a == b => self.near,
             _ => self.far,
         };
@@ -400,15 +368,15 @@ mod tests {
         let error = |machine: Machine| machine.facts().unwrap_err().to_string();
         assert_eq!(
             error(Machine { caches: 3, cores: 2, ..Machine::default() }),
-            "a socket of 2 cores cannot be cut into 3 uncore caches"
+            "a socket of 2 cores cannot be divided into 3 uncore caches"
         );
         assert_eq!(
             error(Machine { threads: 0, ..Machine::default() }),
-            "a machine has at least one of its threads; 0 were described"
+            "0 threads: a machine has at least one"
         );
         assert_eq!(
             error(Machine { offline: "1-3".parse().unwrap(), cores: 2, ..Machine::default() }),
-            "CPUs 2-3 are described as offline, but the machine has no such CPUs"
+            "offline: CPUs 2-3 do not exist"
         );
         let none_left = Machine { offline: "0".parse().unwrap(), ..Machine::default() };
         assert_eq!(none_left.topology(), Err(TopologyError::NoCpus.into()));

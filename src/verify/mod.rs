@@ -1,7 +1,11 @@
-//! Is in force what was decided? Compares with the files of cgroups and with the processes.
+//! Whether a decision is in force, by the files of cgroups and the processes. It writes no cgroup and
+//! remembers nothing.
 
 use crate::cpuset::CpuSet;
-use crate::exclusivity::{FileError, Hierarchy, Version, holds, quota_of, widen};
+use crate::exclusivity::{
+    CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION, is_partition_of, quota_of,
+    widen,
+};
 use crate::ledger::{CgroupPath, Holder, Mechanism, Target};
 use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
@@ -18,50 +22,49 @@ const WIDENED: usize = 4096;
 /// A difference from the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drift {
-    /// The container's group has other CPUs: another program wrote them, or the runtime did not
+    /// The container's cgroup has other CPUs: another program wrote them, or the runtime did not
     /// write the right ones.
     Set(CpuSet),
-    /// The group should be a partition and is not, or the other way round.
+    /// The cgroup should be a partition and is not, or the other way round.
     Partition(String),
-    /// The group has the right CPUs, but the kernel lets it run on other ones, or not on all.
+    /// The cgroup has the right CPUs, but the kernel lets it run on other ones, or not on all.
     Effective(CpuSet),
-    /// A process may run where its group may not.
+    /// A process may run where its cgroup may not.
     Process(u32, CpuSet),
-    /// Its pod has a CFS quota, which throttles exclusive CPUs.
+    /// The pod's CFS quota, which throttles exclusive CPUs.
     Quota(String),
-    /// It has a CFS quota of its own, though it has exclusive CPUs.
+    /// The container's own CFS quota, though it has exclusive CPUs.
     OwnQuota(String),
     /// The container's first process inherited its parent's mask, which lacks some of the
     /// container's CPUs.
     Inherited(u32, CpuSet),
 }
 
-/// The state of a container's control group.
+/// The state of a container's cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InForce {
-    /// Its CPUs, at least one.
+    /// At least one.
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
     pub mems: Option<NodeSet>,
-    /// Those of them that the groups above leave it.
+    /// Those of `cpus` that the cgroups above leave it.
     pub runs_on: Option<CpuSet>,
-    /// Whether the group is a partition of these CPUs, of either type.
-    pub kept: bool,
+    /// Whether the cgroup is a partition of these CPUs, of either type.
+    pub partitioned: bool,
 }
 
-/// Whether a container still exists, by its control group.
+/// Whether a container still exists, by its cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// It has processes, or that is unknown.
     Lives,
-    /// It has no processes. Its pod's group exists.
+    /// It has no processes. Its pod's cgroup exists.
     Ended,
-    /// Its pod's group is gone as well.
+    /// Its pod's cgroup is gone as well.
     PodGone,
 }
 
 impl Drift {
-    /// All kinds, see [`Drift::kind`].
     pub const KINDS: [&str; 7] = [
         "cpuset",
         "partition",
@@ -72,7 +75,7 @@ impl Drift {
         "inherited_affinity",
     ];
 
-    /// Its name in metrics.
+    /// The label in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Drift::Set(_) => "cpuset",
@@ -89,14 +92,11 @@ impl Drift {
 impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Drift::Set(cpus) if cpus.is_empty() => f.write_str("no CPUs are set for its group"),
-            Drift::Set(cpus) => {
-                let are = wording::agree(cpus, "is", "are");
-                write!(f, "{} {are} set for its group", wording::cpus(cpus))
-            }
-            Drift::Partition(state) => write!(f, "its group is a cpuset partition {state:?}"),
+            Drift::Set(cpus) if cpus.is_empty() => f.write_str("its cgroup has no CPUs set"),
+            Drift::Set(cpus) => write!(f, "its cgroup has {} set", wording::cpus(cpus)),
+            Drift::Partition(state) => write!(f, "its cgroup is a cpuset partition {state:?}"),
             Drift::Effective(cpus) => {
-                write!(f, "the kernel lets its group run on {}", wording::cpus(cpus))
+                write!(f, "the kernel lets its cgroup run on {}", wording::cpus(cpus))
             }
             Drift::Process(pid, cpus) => {
                 write!(f, "its process {pid} may run on {}", wording::cpus(cpus))
@@ -105,14 +105,13 @@ impl fmt::Display for Drift {
             Drift::OwnQuota(quota) => write!(f, "it has the CFS quota {quota:?}"),
             Drift::Inherited(pid, cpus) => write!(
                 f,
-                "its process {pid} may run on {} only: it inherited the affinity of the runtime that started it",
+                "its process {pid} may run on {} only: it inherited the runtime's affinity",
                 wording::cpus(cpus)
             ),
         }
     }
 }
 
-/// Reads the kernel's state.
 #[derive(Debug, Clone)]
 pub struct Verifier {
     on: Hierarchy,
@@ -127,42 +126,41 @@ impl Verifier {
         Verifier { on, processes: processes.to_owned(), kind }
     }
 
-    /// All differences from the decision for a container; none if it has no group (any more).
-    pub fn look(&self, placed: &Target) -> Vec<Drift> {
-        let Some(group) = placed.cgroup.as_ref().filter(|_| placed.running) else {
+    /// All differences from the decision for a container; none if it has no cgroup (any more).
+    pub fn check(&self, target: &Target) -> Vec<Drift> {
+        let Some(group) = &target.cgroup else { return Vec::new() };
+        if !target.running {
             return Vec::new();
-        };
-        match self.look_at(group, placed) {
+        }
+        match self.compare(group, target) {
             Ok(drift) => drift,
             Err(error) if error.is_gone() => Vec::new(),
             Err(error) => {
-                log::debug!("{}: cannot be verified: {error}", placed.subject);
+                log::debug!("{}: cannot verify: {error}", target.subject);
                 Vec::new()
             }
         }
     }
 
-    /// The state of a container's group; `None` if it cannot be read or has no CPUs set. Some OCI
-    /// runtimes set the CPUs of an inner group instead.
+    /// The state of a container's cgroup; `None` if it cannot be read or has no CPUs set. Some OCI
+    /// runtimes set the CPUs of an inner cgroup instead.
     pub fn set_for(&self, group: &CgroupPath) -> Option<InForce> {
-        let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
-        // Version 1 shows all nodes in a group without own ones.
-        let mems = self.on.cpus(group, "cpuset.mems").ok();
-        let mems = mems.filter(|_| self.on.version() == Version::V2);
-        let kept = PartitionType::ALL
-            .into_iter()
-            .any(|kind| holds(&self.on, group, cpus, kind).unwrap_or(false));
-        let effective = self.on.cpus(group, "cpuset.cpus.effective").ok();
+        let cpus = self.on.cpus(group, CPUS).ok().filter(|cpus| !cpus.is_empty())?;
+        // Version 1 shows all nodes in a cgroup without own ones.
+        let mems = match self.on.version() {
+            CgroupVersion::V1 => None,
+            CgroupVersion::V2 => self.on.cpus(group, "cpuset.mems").ok(),
+        };
+        let partitioned = is_partition_of(&self.on, group, cpus).unwrap_or(false);
+        let effective = self.on.cpus(group, EFFECTIVE).ok();
         let runs_on = effective.map(|left| left & cpus).filter(|left| !left.is_empty());
-        Some(InForce { cpus, runs_on, mems: mems.map(|nodes| nodes.iter().collect()), kept })
+        Some(InForce { cpus, runs_on, mems: mems.map(|nodes| nodes.iter().collect()), partitioned })
     }
 
-    /// Whether a group exists.
     pub fn has(&self, group: &CgroupPath) -> bool {
         self.on.has(group)
     }
 
-    /// Whether a container still exists.
     pub fn presence(&self, holder: &Holder) -> Presence {
         if !self.has(&holder.pod_group) {
             return Presence::PodGone;
@@ -170,51 +168,51 @@ impl Verifier {
         let Some(group) = holder.group.as_ref().filter(|group| self.has(group)) else {
             return Presence::Ended;
         };
-        // The kernel counts inner groups as well. Version 1 has no such file.
+        // The kernel counts inner cgroups as well. Version 1 has no such file.
         match self.on.read(group, "cgroup.events") {
             Ok(events) if events.lines().any(|line| line == "populated 0") => Presence::Ended,
             _ => Presence::Lives,
         }
     }
 
-    fn look_at(&self, group: &CgroupPath, placed: &Target) -> Result<Vec<Drift>, FileError> {
+    fn compare(&self, group: &CgroupPath, target: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
-        let set = self.on.cpus(group, "cpuset.cpus")?;
-        let is_wrong = match &placed.avoids {
+        let set = self.on.cpus(group, CPUS)?;
+        let is_wrong = match &target.avoids {
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
-            None => set != placed.adjustment.cpus(),
+            None => set != target.adjustment.cpus(),
         };
         if is_wrong {
             drift.push(Drift::Set(set));
         }
-        if let Some(kind) = self.kind.filter(|_| self.on.version() == Version::V2) {
-            let state = self.on.read(group, "cpuset.cpus.partition")?;
-            let expected = if placed.is_partition() { kind.to_string() } else { "member".into() };
+        let version = self.on.version();
+        if let (Some(kind), CgroupVersion::V2) = (self.kind, version) {
+            let state = self.on.read(group, PARTITION)?;
+            let expected = if target.is_partition() { kind.name() } else { "member" };
             if state != expected {
                 drift.push(Drift::Partition(state));
             }
         }
-        if placed.lifts_pod_quota && placed.enforced_by != Mechanism::Runtime {
+        if target.lifts_pod_quota && target.enforced_by != Mechanism::Runtime {
             let quota = group.parent().map_or(Ok(None), |pod| quota_of(&self.on, &pod))?;
             drift.extend(quota.map(Drift::Quota));
         }
-        let effective = self.on.cpus(
-            group,
-            match self.on.version() {
-                Version::V1 => "cpuset.effective_cpus",
-                Version::V2 => "cpuset.cpus.effective",
-            },
-        )?;
-        let is_right = match placed.adjustment.is_exclusive() {
-            true => effective == placed.runs_on,
+        let file = match version {
+            CgroupVersion::V1 => "cpuset.effective_cpus",
+            CgroupVersion::V2 => EFFECTIVE,
+        };
+        let effective = self.on.cpus(group, file)?;
+        let is_right = if target.adjustment.is_exclusive() {
+            effective == target.runs_on
+        } else {
             // The kernel takes CPUs for a new partition away a moment before that one runs.
-            false => effective.is_subset(&placed.runs_on),
+            effective.is_subset(&target.runs_on)
         };
         // A drift above explains this one.
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
-        if placed.adjustment.is_exclusive() {
+        if target.adjustment.is_exclusive() {
             drift.extend(quota_of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {
@@ -228,35 +226,32 @@ impl Verifier {
         Ok(drift)
     }
 
-    /// At most `most` processes of a group and of at most as many groups in it: with systemd's
-    /// groups, crun puts a container's processes into an inner group.
+    /// At most `most` processes of a cgroup and of at most as many cgroups in it: with systemd's
+    /// cgroups, crun puts a container's processes into an inner one.
     fn processes_of(&self, group: &CgroupPath, most: usize) -> Result<Vec<u32>, FileError> {
-        // The kernel shows processes of other pid namespaces as 0.
-        let pids = |text: String| -> Vec<u32> {
-            text.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid != 0).collect()
-        };
-        let mut found = pids(self.on.read(group, "cgroup.procs")?);
-        let mut groups = self.on.children(group);
+        let mut processes = pids(&self.on.read(group, "cgroup.procs")?);
+        let mut inner = self.on.children(group);
         for _ in 0..most {
-            let Some(within) = groups.pop().filter(|_| found.len() < most) else { break };
-            found.extend(pids(self.on.read(&within, "cgroup.procs").unwrap_or_default()));
-            groups.extend(self.on.children(&within));
+            if processes.len() >= most {
+                break;
+            }
+            let Some(group) = inner.pop() else { break };
+            processes.extend(pids(&self.on.read(&group, "cgroup.procs").unwrap_or_default()));
+            inner.extend(self.on.children(&group));
         }
-        found.truncate(most);
-        Ok(found)
+        processes.truncate(most);
+        Ok(processes)
     }
 
     /// Lets the processes of a container with the mask `inherited` run on all of its CPUs: the
-    /// first one, and those that it has started since. Needs `CAP_SYS_NICE`.
-    ///
-    /// # Errors
-    /// The kernel's error for the first process that it refuses.
-    pub fn widen(&self, placed: &Target, inherited: CpuSet) -> io::Result<()> {
-        let Some(group) = &placed.cgroup else { return Ok(()) };
+    /// first one, and those that it has started since. Needs `CAP_SYS_NICE`, and ends at the first
+    /// process that the kernel refuses.
+    pub fn widen(&self, target: &Target, inherited: CpuSet) -> io::Result<()> {
+        let Some(group) = &target.cgroup else { return Ok(()) };
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {
-                match widen(&self.processes, pid, placed.runs_on) {
-                    // The process has just ended.
+                match widen(&self.processes, pid, target.runs_on) {
+                    // Otherwise the process has just ended.
                     Err(error) if self.status(pid).is_some() => return Err(error),
                     _ => {}
                 }
@@ -269,14 +264,19 @@ impl Verifier {
     /// inherited instead: Linux 6.2 and newer keep it through every change of the cpuset.
     fn inherited(&self, pid: u32, status: &ProcessStatus, effective: CpuSet) -> Option<Drift> {
         let above = self.status(status.parent)?.allowed;
-        let limits = !effective.is_subset(&above) && status.allowed == above & effective;
-        limits.then_some(Drift::Inherited(pid, status.allowed))
+        let is_inherited = !effective.is_subset(&above) && status.allowed == above & effective;
+        if is_inherited { Some(Drift::Inherited(pid, status.allowed)) } else { None }
     }
 
     fn status(&self, pid: u32) -> Option<ProcessStatus> {
         let path = self.processes.join(pid.to_string()).join("status");
         ProcessStatus::parse(&fs::read_to_string(path).ok()?)
     }
+}
+
+/// The kernel shows processes of other pid namespaces as 0.
+fn pids(text: &str) -> Vec<u32> {
+    text.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid != 0).collect()
 }
 
 /// A part of `/proc/PID/status`.

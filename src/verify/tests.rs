@@ -38,14 +38,14 @@ impl Machine {
         self.file("kubepods/poda/cpu.max", "max 100000\n");
     }
 
-    fn lift(&self, placed: &Target) {
+    fn lift(&self, target: &Target) {
         let on = Hierarchy::open(self.0.path()).unwrap();
-        crate::exclusivity::Writer::new(on, PartitionType::Root).lift_quota(placed).unwrap();
+        crate::exclusivity::Writer::new(on, PartitionType::Root).lift_quota(target).unwrap();
     }
 
-    fn look(&self, placed: &Target, kind: Option<PartitionType>) -> Vec<String> {
+    fn check(&self, target: &Target, kind: Option<PartitionType>) -> Vec<String> {
         let on = Hierarchy::open(self.0.path()).unwrap();
-        let drift = Verifier::new(on, &self.0.path().join("proc"), kind).look(placed);
+        let drift = Verifier::new(on, &self.0.path().join("proc"), kind).check(target);
         drift.iter().map(ToString::to_string).collect()
     }
 }
@@ -77,8 +77,8 @@ fn what_is_right_is_not_complained_about() {
     machine.process(12, 11, "4-7");
     // It has chosen less for itself.
     machine.process(13, 12, "5");
-    let placed = exclusive("4-7", Mechanism::Partitions);
-    assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
+    let target = exclusive("4-7", Mechanism::Partitions);
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)), [""; 0]);
     // Not running, no group known, or the group gone: nothing to look at.
     let pending = Target { running: false, ..exclusive("8", Mechanism::Partitions) };
     let nowhere = Target { cgroup: None, ..exclusive("8", Mechanism::Partitions) };
@@ -86,73 +86,68 @@ fn what_is_right_is_not_complained_about() {
         cgroup: CgroupPath::new("kubepods/podb/c"),
         ..exclusive("8", Mechanism::Partitions)
     };
-    for placed in [pending, nowhere, gone] {
-        assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
+    for target in [pending, nowhere, gone] {
+        assert_eq!(machine.check(&target, Some(PartitionType::Root)), [""; 0]);
     }
 }
 
 #[test]
 fn every_drift_is_seen() {
     let machine = Machine::new();
-    let placed = exclusive("4-7", Mechanism::Partitions);
+    let target = exclusive("4-7", Mechanism::Partitions);
     machine.process(11, 1, "0-5");
     machine.process(12, 11, "4-7");
     machine.group("0-15", "0-15", "root", "12");
-    assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
-        ["CPUs 0-15 are set for its group"]
-    );
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)), ["its cgroup has CPUs 0-15 set"]);
     machine.group("4-7", "4-7", "root invalid (Cpu list in cpuset.cpus not exclusive)", "12");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
+        machine.check(&target, Some(PartitionType::Root)),
         [
-            r#"its group is a cpuset partition "root invalid (Cpu list in cpuset.cpus not exclusive)""#
+            r#"its cgroup is a cpuset partition "root invalid (Cpu list in cpuset.cpus not exclusive)""#
         ]
     );
     machine.group("4-7", "4-7", "member", "12");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Isolated)),
-        [r#"its group is a cpuset partition "member""#]
+        machine.check(&target, Some(PartitionType::Isolated)),
+        [r#"its cgroup is a cpuset partition "member""#]
     );
     // The runtime keeps exclusivity: a partition does not matter.
-    assert_eq!(machine.look(&exclusive("4-7", Mechanism::Runtime), None), [""; 0]);
+    assert_eq!(machine.check(&exclusive("4-7", Mechanism::Runtime), None), [""; 0]);
     machine.group("4-7", "4-8", "root", "12");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
-        ["the kernel lets its group run on CPUs 4-8"]
+        machine.check(&target, Some(PartitionType::Root)),
+        ["the kernel lets its cgroup run on CPUs 4-8"]
     );
     // What the groups above it may not use.
     machine.group("4-7", "4-6", "member", "");
     let by_runtime = exclusive("4-7", Mechanism::Runtime);
     assert_eq!(
-        machine.look(&by_runtime, Some(PartitionType::Root)),
-        ["the kernel lets its group run on CPUs 4-6"]
+        machine.check(&by_runtime, Some(PartitionType::Root)),
+        ["the kernel lets its cgroup run on CPUs 4-6"]
     );
     machine.group("4-7", "4-7", "root", "12");
     machine.process(12, 11, "4-8");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
+        machine.check(&target, Some(PartitionType::Root)),
         ["its process 12 may run on CPUs 4-8"]
     );
     machine.process(12, 11, "4-7");
     machine.file("kubepods/poda/cpu.max", "400000 100000\n");
     let quota = ["its pod has the CFS quota \"400000 100000\""];
-    assert_eq!(machine.look(&placed, Some(PartitionType::Root)), quota);
-    let keeps = Target { lifts_pod_quota: false, ..placed.clone() };
-    assert_eq!(machine.look(&keeps, Some(PartitionType::Root)), [""; 0]);
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)), quota);
+    let keeps = Target { lifts_pod_quota: false, ..target.clone() };
+    assert_eq!(machine.check(&keeps, Some(PartitionType::Root)), [""; 0]);
     machine.file("kubepods/poda/cpu.max", "max 100000\n");
     machine.file("kubepods/poda/c/cpu.max", "300000 100000\n");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
+        machine.check(&target, Some(PartitionType::Root)),
         ["it has the CFS quota \"300000 100000\""]
     );
     machine.file("kubepods/poda/c/cpu.max", "max 100000\n");
     machine.process(12, 11, "4-5");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
-        [
-            "its process 12 may run on CPUs 4-5 only: it inherited the affinity of the runtime that started it"
-        ]
+        machine.check(&target, Some(PartitionType::Root)),
+        ["its process 12 may run on CPUs 4-5 only: it inherited the runtime's affinity"]
     );
 }
 
@@ -163,16 +158,16 @@ fn processes_in_groups_within() {
     machine.group("4-7", "4-7", "root", "");
     machine.process(12, 11, "4-8");
     machine.file("kubepods/poda/c/container/deeper/cgroup.procs", "12\n");
-    let placed = exclusive("4-7", Mechanism::Partitions);
+    let target = exclusive("4-7", Mechanism::Partitions);
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
+        machine.check(&target, Some(PartitionType::Root)),
         ["its process 12 may run on CPUs 4-8"]
     );
     // As many as are looked at elsewhere.
     for group in 0..100 {
         machine.file(&format!("kubepods/poda/c/{group}/cgroup.procs"), "12\n");
     }
-    assert_eq!(machine.look(&placed, Some(PartitionType::Root)).len(), PROCESSES);
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)).len(), PROCESSES);
 }
 
 /// Children of the first process have its mask as well; another mask is the process's choice.
@@ -192,8 +187,8 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
     });
     let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();
     machine.group("", "", "member", &pids.join("\n"));
-    let placed = Target { runs_on: all, ..exclusive("4-7", Mechanism::Runtime) };
-    let widened = verifier.widen(&placed, one);
+    let target = Target { runs_on: all, ..exclusive("4-7", Mechanism::Runtime) };
+    let widened = verifier.widen(&target, one);
     let allowed =
         children.each_ref().map(|child| verifier.status(child.id()).map(|status| status.allowed));
     for child in &mut children {
@@ -207,18 +202,18 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
 #[test]
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
-    let placed = Target {
+    let target = Target {
         adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Mechanism::Partitions)
     };
     // It may well run on less.
     machine.group("0-15", "0-3,8-13", "member", "");
-    assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)), [""; 0]);
     machine.group("0-15", "0-15", "root", "");
     assert_eq!(
-        machine.look(&placed, Some(PartitionType::Root)),
-        [r#"its group is a cpuset partition "root""#]
+        machine.check(&target, Some(PartitionType::Root)),
+        [r#"its cgroup is a cpuset partition "root""#]
     );
 }
 
@@ -233,17 +228,17 @@ fn the_old_interface() {
     file("cpuset.cpus", "4-7\n");
     file("cpuset.effective_cpus", "4-7\n");
     file("cgroup.procs", "");
-    let placed = exclusive("4-7", Mechanism::Runtime);
-    assert_eq!(machine.look(&placed, None), [""; 0]);
+    let target = exclusive("4-7", Mechanism::Runtime);
+    assert_eq!(machine.check(&target, None), [""; 0]);
     file("cpuset.cpus", "0-15\n");
-    assert_eq!(machine.look(&placed, None), ["CPUs 0-15 are set for its group"]);
+    assert_eq!(machine.check(&target, None), ["its cgroup has CPUs 0-15 set"]);
     file("cpuset.cpus", "4-7\n");
     let quota = "cpu/kubepods/poda/c/cpu.cfs_quota_us";
     machine.file(quota, "300000\n");
-    assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000\""]);
-    machine.lift(&placed);
+    assert_eq!(machine.check(&target, None), ["it has the CFS quota \"300000\""]);
+    machine.lift(&target);
     assert_eq!(fs::read_to_string(machine.0.path().join(quota)).unwrap(), "-1\n");
-    assert_eq!(machine.look(&placed, None), [""; 0]);
+    assert_eq!(machine.check(&target, None), [""; 0]);
 }
 
 /// Some runtimes do not lift it for a container that runs. With either kind of exclusivity, it is
@@ -252,20 +247,20 @@ fn the_old_interface() {
 fn a_quota_of_an_exclusive_container() {
     let machine = Machine::new();
     machine.group("4-7", "4-7", "member", "");
-    let placed = exclusive("4-7", Mechanism::Runtime);
+    let target = exclusive("4-7", Mechanism::Runtime);
     let own = "kubepods/poda/c/cpu.max";
     // The controller is not in use.
-    assert_eq!(machine.look(&placed, None), [""; 0]);
+    assert_eq!(machine.check(&target, None), [""; 0]);
     machine.file(own, "300000 100000\n");
     // The pod's is not ours to lift in this mode.
     machine.file("kubepods/poda/cpu.max", "300000 100000\n");
-    assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000 100000\""]);
+    assert_eq!(machine.check(&target, None), ["it has the CFS quota \"300000 100000\""]);
     let shared =
-        Target { adjustment: Adjustment::shared(placed.runs_on).unwrap(), ..placed.clone() };
-    assert_eq!(machine.look(&shared, None), [""; 0]);
+        Target { adjustment: Adjustment::shared(target.runs_on).unwrap(), ..target.clone() };
+    assert_eq!(machine.check(&shared, None), [""; 0]);
     machine.lift(&shared);
-    assert_eq!(machine.look(&placed, None).len(), 1, "a shared container keeps its own");
-    machine.lift(&placed);
-    assert_eq!(machine.look(&placed, None), [""; 0]);
+    assert_eq!(machine.check(&target, None).len(), 1, "a shared container keeps its own");
+    machine.lift(&target);
+    assert_eq!(machine.check(&target, None), [""; 0]);
     assert_eq!(fs::read_to_string(machine.0.path().join(own)).unwrap(), "max\n");
 }

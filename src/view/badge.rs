@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// How many colours there are: those that people of every colour vision tell apart (Okabe and Ito,
-/// "Color Universal Design", 2008), without black and grey, which mean other things here.
+/// Colours that people of every colour vision tell apart (Okabe and Ito, "Color Universal Design",
+/// 2008), without black and grey, which mean other things here.
 pub const COLOURS: u16 = 7;
-/// How many textures there are, the first of which is none.
+/// Textures, of which the first is none.
 pub const TEXTURES: u16 = 5;
 
-/// A container's letter, colour and texture: all follow from one number, so that none of them alone
-/// has to be seen.
+/// A container's letter, colour and texture. All follow from one number, so one of them is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Badge(pub u16);
 
@@ -33,14 +32,14 @@ impl Badge {
 impl fmt::Display for Badge {
     /// `A` to `Z`, `AA` to `ZZ`, `AAA` ... as columns of spreadsheets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut letters = Vec::new();
-        let mut rest = u32::from(self.0) + 1;
+        let mut letters = String::new();
+        let mut rest = usize::from(self.0) + 1;
         while rest > 0 {
             rest -= 1;
-            letters.push(char::from(b'A' + u8::try_from(rest % 26).unwrap_or_default()));
+            letters.insert(0, char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[rest % 26]));
             rest /= 26;
         }
-        letters.iter().rev().collect::<String>().fmt(f)
+        letters.fmt(f)
     }
 }
 
@@ -66,35 +65,37 @@ impl FromStr for Badge {
 pub struct Badges(BTreeMap<(PodUid, String), Badge>);
 
 impl Badges {
-    /// Takes away the badges of containers that are gone, and gives one to each new one.
+    /// Drops the badges of containers that are gone, and gives one to each new one.
     pub fn follow(&mut self, view: &View) {
-        let topology = &view.topology;
-        let mut present: Vec<(CpuSet, &ContainerView)> =
-            view.containers.iter().filter_map(|seen| Some((seen.exclusive?, seen))).collect();
+        let mut present: Vec<(CpuSet, &ContainerView)> = view
+            .containers
+            .iter()
+            .filter_map(|container| Some((container.exclusive?, container)))
+            .collect();
         present.sort_unstable_by_key(|(cpus, _)| cpus.first());
-        let mut kept = BTreeMap::new();
-        let (mut taken, mut new) = (Vec::new(), Vec::new());
-        for (cpus, seen) in present {
-            let name = (seen.pod.uid.clone(), seen.name.to_owned());
-            match self.0.get(&name) {
+        let before = std::mem::take(&mut self.0);
+        let mut taken = Vec::new();
+        let mut new = Vec::new();
+        for (cpus, container) in present {
+            let name = (container.pod.uid.clone(), container.name.clone());
+            match before.get(&name) {
                 Some(badge) => {
                     taken.push((*badge, cpus));
-                    kept.insert(name, *badge);
+                    self.0.insert(name, *badge);
                 }
                 None => new.push((name, cpus)),
             }
         }
         for (name, cpus) in new {
-            let badge = choose(topology, &taken, &cpus);
+            let badge = choose(&view.topology, &taken, &cpus);
             taken.push((badge, cpus));
-            kept.insert(name, badge);
+            self.0.insert(name, badge);
         }
-        self.0 = kept;
     }
 
     /// The badge of a container, if it had exclusive CPUs when this last followed.
-    pub fn of(&self, seen: &ContainerView) -> Option<Badge> {
-        self.0.get(&(seen.pod.uid.clone(), seen.name.to_owned())).copied()
+    pub fn of(&self, container: &ContainerView) -> Option<Badge> {
+        self.0.get(&(container.pod.uid.clone(), container.name.clone())).copied()
     }
 }
 
@@ -103,18 +104,18 @@ impl Badges {
 fn choose(topology: &Topology, taken: &[(Badge, CpuSet)], cpus: &CpuSet) -> Badge {
     let caches = around(topology.uncores().iter().map(|one| one.cpus), cpus);
     let nodes = around(topology.nodes().iter().map(|one| one.cpus), cpus);
-    let first_free = |colour: u16| {
-        let mut candidates = (colour..).step_by(COLOURS.into()).map(Badge);
-        candidates.find(|badge| taken.iter().all(|(other, _)| other != badge))
-    };
-    let neighbours = |badge: &Badge, area: &CpuSet| {
+    let neighbours = |badge: Badge, area: &CpuSet| {
         let same = taken.iter().filter(|(other, _)| other.colour() == badge.colour());
         same.filter(|(_, theirs)| !theirs.is_disjoint(area)).count()
     };
-    let candidates = (0..COLOURS).filter_map(first_free);
-    let best = candidates
-        .min_by_key(|badge| (neighbours(badge, &caches), neighbours(badge, &nodes), *badge));
-    best.unwrap_or(Badge(0))
+    let candidates = (0..COLOURS).filter_map(|colour| {
+        let mut badges = (colour..).step_by(COLOURS.into()).map(Badge);
+        badges.find(|badge| taken.iter().all(|(other, _)| other != badge))
+    });
+    // There are more badges than CPUs, so each colour has a free one.
+    candidates
+        .min_by_key(|&badge| (neighbours(badge, &caches), neighbours(badge, &nodes), badge))
+        .unwrap_or(Badge(0))
 }
 
 /// All CPUs of the domains that have some of these.
@@ -128,7 +129,7 @@ mod tests {
     use crate::topology::synthetic::Machine;
 
     #[test]
-    fn letters() {
+    fn badges_count_like_columns_of_a_spreadsheet() {
         for (at, letters) in
             [(0, "A"), (25, "Z"), (26, "AA"), (51, "AZ"), (52, "BA"), (701, "ZZ"), (702, "AAA")]
         {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_differ() {
+    fn neighbours_have_different_colours() {
         let topology = "pack:1 l3:8 core:8".parse::<Machine>().unwrap().topology().unwrap();
         let mut taken = Vec::new();
         for two in 0..32usize {

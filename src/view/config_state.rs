@@ -22,13 +22,13 @@ pub struct ConfigState {
 /// Why a configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The line at fault, counted from 1; `None` if there is no text.
+    /// Counted from 1; `None` if there is no text.
     pub line: Option<usize>,
     /// What is wrong, with file and line.
     pub why: String,
 }
 
-/// The result of a change.
+/// The result of a change that the plugin follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
     /// It changed the settings in force.
@@ -37,53 +37,48 @@ pub enum Reload {
     Unchanged,
 }
 
+const APPLIED: &str = "applied";
+const UNCHANGED: &str = "unchanged";
 const REJECTED: &str = "rejected";
-
-impl Reload {
-    fn name(self) -> &'static str {
-        match self {
-            Reload::Applied => "applied",
-            Reload::Unchanged => "unchanged",
-        }
-    }
-}
 
 impl ConfigState {
     pub fn new(source: &str, overrides: Vec<usize>, now: Moment) -> ConfigState {
-        let results = [Reload::Applied.name(), Reload::Unchanged.name(), REJECTED];
         ConfigState {
             source: source.to_owned(),
             overrides,
             loaded: now,
             fault: None,
             waiting: Vec::new(),
-            reloads: results.map(|result| (result, 0)).into(),
+            reloads: [APPLIED, UNCHANGED, REJECTED].map(|result| (result, 0)).into(),
         }
     }
 
     /// The plugin follows a change, but for the fields that are `waiting`.
     pub fn reloaded(&mut self, reload: Reload, waiting: Vec<&'static str>, now: Moment) {
-        (self.loaded, self.fault, self.waiting) = (now, None, waiting);
-        *self.reloads.entry(reload.name()).or_default() += 1;
+        self.loaded = now;
+        self.fault = None;
+        self.waiting = waiting;
+        self.count(match reload {
+            Reload::Applied => APPLIED,
+            Reload::Unchanged => UNCHANGED,
+        });
     }
 
     /// The plugin ignores a change that it cannot use.
     pub fn rejected(&mut self, fault: Fault) {
         self.fault = Some(fault);
-        *self.reloads.entry(REJECTED).or_default() += 1;
+        self.count(REJECTED);
+    }
+
+    fn count(&mut self, result: &'static str) {
+        *self.reloads.entry(result).or_default() += 1;
     }
 }
 
 pub(crate) fn cannot_be_used(fault: &Fault) -> String {
-    format!(
-        "the configuration was changed and cannot be used, the last good one stays in force: {}",
-        fault.why
-    )
+    format!("configuration rejected, the last good one stays in force: {}", fault.why)
 }
 
 pub(crate) fn needs_restart(fields: &[&str]) -> String {
-    format!(
-        "the configuration was changed, and the plugin has to be restarted to follow it in {}",
-        fields.join(", ")
-    )
+    format!("configuration changed, restart the plugin to apply {}", fields.join(", "))
 }

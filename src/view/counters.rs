@@ -23,59 +23,61 @@ pub struct Counters {
     pub handlers: BTreeMap<&'static str, Histogram>,
     /// Durations of creations in milliseconds, as the kubelet counts.
     pub admissions: Histogram,
-    pub decisions: BTreeMap<Outcome, u64>,
+    pub decisions: BTreeMap<CreateOutcome, u64>,
     /// Changes of existing containers that went out with answers.
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
     pub rejections: BTreeMap<&'static str, u64>,
-    /// Requests for new exclusive CPUs. A container that comes back to its own CPUs does not count.
+    /// Requests for new exclusive CPUs. A restarted container with CPUs of its own does not count.
     pub pinning_requests: u64,
     /// Of these, the failed ones.
     pub pinning_errors: u64,
     /// Exclusive CPUs that do not cross a boundary.
-    pub aligned: BTreeMap<Alignment, u64>,
+    pub aligned: BTreeMap<AlignmentType, u64>,
     /// Refusals because every choice of CPUs would have crossed a boundary.
-    pub misaligned: BTreeMap<Alignment, u64>,
+    pub misaligned: BTreeMap<AlignmentType, u64>,
     pub checkpoint_errors: u64,
 }
 
-/// The answer to the creation of a container.
+/// The answer to the creation of a container: CPUs of its own, the shared pool, no change, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// It gets exclusive CPUs.
+pub enum CreateOutcome {
     Exclusive,
-    /// It runs in the shared pool.
     Shared,
     Untouched,
     Refused,
 }
 
-impl Outcome {
-    pub const ALL: [Outcome; 4] =
-        [Outcome::Exclusive, Outcome::Shared, Outcome::Untouched, Outcome::Refused];
+impl CreateOutcome {
+    pub const ALL: [CreateOutcome; 4] = [
+        CreateOutcome::Exclusive,
+        CreateOutcome::Shared,
+        CreateOutcome::Untouched,
+        CreateOutcome::Refused,
+    ];
 
     /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Outcome::Exclusive => "exclusive",
-            Outcome::Shared => "shared",
-            Outcome::Untouched => "untouched",
-            Outcome::Refused => "refused",
+            CreateOutcome::Exclusive => "exclusive",
+            CreateOutcome::Shared => "shared",
+            CreateOutcome::Untouched => "untouched",
+            CreateOutcome::Refused => "refused",
         }
     }
 }
 
 /// What exclusive CPUs may be aligned to, in the kubelet's words: `(scope, boundary)`.
-pub(super) type Alignment = (&'static str, &'static str);
+pub(super) type AlignmentType = (&'static str, &'static str);
 
 /// Whole cores, counted with `full-pcpus-only`.
-pub(super) const PHYSICAL_CPU: Alignment = ("container", "physical_cpu");
+pub(super) const PHYSICAL_CPU: AlignmentType = ("container", "physical_cpu");
 /// One uncore cache, always counted.
-pub(super) const UNCORE_CACHE: Alignment = ("container", "uncore_cache");
+pub(super) const UNCORE_CACHE: AlignmentType = ("container", "uncore_cache");
 /// One NUMA node, counted with `single-numa-node` in container scope.
-pub(super) const NUMA_NODE: Alignment = ("container", "numa_node");
+pub(super) const NUMA_NODE: AlignmentType = ("container", "numa_node");
 /// One NUMA node, counted with `single-numa-node` in pod scope.
-pub(super) const POD_NUMA_NODE: Alignment = ("pod", "numa_node");
+pub(super) const POD_NUMA_NODE: AlignmentType = ("pod", "numa_node");
 
 /// The name of a refusal under `strict: true` in metrics.
 pub(crate) const STRICT: &str = "Strict";
@@ -86,39 +88,43 @@ impl Default for Counters {
         Counters {
             handlers: BTreeMap::new(),
             admissions: Histogram::new(MILLISECONDS),
-            decisions: Outcome::ALL.map(|outcome| (outcome, 0)).into(),
+            decisions: CreateOutcome::ALL.map(|outcome| (outcome, 0)).into(),
             updates: 0,
             rejections: refused.map(|reason| (reason, 0)).collect(),
             pinning_requests: 0,
             pinning_errors: 0,
-            aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE].map(zero).into(),
-            misaligned: [PHYSICAL_CPU, NUMA_NODE, POD_NUMA_NODE].map(zero).into(),
+            aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE]
+                .map(|alignment| (alignment, 0))
+                .into(),
+            misaligned: [PHYSICAL_CPU, NUMA_NODE, POD_NUMA_NODE]
+                .map(|alignment| (alignment, 0))
+                .into(),
             checkpoint_errors: 0,
         }
     }
 }
 
-fn zero(alignment: Alignment) -> (Alignment, u64) {
-    (alignment, 0)
-}
-
 impl Counters {
+    pub fn decided(&self, outcome: CreateOutcome) -> u64 {
+        self.decisions[&outcome]
+    }
+
     /// Counts an answered event.
     pub fn handled<E>(&mut self, event: EventKind, took: Duration, answer: &Result<Decision, E>) {
-        let seconds = || Histogram::new(SECONDS);
-        self.handlers.entry(event.name).or_insert_with(seconds).observe(took.as_secs_f64());
+        let handler = self.handlers.entry(event.name).or_insert_with(|| Histogram::new(SECONDS));
+        handler.observe(took.as_secs_f64());
         if let Ok(decision) = answer {
             self.updates += decision.updates.len() as u64;
         }
         if event.creates {
             self.admissions.observe(took.as_secs_f64() * 1000.0);
             let outcome = match answer {
-                Err(_) => Outcome::Refused,
-                Ok(Decision { adjustment: None, .. }) => Outcome::Untouched,
+                Err(_) => CreateOutcome::Refused,
+                Ok(Decision { adjustment: None, .. }) => CreateOutcome::Untouched,
                 Ok(Decision { adjustment: Some(adjustment), .. }) if adjustment.is_exclusive() => {
-                    Outcome::Exclusive
+                    CreateOutcome::Exclusive
                 }
-                Ok(_) => Outcome::Shared,
+                Ok(_) => CreateOutcome::Shared,
             };
             *self.decisions.entry(outcome).or_default() += 1;
         }
@@ -160,34 +166,27 @@ impl Counters {
 
     fn count_given(&mut self, cpus: &CpuSet, topology: &Topology, settings: &Settings) {
         self.pinning_requests += 1;
-        let mut aligned = |alignment| *self.aligned.entry(alignment).or_default() += 1;
-        if settings.options.full_pcpus_only {
-            aligned(PHYSICAL_CPU);
-        }
-        if in_one_uncore(topology, cpus) {
-            aligned(UNCORE_CACHE);
-        }
-        if let Some(alignment) = numa_alignment(settings) {
-            aligned(alignment);
+        let whole_cores = settings.options.full_pcpus_only.then_some(PHYSICAL_CPU);
+        let one_cache = in_one_uncore(topology, cpus).then_some(UNCORE_CACHE);
+        for alignment in [whole_cores, one_cache, numa_alignment(settings)].into_iter().flatten() {
+            *self.aligned.entry(alignment).or_default() += 1;
         }
     }
 }
 
 /// The alignment that the topology manager guarantees: like the kubelet, under `single-numa-node`
 /// only.
-fn numa_alignment(settings: &Settings) -> Option<Alignment> {
+fn numa_alignment(settings: &Settings) -> Option<AlignmentType> {
     let manager = &settings.topology_manager;
-    let alignment = match manager.scope {
-        Scope::Container => NUMA_NODE,
-        Scope::Pod => POD_NUMA_NODE,
-    };
-    (manager.policy == TopologyPolicy::SingleNumaNode).then_some(alignment)
+    match manager.scope {
+        _ if manager.policy != TopologyPolicy::SingleNumaNode => None,
+        Scope::Container => Some(NUMA_NODE),
+        Scope::Pod => Some(POD_NUMA_NODE),
+    }
 }
 
 fn in_one_uncore(topology: &Topology, cpus: &CpuSet) -> bool {
-    let first = cpus.first().and_then(|cpu| topology.place(cpu));
-    let uncore = first.and_then(|place| topology.uncores().get(place.uncore()));
-    uncore.is_some_and(|uncore| cpus.is_subset(&uncore.cpus))
+    topology.uncores().iter().any(|uncore| cpus.is_subset(&uncore.cpus))
 }
 
 /// What the counters need of an event: the ledger has consumed it before the answer is there.
@@ -219,10 +218,8 @@ impl Histogram {
     }
 
     pub fn observe(&mut self, value: f64) {
-        let at = self.bounds.partition_point(|bound| *bound < value);
-        if let Some(count) = self.counts.get_mut(at) {
-            *count += 1;
-        }
+        // At most `bounds.len()`, and there is one count more than bounds.
+        self.counts[self.bounds.partition_point(|bound| *bound < value)] += 1;
         self.sum += value;
     }
 

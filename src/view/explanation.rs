@@ -1,35 +1,32 @@
-//! [`explain()`]: why a container has the CPUs it has, or has none, put into words on demand.
+//! [`Explanation`]: why a container has the CPUs it has, or has none, put into words on demand.
 //!
 //! A decision leaves behind its input (a [`Request`]), not its reasons: the engine that decided
 //! gives them.
 
-use super::history::{Happened, History, Name, Record, name};
-use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of};
+use super::history::{Happened, HistoryRecord, Name, name};
+use super::node::{NodeFigures, NodeView};
+use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
+use super::status::{RecordStatus, subject};
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
-use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, View, What};
-use crate::placement::request::Weighed;
-use crate::placement::{Placement, Request};
+use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, What};
+use crate::placement::{self, CacheCandidate, Placement, Request, Weighed};
 use crate::topology::Topology;
 use crate::wording::{self, count};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 const MAX_EXPLAINED: usize = 32;
 
-/// Why a container has the CPUs it has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     pub namespace: String,
-
     pub pod: String,
-
     pub container: String,
     /// `exclusive`, `shared`; of containers that do not exist: `refused`, `gone`.
     pub state: String,
     /// Where it runs; `null` if it does not exist.
-    pub cpus: Option<String>,
+    pub cpus: Option<CpuSet>,
     /// The reasons, a sentence each.
     pub why: Vec<String>,
     /// The input of the decision, if this process made it.
@@ -46,108 +43,113 @@ pub struct DecisionStatus {
     pub asked: usize,
     /// In pod scope: the number of CPUs for which the pod's NUMA affinity was chosen.
     pub pod_cpus: Option<usize>,
-    pub free: String,
+    pub free: CpuSet,
     /// CPUs that ended containers of the pod had left for it.
-    pub reusable: String,
+    pub reusable: CpuSet,
     /// Sets of NUMA nodes that had room, the narrowest first; empty if the topology manager's
     /// policy is `none`.
-    pub numa_candidates: Vec<NumaCandidate>,
-    pub uncore_caches: Vec<CacheCandidate>,
+    pub numa_candidates: Vec<NumaSetStatus>,
+    pub uncore_caches: Vec<CacheStatus>,
 }
 
-/// A set of NUMA nodes that had room.
+/// A topology hint that was weighed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NumaCandidate {
+pub struct NumaSetStatus {
     pub numa_nodes: Vec<usize>,
     /// The number of free CPUs in them.
     pub free: usize,
     /// Whether the empty machine has no better set.
     pub preferred: bool,
-    /// Whether the placement used it.
     pub chosen: bool,
 }
 
-/// An uncore cache at the time of the decision.
+/// An uncore cache that was weighed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CacheCandidate {
-    pub id: usize,
-    /// Its free CPUs, as a list.
-    pub free: String,
-    /// Whether it had room for all CPUs of the request.
-    pub fits: bool,
-    /// The number of CPUs that the placement took from it.
-    pub taken: usize,
+pub struct CacheStatus(#[serde(with = "CacheForm")] pub CacheCandidate);
+
+/// Placement knows no JSON; serde checks that these are its fields.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "CacheCandidate")]
+struct CacheForm {
+    id: usize,
+    free: CpuSet,
+    fits: bool,
+    taken: usize,
 }
 
-/// Explains the containers that `query` names: `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or
-/// `NAMESPACE/POD/CONTAINER`. Empty if there is none.
-pub(super) fn explain(view: &View, history: &History, query: &str) -> Vec<Explanation> {
-    let mut found: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
-    for record in history.all() {
-        found.insert(name(&record.subject), None);
+impl NodeView {
+    /// Explains the containers that `query` names: `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or
+    /// `NAMESPACE/POD/CONTAINER`. Empty if there is none.
+    pub fn explain(&self, query: &str) -> Vec<Explanation> {
+        let Ok(node) = &self.node else { return Vec::new() };
+        let mut containers: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
+        for record in node.history.all() {
+            containers.insert(name(&record.subject), None);
+        }
+        for container in &node.view.containers {
+            containers.insert(name(&subject(container)), Some(container));
+        }
+        containers.retain(|name, _| matches(query, name));
+        let containers = containers.iter().take(MAX_EXPLAINED);
+        containers.map(|(name, &container)| Case { node, name, container }.explain()).collect()
     }
-    found.extend(view.containers.iter().map(|seen| (name(&subject(seen)), Some(seen))));
-    found.retain(|name, _| is_meant(query, name));
-    let found = found.iter().take(MAX_EXPLAINED);
-    found.map(|(name, seen)| Case { view, history, name, seen: *seen }.explain()).collect()
 }
 
-fn is_meant(query: &str, (namespace, pod, container): &Name) -> bool {
-    let (in_namespace, in_pod) = (format!("{namespace}/{pod}"), format!("{pod}/{container}"));
+fn matches(query: &str, (namespace, pod, container): &Name) -> bool {
     query == pod
-        || query == in_namespace
-        || query == in_pod
-        || query == format!("{in_namespace}/{container}")
+        || query == format!("{namespace}/{pod}")
+        || query == format!("{pod}/{container}")
+        || query == format!("{namespace}/{pod}/{container}")
 }
 
-/// One container.
+/// A container to explain; `container` is `None` if it does not exist.
 struct Case<'a> {
-    view: &'a View,
-    history: &'a History,
+    node: &'a NodeFigures,
     name: &'a Name,
-    seen: Option<&'a ContainerView>,
+    container: Option<&'a ContainerView>,
 }
 
 impl Case<'_> {
     fn explain(&self) -> Explanation {
-        let records: Vec<&Record> = self
-            .history
-            .all()
-            .into_iter()
-            .filter(|record| name(&record.subject) == *self.name)
-            .collect();
+        let mut records = self.node.history.all();
+        records.retain(|record| name(&record.subject) == *self.name);
         let refused = records.iter().rev().find_map(|record| refusal(record));
         let chosen = records.iter().rev().find_map(|record| choice(record));
-        let (state, mut why, decision) = match (&self.seen, chosen, refused) {
-            (Some(seen), chosen, _) if seen.exclusive.is_some() => {
-                let decision = chosen.map(|(record, placement, request)| {
-                    self.decision(record, request, Some(placement))
-                });
-                ("exclusive", self.exclusive(seen, chosen), decision)
-            }
-            (Some(seen), ..) => ("shared", self.shared(seen), None),
-            (None, _, Some((record, text, request))) => {
+        let (state, mut why, decision) = match (self.container, refused) {
+            (Some(container), _) => match container.exclusive {
+                Some(cpus) => {
+                    let decision = chosen.map(|(record, placement, request)| {
+                        self.decision(record, request, Some(placement))
+                    });
+                    ("exclusive", self.exclusive(container, cpus, chosen), decision)
+                }
+                None => ("shared", self.shared(container), None),
+            },
+            (None, Some((record, text, request))) => {
                 let decision = request.map(|request| self.decision(record, request, None));
                 ("refused", self.refused(text, request), decision)
             }
-            (None, ..) => ("gone", vec!["It is not there any more.".to_owned()], None),
+            (None, None) => ("gone", vec!["It no longer exists.".to_owned()], None),
         };
-        let drifted = |record: &&&Record| matches!(record.happened, Happened::Drifted { .. });
-        let repairs = records.iter().filter(drifted).count();
-        if repairs > 0 {
+        let drifts =
+            records.iter().filter(|record| matches!(record.happened, Happened::Drifted { .. }));
+        let drifts = drifts.count();
+        if drifts > 0 {
             why.push(format!(
-                "It was found to be otherwise than decided ({}), and what could be done was done: see below.",
-                count(repairs, "time")
+                "It drifted from its decision {}; the history below has each repair.",
+                count(drifts, "time")
             ));
         }
-        why.extend(self.seen.and_then(|seen| self.history.delay_of(&seen.id)));
+        if self.container.is_some_and(|container| self.node.history.late.contains(&container.id)) {
+            why.push("The runtime has not applied its CPUs yet, and is not overdue.".to_owned());
+        }
         let (namespace, pod, container) = self.name.clone();
         Explanation {
             namespace,
             pod,
             container,
             state: state.to_owned(),
-            cpus: self.seen.map(|seen| seen.runs_on.to_string()),
+            cpus: self.container.map(|container| container.runs_on),
             why,
             decision,
             history: records.into_iter().map(RecordStatus::of).collect(),
@@ -155,57 +157,59 @@ impl Case<'_> {
     }
 
     fn topology(&self) -> &Topology {
-        &self.view.topology
+        &self.node.view.topology
     }
 
-    fn exclusive(&self, seen: &ContainerView, chosen: Option<Choice<'_>>) -> Vec<String> {
-        let cpus = seen.exclusive.unwrap_or_default();
-        let mut why = vec![match seen.asks {
-            Some(n) if seen.pod.qos != Qos::Guaranteed => format!(
-                "It asks for {}, and its pod wishes for CPUs of its own (cpus: exclusive).",
+    fn exclusive(
+        &self,
+        container: &ContainerView,
+        cpus: CpuSet,
+        chosen: Option<Choice<'_>>,
+    ) -> Vec<String> {
+        let mut why = vec![match container.asks {
+            Some(n) if container.pod.qos != Qos::Guaranteed => format!(
+                "It requests {}, and its pod wishes for exclusive CPUs (cpus: exclusive).",
                 count(n, "whole CPU")
             ),
             Some(n) => format!(
-                "It asks for {} in a Guaranteed pod, so it gets CPUs of its own.",
+                "It requests {} in a Guaranteed pod, so it gets exclusive CPUs.",
                 count(n, "whole CPU")
             ),
-            None => "It keeps CPUs of its own that it was given earlier.".to_owned(),
+            None => "It keeps the exclusive CPUs that it got earlier.".to_owned(),
         }];
         match chosen {
             Some((_, placement, request)) => why.extend(self.choice(placement, request)),
             None => why.push(
-                "Its CPUs were not chosen by this process: it was found running with them, or moved (see below)."
+                "This process did not choose its CPUs: the container was running with them already, or was moved (see below)."
                     .to_owned(),
             ),
         }
-        let agree = |one, several| wording::agree(cpus, one, several);
-        let cores = match are_whole_cores(self.topology(), &cpus) {
-            true => agree("; it is a whole core", "; they are whole cores").to_owned(),
-            false if seen.idle.is_empty() => {
-                format!("; others may run on {} SMT siblings", agree("its", "their"))
-            }
-            false => String::new(),
+        let one = cpus.len() == 1;
+        let cores = if are_whole_cores(self.topology(), &cpus) {
+            if one { "; it is a whole core" } else { "; they are whole cores" }
+        } else if !container.idle.is_empty() {
+            ""
+        } else if one {
+            "; others may run on its SMT siblings"
+        } else {
+            "; others may run on their SMT siblings"
         };
-        let (name, are) = (wording::cpus(cpus), agree("is", "are"));
         let nodes = named("NUMA node", &nodes_of(self.topology(), &cpus));
         let uncores = named("uncore cache", &uncores_of(self.topology(), &cpus));
-        why.push(format!("{name} {are} in {nodes} and {uncores}{cores}."));
-        let keeper = match seen.enforced_by {
-            Mechanism::Runtime => "The runtime keeps",
+        let are = if one { "is" } else { "are" };
+        why.push(format!("{} {are} in {nodes} and {uncores}{cores}.", wording::cpus(cpus)));
+        let mechanism = match container.enforced_by {
+            Mechanism::Runtime => "Runtime updates keep",
             Mechanism::Groups => "Cgroups keep",
-            Mechanism::Partitions => "The kernel keeps",
+            Mechanism::Partitions => "A cpuset partition keeps",
         };
-        why.push(format!("{keeper} others off {}.", agree("it", "them")));
-        if !seen.idle.is_empty() {
-            let (siblings, stay) = match seen.idle.len() {
-                1 => ("sibling", "stays"),
-                _ => ("siblings", "stay"),
-            };
-            let whose = agree("Its", "Their");
+        why.push(format!("{mechanism} other containers off {}.", if one { "it" } else { "them" }));
+        if !container.idle.is_empty() {
+            let siblings = count(container.idle.len(), "SMT sibling");
+            let stay = if container.idle.len() == 1 { "stays" } else { "stay" };
             why.push(format!(
-                "{whose} SMT {siblings} {} {stay} idle (smt: isolate): no container gets {}.",
-                seen.idle,
-                if seen.idle.len() == 1 { "it" } else { "them" }
+                "{siblings} ({}) {stay} idle for it (smt: isolate): no container runs there.",
+                container.idle
             ));
         }
         why
@@ -214,10 +218,10 @@ impl Case<'_> {
     fn choice(&self, placement: &Placement, request: &Request) -> Vec<String> {
         let free = request.free - request.settings.reserved;
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
-        why.extend(wished(request));
+        why.extend(wishes(request));
         if !request.reuse.cpus().is_empty() {
             why.push(format!(
-                "Ended containers of its pod had left it {} to use again.",
+                "Reusable from ended containers of its pod: {}.",
                 wording::cpus(request.reuse.cpus())
             ));
         }
@@ -226,74 +230,76 @@ impl Case<'_> {
     }
 
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
-        self.view.engine.explain(self.topology(), request, placement)
+        placement::explain(self.topology(), request, placement)
     }
 
-    fn shared(&self, seen: &ContainerView) -> Vec<String> {
-        let mut why = Vec::new();
-        let qos = match seen.pod.qos {
+    fn shared(&self, container: &ContainerView) -> Vec<String> {
+        let qos = match container.pod.qos {
             Qos::Guaranteed => "Guaranteed",
             Qos::Burstable => "Burstable",
             Qos::BestEffort => "BestEffort",
-            Qos::Unknown => "of an unknown class",
+            Qos::Unknown => "of unknown QoS class",
         };
-        let asked = seen.cpu.request.or(seen.cpu.limit);
-        let may = seen.pod.qos == Qos::Guaranteed
-            || (seen.pod.qos == Qos::Burstable && seen.cpus_wish == Some(Cpus::Exclusive));
-        why.push(match (seen.asks, asked) {
-            _ if seen.cpus_wish == Some(Cpus::Shared) => {
-                "Its pod, or the configuration for its namespace, has it that it shares CPUs.".to_owned()
+        let asked = container.cpu.request.or(container.cpu.limit);
+        let may = container.pod.qos == Qos::Guaranteed
+            || (container.pod.qos == Qos::Burstable
+                && container.cpus_wish == Some(Cpus::Exclusive));
+        let reason = match (container.asks, asked) {
+            _ if container.cpus_wish == Some(Cpus::Shared) => {
+                "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared)."
+                    .to_owned()
             }
-            _ if self.view.settings.policy == Policy::None => {
-                "cpuManagerPolicy is none: no container gets CPUs of its own.".to_owned()
+            _ if self.node.view.settings.policy == Policy::None => {
+                "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
             }
-            _ if self.view.stance != Stance::Assign => {
+            _ if self.node.view.stance != Stance::Assign => {
                 "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
             }
             (Some(n), _) => format!(
-                "It asks for {} and has none of its own: the rest of its pod uses the pod's CPU limit up, which a container without resources inherits; or there was no room when it was found running (see below).",
+                "It qualifies for {} and has none: the rest of its pod uses up the pod's CPU limit, which a container without resources inherits, or no CPUs were free when the plugin found it running (see below).",
                 count(n, "exclusive CPU")
             ),
             (None, _) if !may => format!(
-                "Its pod is {qos}: only containers of Guaranteed pods (limits equal requests) get CPUs of their own."
+                "Its pod is {qos}: only containers in Guaranteed pods (limits equal requests) get exclusive CPUs."
             ),
-            (None, Some(amount)) => format!("It asks for {amount} CPUs: only whole numbers get CPUs of their own."),
-            (None, None) => "It asks for no CPUs.".to_owned(),
-        });
-        why.push(format!(
-            "It shares {} with all others that have none of their own.",
-            wording::cpus(seen.runs_on)
-        ));
-        why
+            (None, Some(amount)) => {
+                format!("It requests {amount} CPUs: only whole numbers of CPUs can be exclusive.")
+            }
+            (None, None) => "It requests no CPUs.".to_owned(),
+        };
+        let shares = format!(
+            "It shares {} with all containers that have no exclusive CPUs.",
+            wording::cpus(container.runs_on)
+        );
+        vec![reason, shares]
     }
 
     fn refused(&self, text: &str, request: Option<&Request>) -> Vec<String> {
         let mut why = vec![format!("It was refused: {text}.")];
         let Some(request) = request else { return why };
-        why.extend(wished(request));
-        let (topology, settings, n) = (self.topology(), &request.settings, request.cpus);
-        let free = request.free - settings.reserved;
-        let most = |cpus: &mut dyn Iterator<Item = CpuSet>| {
-            cpus.map(|cpus| (cpus & free).len()).max().unwrap_or(0)
-        };
-        let in_node = most(&mut topology.nodes().iter().map(|node| node.cpus));
-        let in_uncore = most(&mut topology.uncores().iter().map(|uncore| uncore.cpus));
+        why.extend(wishes(request));
+        let free = request.free - request.settings.reserved;
+        let nodes = self.topology().nodes().iter().map(|node| (node.cpus & free).len());
+        let uncores = self.topology().uncores().iter().map(|uncore| (uncore.cpus & free).len());
         why.push(format!(
-            "It asked for {}. Free at that time: {} ({}), at most {in_node} in one NUMA node and {in_uncore} in one uncore cache.",
-            count(n, "CPU"),
+            "It requested {}. Free at that time: {} ({}), at most {} in one NUMA node and {} in one uncore cache.",
+            count(request.cpus, "CPU"),
             count(free.len(), "CPU"),
             wording::or_none(free),
+            nodes.max().unwrap_or(0),
+            uncores.max().unwrap_or(0),
         ));
-        let sets = self.weighed(request, None).numa_sets;
-        if let Some((sets, preferred)) = sets.filter(|_| n <= free.len()) {
+        if request.cpus <= free.len()
+            && let Some((sets, preferred)) = self.weighed(request, None).numa_sets
+        {
             why.push(format!(
-                "Sets of NUMA nodes that had room: {sets}; of these as narrow as topologyManagerPolicy {} wants: {preferred}.",
-                settings.topology_manager.policy.name()
+                "NUMA node sets with room: {sets}, of which {preferred} preferred (topologyManagerPolicy {}).",
+                request.settings.topology_manager.policy.name()
             ));
         }
-        let free_now = self.view.free;
+        let free_now = self.node.view.free;
         why.push(format!(
-            "Free now: {} ({}). The kubelet tries again by itself.",
+            "Free now: {} ({}). The kubelet retries by itself.",
             count(free_now.len(), "CPU"),
             wording::or_none(free_now)
         ));
@@ -302,46 +308,40 @@ impl Case<'_> {
 
     fn decision(
         &self,
-        record: &Record,
+        record: &HistoryRecord,
         request: &Request,
         placement: Option<&Placement>,
     ) -> DecisionStatus {
         let Weighed { numa, uncores, .. } = self.weighed(request, placement);
         let numa = numa.into_iter().filter_map(|candidate| {
-            Some(NumaCandidate {
+            Some(NumaSetStatus {
                 numa_nodes: candidate.hint.nodes?.iter().collect(),
                 free: candidate.free,
                 preferred: candidate.hint.preferred,
                 chosen: candidate.chosen,
             })
         });
-        let uncores = uncores.into_iter().map(|candidate| CacheCandidate {
-            id: candidate.id,
-            free: candidate.free.to_string(),
-            fits: candidate.fits,
-            taken: candidate.taken,
-        });
         DecisionStatus {
             at: record.at.to_string(),
             asked: request.cpus,
             pod_cpus: request.pod.map(|pod| pod.cpus),
-            free: (request.free - request.settings.reserved).to_string(),
-            reusable: request.reuse.cpus().to_string(),
+            free: request.free - request.settings.reserved,
+            reusable: request.reuse.cpus(),
             numa_candidates: numa.collect(),
-            uncore_caches: uncores.collect(),
+            uncore_caches: uncores.into_iter().map(CacheStatus).collect(),
         }
     }
 }
 
-/// What the pod wished for, or the configuration for it.
-fn wished(request: &Request) -> Option<String> {
+/// The wishes of the pod, or of the configuration for its namespace.
+fn wishes(request: &Request) -> Option<String> {
     let wishes: Vec<String> = Wish::list(&request.wishes).iter().map(ToString::to_string).collect();
-    (!wishes.is_empty()).then(|| format!("Wished for: {}.", wishes.join(", ")))
+    if wishes.is_empty() { None } else { Some(format!("Wishes: {}.", wishes.join(", "))) }
 }
 
-type Choice<'a> = (&'a Record, &'a Placement, &'a Request);
+type Choice<'a> = (&'a HistoryRecord, &'a Placement, &'a Request);
 
-fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
+fn choice<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
     match &record.happened {
         Happened::Decided { what: What::Assigned { placement, request }, done: true } => {
             Some((record, placement, request))
@@ -351,7 +351,9 @@ fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
 }
 
 /// A refusal, unless the container got in later.
-fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Request>)> {
+fn refusal<'a>(
+    record: &&'a HistoryRecord,
+) -> Option<(&'a HistoryRecord, &'a str, Option<&'a Request>)> {
     if record.settled {
         return None;
     }
@@ -363,7 +365,7 @@ fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a R
     }
 }
 
-fn named<T: Display>(noun: &str, numbers: &[T]) -> String {
+fn named(noun: &str, numbers: &[usize]) -> String {
     let all: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     format!("{noun}{} {}", if numbers.len() == 1 { "" } else { "s" }, all.join(","))
 }

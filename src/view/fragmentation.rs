@@ -2,16 +2,15 @@
 
 /// How scattered the free CPUs of some domains (uncore caches, NUMA nodes) are, from 0 to 1.
 ///
-/// `domains` are the numbers of assignable and of free CPUs of each. 0: the free CPUs lie together
-/// as well as so many can, as on an empty or a full machine. Towards 1: they lie in ever smaller
-/// pieces.
+/// `domains` are the numbers of assignable and of free CPUs of each. 0: the free CPUs are in the
+/// largest pieces that so many can form, as on an empty or a full machine. Towards 1: the pieces
+/// become ever smaller.
 ///
 /// It is `1 - S / B`. `S` is the sum of the squares of the domains' free CPUs; divided by all free
 /// CPUs it is the mean size of the piece that a free CPU is in. `B` is the largest possible `S` for
 /// this number of free CPUs: as few domains as possible have them, the largest first. (The sum of
 /// squared shares is known as the Herfindahl-Hirschman index.)
 pub(crate) fn fragmentation(domains: &[(usize, usize)]) -> f64 {
-    let square = |cpus: usize| (cpus * cpus) as f64;
     let mut left: usize = domains.iter().map(|(_, free)| free).sum();
     let mut sizes: Vec<usize> = domains.iter().map(|(size, free)| *size.max(free)).collect();
     sizes.sort_unstable_by(|one, other| other.cmp(one));
@@ -27,6 +26,10 @@ pub(crate) fn fragmentation(domains: &[(usize, usize)]) -> f64 {
         return 0.0;
     }
     1.0 - domains.iter().map(|(_, free)| square(*free)).sum::<f64>() / best
+}
+
+fn square(cpus: usize) -> f64 {
+    (cpus * cpus) as f64
 }
 
 #[cfg(test)]

@@ -1,36 +1,35 @@
 //! Whether the plugin can do its work, and why not.
 
 use super::config_state::{cannot_be_used, needs_restart};
-use super::figures::Figures;
+use super::node::NodeView;
 use crate::ledger::{Policy, Stance};
 
 /// Everything that keeps the plugin from placing containers as configured, a sentence each. Without
-/// an answer of the ledger's owner there are no figures to call this with.
-pub(crate) fn obstacles(figures: &Figures) -> Vec<String> {
+/// an answer of the ledger's owner there is no view to call this with.
+pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
     let mut obstacles = Vec::new();
-    let link = &figures.link;
-    if !link.is_connected() {
-        let before = match link.runtime() {
-            Some(runtime) => format!("the last one was {runtime}"),
-            None => "there has been none yet".to_owned(),
-        };
-        obstacles.push(format!("the runtime is not connected; {before}"));
-    } else if !link.is_synchronized() {
+    let link = &view.link;
+    if !link.connected {
+        obstacles.push(match &link.runtime {
+            Some(runtime) => format!("the runtime is not connected (last one: {runtime})"),
+            None => "no runtime has connected yet".to_owned(),
+        });
+    } else if !link.synchronized {
         obstacles.push(
             "the runtime has not listed its containers yet; it may be waiting for one to stop"
                 .to_owned(),
         );
     }
-    match &figures.node {
+    match &view.node {
         Err(why) => obstacles.push(why.clone()),
         Ok(node) => {
-            if node.settings.policy == Policy::Static && node.stance == Stance::Refuse {
+            if node.view.settings.policy == Policy::Static && node.view.stance == Stance::Refuse {
                 obstacles.push(
                     "the kubelet's own CPU manager is active: new exclusive containers are refused"
                         .to_owned(),
                 );
             }
-            if let Some(error) = &node.checkpoint_error {
+            if let Some(error) = &node.own.checkpoint_error {
                 obstacles.push(format!("new exclusive containers are refused: {error}"));
             }
         }
@@ -40,35 +39,59 @@ pub(crate) fn obstacles(figures: &Figures) -> Vec<String> {
 
 /// What needs attention although the plugin places containers, a sentence each. A restart would not
 /// help: with a configuration that it cannot use the plugin does not even start.
-pub(crate) fn warnings(figures: &Figures) -> Vec<String> {
-    let Ok(node) = &figures.node else { return Vec::new() };
-    let fault = node.config.fault.as_ref().map(cannot_be_used);
-    let waiting = &node.config.waiting;
-    let restart = (!waiting.is_empty()).then(|| needs_restart(waiting));
-    let groups = node.cannot_write_groups.clone();
-    [fault, restart, groups].into_iter().flatten().collect()
+pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
+    let Ok(node) = &view.node else { return Vec::new() };
+    let mut warnings: Vec<String> = node.own.config.fault.iter().map(cannot_be_used).collect();
+    if !node.own.config.waiting.is_empty() {
+        warnings.push(needs_restart(&node.own.config.waiting));
+    }
+    warnings.extend(node.own.cannot_write_groups.clone());
+    warnings
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::config_state::Fault;
-    use super::super::figures::{Link, NodeFigures};
+    use super::super::config_state::{ConfigState, Fault};
+    use super::super::node::{Link, NodeFigures, OwnFigures};
+    use super::super::{Counters, History};
     use super::*;
+    use crate::clock::Moment;
     use crate::edge::Runtime;
     use crate::ledger::{Ledger, Settings};
+    use crate::partition::PartitionType;
     use crate::placement;
     use crate::topology::synthetic::Machine;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     fn node(policy: Policy) -> NodeFigures {
-        let placement = placement::Settings {
-            options: placement::Options::default(),
-            topology_manager: placement::TopologyManager::default(),
-            reserved: "0".parse().unwrap(),
-        };
+        let reserved = "0".parse().unwrap();
+        let placement = placement::Settings { reserved, ..placement::Settings::default() };
         let settings = Settings { policy, placement, ..Settings::default() };
-        NodeFigures::of(
-            &Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()).view(),
-        )
+        let own = OwnFigures {
+            config: ConfigState::new("config.yaml", Vec::new(), Moment(0)),
+            strict: false,
+            partition: PartitionType::default(),
+            on_active_kubelet: Stance::Refuse,
+            counters: Counters::default(),
+            drifts: BTreeMap::new(),
+            repairs: BTreeMap::new(),
+            drifting: 0,
+            late: 0,
+            times_late: 0,
+            change_takes: None,
+            kernel_refusals: 0,
+            cannot_write_groups: None,
+            exclusivity_because: None,
+            distrusted_groups: Vec::new(),
+            unbound_pods: Vec::new(),
+            group_bounds: Vec::new(),
+            pool_writes: 0,
+            group_write_errors: 0,
+            checkpoint_error: None,
+        };
+        let ledger = Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new());
+        NodeFigures { view: ledger.view(), history: Arc::new(History::default()), own }
     }
 
     fn linked(far: usize) -> Link {
@@ -89,7 +112,7 @@ mod tests {
 
     #[track_caller]
     fn check(link: Link, node: Result<NodeFigures, String>, expect: &[&str]) {
-        let found = obstacles(&Figures { link, node });
+        let found = obstacles(&NodeView { link, node });
         assert_eq!(found.len(), expect.len(), "{found:?}");
         for (found, expect) in found.iter().zip(expect) {
             assert!(found.contains(expect), "{found}");
@@ -97,52 +120,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_is_said() {
+    fn obstacles_name_what_the_connection_lacks() {
         let fine = || Ok(node(Policy::Static));
         check(linked(2), fine(), &[]);
         check(linked(1), fine(), &["has not listed"]);
-        check(linked(0), fine(), &["there has been none yet"]);
+        check(linked(0), fine(), &["no runtime has connected yet"]);
         let mut gone = linked(2);
         gone.ended(0);
         check(gone.clone(), fine(), &[]);
         gone.ended(1);
-        check(gone, fine(), &["the last one was containerd v2.1.9"]);
-        check(linked(0), Err("no configuration".into()), &["there has been none", "no config"]);
+        check(gone, fine(), &["last one: containerd v2.1.9"]);
+        check(linked(0), Err("no configuration".into()), &["no runtime has", "no config"]);
+    }
+
+    #[test]
+    fn obstacles_name_what_the_node_lacks() {
+        let mut full = node(Policy::Static);
+        full.own.checkpoint_error = Some("disk full".into());
+        check(linked(2), Ok(full), &["disk full"]);
+        let beside_a_kubelet = |policy, stance| {
+            let mut node = node(policy);
+            Arc::make_mut(&mut node.view).stance = stance;
+            Ok(node)
+        };
+        let refusing = beside_a_kubelet(Policy::Static, Stance::Refuse);
+        check(linked(2), refusing, &["the kubelet's own CPU manager"]);
+        check(linked(2), beside_a_kubelet(Policy::None, Stance::Refuse), &[]);
+        check(linked(2), beside_a_kubelet(Policy::Static, Stance::Observe), &[]);
     }
 
     #[test]
     fn what_does_not_keep_containers_out_is_a_warning() {
-        let mut node = node(Policy::Static);
-        assert_eq!(warnings(&Figures { link: linked(2), node: Ok(node.clone()) }), [""; 0]);
-        let fault = Fault { line: Some(3), why: "config.yaml, line 3: no".into() };
-        node.config.rejected(fault);
-        node.config.waiting = vec!["strict"];
-        let figures = Figures { link: linked(2), node: Ok(node) };
-        assert_eq!(obstacles(&figures), [""; 0]);
-        let found = warnings(&figures);
-        assert_eq!(found.len(), 2, "{found:?}");
+        let mut view = NodeView { link: linked(2), node: Ok(node(Policy::Static)) };
+        assert_eq!(warnings(&view), [""; 0]);
+        let own = &mut view.node.as_mut().unwrap().own;
+        own.config.rejected(Fault { line: Some(3), why: "config.yaml, line 3: no".into() });
+        own.config.waiting = vec!["strict"];
+        own.cannot_write_groups = Some("cgroups cannot be written".to_owned());
+        assert_eq!(obstacles(&view), [""; 0]);
+        let found = warnings(&view);
+        assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].contains("stays in force: config.yaml, line 3: no"), "{found:?}");
-        assert!(found[1].ends_with("follow it in strict"), "{found:?}");
-    }
-
-    #[test]
-    fn groups_that_cannot_be_written_are_a_warning() {
-        let why = Some("control groups cannot be written".to_owned());
-        let node = NodeFigures { cannot_write_groups: why, ..node(Policy::Static) };
-        let figures = Figures { link: linked(2), node: Ok(node) };
-        assert_eq!(obstacles(&figures), [""; 0]);
-        assert_eq!(warnings(&figures), ["control groups cannot be written"]);
-    }
-
-    #[test]
-    fn what_the_node_lacks_is_said() {
-        let full =
-            NodeFigures { checkpoint_error: Some("disk full".into()), ..node(Policy::Static) };
-        check(linked(2), Ok(full), &["disk full"]);
-        let beside = |policy| NodeFigures { stance: Stance::Refuse, ..node(policy) };
-        check(linked(2), Ok(beside(Policy::Static)), &["the kubelet's own CPU manager"]);
-        check(linked(2), Ok(beside(Policy::None)), &[]);
-        let observing = NodeFigures { stance: Stance::Observe, ..node(Policy::Static) };
-        check(linked(2), Ok(observing), &[]);
+        assert!(found[1].ends_with("to apply strict"), "{found:?}");
+        assert_eq!(found[2], "cgroups cannot be written");
     }
 }

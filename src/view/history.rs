@@ -2,20 +2,19 @@
 
 use super::badge::Badges;
 use crate::clock::Moment;
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuSet, MAX_CPUS};
 use crate::ledger::{ContainerId, Note, Subject, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The most containers with exclusive CPUs that there can be: one for each CPU.
-const MAX_LIVING: usize = crate::cpuset::MAX_CPUS;
+/// There cannot be more containers with exclusive CPUs: one for each CPU.
+const MAX_LIVING: usize = MAX_CPUS;
 /// How many records of one of them are kept; a new one replaces the oldest but for the very first.
 const MAX_OF_ONE: usize = 8;
 const MAX_REFUSALS: usize = 64;
 const MAX_TROUBLES: usize = 64;
 
-/// Something that happened to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct HistoryRecord {
     pub at: Moment,
     pub subject: Subject,
     pub happened: Happened,
@@ -23,14 +22,14 @@ pub struct Record {
     pub settled: bool,
 }
 
-impl Record {
-    fn new(at: Moment, subject: Subject, happened: Happened) -> Record {
-        Record { at, subject, happened, settled: false }
+impl HistoryRecord {
+    fn new(at: Moment, subject: Subject, happened: Happened) -> HistoryRecord {
+        HistoryRecord { at, subject, happened, settled: false }
     }
 
     fn is_of(&self, (namespace, pod, container): &Name) -> bool {
-        let Subject { namespace: of, pod: in_pod, container: called, .. } = &self.subject;
-        (of, in_pod, called) == (namespace, pod, container)
+        let of = &self.subject;
+        (&of.namespace, &of.pod, &of.container) == (namespace, pod, container)
     }
 }
 
@@ -39,43 +38,43 @@ impl Record {
 pub enum Happened {
     /// The ledger did something, or would have if it did not only observe.
     Decided { what: What, done: bool },
-    /// It was not as the ledger had decided.
+    /// A check pass found it otherwise than decided.
     Drifted {
         decided: CpuSet,
-        /// The state that the watcher found instead, in words.
+        /// What the check pass found instead, in words.
         found: String,
         /// The repair, in words.
         action: String,
     },
-    /// The kernel did not keep others off its CPUs, for this reason.
+    /// The kernel refused a partition for it, for this reason.
     KernelRefused(String),
 }
 
 /// A container by its names: the same for all its instances.
 pub(super) type Name = (String, String, String);
 
-/// The kept part of the past.
+/// The past, as far as it is kept.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// How containers got their exclusive CPUs, for as long as they have them.
-    living: BTreeMap<Name, VecDeque<Record>>,
+    living: BTreeMap<Name, VecDeque<HistoryRecord>>,
     pub badges: Badges,
-    /// Containers whose change the runtime had not made yet at the last look.
+    /// Containers whose change the runtime had not made yet at the last check pass.
     pub late: BTreeSet<ContainerId>,
-    refusals: VecDeque<Record>,
-    troubles: VecDeque<Record>,
+    refusals: VecDeque<HistoryRecord>,
+    troubles: VecDeque<HistoryRecord>,
 }
 
 impl History {
     /// Records a note of the ledger.
     pub fn note(&mut self, at: Moment, note: &Note) {
-        let happened = || Happened::Decided { what: note.what.clone(), done: note.done };
-        let record = || Record::new(at, note.subject.clone(), happened());
+        let happened = Happened::Decided { what: note.what.clone(), done: note.done };
+        let record = HistoryRecord::new(at, note.subject.clone(), happened);
         match &note.what {
-            _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record()),
-            What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record()),
+            _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record),
+            What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record),
             What::LeftShared(_) | What::Contested(_) => {
-                push(&mut self.troubles, MAX_TROUBLES, record());
+                push(&mut self.troubles, MAX_TROUBLES, record);
             }
             What::Released(_) | What::Resized { to: None, .. } => {
                 let name = name(&note.subject);
@@ -90,19 +89,21 @@ impl History {
             | What::Kept(_)
             | What::Adopted(_)
             | What::Moved { .. }
-            | What::Resized { .. } => self.live(record()),
+            | What::Resized { .. } => self.live(record),
         }
     }
 
-    fn live(&mut self, record: Record) {
+    fn live(&mut self, record: HistoryRecord) {
         let name = name(&record.subject);
         for refusal in &mut self.refusals {
             refusal.settled |= refusal.is_of(&name);
         }
         if self.living.len() >= MAX_LIVING && !self.living.contains_key(&name) {
             // A container has ended without an event.
-            let last = |records: &VecDeque<Record>| records.back().map(|record| record.at);
-            let oldest = self.living.iter().min_by_key(|(_, records)| last(records));
+            let oldest = self
+                .living
+                .iter()
+                .min_by_key(|(_, records)| records.back().map(|record| record.at));
             if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
                 self.living.remove(&oldest);
             }
@@ -126,45 +127,40 @@ impl History {
         action: String,
     ) {
         let happened = Happened::Drifted { decided, found, action };
-        push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
+        push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }
 
     pub fn kernel_refused(&mut self, at: Moment, subject: Subject, why: String) {
         let happened = Happened::KernelRefused(why);
-        push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
+        push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }
 
     /// Refusals, the oldest first.
-    pub fn refusals(&self) -> impl Iterator<Item = &Record> {
+    pub fn refusals(&self) -> impl Iterator<Item = &HistoryRecord> {
         self.refusals.iter()
     }
 
     /// Drifts and other troubles, the oldest first.
-    pub fn troubles(&self) -> impl Iterator<Item = &Record> {
+    pub fn troubles(&self) -> impl Iterator<Item = &HistoryRecord> {
         self.troubles.iter()
     }
 
     /// How a container got the exclusive CPUs that it has, the oldest first.
-    pub fn of_living(&self, subject: &Subject) -> impl Iterator<Item = &Record> {
+    pub fn of_living(&self, subject: &Subject) -> impl Iterator<Item = &HistoryRecord> {
         self.living.get(&name(subject)).into_iter().flatten()
     }
 
-    /// A sentence for a container whose change the runtime has not made yet; `None` for others.
-    pub fn delay_of(&self, container: &ContainerId) -> Option<String> {
-        let text = "The runtime is still about to set that, within the time that it takes for such changes.";
-        self.late.contains(container).then(|| text.to_owned())
-    }
-
     /// All records of all containers, the oldest first.
-    pub fn all(&self) -> Vec<&Record> {
+    pub fn all(&self) -> Vec<&HistoryRecord> {
         let living = self.living.values().flatten();
-        let mut all: Vec<&Record> = living.chain(&self.refusals).chain(&self.troubles).collect();
+        let mut all: Vec<&HistoryRecord> =
+            living.chain(&self.refusals).chain(&self.troubles).collect();
         all.sort_by_key(|record| record.at);
         all
     }
 }
 
-fn push(records: &mut VecDeque<Record>, most: usize, record: Record) {
+fn push(records: &mut VecDeque<HistoryRecord>, most: usize, record: HistoryRecord) {
     if records.len() >= most {
         records.pop_front();
     }
@@ -203,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_whatever_happens() {
+    fn the_history_is_bounded() {
         let mut history = History::default();
         for at in 0..5000 {
             let moment = Moment(at as i64);
@@ -222,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_let_in_is_refused_no_more() {
+    fn a_refusal_is_settled_when_the_container_gets_in() {
         let mut history = History::default();
         let settled =
             |history: &History| history.refusals().map(|one| one.settled).collect::<Vec<_>>();
@@ -235,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_older_pod_takes_nothing_from_its_successor() {
+    fn the_end_of_an_older_pod_leaves_its_successors_records() {
         let mut history = History::default();
         let released = |id| Note {
             warning: false,

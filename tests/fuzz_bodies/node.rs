@@ -5,7 +5,7 @@ use nri_cpu_manager::ledger::{
     Claim, Container, ContainerId, ContainerKind, CpuRequest, Ledger, MilliCpu, Pod, PodUid,
     Policy, Qos, SandboxId, Settings,
 };
-use nri_cpu_manager::placement::{self, Options, TopologyManager};
+use nri_cpu_manager::placement;
 use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::sync::LazyLock;
@@ -23,11 +23,7 @@ pub fn cpus(list: &str) -> CpuSet {
 }
 
 pub fn ledger(remembered: Vec<Claim>) -> Ledger {
-    let placement = placement::Settings {
-        options: Options::default(),
-        topology_manager: TopologyManager::default(),
-        reserved: cpus("0-1"),
-    };
+    let placement = placement::Settings { reserved: cpus("0-1"), ..placement::Settings::default() };
     let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
 }

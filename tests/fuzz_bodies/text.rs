@@ -6,7 +6,7 @@ use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::ledger::{Claim, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
-use nri_cpu_manager::view::report::{ConfigStatus, OwnSettings};
+use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
 use std::str;
 
 /// The kernel's list format: a parsed set is printed and parsed as the same set.

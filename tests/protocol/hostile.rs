@@ -159,7 +159,7 @@ async fn floods() {
         Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Decision::default())),
         _ => content(call),
     };
-    for piece in [1 << 20, 1] {
+    for piece in [1 << 20, 1 << 10] {
         let (mut runtime, plugin) = connect(Generation::V0_8, never);
         runtime.handshake().await;
         let mut request = Request::new();
@@ -174,10 +174,9 @@ async fn floods() {
         let mut sent = 0_usize;
         while tokio::io::AsyncWriteExt::write_all(&mut runtime.trunk, &flood).await.is_ok() {
             sent += flood.len();
-            assert!(sent < 256 << 20, "{sent} bytes in frames of {piece} are waiting somewhere");
+            assert!(sent < 64 << 20, "{sent} bytes in frames of {piece} are waiting somewhere");
         }
-        // A byte in a frame of its own costs more than itself, and counts as more.
-        assert!(sent > if piece == 1 { 2 << 20 } else { 16 << 20 }, "only {sent} bytes may wait");
+        assert!(sent > 16 << 20, "only {sent} bytes may wait");
         let (_, ended) = plugin.ended_now().await;
         assert!(matches!(ended, Err(SessionError::Mux(MuxError::Overrun(PLUGIN)))), "{ended:?}");
     }

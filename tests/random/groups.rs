@@ -46,7 +46,7 @@ impl Node {
         let layout = Layout::of(&self.ledger);
         let mut tree = self.kernel.clone();
         let mut overlaps = self.overlaps();
-        carry_out(&mut tree, layout.wanted(), |group, cpus| {
+        carry_out(&mut tree, &layout.goal, |group, cpus| {
             self.kernel.write(group, cpus).unwrap();
             let now = self.overlaps();
             assert!(

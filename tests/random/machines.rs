@@ -29,7 +29,12 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
             options.align_by_socket &=
                 options.check_machine(&topology, topology_manager.policy).is_ok();
             let reserved = topology.online().lowest(reserved);
-            let placement = placement::Settings { options, topology_manager, reserved };
+            let placement = placement::Settings {
+                options,
+                topology_manager,
+                reserved,
+                ..placement::Settings::default()
+            };
             (
                 topology,
                 Settings {
@@ -78,19 +83,17 @@ impl Change {
     pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
         let Change { policy, mut options, topology_manager, reserved, wishes, mems_follow_cpus } =
             self.clone();
+        let (first, count) = reserved;
         options.align_by_socket &= options.check_machine(topology, topology_manager.policy).is_ok();
         let online: Vec<usize> = topology.online().iter().collect();
         let mut set = CpuSet::EMPTY;
-        for at in 0..reserved.1 {
-            set.insert(online[(reserved.0 + at) % online.len()]).unwrap();
+        for at in 0..count {
+            set.insert(online[(first + at) % online.len()]).unwrap();
         }
+        let reserved = placement::Settings { reserved: set, ..placement::Settings::default() };
         let placement = match policy {
-            Policy::Static => placement::Settings { options, topology_manager, reserved: set },
-            Policy::None => placement::Settings {
-                options: Options::default(),
-                topology_manager: TopologyManager::default(),
-                reserved: set,
-            },
+            Policy::Static => placement::Settings { options, topology_manager, ..reserved },
+            Policy::None => reserved,
         };
         let namespaces = if wishes { wishes::all_allowed() } else { Namespaces::default() };
         let settings = Settings { policy, placement, mems_follow_cpus, namespaces, ..now.clone() };

@@ -22,11 +22,11 @@ impl Node {
         self.send(&Channel::Runtime);
     }
 
-    /// Sends what is due. In some histories the first update is lost at first, and stays due.
+    /// Sends what is due. In some histories the last update is lost at first, and stays due.
     fn send(&mut self, channel: &Channel) {
         let mut due = self.ledger.due(channel);
         if self.serial.is_multiple_of(3) {
-            let lost = due.updates.first().map(|update| update.container.clone());
+            let lost = due.updates.last().map(|update| update.container.clone());
             due.hold_back(|id| Some(id) == lost.as_ref());
             self.carry_out(&due.updates, None);
             self.ledger.apply(Event::Sent(due));

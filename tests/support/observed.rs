@@ -9,7 +9,7 @@ use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use nri_cpu_manager::ledger::{Call, Decision, Event, Qos};
-use nri_cpu_manager::serve::{Observer, questions};
+use nri_cpu_manager::serve::{ViewSource, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
 use nri_cpu_manager::view::Status;
 use std::fs;
@@ -23,7 +23,7 @@ pub(crate) const CONFIG: &str =
 
 pub(crate) struct Observed {
     pub(crate) messages: mpsc::UnboundedSender<Message>,
-    pub(crate) observer: Observer,
+    pub(crate) observer: ViewSource,
     pub(crate) paths: Paths,
     _dir: tempfile::TempDir,
 }

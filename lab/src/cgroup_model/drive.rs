@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::errno::Errno;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{Refused, Tree};
+use nri_cpu_manager::exclusivity::{CgroupTree, Refused};
 use nri_cpu_manager::ledger::CgroupPath;
 
 use super::{Comparison, ComparisonSettings, Mismatch};
@@ -105,7 +105,7 @@ pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
     Ok(comparison)
 }
 
-fn describe(tree: &Tree, group: &CgroupPath) -> String {
+fn describe(tree: &CgroupTree, group: &CgroupPath) -> String {
     let cpus = tree.cpus(group).unwrap_or_default().to_string();
     let populated = if tree.is_populated(group) { ", populated" } else { "" };
     format!("{group}: cpus {cpus:?}, effective {}{populated}", tree.effective(group))
@@ -125,7 +125,7 @@ struct TestProcess {
 
 struct Comparer {
     rng: Rng,
-    tree: Tree,
+    tree: CgroupTree,
     online: CpuSet,
     processes: BTreeMap<CgroupPath, TestProcess>,
 }
@@ -134,7 +134,7 @@ impl Comparer {
     fn new(seed: u64) -> Result<Self> {
         delegate(Path::new(CGROUPS))?;
         let online = kernel::cpus("online")?;
-        let tree = Tree::new(online, kernel::cpus("possible")?);
+        let tree = CgroupTree::new(online, kernel::cpus("possible")?);
         Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
     }
 

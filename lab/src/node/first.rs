@@ -65,7 +65,7 @@ impl Node {
         let mut met = Vec::new();
         if let Some(decided) = exclusive(&pod.name)? {
             if decided != own {
-                met.push(format!("it may run on {own}, decided were {decided}"));
+                met.push(format!("it may run on {own}, decided: {decided}"));
             }
             let there = threads.iter().filter(|(_, cpus)| !cpus.is_disjoint(&decided));
             met.extend(there.map(|(thread, cpus)| format!("{thread} may run on {cpus}")));

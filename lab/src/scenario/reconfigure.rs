@@ -51,7 +51,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
 
     let wrong = tight.replace("reservedSystemCPUs", "reservedSystemCPU");
     script.does(Step::SwapConfig(wrong));
-    script.does(Step::WaitFor("cannot be used, the last good one stays in force".to_owned(), 1));
+    script.does(Step::WaitFor("rejected, the last good one stays in force".to_owned(), 1));
     let fault = "line 2: unknown field `reservedSystemCPU`";
     script.says(Step::Log, &[fault]);
     script.says(Step::Status, &["ready:    yes", "REJECTED", fault, &in_force]);

@@ -14,7 +14,7 @@ use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
 
 /// In the plugin's log for a drift: CPU 3 was, or CPUs 3-4 were, decided.
-const DRIFT: &str = ": decided w";
+const DRIFT: &str = ": decided CPU";
 
 /// Fewer readings prove nothing.
 const FEW: u64 = 20;

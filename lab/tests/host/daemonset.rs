@@ -258,7 +258,7 @@ fn containerd_1_7_reads_what_was_written() {
 #[test]
 fn affinity_needs_the_hosts_processes_and_sys_nice() {
     type Change = fn(&mut Manifests);
-    const FOUND: &str = "it inherited the affinity of the runtime that started it";
+    const FOUND: &str = "it inherited the runtime's affinity";
     let variants: [(Change, bool, bool); 3] = [
         (|_| (), true, true),
         (|manifests| take_away("SYS_NICE", manifests), true, false),

@@ -119,7 +119,7 @@ fn status_and_explain() {
     let web = bench.host.node.pods().iter().find(|running| running.pod.name == "web").unwrap();
     let group = cgroup::of_process(web.containers[0].pid, "cpuset").unwrap();
     fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
-    let drift = format!("but CPUs {online} are set for its group");
+    let drift = format!("but its cgroup has CPUs {online} set");
     plugin.wait_for(&drift, 1, Duration::from_secs(30)).unwrap();
     let drifting = get("/metrics").1;
     has(&drifting, &["nri_cpu_manager_drifting_containers 1\n"]);

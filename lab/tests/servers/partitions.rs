@@ -173,12 +173,12 @@ fn writes_by_other_programs_are_repaired() -> Part {
         // Writes to different files, for one check pass.
         write(container("db"), PARTITION, "member"),
         write(container("web"), CPUS, "5"),
-        Step::WaitFor("its group is a cpuset partition \"member\": set again".into(), 1),
+        Step::WaitFor("its cgroup is a cpuset partition \"member\": set again".into(), 1),
         read(container("db"), PARTITION),
         read(container("web"), CPUS),
         write(container("db"), CPUS, "1"),
         write(CgroupRef::Pod("db".into()), "cpu.max", "200000 100000"),
-        Step::WaitFor("CPU 1 is set for its group: set again".into(), 1),
+        Step::WaitFor("its cgroup has CPU 1 set: set again".into(), 1),
         Step::WaitFor("its pod has the CFS quota \"200000 100000\": set again".into(), 1),
         read(container("db"), CPUS),
         read(container("db"), PARTITION),
@@ -308,7 +308,7 @@ fn type_and_mechanism_can_change() -> Part {
         steps.extend([Step::Reconfigure(exclusivity(mode)), Step::Run(exclusive(mode, 1))]);
         if mode == "runtime" {
             // Partitions end with another mechanism.
-            steps.push(Step::WaitFor("its cgroup is no cpuset partition any more".into(), 1));
+            steps.push(Step::WaitFor("cpuset partition ended".into(), 1));
         }
         steps.extend([
             read(container("db"), PARTITION),

@@ -1,4 +1,4 @@
-//! The effect on containers: the answer of a ledger without a runtime.
+//! The effect on containers, from a ledger without a runtime.
 
 use super::report::{AssignmentReport, Effect, Outlook};
 use crate::cpuset::CpuSet;
@@ -10,12 +10,12 @@ use crate::ledger::{
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
-/// The effect of these settings on claims. The state file lacks the containers' requests and kinds:
-/// each counts as a running one that asks for the CPUs that it has.
+/// The effect of these settings on claims. The state file lacks kinds and, in files of older
+/// versions, requests: each claim counts as a running container that requests the CPUs it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
-    let (pods, containers) = claims.iter().map(found_running).unzip();
+    let (pods, containers) = claims.iter().map(as_listed).unzip();
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
-    // The ledger never refuses a list.
+    // A list of running containers is never refused.
     let _ = ledger.handle(Event::Synchronize { pods, containers });
     let has: BTreeMap<ContainerId, CpuSet> =
         ledger.claims().map(|claim| (claim.id, claim.cpus)).collect();
@@ -43,7 +43,7 @@ pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>
 }
 
 /// A claim's container as the runtime would list it.
-fn found_running(claim: &Claim) -> (Pod, Container) {
+fn as_listed(claim: &Claim) -> (Pod, Container) {
     let sandbox = SandboxId(claim.pod_uid.to_string());
     let amount = u64::try_from(claim.cpus.len()).ok().map(|cpus| MilliCpu(cpus * 1000));
     let pod = Pod {

@@ -73,7 +73,7 @@ fn what_is_unsuitable_is_left_alone() {
 }
 
 /// Runs the command on a file, and returns what it said.
-fn run_on(config: &Path) -> Result<String, EnableNriError> {
+fn run_on(config: &Path) -> Result<String, Box<dyn Error>> {
     let mut out = Vec::new();
     run(&EnableNriArgs { config: config.to_owned() }, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
@@ -109,7 +109,7 @@ fn a_missing_file_is_made() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config.toml");
     let said = run_on(&config).unwrap();
-    assert!(said.contains("made"), "{said}");
+    assert!(said.contains("created"), "{said}");
     let text = fs::read_to_string(&config).unwrap();
     assert_eq!(text, format!("version = 2\n\n[plugins.\"{NRI}\"]\ndisable = false\n"));
 }

@@ -1,59 +1,59 @@
 //! Every decision of a simulation as a table.
 
-use super::error::SimulateError;
+use crate::cli::output::cannot;
 use crate::ledger::Ledger;
 use crate::simulate::engine::OUT_OF_CPU;
-use crate::simulate::{Happening, Observer, Recorder, Time};
+use crate::simulate::{Happening, Recorder, StepObserver, Time};
 use std::fs::File;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Records the figures, and writes decisions to a file.
-pub(super) struct Watched {
+/// Records the figures, and writes decisions to a file if one is given.
+pub(super) struct DecisionTable<'a> {
     recorder: Recorder,
-    table: Option<(csv::Writer<File>, PathBuf)>,
+    writer: Option<(csv::Writer<File>, &'a Path)>,
     /// The first failed write.
     failed: Option<csv::Error>,
 }
 
-impl Watched {
-    /// Writes to `file`, if it is given.
+impl<'a> DecisionTable<'a> {
     pub(super) fn new(
         recorder: Recorder,
-        file: Option<&PathBuf>,
-    ) -> Result<Watched, SimulateError> {
-        let open = |path: &PathBuf| match File::create(path) {
-            Ok(file) => Ok((csv::Writer::from_writer(file), path.clone())),
-            Err(error) => Err(SimulateError::File("write", path.clone(), error)),
+        file: Option<&'a PathBuf>,
+    ) -> Result<DecisionTable<'a>, String> {
+        let writer = match file {
+            Some(path) => {
+                let file = File::create(path).map_err(cannot("write", path))?;
+                Some((csv::Writer::from_writer(file), path.as_path()))
+            }
+            None => None,
         };
-        let mut watched = Watched { recorder, table: file.map(open).transpose()?, failed: None };
-        watched.line(&["time", "namespace", "pod", "container", "outcome", "cpus", "why"]);
-        Ok(watched)
+        let mut table = DecisionTable { recorder, writer, failed: None };
+        table.line(&["time", "namespace", "pod", "container", "outcome", "cpus", "why"]);
+        Ok(table)
     }
 
     /// Writes the rest and returns the figures.
-    pub(super) fn finish(self) -> Result<Recorder, SimulateError> {
-        let Some((mut table, path)) = self.table else { return Ok(self.recorder) };
-        let flushed = table.flush();
-        match self.failed.map_or(flushed, |error| Err(io::Error::from(error))) {
-            Ok(()) => Ok(self.recorder),
-            Err(error) => Err(SimulateError::File("write", path, error)),
+    pub(super) fn finish(self) -> Result<Recorder, String> {
+        if let Some((mut writer, path)) = self.writer {
+            let flushed = writer.flush().map_err(csv::Error::from);
+            self.failed.map_or(flushed, Err).map_err(cannot("write", path))?;
         }
+        Ok(self.recorder)
     }
 
     fn line(&mut self, cells: &[&str]) {
-        if let Some((table, _)) = &mut self.table
-            && let Err(error) = table.write_record(cells)
+        if let Some((writer, _)) = &mut self.writer
+            && let Err(error) = writer.write_record(cells)
         {
             self.failed.get_or_insert(error);
         }
     }
 }
 
-impl Observer for Watched {
+impl StepObserver for DecisionTable<'_> {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         self.recorder.see(now, ledger, happening);
-        if self.table.is_none() {
+        if self.writer.is_none() {
             return;
         }
         let (pod, container, outcome, cpus, why) = match happening {

@@ -1,8 +1,7 @@
 //! The result for people: configurations side by side, and the node at the end.
 
-use crate::cli::client::table;
-use crate::cli::node::overrides;
-use crate::simulate::report::{Placement, Report, RunReport, Values};
+use crate::cli::output::{overrides, table};
+use crate::simulate::report::{PlacementReport, RunReport, Setup, SimulationReport, Values};
 use crate::view::picture::names::{alignment, printable};
 use crate::view::picture::{Picture, text};
 use crate::wording::count;
@@ -12,8 +11,7 @@ use std::fmt::Write as _;
 /// The most containers in the list; the JSON has all.
 const LISTED: usize = 40;
 
-/// The report as text.
-pub(super) fn text(report: &Report, pictures: &[Picture], style: text::Style) -> String {
+pub(super) fn text(report: &SimulationReport, pictures: &[Picture], style: text::Style) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write(&mut out, report, pictures, style);
@@ -22,7 +20,7 @@ pub(super) fn text(report: &Report, pictures: &[Picture], style: text::Style) ->
 
 fn write(
     f: &mut String,
-    report: &Report,
+    report: &SimulationReport,
     pictures: &[Picture],
     style: text::Style,
 ) -> std::fmt::Result {
@@ -36,12 +34,12 @@ fn write(
     )?;
     writeln!(f, "workload:  {}", report.workload)?;
     for run in &report.runs {
-        let overrides = overrides(&run.overrides);
-        writeln!(f, "config:    {}: {}{overrides}", run.config, run.settings)?;
+        let Setup { config, settings, overrides: lines } = &run.setup;
+        writeln!(f, "config:    {config}: {settings}{}", overrides(lines))?;
     }
     writeln!(f, "\n{}", table(&rows(&report.runs)))?;
     for (run, picture) in report.runs.iter().zip(pictures) {
-        writeln!(f, "{} at {} s:\n{}", run.config, run.end, text::draw(picture, style))?;
+        writeln!(f, "{} at {} s:\n{}", run.setup.config, run.end, text::draw(picture, style))?;
         write_placements(f, run)?;
     }
     Ok(())
@@ -52,17 +50,17 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     let mut row = |label: &str, of: &dyn Fn(&RunReport) -> String| {
         rows.push([vec![label.to_owned()], runs.iter().map(of).collect()].concat());
     };
-    row("", &|run| run.config.clone());
-    row("pods that came", &|run| run.pods.arrived.to_string());
-    row("  let in completely", &|run| part(run.pods.complete, run.pods.arrived));
-    row("  of these had to wait", &|run| match run.pods.waited {
+    row("", &|run| run.setup.config.clone());
+    row("pods", &|run| run.pods.arrived.to_string());
+    row("  admitted", &|run| part(run.pods.complete, run.pods.arrived));
+    row("  admitted after waiting", &|run| match run.pods.waited {
         0 => "0".to_owned(),
         waited => format!(
-            "{waited}, {:.0} s on average, {:.0} s at most",
+            "{waited} (mean {:.0} s, max {:.0} s)",
             run.pods.mean_wait, run.pods.longest_wait
         ),
     });
-    row("not let in at once", &|run| run.refused.values().sum::<usize>().to_string());
+    row("refused at first", &|run| run.refused.values().sum::<usize>().to_string());
     let reasons: BTreeSet<&str> = runs.iter().flat_map(|run| run.refused.keys().copied()).collect();
     for reason in reasons {
         let count = |run: &RunReport| run.refused.get(reason).copied().unwrap_or(0).to_string();
@@ -71,24 +69,20 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     row("shared containers", &|run| run.shared.to_string());
     row("exclusive containers", &|run| run.exclusive.containers.to_string());
     let all = |run: &RunReport| run.exclusive.containers;
-    row("  in as few uncore caches as can be", &|run| {
+    row("  fewest possible uncore caches", &|run| {
         part(run.exclusive.fewest_uncore_caches, all(run))
     });
-    row("  in as few NUMA nodes", &|run| part(run.exclusive.fewest_numa_nodes, all(run)));
-    row("  in as few sockets", &|run| part(run.exclusive.fewest_sockets, all(run)));
-    row("  of whole cores", &|run| part(run.exclusive.whole_cores, all(run)));
-    row("changes for running containers", &|run| run.updates.to_string());
+    row("  fewest possible NUMA nodes", &|run| part(run.exclusive.fewest_numa_nodes, all(run)));
+    row("  fewest possible sockets", &|run| part(run.exclusive.fewest_sockets, all(run)));
+    row("  whole cores", &|run| part(run.exclusive.whole_cores, all(run)));
+    row("updates of running containers", &|run| run.updates.to_string());
     row("exclusive CPUs", &|run| values(&run.exclusive_cpus, 0));
     for (boundary, label) in [("uncore_cache", "uncore cache"), ("numa_node", "NUMA node")] {
-        row(&format!("fragmentation by {label}"), &|run| {
-            run.fragmentation.get(boundary).map(|one| values(one, 2)).unwrap_or_default()
-        });
+        row(&format!("fragmentation by {label}"), &|run| values(&run.fragmentation[boundary], 2));
     }
     if runs.iter().any(|run| run.exclusive_cpus.samples.len() > 1) {
         row("exclusive CPUs over time", &|run| curve(&run.exclusive_cpus));
-        row("fragmentation (uncore) over time", &|run| {
-            run.fragmentation.get("uncore_cache").map(curve).unwrap_or_default()
-        });
+        row("fragmentation (uncore) over time", &|run| curve(&run.fragmentation["uncore_cache"]));
     }
     rows
 }
@@ -103,7 +97,7 @@ fn values(values: &Values, digits: usize) -> String {
     match values.samples.len() {
         0 => format!("{:.digits$}", values.last),
         _ => format!(
-            "{:.digits$} on average, {:.digits$} at most, {:.digits$} at the end",
+            "mean {:.digits$}, max {:.digits$}, last {:.digits$}",
             values.mean, values.most, values.last
         ),
     }
@@ -114,31 +108,32 @@ fn curve(values: &Values) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let height = |value: f64| {
         let share = if values.most > 0.0 { value / values.most } else { 0.0 };
-        HEIGHTS.get((share * 7.0).round() as usize).copied().unwrap_or('█')
+        HEIGHTS[(share * 7.0).round() as usize]
     };
     // Half as many columns as samples.
     values.samples.chunks(2).map(|pair| height(pair.iter().copied().fold(0.0, f64::max))).collect()
 }
 
 fn write_placements(f: &mut String, run: &RunReport) -> std::fmt::Result {
-    let (exclusive, shared): (Vec<&Placement>, Vec<&Placement>) =
+    let (exclusive, shared): (Vec<&PlacementReport>, Vec<&PlacementReport>) =
         run.placements.iter().partition(|one| one.exclusive);
-    let mut rows = vec![["", "CONTAINER", "CPUS", "HOW THEY LIE"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["", "CONTAINER", "CPUS", "PLACEMENT"].map(str::to_owned).to_vec()];
     for one in exclusive.iter().chain(&shared).take(LISTED) {
-        let lie = match one.exclusive {
-            true => alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores),
-            false => "shared".to_owned(),
+        let placement = if one.exclusive {
+            alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores)
+        } else {
+            "shared".to_owned()
         };
         let name = printable(&format!("{}/{}/{}", one.namespace, one.pod, one.container));
         let badge = one.badge.clone().unwrap_or_else(|| "·".to_owned());
-        rows.push(vec![badge, name, one.cpus.clone(), lie]);
+        rows.push(vec![badge, name, one.cpus.clone(), placement]);
     }
     if rows.len() > 1 {
         write!(f, "{}", table(&rows))?;
     }
     match run.placements.len().saturating_sub(LISTED) {
         0 => writeln!(f),
-        more => writeln!(f, "and {more} more: --output json lists all\n"),
+        more => writeln!(f, "and {more} more; --output json lists all\n"),
     }
 }
 

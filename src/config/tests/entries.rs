@@ -23,11 +23,11 @@ fn names_and_values_count_under_every_policy_and_in_every_entry() {
         ),
         (
             "systemReserved: {cpu: abc}",
-            "systemReserved: \"abc\" is not an amount of CPUs: expected one like 2, 1.5 or 500m",
+            "systemReserved: invalid amount of CPUs \"abc\": expected one like 2, 1.5 or 500m",
         ),
         (
             "kubeReserved: {cpu: -1}",
-            "kubeReserved: \"-1\" is not an amount of CPUs: expected one like 2, 1.5 or 500m",
+            "kubeReserved: invalid amount of CPUs \"-1\": expected one like 2, 1.5 or 500m",
         ),
         (
             "cpuManagerPolicyOptions: {whole: true}",
@@ -81,7 +81,7 @@ fn what_another_entry_can_mend_is_no_mistake_of_the_text() {
     assert!(on("s-2", "", text).unwrap().placement.options.full_pcpus_only);
     let error = on("s-1", "", text).unwrap_err();
     assert!(error.starts_with("config.yaml, line 8: align-by-socket: "), "{error}");
-    assert!(on("web", "", text).unwrap_err().contains("need cpuManagerPolicy: static"));
+    assert!(on("web", "", text).unwrap_err().contains("needs cpuManagerPolicy: static"));
 }
 
 #[test]
@@ -97,21 +97,21 @@ fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
     );
     refuses(
         &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
-        "line 7: reservedSystemCPUs: CPU 1 is named twice in \"0-1,1\": one of them may be a mistake",
+        "line 7: reservedSystemCPUs: CPU 1 is listed twice in \"0-1,1\"",
     );
     refuses(
         &with("- strict: true\n"),
-        "line 6: nodes: this entry is for no node: it needs names, labels or both",
+        "line 6: nodes: this entry matches no node: set names, labels or both",
     );
     refuses(
         &with("- names: [b]\n  nodes: [{names: [c]}]\n"),
-        "line 7: nodes: an entry of nodes has no nodes of its own",
+        "line 7: nodes: nested entries are not supported",
     );
-    refuses(&with("names: [b]\n"), "line 6: names: it belongs into an entry of nodes");
-    refuses(&with("- names: [b]\n  labels: {c: d, c: e}\n"), "line 7: labels: \"c\" stands twice");
+    refuses(&with("names: [b]\n"), "line 6: names: only valid in an entry of nodes");
+    refuses(&with("- names: [b]\n  labels: {c: d, c: e}\n"), "line 7: labels: \"c\" is set twice");
     refuses(
         &with("- names: [\"\"]\n"),
-        "line 6: names: a name is empty: expected one like \"worker-1\" or \"gpu-*\"",
+        "line 6: names: empty name: expected one like \"worker-1\" or \"gpu-*\"",
     );
     let error = resolve(&with("- names: [b]\n  strikt: true\n")).unwrap_err();
     assert!(error.starts_with("config.yaml, line 7: nodes[1]: unknown field `strikt`"), "{error}");

@@ -1,6 +1,6 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
-use super::super::facts::Facts;
+use super::super::facts::CallFacts;
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::ledger::{
@@ -69,12 +69,12 @@ impl Node {
     }
 
     async fn follow(&mut self, call: &Call) -> Result<(), KernelRefusal> {
-        let refused = self.enforcement.follow(&Facts::of(call).step, &self.ledger).await?;
+        let refused = self.enforcement.follow(&CallFacts::of(call).step, &self.ledger).await?;
         refused.into_iter().for_each(|refused| self.fall_back(refused));
         Ok(())
     }
 
-    fn fall_back(&mut self, refused: Refused) {
+    fn fall_back(&mut self, refused: RefusedTarget) {
         if let Some(event) = self.enforcement.fall_back(&refused) {
             self.ledger.apply(event);
             self.refused.push(refused.1.to_string());
@@ -145,7 +145,7 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     assert_eq!(first, Some("1-2".parse().unwrap()));
     assert_eq!(
         followed.unwrap_err().to_string(),
-        "the kernel still keeps CPUs 1-2 for a group that is gone"
+        "the kernel still holds CPUs 1-2 for a removed cgroup"
     );
     assert_eq!(node.enforcement.refusals, 0);
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();

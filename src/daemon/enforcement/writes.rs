@@ -1,6 +1,6 @@
 //! Writes into the cgroups of single containers, and what the kernel says to them.
 
-use super::{Enforcement, Refused};
+use super::{Enforcement, RefusedTarget};
 use crate::daemon::blocking;
 use crate::exclusivity::{Groups, KernelRefusal, Writer};
 use crate::ledger::{CgroupPath, ContainerId, Event, Ledger, Target, Update};
@@ -26,16 +26,18 @@ impl Enforcement {
         id: &ContainerId,
         ledger: &Ledger,
         work: impl FnOnce(&Target) -> Result<(), KernelRefusal> + Send + 'static,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusedTarget> {
         let Some(target) = ledger.target(id) else { return Ok(()) };
         self.tops.extend(target.cgroup.as_ref().and_then(CgroupPath::top));
-        let result = blocking(move || Some(work(&target).map_err(|refusal| (target, refusal))));
-        result.await.unwrap_or(Ok(()))
+        blocking(move || work(&target).map_err(|refusal| (target, refusal))).await
     }
 
     /// Logs and counts what the kernel refused. If that was a partition, groups have to keep others
     /// off the container's CPUs: returns the event that says so.
-    pub(in crate::daemon) fn fall_back(&mut self, (target, refusal): &Refused) -> Option<Event> {
+    pub(in crate::daemon) fn fall_back(
+        &mut self,
+        (target, refusal): &RefusedTarget,
+    ) -> Option<Event> {
         let subject = &target.subject;
         if !target.is_partition() {
             self.errors += 1;
@@ -92,16 +94,15 @@ impl Enforcement {
     ) -> bool {
         let Ok(writer) = self.writer.clone() else { return false };
         let subject = target.subject.clone();
-        match blocking(move || Some(write(&writer, &target))).await {
-            Some(Ok(())) => true,
-            Some(Err(refused)) => {
+        match blocking(move || write(&writer, &target)).await {
+            Ok(()) => true,
+            Err(refused) => {
                 if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {
                     self.errors += 1;
                     log::warn!("{subject}: {refused}");
                 }
                 false
             }
-            None => false,
         }
     }
 }

@@ -1,13 +1,14 @@
-//! The control groups of containers and pods, from the runtime's paths.
+//! Cgroups of containers and pods, and a pod's QoS class, from the runtime's paths.
+//!
+//! With the cgroupfs driver these are plain paths. With systemd's a slice `a-b.slice` lies in
+//! `a.slice` (systemd.slice(5)); containerd may give the whole path of a slice, CRI-O gives its last
+//! name only.
 
-use crate::ledger::CgroupPath;
+use crate::ledger::{CgroupPath, Qos};
 
-/// The control group of an OCI `cgroupsPath`; `None` if it is empty or no path.
-///
-/// With the cgroupfs driver it is a plain path. With systemd's it is `SLICE:PREFIX:NAME`: a scope
-/// `PREFIX-NAME.scope` in a slice. containerd may give the whole path of the slice, CRI-O gives its
-/// last name only. A slice `a-b.slice` lies in `a.slice` (systemd.slice(5)).
-pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
+/// The cgroup of an OCI `cgroupsPath`; `None` if it is empty or no path. With systemd's driver it is
+/// `SLICE:PREFIX:NAME`: a scope `PREFIX-NAME.scope` in a slice.
+pub(super) fn of_container(path: &str) -> Option<CgroupPath> {
     let parts: Vec<&str> = path.split(':').collect();
     let [slice, prefix, name] = parts[..] else { return CgroupPath::new(path) };
     let unit = match (name.ends_with(".slice"), prefix) {
@@ -15,18 +16,50 @@ pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
         (false, "") => format!("{name}.scope"),
         (false, prefix) => format!("{prefix}-{name}.scope"),
     };
-    let last = slice.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    CgroupPath::new(&format!("{}/{unit}", expand(last)?))
+    CgroupPath::new(&format!("{}/{unit}", expand(last(slice))?))
 }
 
-/// The control group of a pod's `cgroup_parent`; `None` if it is empty or no path. With systemd's
-/// driver it is a slice, by its path or its name.
-pub(super) fn of_cgroup_parent(parent: &str) -> Option<CgroupPath> {
-    let last = parent.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+/// The cgroup of a pod's `cgroup_parent`; `None` if it is empty or no path.
+pub(super) fn of_pod(parent: &str) -> Option<CgroupPath> {
+    let last = last(parent);
     if last.ends_with(".slice") { CgroupPath::new(&expand(last)?) } else { CgroupPath::new(parent) }
 }
 
-/// The path of a slice.
+/// The class from a pod's `cgroup_parent`; [`Qos::Unknown`] if no kubelet made the cgroup.
+///
+/// The kubelet puts a pod below `kubepods` (Guaranteed), `kubepods/burstable` or
+/// `kubepods/besteffort`, and these below a root that an administrator can choose. With the
+/// cgroupfs driver these are directories (`/kubepods/burstable/podUID`), with systemd's the parts
+/// of a slice's name (`kubepods-burstable-podUID.slice`).
+pub(super) fn qos(parent: &str) -> Qos {
+    match last(parent).strip_suffix(".slice") {
+        // A slice's own name repeats the names of all slices above it.
+        Some(slice) => class(slice.split('-')),
+        None => class(parent.split('/')),
+    }
+}
+
+/// The class by the part after the innermost `kubepods`: nodes in pods (kind) have several.
+fn class<'a>(parts: impl DoubleEndedIterator<Item = &'a str>) -> Qos {
+    let mut below = "";
+    for part in parts.rev() {
+        if part == "kubepods" {
+            return match below {
+                "burstable" => Qos::Burstable,
+                "besteffort" => Qos::BestEffort,
+                pod if pod.starts_with("pod") => Qos::Guaranteed,
+                _ => Qos::Unknown,
+            };
+        }
+        below = part;
+    }
+    Qos::Unknown
+}
+
+fn last(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
 fn expand(slice: &str) -> Option<String> {
     let name = match slice {
         // The OCI runtimes use this slice for containers outside of Kubernetes.
@@ -47,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape() {
+    fn containers() {
         for (path, expected) in [
             ("/kubepods/burstable/poda1-b2/c1", Some("kubepods/burstable/poda1-b2/c1")),
             ("/kubepods/poda1-b2/crio-c1", Some("kubepods/poda1-b2/crio-c1")),
@@ -79,11 +112,7 @@ mod tests {
             ("a.slice:x:../../y", None),
             ("not-a-slice:x:y", None),
         ] {
-            assert_eq!(
-                of_cgroups_path(path).as_ref().map(CgroupPath::as_str),
-                expected,
-                "{path:?}"
-            );
+            assert_eq!(of_container(path).as_ref().map(CgroupPath::as_str), expected, "{path:?}");
         }
     }
 
@@ -98,8 +127,56 @@ mod tests {
             ("/", None),
             ("a--b.slice", None),
         ] {
-            let found = of_cgroup_parent(parent);
-            assert_eq!(found.as_ref().map(CgroupPath::as_str), expected, "{parent:?}");
+            let group = of_pod(parent);
+            assert_eq!(group.as_ref().map(CgroupPath::as_str), expected, "{parent:?}");
+        }
+    }
+
+    #[test]
+    fn classes() {
+        for (cgroup_parent, qos) in [
+            // containerd, systemd driver
+            ("/kubepods.slice/kubepods-poda1_b2.slice", Qos::Guaranteed),
+            (
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda1_b2.slice",
+                Qos::Burstable,
+            ),
+            (
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda1_b2.slice",
+                Qos::BestEffort,
+            ),
+            // CRI-O, systemd driver
+            ("kubepods-poda1_b2.slice", Qos::Guaranteed),
+            ("kubepods-burstable-poda1_b2.slice", Qos::Burstable),
+            ("kubepods-besteffort-poda1_b2.slice", Qos::BestEffort),
+            // either, cgroupfs driver
+            ("/kubepods/pod3b1912748bdac94ba92ece21f7144933", Qos::Guaranteed),
+            ("/kubepods/burstable/poda1-b2", Qos::Burstable),
+            ("/kubepods/besteffort/poda1-b2/", Qos::BestEffort),
+            // another cgroup root, as kind has
+            ("/kubelet/kubepods/poda1-b2", Qos::Guaranteed),
+            ("/kubelet/kubepods/burstable/poda1-b2", Qos::Burstable),
+            (
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-poda1_b2.slice",
+                Qos::BestEffort,
+            ),
+            ("kubelet-kubepods-poda1_b2.slice", Qos::Guaranteed),
+            // a node within a pod of another
+            ("/kubepods/burstable/poda1/docker/kubelet/kubepods/podb2", Qos::Guaranteed),
+            // words that only look like it
+            ("/besteffort/kubepods/poda1-b2", Qos::Guaranteed),
+            ("/burstable.slice/kubepods-podburstable.slice", Qos::Guaranteed),
+            ("/my-kubepods/burstable/poda1", Qos::Unknown),
+            ("/kubepods/burst/poda1", Qos::Unknown),
+            // not from a kubelet
+            ("", Qos::Unknown),
+            ("/", Qos::Unknown),
+            ("/kubepods", Qos::Unknown),
+            ("kubepods.slice", Qos::Unknown),
+            ("system.slice", Qos::Unknown),
+            ("/docker/abc", Qos::Unknown),
+        ] {
+            assert_eq!(super::qos(cgroup_parent), qos, "{cgroup_parent:?}");
         }
     }
 }

@@ -19,23 +19,20 @@ const MESSAGE_HEADER: usize = 10;
 /// if a frame does not fit into the buffer.
 const READER_BUFFER: usize = 4096;
 
-/// Why the peer's bytes are not frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// There is no connection 0.
-    #[error("the peer sent a frame for connection 0, which does not exist")]
+    #[error("the runtime sent a frame for connection 0, which does not exist")]
     ReservedConnection,
-    /// The frame is longer than [`MAX_FRAME`].
-    #[error("the peer announced a frame of {0} bytes, more than the {MAX_FRAME} that are allowed")]
+    #[error("the runtime announced a frame of {0} bytes: more than {MAX_FRAME}")]
     TooLong(usize),
 }
 
 /// Splits a stream of bytes into pieces of payload. Frames may arrive in parts of any size.
 #[derive(Debug, Default)]
 pub struct Unframer {
-    /// Header bytes seen so far, as one big endian number.
+    /// Header bytes so far, as one big endian number, and how many.
     header: u64,
-    seen: usize,
+    header_bytes: usize,
     /// Payload bytes of the current frame that are still to come.
     left: usize,
     conn: u32,
@@ -44,11 +41,7 @@ pub struct Unframer {
 impl Unframer {
     /// The next piece of payload in `input` with its connection's number; moves `input` past it.
     /// `None` at the end of `input`. A frame's payload may come in several pieces, none of which is
-    /// empty.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes are not frames. The caller has to close the connection.
+    /// empty. After an error the caller has to close the connection.
     pub fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -57,8 +50,8 @@ impl Unframer {
             let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
             *input = rest;
             self.header = (self.header << 8) | u64::from(byte);
-            self.seen += 1;
-            if self.seen == FRAME_HEADER {
+            self.header_bytes += 1;
+            if self.header_bytes == FRAME_HEADER {
                 self.begin()?;
             }
         }
@@ -73,14 +66,14 @@ impl Unframer {
 
     /// Whether the bytes so far end between two frames.
     pub fn between_frames(&self) -> bool {
-        self.left == 0 && self.seen == 0
+        self.left == 0 && self.header_bytes == 0
     }
 
-    /// Starts a frame after its last header byte.
     fn begin(&mut self) -> Result<(), FrameError> {
         let length = (self.header & u64::from(u32::MAX)) as usize;
         self.conn = (self.header >> 32) as u32;
-        (self.header, self.seen) = (0, 0);
+        self.header = 0;
+        self.header_bytes = 0;
         if self.conn == 0 {
             return Err(FrameError::ReservedConnection);
         }
@@ -99,8 +92,8 @@ impl Unframer {
 /// longer frame has only payload of one message. Writers may write in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Framer {
-    /// Header bytes of the current message seen so far.
-    seen: usize,
+    /// Header bytes of the current message so far.
+    header_bytes: usize,
     /// Payload length from the header bytes so far.
     length: u32,
     /// Payload bytes of the current message that are still to come.
@@ -117,24 +110,24 @@ impl Framer {
             return payload;
         }
         let mut taken = 0;
-        for &byte in bytes.iter().take(MESSAGE_HEADER - self.seen) {
-            if self.seen < 4 {
+        for &byte in bytes.iter().take(MESSAGE_HEADER - self.header_bytes) {
+            if self.header_bytes < 4 {
                 self.length = (self.length << 8) | u32::from(byte);
             }
-            self.seen += 1;
+            self.header_bytes += 1;
             taken += 1;
         }
-        if self.seen < MESSAGE_HEADER {
+        if self.header_bytes < MESSAGE_HEADER {
             return taken;
         }
         let payload = (self.length as usize).min(bytes.len() - taken).min(READER_BUFFER - taken);
         self.left = self.length as usize - payload;
-        (self.seen, self.length) = (0, 0);
+        self.header_bytes = 0;
+        self.length = 0;
         taken + payload
     }
 }
 
-/// A frame's header.
 pub fn header(conn: u32, payload: usize) -> [u8; FRAME_HEADER] {
     let length = u32::try_from(payload).unwrap_or(u32::MAX);
     (u64::from(conn) << 32 | u64::from(length)).to_be_bytes()

@@ -9,41 +9,31 @@ pub struct Identity {
     index: String,
 }
 
-/// Why a name or an index is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// The index is not two digits.
-    #[error("{0:?} is not a plugin index: it must be two digits, from 00 to 99")]
+    #[error("plugin index {0:?}: must be two digits, from 00 to 99")]
     Index(String),
-    /// The name is empty or has other characters than the runtimes accept.
-    #[error("{0:?} is not a plugin name: it must be letters, digits and any of _ . + -")]
+    #[error("plugin name {0:?}: must be letters, digits and any of _ . + -")]
     Name(String),
 }
 
 impl Identity {
-    /// A plugin called `name`; runtimes call plugins in the order of their `index`.
-    ///
-    /// # Errors
-    ///
-    /// If a runtime would not accept one of them.
+    /// Runtimes call plugins in the order of their `index`.
     pub fn new(name: &str, index: &str) -> Result<Identity, IdentityError> {
-        let digit = |byte: u8| byte.is_ascii_digit();
-        if index.len() != 2 || !index.bytes().all(digit) {
+        if index.len() != 2 || !index.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(IdentityError::Index(index.to_owned()));
         }
-        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
-        if name.is_empty() || !name.bytes().all(legal) {
+        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_legal) {
             return Err(IdentityError::Name(name.to_owned()));
         }
         Ok(Identity { name: name.to_owned(), index: index.to_owned() })
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The index, two digits.
     pub fn index(&self) -> &str {
         &self.index
     }

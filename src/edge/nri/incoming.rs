@@ -1,7 +1,6 @@
 //! Converts the runtime's messages into the ledger's types.
 
 use super::cgroup;
-use super::qos;
 use super::wire;
 use crate::cpuset::CpuSet;
 use crate::ledger::terms::is_wish;
@@ -25,50 +24,54 @@ const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
 const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
 const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
-/// The pod of an event.
-///
+pub(super) fn pod_and_container(
+    pod: &wire::PodSandbox,
+    container: &wire::Container,
+) -> (Pod, Container) {
+    (self::pod(pod, Some(container)), self::container(container, pod))
+}
+
 /// The labels of `container` fill gaps of the pod: the kubelet puts the pod's uid, name and
 /// namespace on both. A pod without a kubelet may have no uid. Its sandbox's id replaces the uid,
 /// so that two such pods stay two.
 pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -> Pod {
     let label = |key| {
-        [Some(&pod.labels), container.map(|container| &container.labels)]
-            .into_iter()
-            .flatten()
-            .find_map(|labels| text(labels, key))
+        let labels = container.map(|container| &container.labels);
+        text(&pod.labels, key).or_else(|| text(labels?, key))
     };
     let sandbox = non_empty(&pod.id)
         .or_else(|| container.and_then(|container| non_empty(&container.pod_sandbox_id)))
         .unwrap_or_default();
     let uid = non_empty(&pod.uid).or_else(|| label(POD_UID_LABEL)).unwrap_or(sandbox);
-    let resources = pod.linux.pod_resources.cpu.as_ref();
     Pod {
         sandbox: SandboxId(sandbox.to_owned()),
         uid: PodUid(uid.to_owned()),
-        namespace: own(non_empty(&pod.namespace).or_else(|| label(POD_NAMESPACE_LABEL))),
-        name: own(non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL))),
-        qos: qos::of_cgroup_parent(&pod.linux.cgroup_parent),
-        budget: resources.and_then(budget),
+        namespace: non_empty(&pod.namespace)
+            .or_else(|| label(POD_NAMESPACE_LABEL))
+            .unwrap_or_default()
+            .to_owned(),
+        name: non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL)).unwrap_or_default().to_owned(),
+        qos: cgroup::qos(&pod.linux.cgroup_parent),
+        budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
         annotations: wishes(&pod.annotations),
-        cgroup: cgroup::of_cgroup_parent(&pod.linux.cgroup_parent),
+        cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
     }
 }
 
 /// The annotations for this plugin, sorted: the runtime's order is random.
 fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
-    let ours = annotations.iter().filter(|(name, _)| is_wish(name));
-    let mut ours: Vec<(String, String)> =
-        ours.map(|(name, value)| (name.clone(), value.clone())).collect();
-    ours.sort_unstable();
-    ours
+    let wishes = annotations.iter().filter(|(name, _)| is_wish(name));
+    let mut wishes: Vec<(String, String)> =
+        wishes.map(|(name, value)| (name.clone(), value.clone())).collect();
+    wishes.sort_unstable();
+    wishes
 }
 
-/// The CPU time of a whole pod.
 pub(super) fn budget(cpu: &wire::LinuxCPU) -> Option<MilliCpu> {
     request(cpu, None).budget()
 }
 
-/// The container of an event; `pod` gives the sandbox if the container does not.
+/// `pod` gives the sandbox if the container does not.
 pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> Container {
     let cpu = container.linux.resources.cpu.as_ref();
     let sandbox = non_empty(&container.pod_sandbox_id).unwrap_or(&pod.id);
@@ -81,7 +84,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
         devices: devices(&container.linux.devices),
-        cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
+        cgroup: cgroup::of_container(&container.linux.cgroups_path),
         runs_on: None,
         partitioned: false,
         outdated: false,
@@ -155,9 +158,7 @@ fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
         Ok(numbers) => Some(numbers).filter(|numbers| !numbers.is_empty()),
         Err(_) => {
             let start: String = text.chars().take(80).collect();
-            log::warn!(
-                "container {container}: the runtime says {start:?} where its {what} should be; taken as none"
-            );
+            log::warn!("container {container}: ignoring {start:?}, which is not a list of {what}");
             None
         }
     }
@@ -166,7 +167,7 @@ fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
 /// The container's name in its pod's specification, or its id. Runtimes and their clients store the
 /// name in different places.
 fn name(container: &wire::Container) -> String {
-    let found = text(&container.labels, CONTAINER_NAME_LABEL)
+    let name = text(&container.labels, CONTAINER_NAME_LABEL)
         .or_else(|| non_empty(&container.name))
         .or_else(|| text(&container.annotations, CONTAINERD_CONTAINER_NAME))
         .map(str::to_owned)
@@ -175,7 +176,7 @@ fn name(container: &wire::Container) -> String {
             let metadata: serde_json::Value = serde_json::from_str(metadata).ok()?;
             non_empty(metadata.get("name")?.as_str()?).map(str::to_owned)
         });
-    found.unwrap_or_else(|| container.id.clone())
+    name.unwrap_or_else(|| container.id.clone())
 }
 
 fn text<'a>(map: &'a HashMap<String, String>, key: &str) -> Option<&'a str> {
@@ -183,11 +184,7 @@ fn text<'a>(map: &'a HashMap<String, String>, key: &str) -> Option<&'a str> {
 }
 
 fn non_empty(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
-}
-
-fn own(text: Option<&str>) -> String {
-    text.unwrap_or_default().to_owned()
+    if text.is_empty() { None } else { Some(text) }
 }
 
 #[cfg(test)]
@@ -238,9 +235,10 @@ mod tests {
             (None, Some(150_000), Some(0), None, Some(1500)),
             (None, None, None, None, None),
         ] {
-            let found = container(&with_cpu(cpu(shares, quota, period)), &wire::PodSandbox::new());
+            let converted =
+                container(&with_cpu(cpu(shares, quota, period)), &wire::PodSandbox::new());
             assert_eq!(
-                found.cpu,
+                converted.cpu,
                 CpuRequest { request: request.map(MilliCpu), limit: limit.map(MilliCpu) },
                 "shares {shares:?}, quota {quota:?}, period {period:?}"
             );
@@ -262,8 +260,8 @@ mod tests {
         ] {
             let mut cpu = cpu(None, None, None);
             cpu.cpus = list.into();
-            let found = container(&with_cpu(cpu), &wire::PodSandbox::new());
-            assert_eq!(found.cpus, expected.map(|list| list.parse().unwrap()), "{list:?}");
+            let converted = container(&with_cpu(cpu), &wire::PodSandbox::new());
+            assert_eq!(converted.cpus, expected.map(|list| list.parse().unwrap()), "{list:?}");
         }
     }
 
@@ -292,11 +290,11 @@ mod tests {
             (cpu(None, Some(-1), None), None, None, false),
             (cpu(None, None, None), None, None, false),
         ] {
-            let found = wanted(&resources(asked.clone()), &before);
+            let converted = wanted(&resources(asked.clone()), &before);
             let expected =
                 CpuRequest { request: request.map(MilliCpu), limit: limit.map(MilliCpu) };
-            assert_eq!((found.cpu, found.sets_quota), (expected, sets_quota), "{asked}");
-            assert_eq!(found.cpus, None);
+            assert_eq!((converted.cpu, converted.sets_quota), (expected, sets_quota), "{asked}");
+            assert_eq!(converted.cpus, None);
         }
         let mut asked = cpu(None, None, None);
         asked.cpus = "1-2".into();
@@ -377,10 +375,10 @@ mod tests {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..Default::default()
         };
-        let found = pod(&wire::PodSandbox::new(), Some(&labelled));
-        assert_eq!((found.uid.0, found.sandbox.0), ("uid".into(), "sandbox".into()));
-        assert_eq!((found.name, found.namespace), ("pod".into(), "ns".into()));
-        assert_eq!((found.qos, found.budget), (Qos::Unknown, None));
+        let converted = pod(&wire::PodSandbox::new(), Some(&labelled));
+        assert_eq!((converted.uid.0, converted.sandbox.0), ("uid".into(), "sandbox".into()));
+        assert_eq!((converted.name, converted.namespace), ("pod".into(), "ns".into()));
+        assert_eq!((converted.qos, converted.budget), (Qos::Unknown, None));
 
         let bare = wire::PodSandbox { id: "sandbox".into(), ..Default::default() };
         assert_eq!(pod(&bare, None).uid.0, "sandbox", "pods without uid must not be taken for one");

@@ -1,6 +1,5 @@
-//! A plugin that the runtime launched itself, from its plugin directory.
-//!
-//! The environment has its name, its index and the file descriptor of the connection.
+//! A plugin that the runtime launched itself, from its plugin directory: the environment has its
+//! name, its index and the file descriptor of the connection.
 
 use super::{Identity, IdentityError};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -12,45 +11,27 @@ const SOCKET: &str = "NRI_PLUGIN_SOCKET";
 const NAME: &str = "NRI_PLUGIN_NAME";
 const INDEX: &str = "NRI_PLUGIN_IDX";
 
-/// The environment of a plugin that the runtime launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launched {
-    /// Name and index, from the executable's file name.
+    /// From the executable's file name.
     pub identity: Identity,
-    /// The connection's file descriptor.
     fd: i32,
 }
 
-/// Why a launched plugin cannot use its environment.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The socket's variable is not the number of a file descriptor.
-    #[error("{SOCKET}={0:?} is not the number of an open file")]
+    #[error("{SOCKET}={0:?} is not a file descriptor")]
     Socket(OsString),
-    /// The name's or index's variable is missing or not text.
     #[error("{SOCKET} is set, so the runtime launched this plugin, but {0} is not")]
     Missing(&'static str),
-    /// Name or index is not legal.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The file descriptor cannot be taken.
-    #[error(
-        "cannot take the runtime's connection, file descriptor {fd} as {SOCKET} says: {source}"
-    )]
-    Take {
-        /// The file descriptor.
-        fd: i32,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    #[error("cannot use file descriptor {fd} ({SOCKET}) as the runtime's connection: {source}")]
+    Take { fd: i32, source: io::Error },
 }
 
 impl Launched {
     /// Reads the environment through `variable`; `None` if the runtime did not launch this process.
-    ///
-    /// # Errors
-    ///
-    /// If it did, but another variable is missing or wrong.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Option<Launched>, LaunchError> {
@@ -71,10 +52,6 @@ impl Launched {
     /// To own a file descriptor given as a number is `unsafe` in Rust, as other code may use it
     /// too. So this asks the kernel for a duplicate through a pidfd of this process (Linux 5.6).
     /// The original stays open until the process ends, as does a launched plugin's connection.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such file descriptor, or the kernel is too old.
     pub fn connection(&self) -> Result<UnixStream, LaunchError> {
         let take = || -> io::Result<UnixStream> {
             let this = pidfd_open(getpid(), PidfdFlags::empty())?;
@@ -125,9 +102,9 @@ mod tests {
         let launched = |fd| Launched { identity: Identity::default(), fd };
         let mut taken = launched(ours.as_raw_fd()).connection().unwrap();
         taken.write_all(b"hello").unwrap();
-        let mut heard = [0; 5];
-        theirs.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"hello");
+        let mut received = [0; 5];
+        theirs.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"hello");
 
         let file = tempfile::tempfile().unwrap();
         for fd in [file.as_raw_fd(), 1_000_000] {

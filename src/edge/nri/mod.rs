@@ -19,7 +19,6 @@ mod incoming;
 mod launched;
 pub mod mux;
 mod outgoing;
-mod qos;
 mod rpc;
 mod service;
 mod session;

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 /// No CFS quota for OCI runtimes; zero would mean "no change".
 const NO_QUOTA: i64 = -1;
 
-/// The adjustment of a new container: CPUs, memory nodes and quota, and environment variables.
 pub(super) fn container_adjustment(
     adjustment: &Adjustment,
     environment: &[Variable],
@@ -39,11 +38,11 @@ pub(super) fn updates(
     updates: &[Update],
     without: Option<&ContainerId>,
 ) -> Vec<wire::ContainerUpdate> {
-    let mut named = HashSet::new();
+    let mut changed = HashSet::new();
     let mut updates: Vec<_> = updates
         .iter()
         .rev()
-        .filter(|update| Some(&update.container) != without && named.insert(&update.container))
+        .filter(|update| Some(&update.container) != without && changed.insert(&update.container))
         .map(update)
         .collect();
     updates.reverse();
@@ -72,9 +71,9 @@ fn resources(adjustment: &Adjustment) -> wire::LinuxResources {
         mems: adjustment.mems().map_or_else(String::new, |mems| mems.to_string()),
         ..Default::default()
     };
-    let lifted = adjustment.is_exclusive().then_some(NO_QUOTA);
-    let (set, period) = adjustment.limit().map(MilliCpu::quota).unzip();
-    if let Some(value) = lifted.or(set) {
+    let (limit, period) = adjustment.limit().map(MilliCpu::quota).unzip();
+    let quota = if adjustment.is_exclusive() { Some(NO_QUOTA) } else { limit };
+    if let Some(value) = quota {
         cpu.quota = MessageField::some(wire::OptionalInt64 { value, ..Default::default() });
     }
     if let Some(value) = period {
@@ -130,7 +129,7 @@ mod tests {
             Update { container: ContainerId("x".into()), adjustment: exclusive },
         ];
         let made = updates(&asked, None);
-        let seen: Vec<_> = made
+        let sent: Vec<_> = made
             .iter()
             .map(|update| {
                 assert!(update.ignore_failure);
@@ -139,15 +138,15 @@ mod tests {
                 (&*update.container_id, &*cpu.cpus, cpu.quota.as_ref().map(|quota| quota.value))
             })
             .collect();
-        assert_eq!(seen, [("b", "0-1", None), ("a", "0-2", None), ("x", "4", Some(-1))]);
+        assert_eq!(sent, [("b", "0-1", None), ("a", "0-2", None), ("x", "4", Some(-1))]);
     }
 
     #[test]
     fn one_change_each_and_none_of_the_new_one() {
         let asked = [shared("a", "0"), shared("new", "1"), shared("b", "2"), shared("a", "3")];
         let made = updates(&asked, Some(&ContainerId("new".into())));
-        let seen: Vec<_> =
+        let sent: Vec<_> =
             made.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
-        assert_eq!(seen, [("b", "2"), ("a", "3")]);
+        assert_eq!(sent, [("b", "2"), ("a", "3")]);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -21,33 +21,23 @@ const MAX_REQUEST: usize = (16 << 20) + 4096;
 /// only if it gives up on some.
 const MAX_WAITING: usize = 64;
 
-/// The payload of a response, or the error.
 pub(super) type Reply = Result<Vec<u8>, Status>;
 
-pub(super) enum Answer<F> {
-    /// An immediate answer.
+pub(super) enum Answer {
     Now(Reply),
-    /// The result of a future with a time limit of its own, which runs beside later calls.
-    Later(F),
+    /// It has its own time limit, and runs beside later calls.
+    Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
 }
 
 /// Answers `calls` until the connection ends, or `stop` is done and the last answer is written.
 ///
 /// `handle` gets the calls in the order of their arrival. The answer to a call that is not protobuf
 /// is `INVALID_ARGUMENT`; the connection goes on.
-///
-/// # Errors
-///
-/// If the connection fails or the bytes are not ttrpc.
-pub(super) async fn serve<C, F>(
+pub(super) async fn serve(
     conn: impl AsyncRead + AsyncWrite + Unpin,
-    mut handle: C,
+    mut handle: impl FnMut(Request, Instant) -> Answer,
     stop: impl Future,
-) -> io::Result<()>
-where
-    C: FnMut(Request, Instant) -> Answer<F>,
-    F: Future<Output = Reply> + Send + 'static,
-{
+) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(conn);
     let mut messages = Messages { reader, buffer: Vec::new() };
     let mut waiting = JoinSet::new();
@@ -65,7 +55,7 @@ where
                 let Some((header, payload)) = message? else { return Ok(()) };
                 let stream = header.stream_id;
                 if header.type_ != MESSAGE_TYPE_REQUEST {
-                    log::debug!("the runtime sent a message of type {} that is no call", header.type_);
+                    log::debug!("ignoring a message of type {} that is no call", header.type_);
                     continue;
                 }
                 let answer = match Request::decode(&payload) {
@@ -85,7 +75,6 @@ where
     Ok(())
 }
 
-/// An error for the caller.
 pub(super) fn status(code: Code, message: impl ToString) -> Status {
     ttrpc::get_status(code, message)
 }
@@ -99,7 +88,7 @@ async fn write(
 ) -> io::Result<()> {
     let mut body = encode(reply)?;
     if body.len() > MESSAGE_LENGTH_MAX {
-        log::error!("an answer of {} bytes is too long for the runtime", body.len());
+        log::error!("answer of {} bytes: more than the runtime accepts", body.len());
         body = encode(Err(status(Code::RESOURCE_EXHAUSTED, "the answer is too long")))?;
     }
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
@@ -121,7 +110,6 @@ fn encode(reply: Reply) -> io::Result<Vec<u8>> {
     response.encode().map_err(io::Error::other)
 }
 
-/// Messages from a stream of bytes.
 struct Messages<R> {
     reader: R,
     /// The bytes of the next message so far, and possibly of further ones.
@@ -137,7 +125,7 @@ impl<R: AsyncRead + Unpin> Messages<R> {
                 let header = MessageHeader::from(head);
                 let length = header.length as usize;
                 if length > MAX_REQUEST {
-                    let error = format!("the runtime announced a call of {length} bytes");
+                    let error = format!("call of {length} bytes: more than {MAX_REQUEST}");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                 }
                 let end = MESSAGE_HEADER_LENGTH + length;

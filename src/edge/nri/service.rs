@@ -8,19 +8,15 @@ use crate::edge::{
     Updater, VALIDATE,
 };
 use crate::ledger::{Admission, Call, Container, ContainerId, Decision, Event, Pod, SandboxId};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use ttrpc::proto::{Code, Request};
+use ttrpc::proto::{Code, Request, Status};
 
-/// The plugin's ttrpc service.
 const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// The runtime's default time limit for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest accepted time limit.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// The part of the runtime's time limit after which the plugin answers in any case: after the limit
 /// the runtime drops the plugin and goes on without it.
@@ -28,19 +24,17 @@ const REPLY_PART: f64 = 0.6;
 /// The most pods and containers in a synchronisation, far more than a node can hold.
 const MAX_LISTED: usize = 1 << 16;
 
-/// The progress of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(super) enum Handshake {
     Connected,
     Configured,
     Synchronized,
 }
 
-/// Answers the calls of one connection.
 pub(super) struct Service {
     session: Session,
     owner: DaemonSender,
-    phase: watch::Sender<Phase>,
+    progress: watch::Sender<Handshake>,
     updater: Arc<dyn Updater>,
     timeout: Duration,
     /// The parts of a synchronisation so far.
@@ -48,16 +42,12 @@ pub(super) struct Service {
     containers: Vec<Container>,
 }
 
-type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
-
-/// The kind of answer that a decision becomes.
 #[derive(Debug)]
-enum Outcome {
+enum AnswerKind {
     Synchronize,
     Create(ContainerId),
     Update,
     Stop,
-    /// The answer is empty.
     Empty,
 }
 
@@ -65,17 +55,24 @@ impl Service {
     pub(super) fn new(
         session: Session,
         owner: DaemonSender,
-        phase: watch::Sender<Phase>,
+        progress: watch::Sender<Handshake>,
         updater: Arc<dyn Updater>,
     ) -> Service {
-        let (pods, containers) = (Vec::new(), Vec::new());
-        Service { session, owner, phase, updater, timeout: REQUEST_TIMEOUT, pods, containers }
+        Service {
+            session,
+            owner,
+            progress,
+            updater,
+            timeout: REQUEST_TIMEOUT,
+            pods: Vec::new(),
+            containers: Vec::new(),
+        }
     }
 
     /// Handles a call that arrived at this moment.
-    pub(super) fn call(&mut self, request: &Request, arrived: Instant) -> Answer<Later> {
+    pub(super) fn call(&mut self, request: &Request, arrived: Instant) -> Answer {
         if request.service != SERVICE {
-            return unimplemented(format!("there is no service {:?} here", request.service));
+            return fail(Code::UNIMPLEMENTED, format!("unknown service {:?}", request.service));
         }
         let limit = match u64::try_from(request.timeout_nano) {
             Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
@@ -83,7 +80,7 @@ impl Service {
         };
         let deadline = arrived + limit.mul_f64(REPLY_PART);
         self.dispatch(&request.method, &request.payload, deadline)
-            .unwrap_or_else(|error| Answer::Now(Err(status(Code::INVALID_ARGUMENT, error))))
+            .unwrap_or_else(|error| fail(Code::INVALID_ARGUMENT, error))
     }
 
     fn dispatch(
@@ -91,55 +88,41 @@ impl Service {
         method: &str,
         payload: &[u8],
         deadline: Instant,
-    ) -> protobuf::Result<Answer<Later>> {
+    ) -> protobuf::Result<Answer> {
         Ok(match method {
             "Configure" => self.configure(parse(payload)?, deadline),
             "Synchronize" => self.synchronize(parse(payload)?, deadline),
             "CreateContainer" => self.create(parse(payload)?, deadline),
             "UpdateContainer" => self.update(parse(payload)?, deadline),
             "UpdatePodSandbox" => self.update_pod(parse(payload)?, deadline),
-            "RunPodSandbox" => self.pod_event(EventType::RUN_POD_SANDBOX, payload, deadline)?,
-            "PostUpdatePodSandbox" => {
-                self.pod_event(EventType::POST_UPDATE_POD_SANDBOX, payload, deadline)?
-            }
-            "StopPodSandbox" => self.pod_event(EventType::STOP_POD_SANDBOX, payload, deadline)?,
-            "RemovePodSandbox" => {
-                self.pod_event(EventType::REMOVE_POD_SANDBOX, payload, deadline)?
-            }
-            "PostCreateContainer" => {
-                self.container_event(EventType::POST_CREATE_CONTAINER, payload, deadline)?
-            }
-            "StartContainer" => {
-                self.container_event(EventType::START_CONTAINER, payload, deadline)?
-            }
-            "PostStartContainer" => {
-                self.container_event(EventType::POST_START_CONTAINER, payload, deadline)?
-            }
-            "PostUpdateContainer" => {
-                self.container_event(EventType::POST_UPDATE_CONTAINER, payload, deadline)?
-            }
-            "StopContainer" => {
-                self.container_event(EventType::STOP_CONTAINER, payload, deadline)?
-            }
-            "RemoveContainer" => {
-                self.container_event(EventType::REMOVE_CONTAINER, payload, deadline)?
-            }
+            "ValidateContainerAdjustment" => self.validate(&parse(payload)?, deadline),
             "StateChange" => {
                 let change: wire::StateChangeEvent = parse(payload)?;
                 let kind = change.event.enum_value().unwrap_or(EventType::UNKNOWN);
                 self.lifecycle(kind, &change.pod, &change.container, deadline)
             }
-            "ValidateContainerAdjustment" => self.validate(&parse(payload)?, deadline),
             "Shutdown" => {
-                log::info!("the runtime says that it is shutting down");
+                log::info!("the runtime is shutting down");
                 nothing()
             }
-            method => unimplemented(format!("there is no call {method:?} here")),
+            method => match event_type(method) {
+                Some(kind) if method.ends_with("PodSandbox") => {
+                    let request: wire::PodRequest = parse(payload)?;
+                    self.lifecycle(kind, &request.pod, &wire::Container::new(), deadline)
+                }
+                Some(kind) => {
+                    let request: wire::ContainerRequest = parse(payload)?;
+                    self.lifecycle(kind, &request.pod, &request.container, deadline)
+                }
+                // On this code only, a runtime since NRI 0.12 repeats the call as `StateChange`.
+                None => fail(Code::UNIMPLEMENTED, format!("unknown call {method:?}")),
+            },
         })
     }
 
-    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer<Later> {
-        (self.pods, self.containers) = (Vec::new(), Vec::new());
+    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer {
+        self.pods.clear();
+        self.containers.clear();
         if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
             self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
         }
@@ -149,37 +132,36 @@ impl Service {
             nri_version: request.NRI_version,
         };
         let capabilities = Capabilities::of(&runtime);
-        let (mut events, can_validate) = (capabilities.events, capabilities.validation);
+        let Capabilities { mut events, validation: can_validate, unsolicited_updates, .. } =
+            capabilities;
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::Configure {
+        self.send(Message::Configure {
             session: self.session,
             runtime,
-            updater: capabilities.unsolicited_updates.then(|| Arc::clone(&self.updater)),
+            updater: if unsolicited_updates { Some(Arc::clone(&self.updater)) } else { None },
             capabilities,
             config: request.config,
             reply,
         });
-        let phase = self.phase.clone();
+        let progress = self.progress.clone();
         Answer::Later(Box::pin(async move {
-            match timeout_at(deadline, answer).await {
-                Ok(Ok(Ok(Subscriptions { before_start, validation }))) => {
-                    phase.send_replace(Phase::Configured);
-                    events |= if before_start { BEFORE_START } else { 0 };
-                    events |= if validation && can_validate { VALIDATE } else { 0 };
-                    encode(&wire::ConfigureResponse { events, ..Default::default() })
-                }
-                Ok(Ok(Err(Refusal(why)))) => Err(status(Code::FAILED_PRECONDITION, why)),
-                Ok(Err(_)) => Err(gone()),
-                Err(_) => Err(late()),
+            let Subscriptions { before_start, validation } = answered(answer, deadline).await?;
+            progress.send_replace(Handshake::Configured);
+            if before_start {
+                events |= BEFORE_START;
             }
+            if validation && can_validate {
+                events |= VALIDATE;
+            }
+            encode(&wire::ConfigureResponse { events, ..Default::default() })
         }))
     }
 
-    fn synchronize(&mut self, part: wire::SynchronizeRequest, deadline: Instant) -> Answer<Later> {
+    fn synchronize(&mut self, part: wire::SynchronizeRequest, deadline: Instant) -> Answer {
         let listed = self.pods.len() + self.containers.len();
         if listed + part.pods.len() + part.containers.len() > MAX_LISTED {
-            let error = format!("more than {MAX_LISTED} pods and containers are listed");
-            return Answer::Now(Err(status(Code::RESOURCE_EXHAUSTED, error)));
+            let error = format!("more than {MAX_LISTED} pods and containers");
+            return fail(Code::RESOURCE_EXHAUSTED, error);
         }
         self.pods.extend(part.pods.iter().map(|pod| incoming::pod(pod, None)));
         // A container may come before its pod, so its own fields have to name the sandbox.
@@ -188,28 +170,23 @@ impl Service {
         if part.more {
             return now(&wire::SynchronizeResponse { more: true, ..Default::default() });
         }
-        let (mut pods, mut containers) =
-            (std::mem::take(&mut self.pods), std::mem::take(&mut self.containers));
+        let mut pods = std::mem::take(&mut self.pods);
+        let mut containers = std::mem::take(&mut self.containers);
         let listed = pods.len() + containers.len();
         // A change needs an id.
         pods.retain(|pod| !pod.sandbox.0.is_empty());
         containers.retain(|container| !container.id.0.is_empty());
-        if let left_out @ 1.. = listed - pods.len() - containers.len() {
-            log::warn!("the runtime lists {left_out} pods and containers without an id: left out");
+        if let ignored @ 1.. = listed - pods.len() - containers.len() {
+            log::warn!("ignoring {ignored} listed pods and containers without an id");
         }
-        let event = Event::Synchronize { pods, containers };
-        self.phase.send_replace(Phase::Synchronized);
-        self.ask(event, Outcome::Synchronize, deadline)
+        self.progress.send_replace(Handshake::Synchronized);
+        self.ask(Event::Synchronize { pods, containers }, AnswerKind::Synchronize, deadline)
     }
 
-    fn create(&mut self, request: wire::ContainerRequest, deadline: Instant) -> Answer<Later> {
-        let Some(container) = known(&request.container) else { return unnamed() };
-        let id = ContainerId(container.id.clone());
-        let admission = Admission::Create {
-            pod: incoming::pod(&request.pod, Some(container)),
-            container: incoming::container(container, &request.pod),
-        };
-        self.ask(admission, Outcome::Create(id), deadline)
+    fn create(&mut self, request: wire::ContainerRequest, deadline: Instant) -> Answer {
+        let Some(id) = id(&request.container) else { return unnamed() };
+        let (pod, container) = incoming::pod_and_container(&request.pod, &request.container);
+        self.ask(Admission::Create { pod, container }, AnswerKind::Create(id), deadline)
     }
 
     /// A late approval is a refusal: the runtime asks only plugins that subscribed.
@@ -217,75 +194,42 @@ impl Service {
         &mut self,
         request: &wire::ValidateContainerAdjustmentRequest,
         deadline: Instant,
-    ) -> Answer<Later> {
-        let Some(container) = known(&request.container) else { return unnamed() };
+    ) -> Answer {
+        let Some(container) = id(&request.container) else { return unnamed() };
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::Validate {
+        self.send(Message::Validate {
             session: self.session,
-            container: ContainerId(container.id.clone()),
-            cpus: incoming::final_cpus(container, &request.adjust),
+            container,
+            cpus: incoming::final_cpus(&request.container, &request.adjust),
             reply,
         });
         Answer::Later(Box::pin(async move {
-            let refused = match timeout_at(deadline, answer).await {
-                Ok(Ok(answer)) => answer.err().map(|Refusal(why)| why),
-                Ok(Err(_)) => Some(gone().message),
-                Err(_) => Some(late().message),
-            };
+            let refused = answered(answer, deadline).await.err();
             encode(&wire::ValidateContainerAdjustmentResponse {
                 reject: refused.is_some(),
-                reason: refused.unwrap_or_default(),
+                reason: refused.map(|status| status.message).unwrap_or_default(),
                 ..Default::default()
             })
         }))
     }
 
-    fn update(
-        &mut self,
-        request: wire::UpdateContainerRequest,
-        deadline: Instant,
-    ) -> Answer<Later> {
-        let Some(container) = known(&request.container) else { return unnamed() };
-        let admission = Admission::Update {
-            pod: incoming::pod(&request.pod, Some(container)),
-            container: incoming::container(container, &request.pod),
-            wanted: incoming::wanted(&request.linux_resources, container),
-        };
-        self.ask(admission, Outcome::Update, deadline)
+    fn update(&mut self, request: wire::UpdateContainerRequest, deadline: Instant) -> Answer {
+        if id(&request.container).is_none() {
+            return unnamed();
+        }
+        let (pod, container) = incoming::pod_and_container(&request.pod, &request.container);
+        let wanted = incoming::wanted(&request.linux_resources, &request.container);
+        self.ask(Admission::Update { pod, container, wanted }, AnswerKind::Update, deadline)
     }
 
     /// The pod of the event has the new budget.
-    fn update_pod(
-        &mut self,
-        request: wire::UpdatePodSandboxRequest,
-        deadline: Instant,
-    ) -> Answer<Later> {
+    fn update_pod(&mut self, request: wire::UpdatePodSandboxRequest, deadline: Instant) -> Answer {
         if request.pod.id.is_empty() {
             return nothing();
         }
         let mut pod = incoming::pod(&request.pod, None);
         pod.budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
-        self.ask(Event::UpdatePod(pod), Outcome::Empty, deadline)
-    }
-
-    fn pod_event(
-        &mut self,
-        kind: EventType,
-        payload: &[u8],
-        deadline: Instant,
-    ) -> protobuf::Result<Answer<Later>> {
-        let request: wire::PodRequest = parse(payload)?;
-        Ok(self.lifecycle(kind, &request.pod, &wire::Container::new(), deadline))
-    }
-
-    fn container_event(
-        &mut self,
-        kind: EventType,
-        payload: &[u8],
-        deadline: Instant,
-    ) -> protobuf::Result<Answer<Later>> {
-        let request: wire::ContainerRequest = parse(payload)?;
-        Ok(self.lifecycle(kind, &request.pod, &request.container, deadline))
+        self.ask(Event::UpdatePod(pod), AnswerKind::Empty, deadline)
     }
 
     /// An event with pod and container only, from either form of call. Events about an end use the
@@ -296,99 +240,122 @@ impl Service {
         pod: &wire::PodSandbox,
         container: &wire::Container,
         deadline: Instant,
-    ) -> Answer<Later> {
-        let id = || Some(ContainerId(known(container)?.id.clone()));
-        let both = || {
-            let container = known(container)?;
-            Some((incoming::pod(pod, Some(container)), incoming::container(container, pod)))
-        };
-        let sandbox = || (!pod.id.is_empty()).then(|| SandboxId(pod.id.clone()));
+    ) -> Answer {
+        let sandbox = if pod.id.is_empty() { None } else { Some(SandboxId(pod.id.clone())) };
+        let id = id(container);
         let event = match kind {
-            EventType::RUN_POD_SANDBOX => {
-                sandbox().map(|_| Event::RunPod(incoming::pod(pod, None)))
-            }
-            EventType::STOP_POD_SANDBOX => sandbox().map(Event::StopPod),
-            EventType::REMOVE_POD_SANDBOX => sandbox().map(Event::RemovePod),
-            EventType::START_CONTAINER => {
-                both().map(|(pod, container)| Event::Starting { pod, container })
-            }
-            EventType::POST_START_CONTAINER => {
-                both().map(|(pod, container)| Event::Started { pod, container })
-            }
-            EventType::STOP_CONTAINER => id().map(Event::Stop),
-            EventType::REMOVE_CONTAINER => id().map(Event::Remove),
+            EventType::RUN_POD_SANDBOX => sandbox.map(|_| Event::RunPod(incoming::pod(pod, None))),
+            EventType::STOP_POD_SANDBOX => sandbox.map(Event::StopPod),
+            EventType::REMOVE_POD_SANDBOX => sandbox.map(Event::RemovePod),
+            EventType::START_CONTAINER => id.map(|_| {
+                let (pod, container) = incoming::pod_and_container(pod, container);
+                Event::Starting { pod, container }
+            }),
+            EventType::POST_START_CONTAINER => id.map(|_| {
+                let (pod, container) = incoming::pod_and_container(pod, container);
+                Event::Started { pod, container }
+            }),
+            EventType::STOP_CONTAINER => id.map(Event::Stop),
+            EventType::REMOVE_CONTAINER => id.map(Event::Remove),
             // The ledger does not need these, and cannot know those of a later protocol.
             _ => {
-                self.tell(Message::WentOn { session: self.session });
+                self.send(Message::WentOn { session: self.session });
                 return nothing();
             }
         };
-        let outcome =
-            if kind == EventType::STOP_CONTAINER { Outcome::Stop } else { Outcome::Empty };
-        match event {
-            Some(event) => self.ask(event, outcome, deadline),
-            None => {
-                log::warn!("the runtime sent {kind:?} without saying for what");
-                nothing()
-            }
-        }
+        let Some(event) = event else {
+            log::warn!("ignoring {kind:?} without an id");
+            return nothing();
+        };
+        let is_stop = kind == EventType::STOP_CONTAINER;
+        self.ask(event, if is_stop { AnswerKind::Stop } else { AnswerKind::Empty }, deadline)
     }
 
     /// Asks the ledger's owner. The call is in the queue when this returns, even if the answer comes
     /// too late.
-    fn ask(&mut self, call: impl Into<Call>, outcome: Outcome, deadline: Instant) -> Answer<Later> {
+    fn ask(&mut self, call: impl Into<Call>, kind: AnswerKind, deadline: Instant) -> Answer {
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::Call { session: self.session, call: call.into(), reply });
+        self.send(Message::Call { session: self.session, call: call.into(), reply });
         Answer::Later(Box::pin(async move {
-            let problem = match timeout_at(deadline, answer).await {
-                Ok(Ok(Ok(decision))) => return outcome.encode(&decision),
-                Ok(Ok(Err(Refusal(why)))) => status(Code::FAILED_PRECONDITION, why),
-                Ok(Err(_)) => gone(),
-                Err(_) => late(),
-            };
-            // An error on any other call leaks sandboxes, keeps pods from ending, or gets lost.
-            if matches!(outcome, Outcome::Create(_) | Outcome::Update) {
-                return Err(problem);
+            match answered(answer, deadline).await {
+                Ok(decision) => kind.encode(&decision),
+                // An error on any other call leaks sandboxes, keeps pods from ending, or gets lost.
+                Err(problem) if matches!(kind, AnswerKind::Create(_) | AnswerKind::Update) => {
+                    Err(problem)
+                }
+                Err(problem) => {
+                    log::warn!("answering {kind:?} without changes: {}", problem.message);
+                    kind.encode(&Decision::default())
+                }
             }
-            log::warn!("answered {outcome:?} with nothing to change: {}", problem.message);
-            outcome.encode(&Decision::default())
         }))
     }
 
     /// If the owner has ended, the reply fails as well.
-    fn tell(&self, message: Message) {
+    fn send(&self, message: Message) {
         let _ = self.owner.send(message);
     }
 }
 
-impl Outcome {
-    fn encode(&self, decision: &Decision) -> Reply {
-        let update = |without| outgoing::updates(&decision.updates, without);
-        match self {
-            Outcome::Synchronize => {
-                encode(&wire::SynchronizeResponse { update: update(None), ..Default::default() })
-            }
-            Outcome::Create(id) => encode(&wire::CreateContainerResponse {
-                adjust: decision
-                    .adjustment
-                    .as_ref()
-                    .map(|adjustment| {
-                        outgoing::container_adjustment(adjustment, &decision.environment)
-                    })
-                    .into(),
-                update: update(Some(id)),
-                ..Default::default()
-            }),
-            Outcome::Update => encode(&wire::UpdateContainerResponse {
-                update: update(None),
-                ..Default::default()
-            }),
-            Outcome::Stop => {
-                encode(&wire::StopContainerResponse { update: update(None), ..Default::default() })
-            }
-            Outcome::Empty => encode(&wire::Empty::new()),
+/// The owner's reply; an error if it refuses, has ended, or is late.
+async fn answered<T>(
+    reply: oneshot::Receiver<Result<T, Refusal>>,
+    deadline: Instant,
+) -> Result<T, Status> {
+    match timeout_at(deadline, reply).await {
+        Ok(Ok(reply)) => reply.map_err(|Refusal(why)| status(Code::FAILED_PRECONDITION, why)),
+        Ok(Err(_)) => Err(status(Code::UNAVAILABLE, "the CPU manager is stopping")),
+        Err(_) => {
+            let late = "the CPU manager did not decide in time; trying again is safe";
+            Err(status(Code::UNAVAILABLE, late))
         }
     }
+}
+
+impl AnswerKind {
+    fn encode(&self, decision: &Decision) -> Reply {
+        let without = if let AnswerKind::Create(id) = self { Some(id) } else { None };
+        let update = outgoing::updates(&decision.updates, without);
+        match self {
+            AnswerKind::Synchronize => {
+                encode(&wire::SynchronizeResponse { update, ..Default::default() })
+            }
+            AnswerKind::Create(_) => {
+                let adjust = decision.adjustment.as_ref().map(|adjustment| {
+                    outgoing::container_adjustment(adjustment, &decision.environment)
+                });
+                encode(&wire::CreateContainerResponse {
+                    adjust: adjust.into(),
+                    update,
+                    ..Default::default()
+                })
+            }
+            AnswerKind::Update => {
+                encode(&wire::UpdateContainerResponse { update, ..Default::default() })
+            }
+            AnswerKind::Stop => {
+                encode(&wire::StopContainerResponse { update, ..Default::default() })
+            }
+            AnswerKind::Empty => encode(&wire::Empty::new()),
+        }
+    }
+}
+
+/// The event of a call for a pod, or for a container and its pod.
+fn event_type(method: &str) -> Option<EventType> {
+    Some(match method {
+        "RunPodSandbox" => EventType::RUN_POD_SANDBOX,
+        "PostUpdatePodSandbox" => EventType::POST_UPDATE_POD_SANDBOX,
+        "StopPodSandbox" => EventType::STOP_POD_SANDBOX,
+        "RemovePodSandbox" => EventType::REMOVE_POD_SANDBOX,
+        "PostCreateContainer" => EventType::POST_CREATE_CONTAINER,
+        "StartContainer" => EventType::START_CONTAINER,
+        "PostStartContainer" => EventType::POST_START_CONTAINER,
+        "PostUpdateContainer" => EventType::POST_UPDATE_CONTAINER,
+        "StopContainer" => EventType::STOP_CONTAINER,
+        "RemoveContainer" => EventType::REMOVE_CONTAINER,
+        _ => return None,
+    })
 }
 
 fn parse<M: protobuf::Message>(payload: &[u8]) -> protobuf::Result<M> {
@@ -399,31 +366,22 @@ fn encode(message: &impl protobuf::Message) -> Reply {
     message.write_to_bytes().map_err(|error| status(Code::INTERNAL, error))
 }
 
-fn known(container: &wire::Container) -> Option<&wire::Container> {
-    (!container.id.is_empty()).then_some(container)
+fn id(container: &wire::Container) -> Option<ContainerId> {
+    if container.id.is_empty() { None } else { Some(ContainerId(container.id.clone())) }
 }
 
-fn now(message: &impl protobuf::Message) -> Answer<Later> {
+fn now(message: &impl protobuf::Message) -> Answer {
     Answer::Now(encode(message))
 }
 
-fn nothing() -> Answer<Later> {
+fn nothing() -> Answer {
     now(&wire::Empty::new())
 }
 
-fn unnamed() -> Answer<Later> {
-    Answer::Now(Err(status(Code::INVALID_ARGUMENT, "the call names no container")))
+fn fail(code: Code, why: impl ToString) -> Answer {
+    Answer::Now(Err(status(code, why)))
 }
 
-/// On this code only, a runtime since NRI 0.12 repeats the call as `StateChange`.
-fn unimplemented(what: String) -> Answer<Later> {
-    Answer::Now(Err(status(Code::UNIMPLEMENTED, what)))
-}
-
-fn gone() -> ttrpc::proto::Status {
-    status(Code::UNAVAILABLE, "the CPU manager is stopping")
-}
-
-fn late() -> ttrpc::proto::Status {
-    status(Code::UNAVAILABLE, "the CPU manager did not decide in time; trying again is safe")
+fn unnamed() -> Answer {
+    fail(Code::INVALID_ARGUMENT, "the call has no container id")
 }

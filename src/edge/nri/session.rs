@@ -1,6 +1,6 @@
 //! One connection, from its first byte to its end.
 
-use super::service::{Phase, Service};
+use super::service::{Handshake, Service};
 use super::updater::{RuntimeUpdater, words};
 use super::wire::{RegisterPluginRequest, RuntimeClient};
 use super::{Identity, mux, rpc};
@@ -28,28 +28,22 @@ const SYNCHRONIZE_REMINDER: Duration = Duration::from_secs(30);
 /// How long answers under way may take at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// How a connection ended, other than by an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The runtime closed it.
+    /// By the runtime.
     Closed,
-    /// The plugin stopped.
+    /// By the plugin.
     Stopped,
 }
 
-/// Why the plugin gave up a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The socket failed, or the runtime broke the protocol.
     #[error(transparent)]
     Mux(#[from] mux::MuxError),
-    /// The plugin could not read or answer a call.
     #[error("cannot serve the runtime: {0}")]
     Serve(#[from] io::Error),
-    /// The runtime refused the registration.
     #[error("the runtime refused to register this plugin: {0}")]
     Registration(String),
-    /// The runtime did not answer the registration.
     #[error("the runtime has not configured this plugin for {} s", CONFIGURE_LIMIT.as_secs())]
     NeverConfigured,
 }
@@ -57,11 +51,8 @@ pub enum SessionError {
 /// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under
 /// way.
 ///
-/// Sends all messages to the owner with the number `session`, [`Message::Disconnected`] last.
-///
-/// # Errors
-///
-/// If the plugin gave up the connection. It is closed in any case.
+/// Sends all messages to the owner with the number `session`, [`Message::Disconnected`] last. Also
+/// after an error the connection is closed.
 pub async fn run(
     trunk: impl AsyncRead + AsyncWrite,
     session: Session,
@@ -82,13 +73,13 @@ async fn connected(
     owner: &DaemonSender,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
-    let (mux, served, called) = mux::new(trunk);
+    let (mux, served, called) = mux::split(trunk);
     let runtime = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(called)));
-    let (phase, progress) = watch::channel(Phase::Connected);
-    let mut service =
-        Service::new(session, owner.clone(), phase, Arc::new(RuntimeUpdater::new(runtime.clone())));
+    let (sender, progress) = watch::channel(Handshake::Connected);
+    let updater = Arc::new(RuntimeUpdater::new(runtime.clone()));
+    let mut service = Service::new(session, owner.clone(), sender, updater);
     let (finish, finishing) = oneshot::channel::<()>();
-    let mut mux = pin!(mux.run());
+    let mut mux = pin!(mux);
     // Ready before the registration: the runtime's first call can overtake the answer to it.
     let serving = rpc::serve(served, |request, arrived| service.call(&request, arrived), finishing);
     let mut serving = pin!(serving);
@@ -109,7 +100,7 @@ async fn connected(
     // sent the answer.
     let answers = async { tokio::join!(serving, mux) };
     if timeout(STOP_GRACE, answers).await.is_err() {
-        log::warn!("{session}: stopped before the last answers were given");
+        log::warn!("{session}: stopped before the last answers were sent");
     }
     Ok(Ended::Stopped)
 }
@@ -118,7 +109,7 @@ async fn connected(
 async fn handshake(
     runtime: &RuntimeClient,
     identity: &Identity,
-    progress: watch::Receiver<Phase>,
+    progress: watch::Receiver<Handshake>,
 ) -> Result<Infallible, SessionError> {
     let registration = async {
         let request = RegisterPluginRequest {
@@ -138,24 +129,22 @@ async fn handshake(
     }
 }
 
-async fn watchdog(mut progress: watch::Receiver<Phase>) -> Result<Infallible, SessionError> {
+async fn watchdog(mut progress: watch::Receiver<Handshake>) -> Result<Infallible, SessionError> {
     let started = Instant::now();
-    let configured = |phase: &Phase| *phase >= Phase::Configured;
-    if timeout(CONFIGURE_PATIENCE, progress.wait_for(configured)).await.is_err() {
+    if !reaches(&mut progress, Handshake::Configured, CONFIGURE_PATIENCE).await {
         log::warn!(
             "connected to the runtime, but it has not configured this plugin for {} s; is another plugin holding it up?",
             CONFIGURE_PATIENCE.as_secs()
         );
         let rest = CONFIGURE_LIMIT.saturating_sub(CONFIGURE_PATIENCE);
-        if timeout(rest, progress.wait_for(configured)).await.is_err() {
+        if !reaches(&mut progress, Handshake::Configured, rest).await {
             return Err(SessionError::NeverConfigured);
         }
     }
     // No limit from here on: containerd first waits for the grace periods of all containers that it
     // stops, and a new connection would only start at the end of the queue.
     let mut reminder = SYNCHRONIZE_REMINDER;
-    let synchronized = |phase: &Phase| *phase >= Phase::Synchronized;
-    while timeout(reminder, progress.wait_for(synchronized)).await.is_err() {
+    while !reaches(&mut progress, Handshake::Synchronized, reminder).await {
         log::info!(
             "waiting for the runtime to list its containers, {} s since connecting; it may be waiting for one to stop",
             started.elapsed().as_secs()
@@ -163,4 +152,12 @@ async fn watchdog(mut progress: watch::Receiver<Phase>) -> Result<Infallible, Se
         reminder = reminder.saturating_mul(2);
     }
     pending().await
+}
+
+async fn reaches(
+    progress: &mut watch::Receiver<Handshake>,
+    step: Handshake,
+    limit: Duration,
+) -> bool {
+    timeout(limit, progress.wait_for(|now| *now >= step)).await.is_ok()
 }

@@ -23,7 +23,6 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 /// How long to try the first connection: the time for a runtime that is restarting.
 const FIRST_DIAL: Duration = Duration::from_secs(3);
 
-/// The way to the runtime.
 #[derive(Debug)]
 pub enum Endpoint {
     /// Connect to this socket, and again after each end of a connection. A restarted runtime makes
@@ -33,36 +32,24 @@ pub enum Endpoint {
     Launched(unix::net::UnixStream),
 }
 
-/// Why there is no connection to the runtime, and there will be none.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No attempt to connect to the socket succeeded.
     #[error(
         "cannot connect to the runtime's NRI socket {}: {source}. Is NRI enabled in the configuration of containerd or \
          CRI-O, and is the socket's directory mounted where this runs?",
         path.display()
     )]
-    Dial {
-        /// The socket.
-        path: PathBuf,
-        /// The system's last error.
-        source: io::Error,
-    },
-    /// The connection of a launched plugin is not usable.
-    #[error("cannot use the connection from the runtime: {0}")]
+    Dial { path: PathBuf, source: io::Error },
+    #[error("cannot use the runtime's connection: {0}")]
     Adopt(#[source] io::Error),
-    /// The plugin gave up the connection of a launched plugin.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
 /// Stays connected to the runtime until `shutdown`, and then finishes the answers under way.
 ///
-/// Sends all messages to `owner`, with a new [`Session`] for each connection.
-///
-/// # Errors
-///
-/// If there never was a connection, or the connection of a launched plugin failed.
+/// Sends all messages to `owner`, with a new [`Session`] for each connection. It fails if there
+/// never was a connection, or that of a launched plugin failed.
 pub async fn run(
     endpoint: Endpoint,
     identity: &Identity,
@@ -79,7 +66,7 @@ pub async fn run(
         }
     };
     let started = Instant::now();
-    let mut pause = Pause::default();
+    let mut pause = Pause(FIRST_PAUSE);
     let mut last = Session(0);
     loop {
         let dialed = tokio::select! {
@@ -97,7 +84,7 @@ pub async fn run(
                     Err(error) => log::error!("{error} ({last})"),
                 }
                 if since.elapsed() >= GOOD_CONNECTION {
-                    pause = Pause::default();
+                    pause = Pause(FIRST_PAUSE);
                 }
                 MAX_PAUSE_FAILING
             }
@@ -124,12 +111,6 @@ fn adopt(stream: unix::net::UnixStream) -> io::Result<UnixStream> {
 /// Growing pauses with a random part, so that the plugins of a node do not reconnect all at once.
 struct Pause(Duration);
 
-impl Default for Pause {
-    fn default() -> Pause {
-        Pause(FIRST_PAUSE)
-    }
-}
-
 impl Pause {
     /// The next pause: twice the last one up to `limit`, less up to a quarter.
     fn next(&mut self, limit: Duration) -> Duration {
@@ -147,20 +128,20 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_limit() {
-        let mut pause = Pause::default();
+        let mut pause = Pause(FIRST_PAUSE);
         for limit in [MAX_PAUSE_DIALING, MAX_PAUSE_FAILING] {
             for full in [200, 400, 800, 1600, 3200, 6400, 12_800, 20_000] {
                 let full = Duration::from_millis(full).min(limit);
                 let next = pause.next(limit);
                 assert!(next <= full && next >= full.mul_f64(0.75), "{next:?} of {full:?}");
             }
-            pause = Pause::default();
+            pause = Pause(FIRST_PAUSE);
         }
     }
 
     #[test]
     fn pauses_differ() {
-        let pauses: Vec<_> = (0..8).map(|_| Pause::default().next(MAX_PAUSE_FAILING)).collect();
+        let pauses: Vec<_> = (0..8).map(|_| Pause(FIRST_PAUSE).next(MAX_PAUSE_FAILING)).collect();
         assert!(pauses.iter().any(|pause| pause != &pauses[0]), "{pauses:?}");
     }
 }

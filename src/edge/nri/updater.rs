@@ -12,11 +12,9 @@ use tokio::sync::Semaphore;
 /// The most changes in one call; far more fit into a message.
 const AT_ONCE: usize = 1000;
 
-/// Calls `UpdateContainers`.
 #[derive(Clone)]
 pub(super) struct RuntimeUpdater {
     runtime: RuntimeClient,
-    /// One call at a time.
     turn: Arc<Semaphore>,
 }
 
@@ -32,8 +30,8 @@ impl Updater for RuntimeUpdater {
         let turn = self.turn.clone().try_acquire_owned().map_err(|_| UpdateError::Busy)?;
         let runtime = self.runtime.clone();
         let updates = outgoing::updates(updates, None);
-        // In a task of its own: the end of the wait must not cancel a call under way, nor release
-        // its turn.
+        // In a separate task: the end of the wait must not cancel a call under way, nor release its
+        // turn.
         let call = tokio::spawn(async move {
             let _turn = turn;
             let mut failed = Vec::new();

@@ -2,7 +2,6 @@
 //!
 //! Public for tests that act as the runtime; nothing else outside [`nri`](crate::edge::nri) may use it.
 #![allow(
-    missing_docs,
     unreachable_pub,
     rust_2018_idioms,
     clippy::all,

@@ -1,7 +1,7 @@
 //! What lasts between two looks, with files like the kernel's. What the kernel makes of them is the
 //! model's business.
 
-use super::super::wanted::Placed;
+use super::super::goal::PodGroup;
 use super::*;
 use std::fs;
 use tempfile::TempDir;
@@ -52,19 +52,20 @@ impl Node {
 
     fn report(&mut self, pool: &str) -> Report {
         let pods = [("a", "kubepods/burstable/poda"), ("g", "kubepods/podg")];
-        let place = |(uid, group): (&str, &str)| Placed {
+        let place = |(uid, group): (&str, &str)| PodGroup {
             uid: PodUid(uid.to_owned()),
             group: path(group),
             running: true,
         };
-        let wanted = Wanted {
+        let goal = Goal {
             pool: cpus(pool),
             widest: cpus("0-7"),
             exclusive: [(path("kubepods/podg/c"), cpus("0-7") - cpus(pool))].into(),
-            tops: [(path(CLASS), Level::Class), (path("kubepods/podg"), Level::Pod)].into(),
-            ..Wanted::default()
+            tops: [(path(CLASS), CgroupLevel::Class), (path("kubepods/podg"), CgroupLevel::Pod)]
+                .into(),
+            ..Goal::default()
         };
-        let layout = Layout { wanted, pods: pods.map(place).into(), ..Layout::default() };
+        let layout = Layout { goal, pods: pods.map(place).into(), ..Layout::default() };
         self.groups.follow(&layout, Scope::All)
     }
 }

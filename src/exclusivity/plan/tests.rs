@@ -9,8 +9,8 @@ fn cpus(list: &str) -> CpuSet {
 }
 
 /// Groups and their CPUs, on a machine with eight of them; leaves have processes.
-fn tree(groups: &[(&str, &str)]) -> Tree {
-    let mut tree = Tree::new(cpus("0-7"), cpus("0-7"));
+fn tree(groups: &[(&str, &str)]) -> CgroupTree {
+    let mut tree = CgroupTree::new(cpus("0-7"), cpus("0-7"));
     for (group, list) in groups {
         tree.put(&path(group), cpus(list));
         tree.occupy(&path(group), group.matches('/').count() > 1);
@@ -18,22 +18,22 @@ fn tree(groups: &[(&str, &str)]) -> Tree {
     tree
 }
 
-fn wanted(pool: &str, exclusive: &[(&str, &str)], tops: &[&str]) -> Wanted {
-    let level = |top: &str| if top.contains("pod") { Level::Pod } else { Level::Class };
-    Wanted {
+fn goal(pool: &str, exclusive: &[(&str, &str)], tops: &[&str]) -> Goal {
+    let level = |top: &str| if top.contains("pod") { CgroupLevel::Pod } else { CgroupLevel::Class };
+    Goal {
         pool: cpus(pool),
         widest: cpus("0-7"),
         exclusive: exclusive.iter().map(|(group, list)| (path(group), cpus(list))).collect(),
         tops: tops.iter().map(|top| (path(top), level(top))).collect(),
-        ..Wanted::default()
+        ..Goal::default()
     }
 }
 
 /// The writes of a plan, in order.
 #[track_caller]
-fn check(tree: &mut Tree, wanted: &Wanted, expected: &[&str]) {
+fn check(tree: &mut CgroupTree, goal: &Goal, expected: &[&str]) {
     let mut writes = Vec::new();
-    let outcome = carry_out(tree, wanted, |group, cpus| {
+    let outcome = carry_out(tree, goal, |group, cpus| {
         writes.push(format!("{group} {cpus}"));
         true
     });
@@ -52,10 +52,10 @@ fn two_classes_need_two_writes() {
         ("k/podg/pause", ""),
     ]);
     let tops = ["k/burstable", "k/besteffort", "k/podg"];
-    let wanted = wanted("0-1,4-7", &[("k/podg/c", "2-3")], &tops);
+    let goal = goal("0-1,4-7", &[("k/podg/c", "2-3")], &tops);
     let expected = ["k/podg/pause 0-1,4-7", "k/burstable 0-1,4-7", "k/besteffort 0-1,4-7"];
-    check(&mut tree, &wanted, &expected);
-    check(&mut tree, &wanted, &[]);
+    check(&mut tree, &goal, &expected);
+    check(&mut tree, &goal, &[]);
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn siblings_are_written_once_and_the_pod_cuts_them_down() {
     tree.put(&path("k/poda/c"), cpus("2-3"));
     tree.make(&path("k/podb"));
     let tops = ["k/poda", "k/podb"];
-    let one = wanted("0-1,4-7", &[("k/poda/c", "2-3")], &tops);
+    let one = goal("0-1,4-7", &[("k/poda/c", "2-3")], &tops);
     check(&mut tree, &one, &["k/podb 0-1,4-7", "k/poda/side 0-1,4-7", "k/poda/pause 0-1,4-7"]);
-    let two = wanted("0-1,6-7", &[("k/poda/c", "2-3"), ("k/podb/c", "4-5")], &tops);
+    let two = goal("0-1,6-7", &[("k/poda/c", "2-3"), ("k/podb/c", "4-5")], &tops);
     check(&mut tree, &two, &["k/poda 0-3,6-7"]);
     assert_eq!(tree.effective(&path("k/poda/side")), cpus("0-1,6-7"));
 }
@@ -83,19 +83,19 @@ fn a_wide_file_takes_nothing_from_others() {
         ("k/podb/c", "4-5"),
     ]);
     let exclusive = [("k/poda/c", "2-3"), ("k/podb/c", "4-5")];
-    let wanted = wanted("0-1,6-7", &exclusive, &["k/burstable", "k/poda", "k/podb"]);
-    check(&mut tree, &wanted, &[]);
+    let goal = goal("0-1,6-7", &exclusive, &["k/burstable", "k/poda", "k/podb"]);
+    check(&mut tree, &goal, &[]);
     assert_eq!(tree.effective(&path("k/poda/c")), cpus("0-3,6-7"));
 }
 
 #[test]
 fn what_was_not_left_is_not_entered() {
     let mut tree = tree(&[("k/burstable", ""), ("k/burstable/podx/c", ""), ("k/poda/pause", "")]);
-    let wanted = wanted("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
-    let outcome = carry_out(&mut tree, &wanted, |group, _| group.as_str() != "k/burstable");
+    let goal = goal("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
+    let outcome = carry_out(&mut tree, &goal, |group, _| group.as_str() != "k/burstable");
     assert_eq!((outcome.failed, outcome.withheld), (vec![path("k/burstable")], cpus("2-3")));
     assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-1,4-7")));
-    let outcome = carry_out(&mut tree, &wanted, |_, _| true);
+    let outcome = carry_out(&mut tree, &goal, |_, _| true);
     assert_eq!((outcome.written, outcome.withheld), (2, CpuSet::EMPTY));
     assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-7")));
 }
@@ -109,33 +109,33 @@ fn cpus_that_a_container_has_still_to_leave_are_not_shared() {
         ("k/poda", "0-7"),
         ("k/poda/c", "2-7"),
     ]);
-    let wanted = wanted("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
-    let outcome = carry_out(&mut tree, &wanted, |_, _| panic!("nothing to write"));
+    let goal = goal("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
+    let outcome = carry_out(&mut tree, &goal, |_, _| panic!("nothing to write"));
     assert_eq!(outcome.withheld, cpus("4-7"));
     tree.write(&path("k/poda/c"), cpus("2-3")).unwrap();
-    check(&mut tree, &wanted, &["k/burstable 0-1,4-7"]);
+    check(&mut tree, &goal, &["k/burstable 0-1,4-7"]);
 }
 
 #[test]
 fn pods_of_a_class_are_loosened_when_its_last_exclusive_container_has_gone() {
     let mut tree =
         tree(&[("k/burstable", ""), ("k/burstable/poda/c", ""), ("k/burstable/podx/pause", "")]);
-    let tight = wanted("0-1,4-7", &[("k/burstable/podx/c", "2-3")], &["k/burstable"]);
+    let tight = goal("0-1,4-7", &[("k/burstable/podx/c", "2-3")], &["k/burstable"]);
     let expected = ["k/burstable/podx/pause 0-1,4-7", "k/burstable/poda 0-1,4-7"];
     check(&mut tree, &tight, &expected);
     tree.remove(&path("k/burstable/podx"));
-    let loose = wanted("0-5", &[("k/podg/c", "6-7")], &["k/burstable"]);
+    let loose = goal("0-5", &[("k/podg/c", "6-7")], &["k/burstable"]);
     check(&mut tree, &loose, &["k/burstable/poda 0-7", "k/burstable 0-5"]);
 }
 
 #[test]
 fn others_exclusive_cpus_are_no_bound() {
     let mut tree = tree(&[("k/burstable", "2-3"), ("k/burstable/poda/c", ""), ("k/podg/c", "2-3")]);
-    let mut wanted = wanted("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
-    wanted.bounds.insert(path("k/burstable"), cpus("2-3"));
-    check(&mut tree, &wanted, &["k/burstable 0-1,4-7"]);
-    wanted.bounds.insert(path("k/burstable"), cpus("0-4"));
-    check(&mut tree, &wanted, &["k/burstable 0-1,4"]);
+    let mut goal = goal("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
+    goal.bounds.insert(path("k/burstable"), cpus("2-3"));
+    check(&mut tree, &goal, &["k/burstable 0-1,4-7"]);
+    goal.bounds.insert(path("k/burstable"), cpus("0-4"));
+    check(&mut tree, &goal, &["k/burstable 0-1,4"]);
 }
 
 /// Where a class cannot be relied on, pods are bound; where a pod cannot, its containers.
@@ -146,9 +146,9 @@ fn below_what_cannot_be_relied_on_each_is_bound_by_itself() {
         ("k/burstable/poda/c", "0-7"),
         ("k/burstable/podb/c", "0-7"),
     ]);
-    let mut wanted = wanted("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
-    wanted.distrusted = [path("k/burstable"), path("k/burstable/poda")].into();
-    check(&mut tree, &wanted, &["k/burstable/podb 0-1,4-7", "k/burstable/poda/c 0-1,4-7"]);
+    let mut goal = goal("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
+    goal.distrusted = [path("k/burstable"), path("k/burstable/poda")].into();
+    check(&mut tree, &goal, &["k/burstable/podb 0-1,4-7", "k/burstable/poda/c 0-1,4-7"]);
 }
 
 /// The pool moves to other CPUs altogether.
@@ -162,11 +162,10 @@ fn no_cut_is_ever_empty() {
         ("k/burstable/podx/c", "2-3"),
         ("k/burstable/podx/pause", "0-1,4-7"),
     ]);
-    let wanted =
-        wanted("4-7", &[("k/burstable/podx/c", "2-3"), ("k/podg/c", "0-1")], &["k/burstable"]);
+    let goal = goal("4-7", &[("k/burstable/podx/c", "2-3"), ("k/podg/c", "0-1")], &["k/burstable"]);
     let expected =
         ["k/burstable 0-7", "k/burstable/poda 4-7", "k/burstable/podx 2-7", "k/burstable 2-7"];
-    check(&mut tree, &wanted, &expected);
+    check(&mut tree, &goal, &expected);
 }
 
 /// Nothing in its class is kept by groups, so that the class is loose; but its CPUs are its own.
@@ -178,7 +177,7 @@ fn a_partition_is_not_loosened() {
         ("k/burstable/poda/c", "2-3"),
         ("k/burstable/podb/c", "5"),
     ]);
-    let mut wanted = wanted("0-7", &[], &["k/burstable"]);
-    wanted.apart.insert(path("k/burstable/poda/c"));
-    check(&mut tree, &wanted, &["k/burstable/poda 0-7", "k/burstable/podb/c 0-7"]);
+    let mut goal = goal("0-7", &[], &["k/burstable"]);
+    goal.apart.insert(path("k/burstable/poda/c"));
+    check(&mut tree, &goal, &["k/burstable/poda 0-7", "k/burstable/podb/c 0-7"]);
 }

@@ -52,24 +52,20 @@ fn what_is_not_known_yet_or_says_nothing_is_skipped() {
 #[test]
 fn bad_files() {
     for (text, expect, policy) in [
-        ("", "torn or not a state file", None),
-        ("[]", "torn or not a state file", None),
+        ("", "truncated, or not a state file", None),
+        ("[]", "truncated, or not a state file", None),
         ("{}", "missing field `policyName`", None),
-        (&V2[..V2.len() - 1], "torn or not a state file", None),
-        (&V2.replace("5-6", "5-7"), "its checksum is 4159687561 and should be", Some("static")),
-        (
-            &V3.replace("369959899", "0"),
-            "its checksum is 0 and should be 369959899",
-            Some("static"),
-        ),
+        (&V2[..V2.len() - 1], "truncated, or not a state file", None),
+        (&V2.replace("5-6", "5-7"), "checksum 4159687561, expected", Some("static")),
+        (&V3.replace("369959899", "0"), "checksum 0, expected 369959899", Some("static")),
         (
             r#"{"policyName":"static","entries":{"p":{"c":"3-1"}}}"#,
-            "the CPUs of container c of pod p are wrong",
+            "invalid CPUs of container c of pod p",
             Some("static"),
         ),
         (
             r#"{"policyName":"static","defaultCpuSet":"0-4294967295"}"#,
-            "the CPUs of all other containers are wrong",
+            "invalid CPUs of all other containers",
             Some("static"),
         ),
     ] {

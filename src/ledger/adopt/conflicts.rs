@@ -55,10 +55,8 @@ fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) ->
 }
 
 fn neighbours(claims: &[CpuSet], left: &BTreeSet<usize>, one: usize) -> Vec<usize> {
-    let claim = claims.get(one).copied().unwrap_or_default();
-    let overlaps = |other: &usize| {
-        *other != one && claims.get(*other).is_some_and(|other| !claim.is_disjoint(other))
-    };
+    // All are indices of claims.
+    let overlaps = |other: &usize| *other != one && !claims[one].is_disjoint(&claims[*other]);
     left.iter().copied().filter(overlaps).collect()
 }
 

@@ -40,19 +40,19 @@ pub(super) fn repair(
                 INHERITED.to_owned()
             } else {
                 let why = illegal(node, Some(lost), lost.len());
-                format!("{why}, and it is not to have others")
+                format!("{why}, and it gets no others")
             });
             books.journal.note(true, subject, what);
         }
         return;
     };
     let wishes = found.entry.terms.wishes;
-    let settings = wishes.settings(&node.settings.placement);
-    let request = request(node, books, found.pod, fit, CpuSet::EMPTY, n, wishes, settings);
+    let terms = &found.entry.terms;
+    let request = request(node, books, found.pod, fit, CpuSet::EMPTY, n, terms);
     let Some(request) = request else { return };
     // A container that runs comes before pods that are about to start.
     let request = Request { promised: 0, ..request };
-    match placement::place(&*node.engine, &node.topology, &request) {
+    match placement::place(&node.topology, &request) {
         Ok(chosen) => {
             let to = chosen.cpus;
             let taken = request.footprint(&node.topology, &to);

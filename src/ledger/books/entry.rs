@@ -234,6 +234,11 @@ impl ContainerEntry {
         self.holding.map(|held| held.cpus)
     }
 
+    /// Its exclusive CPUs; empty without any.
+    pub(crate) fn held(&self) -> CpuSet {
+        self.holding.map_or(CpuSet::EMPTY, |held| held.cpus)
+    }
+
     /// Whether the SMT siblings of its exclusive CPUs stay idle.
     pub(crate) fn is_isolated(&self) -> bool {
         self.holding.is_some_and(|held| held.isolated)

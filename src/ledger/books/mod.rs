@@ -26,7 +26,8 @@ use std::collections::btree_map::Entry;
 use sums::{CountedPod, Sums};
 
 /// Why a container shares CPUs that has inherited its amount.
-pub(super) const INHERITED: &str = "it and another container each ask for all CPUs of their pod, so these are resources of the pod's own";
+pub(super) const INHERITED: &str =
+    "it and another container each request all CPUs of their pod, which are pod-level resources";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
@@ -343,10 +344,9 @@ impl Books {
             // Its sandbox was made anew. A container of both is the same one, and the later events
             // had the uid.
             for (name, entry) in renamed.containers {
-                if known.containers.contains_key(&name) {
-                    gone.push(entry.id);
-                } else {
-                    known.containers.insert(name, entry);
+                match known.containers.entry(name) {
+                    Entry::Occupied(_) => gone.push(entry.id),
+                    Entry::Vacant(place) => drop(place.insert(entry)),
                 }
             }
         } else {
@@ -394,8 +394,9 @@ impl Books {
         self.delivered = None;
     }
 
-    /// All updates that follow from this have gone out.
-    pub(super) fn set_delivered(&mut self, basis: Basis) {
-        self.delivered = Some(basis);
+    /// All updates that follow from this have gone out; `None`: only some, so that shared containers
+    /// may differ from each other.
+    pub(super) fn set_delivered(&mut self, basis: Option<Basis>) {
+        self.delivered = basis;
     }
 }

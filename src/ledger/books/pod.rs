@@ -274,9 +274,10 @@ impl PodEntry {
             return BudgetFit::Fresh(init);
         }
         ended |= init;
-        match running + kept + n <= budget {
-            true => BudgetFit::Fresh(CpuSet::EMPTY),
-            false => BudgetFit::Reuse(ended),
+        if running + kept + n <= budget {
+            BudgetFit::Fresh(CpuSet::EMPTY)
+        } else {
+            BudgetFit::Reuse(ended)
         }
     }
 

@@ -84,14 +84,14 @@ impl CountedPod {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Counted {
     /// `None` without exclusive CPUs, as for most pods.
-    exclusive: Option<Box<Exclusive>>,
+    exclusive: Option<Box<PodClaims>>,
     /// See [`PodEntry::promise`].
     promise: usize,
     unsettled: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Exclusive {
+struct PodClaims {
     held: Held,
     /// The pod's claims as they were then.
     claims: Vec<Claimed>,
@@ -195,7 +195,7 @@ impl Sums {
     }
 
     /// Counts a pod with exclusive CPUs; `exclusive` is what it added before.
-    fn replace(&mut self, pod: &PodEntry, exclusive: &mut Exclusive) -> Changed {
+    fn replace(&mut self, pod: &PodEntry, exclusive: &mut PodClaims) -> Changed {
         let uid = &pod.pod.uid;
         count_in(&mut self.deserted, uid, pod.is_deserted());
         let held = || pod.containers.values().filter(|entry| entry.claim().is_some());
@@ -233,7 +233,7 @@ impl Sums {
         exclusive.is_some()
     }
 
-    fn subtract(&mut self, uid: &PodUid, exclusive: &Exclusive) {
+    fn subtract(&mut self, uid: &PodUid, exclusive: &PodClaims) {
         self.held.subtract(&exclusive.held);
         self.isolating.remove(uid);
         self.deserted.remove(uid);

@@ -11,6 +11,7 @@ use crate::ledger::model::PodUid;
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
 use crate::ledger::request::running;
+use crate::placement::{self, Request, Running};
 use crate::topology::Topology;
 
 /// `node` has the machine as it is now: `before` with other CPUs online.
@@ -43,10 +44,12 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
     if !entry.lost || !entry.is_alive() || !node.is_static() {
         return;
     }
-    let left = entry.claim().unwrap_or_default();
-    let request = running(node, books, pod, entry, n);
+    let left = entry.held();
+    // A container that runs comes before pods that are about to start.
+    let request = Request { promised: 0, ..running(node, books, pod, entry, n) };
     let isolates = request.wishes.isolates();
-    if let Some(cpus) = node.engine.complete(&node.topology, &request, &left, broken) {
+    let reduced = Running::Reduced { left, broken: *broken };
+    if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
         books.change_container(uid, name, |entry| entry.move_to(cpus, isolates));
     }
 }
@@ -62,7 +65,7 @@ fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Op
     match now {
         Some(to) => books.journal.moved(subject, had, to, why),
         None => {
-            let what = What::LeftShared("all its exclusive CPUs are offline now".to_owned());
+            let what = What::LeftShared("all its exclusive CPUs are now offline".to_owned());
             books.journal.note(true, subject, what);
         }
     }

@@ -36,9 +36,8 @@ fn read_wishes(node: &Node, books: &mut Books) {
         pod.affinity = None;
         let described = pod.pod.clone();
         for (name, entry) in pod.containers_mut() {
-            let devices = entry.terms.wishes.devices;
-            entry.terms = Terms::standing(&node.settings, &described, name);
-            entry.terms.wishes.devices = devices;
+            let devices = entry.terms.devices;
+            entry.terms = Terms { devices, ..Terms::standing(&node.settings, &described, name) };
         }
     });
     let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();

@@ -7,7 +7,7 @@ use crate::ledger::identity::identify;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
-use crate::ledger::request::{Grant, Refusal, grant};
+use crate::ledger::request::{Grant, RefusedRequest, grant};
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 
@@ -38,12 +38,14 @@ pub(crate) fn create(
     }
 }
 
+// Inlined, its large result would be copied in pieces, also for containers that share CPUs.
+#[inline(never)]
 fn granted(
     node: &Node,
     books: &Books,
     uid: &PodUid,
     container: &Container,
-) -> Option<Result<(Terms, Grant), Refusal>> {
+) -> Option<Result<(Terms, Grant), RefusedRequest>> {
     let pod = books.pod(uid)?;
     let terms = Terms::of_new(&node.settings, &pod.pod, container);
     let terms = terms.map_err(|rejection| (rejection, None));
@@ -81,7 +83,7 @@ fn enter(
                     }
                     (Some(n), Some(budget)) if n > budget && budget > 0 && node.is_static() => {
                         Some(What::LeftShared(format!(
-                            "it asks for {n} CPUs of a pod that had {budget} when its sandbox was made, \
+                            "it requests {n} CPUs of a pod that had {budget} when its sandbox was created, \
                              and other containers of the pod use some of these"
                         )))
                     }

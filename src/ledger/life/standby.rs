@@ -13,8 +13,7 @@ use crate::ledger::stance::Stance;
 use crate::ledger::terms::Terms;
 use crate::placement::{Reason, Rejection};
 
-const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else: the kubelet's own CPU manager, or another \
-     NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
+const KUBELET_ACTIVE: &str = "the kubelet's own CPU manager, or another NRI plugin, assigns the CPUs of this node. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";
 
 /// A new container gets what the kubelet decided. The ledger never refuses a restarted one.

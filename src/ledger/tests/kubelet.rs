@@ -325,7 +325,7 @@ fn observing_logs_what_would_be_done() {
     assert_eq!(
         logged(&mut node),
         [
-            "default/a/c: observing, not done: moved to exclusive CPUs 2-5: it was created while no plugin pinned containers"
+            "default/a/c: observing, not done: moved to exclusive CPUs 2-5: created while no plugin pinned containers"
         ]
     );
     node.kubelet_creates(&b, "b", 4000, "2-5").unwrap();

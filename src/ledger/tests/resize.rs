@@ -117,7 +117,7 @@ fn a_second_container_beyond_its_pods_budget_is_shared_and_logged() {
     assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-1,3-15");
     let notes: Vec<String> = node.ledger.take_notes().iter().map(Note::to_string).collect();
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].contains("it asks for 4 CPUs of a pod that had 3"), "{notes:?}");
+    assert!(notes[0].contains("it requests 4 CPUs of a pod that had 3"), "{notes:?}");
 }
 
 /// An init container requested the old budget.

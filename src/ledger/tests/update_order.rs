@@ -1,7 +1,7 @@
 //! The order of the updates of a decision.
 
 use super::super::books::{Applied, ContainerEntry};
-use super::super::order::{Change, in_order};
+use super::super::order::{CpuChange, in_order};
 use super::super::terms::Terms;
 use super::hotplug::machine_without;
 use super::resize::resize;
@@ -122,7 +122,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
     let mut messages = Vec::new();
     for _ in 0..4 {
         let moving = entries.iter().filter(|(entry, to)| entry.applied.differs(to));
-        let changes = moving.map(|(entry, to)| Change { entry, to: *to }).collect();
+        let changes = moving.map(|(entry, to)| CpuChange { entry, to: *to }).collect();
         let updates = in_order(changes, None, false).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);

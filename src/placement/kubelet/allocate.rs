@@ -1,7 +1,7 @@
 //! [`allocate()`]: the whole decision for one container, and [`affinity`], the part of it that pod
 //! scope needs once.
 //!
-//! 1. The topology manager's best NUMA affinity ([`super::hints`]), and whether its policy admits
+//! 1. The topology manager's best NUMA affinity ([`super::demand`]), and whether its policy admits
 //!    it.
 //! 2. With `full-pcpus-only`: whether whole cores can meet the request.
 //! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327)
@@ -12,22 +12,41 @@
 //! A container gets what the kubelet would give it. The caller says which CPUs are free, and what a
 //! pod may use again.
 
-use super::hints::{Demand, Hint};
+use super::demand::Demand;
 use super::take::take;
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
-use crate::placement::answer::{Placement, Supply};
 use crate::placement::cores::whole_cores;
-use crate::placement::nodes::Numa;
+use crate::placement::engine::Placement;
+use crate::placement::hint::{Hint, NumaNodes};
 use crate::placement::rejection::Rejection;
 use crate::placement::settings::Settings;
 use crate::placement::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
 
+/// What a container can get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; an
+    /// allocation never uses them.
+    pub free: CpuSet,
+    /// CPUs that were exclusive to init containers of the same pod, which no longer need them.
+    pub reusable: CpuSet,
+}
+
+impl Supply {
+    /// The CPUs that an allocation may use.
+    pub(super) fn usable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
+        let mut usable = (self.free | self.reusable) & topology.online();
+        usable -= settings.reserved;
+        usable
+    }
+}
+
 /// The NUMA affinity of a request for `n` CPUs, of a container or, in pod scope, of a pod.
 ///
 /// # Errors
-/// [`Reason::TopologyAffinity`](crate::placement::rejection::Reason::TopologyAffinity) if the
+/// [`Reason::TopologyAffinity`](crate::placement::Reason::TopologyAffinity) if the
 /// policy does not admit it.
 pub fn affinity(
     topology: &Topology,
@@ -42,11 +61,8 @@ pub fn affinity(
     let available = supply.free - settings.reserved;
     let align = settings.options.align_by_socket;
     let demand = Demand::new(topology, &available, &supply.reusable, n, align);
-    let affinity = demand.best(manager.policy, &Numa::of(topology, manager));
-    match affinity.admit {
-        true => Ok(affinity.hint),
-        false => Err(Rejection::topology_affinity()),
-    }
+    let affinity = demand.best(manager.policy, &NumaNodes::of(topology, manager));
+    if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
 
 /// Chooses `n` exclusive CPUs for a container.
@@ -70,8 +86,7 @@ pub fn allocate(
         None => affinity(topology, settings, supply, n)?,
     };
     check_whole_cores(topology, settings, supply, n)?;
-    let mut left = (supply.free | supply.reusable) & topology.online();
-    left -= settings.reserved;
+    let mut left = supply.usable(topology, settings);
     let strategy = settings.options.strategy(topology);
     let mut cpus = CpuSet::EMPTY;
     if let Some(nodes) = hint.nodes {
@@ -87,8 +102,8 @@ pub fn allocate(
 /// cannot be given out whole (KEP-2625).
 ///
 /// # Errors
-/// [`Reason::SmtAlignment`](crate::placement::rejection::Reason::SmtAlignment) if not.
-pub fn check_whole_cores(
+/// [`Reason::SmtAlignment`](crate::placement::Reason::SmtAlignment) if not.
+pub(super) fn check_whole_cores(
     topology: &Topology,
     settings: &Settings,
     supply: &Supply,
@@ -103,14 +118,11 @@ pub fn check_whole_cores(
     }
     let reserved_cores = whole_cores(topology, &settings.reserved);
     let free = ((supply.free & topology.online()) - reserved_cores).len();
-    match n <= free {
-        true => Ok(()),
-        false => Err(Rejection::not_enough_whole_cores(n, per_core, free)),
-    }
+    if n <= free { Ok(()) } else { Err(Rejection::not_enough_whole_cores(n, per_core, free)) }
 }
 
 /// All CPUs of these NUMA nodes, or of all sockets they touch.
-pub(in crate::placement) fn inside(topology: &Topology, nodes: NodeSet, sockets: bool) -> CpuSet {
+pub(super) fn inside(topology: &Topology, nodes: NodeSet, sockets: bool) -> CpuSet {
     let chosen = topology.nodes().iter().filter(|node| nodes.contains(node.id));
     let cpus: CpuSet = chosen.map(|node| node.cpus).collect();
     if !sockets {
@@ -128,7 +140,7 @@ mod tests {
 
     fn settings(options: Options, policy: TopologyPolicy, reserved: &str) -> Settings {
         let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
-        Settings { options, topology_manager, reserved: set(reserved) }
+        Settings { options, topology_manager, reserved: set(reserved), ..Settings::default() }
     }
 
     /// Requests in a row on a machine with all CPUs free: the CPUs, or the refusal.

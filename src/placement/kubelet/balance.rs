@@ -12,7 +12,7 @@
 //! Of equally balanced choices the first one wins. The kubelet overwrites its first one in part
 //! while its search goes on; its answer is mostly as balanced, and the tests compare the balance.
 
-use super::combinations::next_combination;
+use crate::placement::combinations::next_combination;
 
 /// The most choices of a search: some milliseconds. Eight nodes have fewer.
 const TRIES: usize = 20_000;
@@ -50,7 +50,7 @@ impl<'a> Search<'a> {
     /// A search for `groups` groups of `group` CPUs on `width` nodes with so many free CPUs each.
     pub(super) fn new(free: &'a [usize], groups: usize, group: usize, width: usize) -> Search<'a> {
         let mut fullest: Vec<usize> = (0..free.len()).collect();
-        fullest.sort_by_key(|&node| std::cmp::Reverse(free.get(node).copied()));
+        fullest.sort_by_key(|&node| std::cmp::Reverse(free[node]));
         let width = width.clamp(1, free.len().max(1));
         Search { free, fullest, groups, group, width, tries: 0, best: None, below: Balance::MAX }
     }
@@ -82,10 +82,11 @@ impl<'a> Search<'a> {
             return;
         }
         if more == 0 {
-            let found = self.best_with(chosen).filter(|found| found.balance < self.below);
-            if let Some(found) = found {
-                self.below = found.balance;
-                self.best = Some(found);
+            if let Some(choice) = self.best_with(chosen)
+                && choice.balance < self.below
+            {
+                self.below = choice.balance;
+                self.best = Some(choice);
             }
             return;
         }
@@ -108,9 +109,8 @@ impl<'a> Search<'a> {
         let mut after = self.free.to_vec();
         let mut groups = 0;
         for &node in nodes {
-            let free = after.get_mut(node)?;
-            groups += *free / self.group;
-            *free = free.checked_sub(even * self.group)?;
+            groups += after[node] / self.group;
+            after[node] = after[node].checked_sub(even * self.group)?;
         }
         (nodes.len() == self.width && groups >= self.groups).then_some(after)
     }
@@ -119,9 +119,8 @@ impl<'a> Search<'a> {
     fn least(&self, nodes: &[usize]) -> Option<Balance> {
         let mut after = self.after_even(nodes)?;
         for _ in 0..self.even().1 {
-            let fullest = nodes.iter().copied().max_by_key(|&node| after.get(node).copied())?;
-            let free = after.get_mut(fullest)?;
-            *free = free.checked_sub(self.group)?;
+            let fullest = nodes.iter().copied().max_by_key(|&node| after[node])?;
+            after[fullest] = after[fullest].checked_sub(self.group)?;
         }
         Some(balance(&after))
     }
@@ -138,11 +137,8 @@ impl<'a> Search<'a> {
             return Some(Choice { balance: balance(&after), nodes, rest: Vec::new() });
         }
         let least = self.least(&nodes)?;
-        let able: Vec<usize> = nodes
-            .iter()
-            .copied()
-            .filter(|&node| after.get(node).is_some_and(|&free| free >= self.group))
-            .collect();
+        let able: Vec<usize> =
+            nodes.iter().copied().filter(|&node| after[node] >= self.group).collect();
         let mut best: Option<Choice> = None;
         for size in (1..=able.len()).rev() {
             let mut subset: Vec<usize> = (0..size).collect();
@@ -178,10 +174,9 @@ impl<'a> Search<'a> {
         let mut rest = Vec::with_capacity(left);
         while left > 0 {
             let before = left;
-            for &node in givers.iter().filter_map(|&giver| able.get(giver)) {
-                let free = after.get_mut(node)?;
-                if left > 0 && *free >= self.group {
-                    *free -= self.group;
+            for node in givers.iter().map(|&giver| able[giver]) {
+                if left > 0 && after[node] >= self.group {
+                    after[node] -= self.group;
                     rest.push(node);
                     left -= 1;
                 }

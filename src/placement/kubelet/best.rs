@@ -22,18 +22,18 @@
 //! A second resource joins without listing either: CPUs' hints are all supersets of some, so the
 //! sets that CPUs and another resource's hint have in common are all parts of that hint which, with
 //! every other node added, hold the request. Devices, whose nodes are given, need two of those only
-//! ([`crate::placement::preferences::devices`]).
+//! ([`super::devices`]).
 
 use super::closest::{Group, Search, group_by_distance};
-use super::hints::{CandidateNode, Demand, Hint};
+use super::demand::{CandidateNode, Demand};
 use super::merge::{Affinity, decide};
 use crate::nodeset::NodeSet;
-use crate::placement::nodes::Numa;
+use crate::placement::hint::{Hint, NumaNodes};
 use crate::placement::topology_manager::TopologyPolicy;
 
 impl Demand {
     /// What the topology manager decides for CPUs alone.
-    pub fn best(&self, policy: TopologyPolicy, numa: &Numa) -> Affinity {
+    pub fn best(&self, policy: TopologyPolicy, numa: &NumaNodes) -> Affinity {
         let hint = match policy {
             TopologyPolicy::None => None,
             TopologyPolicy::SingleNumaNode => self.single(),
@@ -49,11 +49,14 @@ impl Demand {
         let can = |node: &&CandidateNode| {
             self.n <= node.free && self.nodes.iter().all(|other| !other.must || other == *node)
         };
-        let node = self.nodes.iter().filter(|_| self.width == 1).find(can)?;
+        if self.width > 1 {
+            return None;
+        }
+        let node = self.nodes.iter().find(can)?;
         Some(Hint { nodes: Some(NodeSet::of(node.number)), preferred: true })
     }
 
-    fn narrowest_and_nearest(&self, numa: &Numa) -> Option<Hint> {
+    fn narrowest_and_nearest(&self, numa: &NumaNodes) -> Option<Hint> {
         let narrowest = self.narrowest()?;
         let hint = |set, preferred| Hint { nodes: Some(self.numbers(set)), preferred };
         if narrowest > self.width
@@ -91,7 +94,7 @@ impl Demand {
     }
 
     /// The nodes in groups of equal distance, or of equal sockets if distances do not count.
-    fn groups(&self, numa: &Numa, by_socket: bool) -> Vec<Group> {
+    fn groups(&self, numa: &NumaNodes, by_socket: bool) -> Vec<Group> {
         group_by_distance(&self.nodes, by_socket, |from, to| match &numa.distances {
             Some(distances) => u64::from(distances.between(from, to)),
             None => 0,
@@ -99,8 +102,7 @@ impl Demand {
     }
 
     fn numbers(&self, chosen: NodeSet) -> NodeSet {
-        let number = |index| self.nodes.get(index).map(|node: &CandidateNode| node.number);
-        chosen.iter().filter_map(number).collect()
+        chosen.iter().map(|index| self.nodes[index].number).collect()
     }
 
     /// The lowest set, as a binary number, with so many nodes of each group that can hold the
@@ -154,16 +156,22 @@ impl Choosing {
 
     /// With [`Choosing::reach`] worked out; `None` if the count cannot be met.
     fn reached(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
-        let left = || self.left.iter().filter_map(|&index| nodes.get(index));
-        let must = left().filter(|node| node.must);
-        let (forced, sum) = must.fold((0, 0), |(count, sum), node| (count + 1, sum + node.free));
-        let fill = self.count.checked_sub(forced)?;
-        let mut free: Vec<usize> = left().filter(|node| !node.must).map(|node| node.free).collect();
-        if free.len() < fill {
+        let mut fill = self.count;
+        let mut reach = self.taken;
+        let mut others = Vec::with_capacity(self.left.len());
+        for node in self.left.iter().map(|&index| &nodes[index]) {
+            if node.must {
+                fill = fill.checked_sub(1)?;
+                reach += node.free;
+            } else {
+                others.push(node.free);
+            }
+        }
+        if others.len() < fill {
             return None;
         }
-        free.sort_unstable_by(|one, other| other.cmp(one));
-        self.reach = self.taken + sum + free.iter().take(fill).sum::<usize>();
+        others.sort_unstable_by(|one, other| other.cmp(one));
+        self.reach = reach + others.iter().take(fill).sum::<usize>();
         Some(self)
     }
 
@@ -171,16 +179,13 @@ impl Choosing {
     fn without_last(&self, nodes: &[CandidateNode]) -> Option<Choosing> {
         let mut without = self.clone();
         let last = without.left.pop()?;
-        match nodes.get(last) {
-            Some(node) if !node.must => without.reached(nodes),
-            _ => None,
-        }
+        if nodes[last].must { None } else { without.reached(nodes) }
     }
 
     fn take_last(&mut self, nodes: &[CandidateNode]) {
-        if let Some(node) = self.left.pop().and_then(|last| nodes.get(last)) {
+        if let Some(last) = self.left.pop() {
             self.count = self.count.saturating_sub(1);
-            self.taken += node.free;
+            self.taken += nodes[last].free;
             if let Some(own) = self.clone().reached(nodes) {
                 *self = own;
             }
@@ -201,7 +206,7 @@ mod tests {
         let closest = topology.nodes().iter().all(|node| !node.distances.is_empty());
         let manager =
             TopologyManager { prefer_closest_numa_nodes: closest, ..TopologyManager::default() };
-        let numa = Numa::of(topology, &manager);
+        let numa = NumaNodes::of(topology, &manager);
         let demand = Demand::new(topology, &set(available), &set(""), n, align);
         let Affinity { hint, admit } = demand.best(TopologyPolicy::Restricted, &numa);
         let nodes = hint.nodes.map(|nodes| nodes.to_string()).unwrap_or_default();
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn kep_3545_four_nodes() {
-        let numa = Numa::of(
+        let numa = NumaNodes::of(
             &nodes(1, 4, &FOUR),
             &TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() },
         );
@@ -249,7 +254,7 @@ mod tests {
         let topology = nodes(2, 4, &rows);
         let manager =
             TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
-        let distances = Numa::of(&topology, &manager).distances.unwrap();
+        let distances = NumaNodes::of(&topology, &manager).distances.unwrap();
         assert_eq!(distances.average([0, 4].into_iter().collect()), 20.0);
         // The KEP divides the sum of 9 distances by 6 and gets 16.7; nearer than the pair either
         // way.
@@ -262,9 +267,9 @@ mod tests {
             nodes: Some(nodes.iter().copied().collect()),
             preferred: true,
         };
-        let numa = Numa::of(&topology, &manager);
+        let numa = NumaNodes::of(&topology, &manager);
         let resources = [Some(vec![hint(&[0, 1, 2]), hint(&[0, 4])])];
-        let merged = crate::placement::merge(TopologyPolicy::Restricted, &numa, &resources);
+        let merged = super::super::merge::merge(TopologyPolicy::Restricted, &numa, &resources);
         assert_eq!(merged.hint, hint(&[0, 4]));
         check(&topology, "3-7", 3, false, ("4,5,6", true));
     }

@@ -22,7 +22,7 @@
 //! nodes whose distances follow up to eight sockets. A real machine of 64 nodes in a fat tree
 //! reached it with requests for 15 nodes and more.
 
-use super::hints::{CandidateNode, Demand};
+use super::demand::{CandidateNode, Demand};
 use crate::nodeset::NodeSet;
 
 /// The most steps of a search (one step for one pair of groups): a few milliseconds.
@@ -57,48 +57,38 @@ pub(super) fn group_by_distance(
     distance: impl Fn(usize, usize) -> u64,
 ) -> Vec<Group> {
     let numbers: Vec<usize> = nodes.iter().map(|node| node.number).collect();
-    let pair = |one: usize, other: usize| match (numbers.get(one), numbers.get(other)) {
-        (Some(&one), Some(&other)) => distance(one, other) + distance(other, one),
-        _ => 0,
+    let pair = |one: usize, other: usize| {
+        distance(numbers[one], numbers[other]) + distance(numbers[other], numbers[one])
     };
     let count = nodes.len();
     let matrix: Vec<Vec<u64>> =
         (0..count).map(|one| (0..count).map(|other| pair(one, other)).collect()).collect();
-    let at = |one: usize, other: usize| {
-        matrix.get(one).and_then(|row| row.get(other)).copied().unwrap_or(0)
-    };
     let alike = |one: usize, other: usize| {
-        at(one, one) == at(other, other)
-            && (0..count)
-                .all(|third| third == one || third == other || at(one, third) == at(other, third))
+        matrix[one][one] == matrix[other][other]
+            && (0..count).all(|third| {
+                third == one || third == other || matrix[one][third] == matrix[other][third]
+            })
     };
     let mut groups: Vec<Group> = Vec::new();
     for (index, node) in nodes.iter().enumerate().rev() {
         let sockets = if by_socket { node.sockets } else { 0 };
-        let same = |group: &&mut Group| {
-            group.sockets == sockets
-                && group.members.first().is_some_and(|&first| alike(first, index))
-        };
+        let same = |group: &&mut Group| group.sockets == sockets && alike(group.members[0], index);
         match groups.iter_mut().find(same) {
             Some(group) => group.members.push(index),
             None => groups.push(Group { members: vec![index], sockets, ..Group::default() }),
         }
     }
-    let heads: Vec<Vec<usize>> =
-        groups.iter().map(|group| group.members.iter().copied().take(2).collect()).collect();
-    for group in &mut groups {
+    // A group's first two members stand for all pairs in it. None is empty.
+    let heads: Vec<(usize, Option<usize>)> =
+        groups.iter().map(|group| (group.members[0], group.members.get(1).copied())).collect();
+    for (group, &(first, second)) in groups.iter_mut().zip(&heads) {
         group.members.reverse();
-    }
-    for (group, head) in groups.iter_mut().zip(&heads) {
-        let Some(&first) = head.first() else { continue };
-        group.own = at(first, first);
-        group.to = heads
-            .iter()
-            .map(|other| match other.first() == Some(&first) {
-                true => head.get(1).map_or(0, |&second| at(first, second)),
-                false => other.first().map_or(0, |&other| at(first, other)),
-            })
-            .collect();
+        group.own = matrix[first][first];
+        let to = |&(other, _): &(usize, Option<usize>)| {
+            let to = if other == first { second } else { Some(other) };
+            to.map_or(0, |to| matrix[first][to])
+        };
+        group.to = heads.iter().map(to).collect();
     }
     groups
 }
@@ -142,11 +132,11 @@ struct Passed {
 
 impl<'d> Search<'d> {
     pub(super) fn new(demand: &'d Demand, groups: Vec<Group>) -> Search<'d> {
-        let free = |&index: &usize| demand.nodes.get(index).map_or(0, |node| node.free);
-        let must = |&index: &usize| demand.nodes.get(index).is_some_and(|node| node.must);
+        let free = |&index: &usize| demand.nodes[index].free;
+        let must = |&index: &usize| demand.nodes[index].must;
         let nearest = groups.iter().map(|group| {
             let mut order: Vec<usize> = (0..groups.len()).collect();
-            order.sort_by_key(|&other| group.to.get(other).copied());
+            order.sort_by_key(|&other| group.to[other]);
             order
         });
         let own_reach = groups.iter().map(|group| {
@@ -190,18 +180,17 @@ impl<'d> Search<'d> {
             return None;
         }
         for start in 0..self.groups.len() {
-            let first = self.groups.get(start).and_then(|group| group.members.first().copied());
-            self.offer(first.and_then(|first| self.greedy(first)));
+            self.offer(self.greedy(self.groups[start].members[0]));
         }
         self.walk(none);
         self.best.map(|(_, set)| set)
     }
 
-    fn offer(&mut self, found: Option<(u64, NodeSet)>) {
-        if let Some(found) = found
-            && self.best.is_none_or(|best| found < best)
+    fn offer(&mut self, candidate: Option<(u64, NodeSet)>) {
+        if let Some(candidate) = candidate
+            && self.best.is_none_or(|best| candidate < best)
         {
-            self.best = Some(found);
+            self.best = Some(candidate);
         }
     }
 
@@ -217,22 +206,22 @@ impl<'d> Search<'d> {
             self.offer(set.map(|set| (passed.cost, set)));
             return;
         };
-        let (own, sockets) = (group.own, group.sockets);
-        let inside = group.to.get(at).copied().unwrap_or(0);
+        let own = group.own;
+        let sockets = group.sockets;
+        let inside = group.to[at];
         let to_chosen: u64 =
             group.to.iter().zip(&self.counts).map(|(to, &count)| to * count as u64).sum();
-        let must = self.must.get(at).copied().unwrap_or(0);
+        let must = self.must[at];
         let members = group.members.clone();
         for count in must..=members.len().min(passed.left) {
             let nodes = count as u64;
-            let reach = self.own_reach.get(at).and_then(|reach| reach.get(count)).copied();
             let next = Passed {
                 left: passed.left - count,
                 cost: passed.cost
                     + nodes * own
                     + 2 * nodes * to_chosen
                     + nodes * nodes.saturating_sub(1) * inside,
-                reach: passed.reach + reach.unwrap_or(0),
+                reach: passed.reach + self.own_reach[at][count],
                 sockets: if count > 0 { passed.sockets | sockets } else { passed.sockets },
                 lowest: passed.lowest.union(self.lowest_of(&members, count, must)),
             };
@@ -244,11 +233,11 @@ impl<'d> Search<'d> {
 
     /// The lowest set of so many members that has those that must be in.
     fn lowest_of(&self, members: &[usize], count: usize, must: usize) -> NodeSet {
-        let is_must = |index: usize| self.demand.nodes.get(index).is_some_and(|node| node.must);
-        let mut free_choice = count.saturating_sub(must);
+        let mut free_choice = count - must;
         let chosen = members.iter().copied().filter(|&index| {
-            let chosen = is_must(index) || free_choice > 0;
-            free_choice -= usize::from(chosen && !is_must(index));
+            let must = self.demand.nodes[index].must;
+            let chosen = must || free_choice > 0;
+            free_choice -= usize::from(chosen && !must);
             chosen
         });
         chosen.collect()
@@ -257,11 +246,10 @@ impl<'d> Search<'d> {
     /// Whether the groups still to come could complete what was passed to a set that holds the
     /// request.
     fn can_hold(&self, at: usize, passed: Passed) -> bool {
-        let rest = self.rest_reach.get(at).and_then(|reach| reach.get(passed.left));
-        let Some(&rest) = rest.filter(|&&rest| self.demand.n <= passed.reach + rest) else {
-            return false;
-        };
-        if self.must.iter().skip(at).sum::<usize>() > passed.left {
+        // Fewer nodes may be left than are still to be chosen.
+        let Some(&rest) = self.rest_reach[at].get(passed.left) else { return false };
+        let must: usize = self.must.iter().skip(at).sum();
+        if passed.reach + rest < self.demand.n || passed.left < must {
             return false;
         }
         let Some(wanted) = self.sockets else { return true };
@@ -279,7 +267,7 @@ impl<'d> Search<'d> {
         let mut old = 0;
         let mut new: Vec<(u128, usize)> = Vec::new();
         for (group, reach) in self.groups.iter().zip(&self.own_reach).skip(at) {
-            let most = reach.get(passed.left.min(group.members.len())).copied().unwrap_or(0);
+            let most = reach[passed.left.min(group.members.len())];
             match new.iter_mut().find(|(sockets, _)| *sockets == group.sockets) {
                 _ if group.sockets & !passed.sockets == 0 => old += most,
                 Some((_, sum)) => *sum += most,
@@ -314,11 +302,11 @@ impl<'d> Search<'d> {
                 if companions == 0 {
                     break;
                 }
-                let Some(there) = self.groups.get(other) else { continue };
+                let there = &self.groups[other];
                 let itself = usize::from(there.members.first() == group.members.first());
                 let count = (there.members.len() - itself).min(companions);
                 companions -= count;
-                to_companions += group.to.get(other).copied().unwrap_or(0) * count as u64;
+                to_companions += group.to[other] * count as u64;
             }
             nodes.push((group.own + 2 * to_chosen + to_companions, group.members.len()));
         }
@@ -337,18 +325,16 @@ impl<'d> Search<'d> {
     /// to those in it as long as the request can still be held.
     fn greedy(&self, first: usize) -> Option<(u64, NodeSet)> {
         let nodes = &self.demand.nodes;
-        let group_of =
-            |index: usize| self.groups.iter().find(|group| group.members.contains(&index));
-        let position =
-            |index: usize| self.groups.iter().position(|group| group.members.contains(&index));
+        let mut group_of = vec![0; nodes.len()];
+        for (at, group) in self.groups.iter().enumerate() {
+            group.members.iter().for_each(|&index| group_of[index] = at);
+        }
         let mut chosen = NodeSet::EMPTY;
         let mut cost = 0;
         let mut free = 0;
         let mut sockets = 0u128;
         // Twice the distance to the chosen and back, plus that to itself, by index.
-        let own = |index: usize| group_of(index).map_or(0, |group| group.own);
-        let mut costs: Vec<u64> = (0..nodes.len()).map(own).collect();
-        let positions: Vec<Option<usize>> = (0..nodes.len()).map(position).collect();
+        let mut costs: Vec<u64> = group_of.iter().map(|&at| self.groups[at].own).collect();
         let musts = nodes.iter().enumerate().filter(|(_, node)| node.must).map(|(index, _)| index);
         let mut next: Vec<usize> = musts.chain([first]).rev().collect();
         loop {
@@ -361,14 +347,14 @@ impl<'d> Search<'d> {
             if chosen.len() == self.size {
                 return None;
             }
-            let node = nodes.get(index)?;
+            let node = &nodes[index];
             chosen = chosen.union(NodeSet::of(index));
-            cost += costs.get(index)?;
+            cost += costs[index];
             free += node.free;
             sockets |= node.sockets;
-            let to = &group_of(index)?.to;
-            for (cost, position) in costs.iter_mut().zip(&positions) {
-                *cost += 2 * position.and_then(|at| to.get(at)).copied().unwrap_or(0);
+            let to = &self.groups[group_of[index]].to;
+            for (cost, &at) in costs.iter_mut().zip(&group_of) {
+                *cost += 2 * to[at];
             }
         }
         let aligned = self.sockets.is_none_or(|wanted| sockets.count_ones() as usize == wanted);
@@ -385,23 +371,21 @@ impl<'d> Search<'d> {
     ) -> Option<usize> {
         let left = self.size - chosen.len();
         let nodes = self.demand.nodes.iter().enumerate();
-        let others = || nodes.clone().filter(|&(index, _)| !chosen.contains(index));
-        let mut frees: Vec<usize> = others().map(|(_, node)| node.free).collect();
+        let others = nodes.filter(|&(index, _)| !chosen.contains(index));
+        let mut frees: Vec<usize> = others.clone().map(|(_, node)| node.free).collect();
         frees.sort_unstable_by(|one, other| other.cmp(one));
-        // With this node, and the fullest of the rest.
-        let most = |node: &CandidateNode| {
-            let fullest: usize = frees.iter().take(left - 1).sum();
-            match frees.get(left - 1).is_some_and(|&last| node.free > last) {
-                true => fullest + frees.get(left - 1).copied().unwrap_or(0),
-                false => fullest + node.free,
-            }
+        let fullest: usize = frees.iter().take(left - 1).sum();
+        let fits = |node: &CandidateNode| {
+            // With this node, and the fullest of the rest.
+            let most = match frees.get(left - 1) {
+                Some(&last) if node.free > last => fullest + last,
+                _ => fullest + node.free,
+            };
+            let touched = (sockets | node.sockets).count_ones() as usize;
+            self.demand.n <= free + most && self.sockets.is_none_or(|wanted| touched <= wanted)
         };
-        let may = |node: &CandidateNode| match self.sockets {
-            Some(wanted) => (sockets | node.sockets).count_ones() as usize <= wanted,
-            None => true,
-        };
-        let fitting = others().filter(|(_, node)| self.demand.n <= free + most(node) && may(node));
-        fitting.min_by_key(|&(index, _)| (costs.get(index).copied(), index)).map(|(index, _)| index)
+        let fitting = others.filter(|(_, node)| fits(node)).map(|(index, _)| index);
+        fitting.min_by_key(|&index| (costs[index], index))
     }
 }
 

@@ -55,22 +55,17 @@ fn plan(free: &Free<'_>, groups: usize, group: usize) -> Option<Plan> {
         Level::Node => free.order(Level::Node),
         _ => free.order_within(Level::Node, &free.ranks_of(outer)),
     };
-    let nodes: Vec<usize> =
-        order.iter().filter_map(|&at| free.count.nodes.get(at).copied()).collect();
+    let nodes: Vec<usize> = order.iter().map(|&at| free.count.nodes[at]).collect();
     let topology = free.topology;
     let per_node = topology.cpus().len().div_ceil(group).div_ceil(topology.cpu_nodes().max(1));
     let widths = groups.div_ceil(per_node.max(1))..=groups.min(nodes.len());
     let choice =
         widths.filter_map(|width| Search::new(&nodes, groups, group, width).run()).next()?;
-    let cpus = |index: &usize| {
-        let at = *order.get(*index)?;
-        Some(topology.nodes().get(at)?.cpus)
-    };
+    let cpus = |&index: &usize| topology.nodes()[order[index]].cpus;
     let even = groups / choice.nodes.len().max(1) * group;
     let mut shares: Vec<(CpuSet, usize)> =
-        choice.nodes.iter().filter_map(cpus).map(|cpus| (cpus, even)).collect();
-    let rest = choice.rest.iter().filter_map(cpus).map(|cpus| (cpus, group));
-    shares.extend(rest);
+        choice.nodes.iter().map(|index| (cpus(index), even)).collect();
+    shares.extend(choice.rest.iter().map(|index| (cpus(index), group)));
     Some(Plan(shares))
 }
 

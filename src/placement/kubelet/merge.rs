@@ -16,9 +16,8 @@
 //! to be kept only once: the work grows with the number of *different* intersections, not with the
 //! product of all lists as in the kubelet (kubernetes/kubernetes#131738).
 
-use super::hints::Hint;
 use crate::nodeset::NodeSet;
-use crate::placement::nodes::Numa;
+use crate::placement::hint::{Hint, NumaNodes};
 use crate::placement::topology_manager::TopologyPolicy;
 use std::collections::HashSet;
 
@@ -35,7 +34,7 @@ pub struct Affinity {
 pub type ResourceHints = Option<Vec<Hint>>;
 
 /// Merges the hints of all resources under a policy.
-pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -> Affinity {
+pub fn merge(policy: TopologyPolicy, numa: &NumaNodes, resources: &[ResourceHints]) -> Affinity {
     let single = policy == TopologyPolicy::SingleNumaNode;
     if policy == TopologyPolicy::None {
         return decide(policy, numa, Hint::ANY);
@@ -46,7 +45,7 @@ pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -
         lists.iter_mut().for_each(|list| list.retain(fits));
     }
     // A single node needs no distances.
-    let distances = numa.distances.as_ref().filter(|_| !single);
+    let distances = if single { None } else { numa.distances.as_ref() };
     let fitness = |set: NodeSet| (distances.map_or(0, |distances| distances.total(set)), set);
     let preferred = preferred(numa.all, &lists).into_iter();
     if let Some(set) = preferred.min_by_key(|&set| (set.len(), fitness(set))) {
@@ -66,7 +65,7 @@ pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -
     decide(policy, numa, Hint { nodes: Some(best), preferred: false })
 }
 
-pub(super) fn decide(policy: TopologyPolicy, numa: &Numa, best: Hint) -> Affinity {
+pub(super) fn decide(policy: TopologyPolicy, numa: &NumaNodes, best: Hint) -> Affinity {
     match policy {
         TopologyPolicy::None => Affinity { hint: Hint::ANY, admit: true },
         TopologyPolicy::BestEffort => Affinity { hint: best, admit: true },
@@ -117,41 +116,39 @@ fn preferred(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
 
 /// Every non-empty intersection of one hint of each resource, once.
 fn intersections(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
-    let mut found = vec![all];
+    let mut intersections = vec![all];
     for list in lists {
-        let mut seen = Seen::of(all);
+        let mut visited = Visited::of(all);
         let mut next = Vec::new();
-        for &set in &found {
+        for &set in &intersections {
             let sets =
                 list.iter().map(|hint| hint.nodes.map_or(set, |nodes| nodes.intersection(set)));
-            next.extend(sets.filter(|&set| !set.is_empty() && seen.is_new(set)));
+            next.extend(sets.filter(|&set| !set.is_empty() && visited.insert(set)));
         }
-        found = next;
+        intersections = next;
     }
-    found
+    intersections
 }
 
-/// The sets so far: a table if the machine has few nodes, else a hash set.
-enum Seen {
+/// Parts of a machine's nodes: a table if these are few, else a hash set.
+enum Visited {
     Table(Vec<bool>),
     Hash(HashSet<NodeSet>),
 }
 
-impl Seen {
-    fn of(all: NodeSet) -> Seen {
+impl Visited {
+    fn of(all: NodeSet) -> Visited {
         match usize::try_from(all.bits()) {
-            Ok(largest) if largest < 1 << 16 => Seen::Table(vec![false; largest + 1]),
-            _ => Seen::Hash(HashSet::new()),
+            Ok(largest) if largest < 1 << 16 => Visited::Table(vec![false; largest + 1]),
+            _ => Visited::Hash(HashSet::new()),
         }
     }
 
-    fn is_new(&mut self, set: NodeSet) -> bool {
+    /// Whether the set is new. It has none but the machine's nodes.
+    fn insert(&mut self, set: NodeSet) -> bool {
         match self {
-            Seen::Hash(seen) => seen.insert(set),
-            Seen::Table(seen) => {
-                let slot = usize::try_from(set.bits()).ok().and_then(|at| seen.get_mut(at));
-                slot.is_some_and(|slot| !std::mem::replace(slot, true))
-            }
+            Visited::Hash(sets) => sets.insert(set),
+            Visited::Table(sets) => !std::mem::replace(&mut sets[set.bits() as usize], true),
         }
     }
 }

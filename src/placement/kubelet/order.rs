@@ -52,9 +52,7 @@ impl Ranks {
     fn of(level: Level, order: &[usize], domains: usize) -> Ranks {
         let mut by_position = vec![LAST; domains];
         for (rank, &position) in order.iter().enumerate() {
-            if let Some(slot) = by_position.get_mut(position) {
-                *slot = rank;
-            }
+            by_position[position] = rank;
         }
         Ranks::ByPosition(level, by_position)
     }
@@ -62,7 +60,7 @@ impl Ranks {
     pub(super) fn get(&self, place: Place) -> usize {
         match self {
             Ranks::One => 0,
-            Ranks::ByPosition(level, ranks) => ranks.get(level.of(place)).copied().unwrap_or(LAST),
+            Ranks::ByPosition(level, ranks) => ranks[level.of(place)],
         }
     }
 }
@@ -71,9 +69,10 @@ impl Free<'_> {
     /// The outer and the inner level above cores on this machine.
     pub(super) fn levels(&self) -> (Level, Level) {
         let topology = self.topology;
-        match topology.sockets().len() >= topology.cpu_nodes() {
-            true => (Level::Node, Level::Socket),
-            false => (Level::Socket, Level::Node),
+        if topology.sockets().len() >= topology.cpu_nodes() {
+            (Level::Node, Level::Socket)
+        } else {
+            (Level::Socket, Level::Node)
         }
     }
 
@@ -97,9 +96,8 @@ impl Free<'_> {
         }
         let mut best = vec![LAST; free.len()];
         for (_, place) in self.places() {
-            if let Some(slot) = best.get_mut(level.of(place)) {
-                *slot = around.get(place).min(*slot);
-            }
+            let best = &mut best[level.of(place)];
+            *best = around.get(place).min(*best);
         }
         let with_free = best.iter().zip(free).enumerate().filter(|&(_, (_, &free))| free > 0);
         let mut keys: Vec<(usize, usize, usize)> =
@@ -118,10 +116,12 @@ impl Free<'_> {
         if level.free(self).len() == 1 {
             return Ranks::One;
         }
-        match level == outer {
-            true => self.ranks(level, &self.order(level)),
-            false => self.ranks(level, &self.order_within(level, &self.ranks_of(outer))),
-        }
+        let order = if level == outer {
+            self.order(level)
+        } else {
+            self.order_within(level, &self.ranks_of(outer))
+        };
+        self.ranks(level, &order)
     }
 
     /// Cores with free CPUs, in the order they are used.

@@ -16,8 +16,8 @@
 
 use super::free::Free;
 use super::order::Level;
-use super::strategy::UncoreOrder;
 use crate::cpuset::CpuSet;
+use crate::placement::strategy::UncoreOrder;
 use crate::topology::Topology;
 
 /// Takes `n` CPUs of `available`, which has only online ones and more than `n`.
@@ -61,8 +61,7 @@ impl Free<'_> {
             _ => &topology.sizes().sockets,
         };
         let whole = |at: usize, free: usize| {
-            let size = sizes.get(at).copied().unwrap_or(0);
-            free > 0 && free == size && (level == Level::Node || size == average)
+            free > 0 && free == sizes[at] && (level == Level::Node || free == average)
         };
         // Most requests are smaller than a socket: look before sorting.
         let fits = |(at, &free): (usize, &usize)| free <= self.need && whole(at, free);
@@ -70,18 +69,18 @@ impl Free<'_> {
             return;
         }
         let (outer, _) = self.levels();
-        let order = match level == outer {
-            true => self.order(level),
-            false => self.order_within(level, &self.ranks_of(outer)),
+        let order = if level == outer {
+            self.order(level)
+        } else {
+            self.order_within(level, &self.ranks_of(outer))
         };
         for at in order {
-            let free = level.free(self).get(at).copied().unwrap_or(0);
+            let free = level.free(self)[at];
             if whole(at, free) && free <= self.need {
-                let cpus = match level {
-                    Level::Node => topology.nodes().get(at).map(|node| node.cpus),
-                    _ => topology.sockets().get(at).map(|socket| socket.cpus),
-                };
-                self.take(cpus.unwrap_or_default());
+                self.take(match level {
+                    Level::Node => topology.nodes()[at].cpus,
+                    _ => topology.sockets()[at].cpus,
+                });
             }
         }
     }
@@ -104,13 +103,12 @@ impl Free<'_> {
     /// Whether all CPUs of the core are free, and it has as many as the machine's cores have on
     /// average.
     pub(super) fn is_whole_core(&self, at: usize) -> bool {
-        let own = self.topology.sizes().cores.get(at);
-        let free = self.count.cores.get(at);
-        own == free && own == Some(&self.topology.cpus_per_core())
+        let size = self.topology.sizes().cores[at];
+        self.count.cores[at] == size && size == self.topology.cpus_per_core()
     }
 
     pub(super) fn core(&self, at: usize) -> CpuSet {
-        self.topology.cores().get(at).map(|core| core.cpus).unwrap_or_default()
+        self.topology.cores()[at].cpus
     }
 
     fn take_rest(&mut self) {

@@ -1,23 +1,109 @@
-//! Grows and shrinks a set of exclusive CPUs in use: [`grow`] keeps every CPU and adds the nearest
+//! [`resize()`]: the CPUs of a container that runs. [`grow`] keeps every CPU and adds the nearest
 //! ones, [`shrink`] gives back those that leave the tightest rest.
 //!
 //! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place). Near and tight
 //! are as in its packed algorithm: core before uncore cache before NUMA node before distance.
+//!
+//! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a container
+//! may start (KEP-693), and this one runs already.
 
+use super::allocate::{Supply, check_whole_cores};
+use super::attempt;
+use super::wished::required::{fewest, is_met};
 use crate::cpuset::CpuSet;
-use crate::placement::rejection::NotEnough;
+use crate::placement::rejection::{NotEnough, Rejection};
+use crate::placement::request::{Request, Running};
+use crate::placement::topology_manager::TopologyPolicy;
+use crate::placement::wishes::Uncore;
 use crate::topology::{Place, Tally, Topology};
 use std::cmp::Reverse;
+
+pub(super) fn resize(
+    machine: &Topology,
+    request: &Request,
+    running: &Running,
+) -> Result<CpuSet, Rejection> {
+    match running {
+        Running::Shared => become_exclusive(machine, *request),
+        Running::Exclusive(held) => change(machine, request, held),
+        Running::Reduced { left, broken } => Ok(complete(machine, request, left, broken)?),
+    }
+}
+
+/// As for a container that starts, under a topology manager that admits every affinity.
+fn become_exclusive(machine: &Topology, mut request: Request) -> Result<CpuSet, Rejection> {
+    let policy = &mut request.settings.topology_manager.policy;
+    if *policy != TopologyPolicy::None {
+        *policy = TopologyPolicy::BestEffort;
+    }
+    Ok(attempt::place(machine, &request)?.cpus)
+}
+
+/// A container that asks for another number of CPUs keeps those that it holds and gets the nearest
+/// free ones, or gives some back.
+fn change(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
+    let Request { settings, wishes, cpus: n, .. } = request;
+    let near = growable(machine, request, held);
+    let supply = Supply { free: near | *held, reusable: CpuSet::EMPTY };
+    if !wishes.isolates() {
+        check_whole_cores(machine, settings, &supply, *n)?;
+    }
+    let Some(more) = n.checked_sub(held.len()) else {
+        return Ok(shrink(machine, held, *n));
+    };
+    let grown = grow(machine, held, &near, more)?;
+    let all = request.footprint(machine, &grown);
+    let reserved = &settings.reserved;
+    if wishes.uncore == Some(Uncore::Require) && !is_met(machine, reserved, &all) {
+        let caches = machine.uncores().iter().map(|cache| cache.cpus);
+        let around: CpuSet = caches.filter(|cache| !cache.is_disjoint(held)).collect();
+        let fewest = fewest(machine, reserved, all.len());
+        return Err(Rejection::uncore_alignment(*n, fewest, (around & (near | *held)).len()));
+    }
+    Ok(grown)
+}
+
+/// A container that lost CPUs gets the nearest free ones instead, whole cores or not: it did not
+/// ask for a change, so no rule about the start of containers refuses it.
+fn complete(
+    machine: &Topology,
+    request: &Request,
+    left: &CpuSet,
+    broken: &CpuSet,
+) -> Result<CpuSet, NotEnough> {
+    // The rest of a broken core is no whole core.
+    let whole = if request.settings.options.full_pcpus_only { *left - *broken } else { *left };
+    let completed = [whole, *left].into_iter().find_map(|kept| {
+        let more = request.cpus.checked_sub(kept.len())?;
+        grow(machine, &kept, &growable(machine, request, &kept), more).ok()
+    });
+    let available = (request.free | *left).len();
+    completed.ok_or(NotEnough { requested: request.cpus, available })
+}
+
+/// The part of the free CPUs that may be added to `held`: with `full-pcpus-only` (KEP-2625) whole
+/// cores, so that no other container runs on their siblings; with `smt: isolate` one CPU of each
+/// whole core.
+///
+/// On a machine with one CPU per core on average that option has no effect.
+fn growable(machine: &Topology, request: &Request, held: &CpuSet) -> CpuSet {
+    if request.wishes.isolates() {
+        return request.wishes.offered(machine, &request.free, held) - *held;
+    }
+    if !request.settings.options.full_pcpus_only || machine.cpus_per_core() < 2 {
+        return request.free;
+    }
+    let ours = request.free | *held;
+    let cores = machine.cores().iter().map(|core| core.cpus);
+    cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & request.free
+}
 
 /// `held` and the `more` CPUs of `free` that are nearest to it.
 ///
 /// It adds one CPU after the other: one with siblings in the set, else one that shares its uncore
 /// caches, else its NUMA nodes, else one of the nearest node; among these the one in the fullest
 /// domain. On ties used domains come first, so that whole cores and caches stay free for others.
-///
-/// # Errors
-/// If `free` has fewer than `more` online CPUs outside `held`.
-pub fn grow(
+fn grow(
     topology: &Topology,
     held: &CpuSet,
     free: &CpuSet,
@@ -29,21 +115,22 @@ pub fn grow(
         return Err(NotEnough { requested: more, available: free.len() });
     }
     let mut set = *held;
-    let (mut ours, mut theirs) = (topology.tally(&set), topology.tally(&free));
+    let mut ours = topology.tally(&set);
+    let mut theirs = topology.tally(&free);
     for _ in 0..more {
         let places = free.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let nearest = places.min_by_key(|&(cpu, place)| {
             let near = (
-                Reverse(count(&ours.cores, place.core())),
-                Reverse(count(&ours.uncores, place.uncore())),
-                Reverse(count(&ours.nodes, place.node())),
+                Reverse(ours.cores[place.core()]),
+                Reverse(ours.uncores[place.uncore()]),
+                Reverse(ours.nodes[place.node()]),
                 distance(topology, &ours, place),
-                Reverse(count(&ours.sockets, place.socket())),
+                Reverse(ours.sockets[place.socket()]),
             );
             let used_up = (
-                count(&theirs.nodes, place.node()),
-                count(&theirs.uncores, place.uncore()),
-                count(&theirs.cores, place.core()),
+                theirs.nodes[place.node()],
+                theirs.uncores[place.uncore()],
+                theirs.cores[place.core()],
             );
             (near, used_up, cpu)
         });
@@ -61,16 +148,16 @@ pub fn grow(
 /// It takes one CPU after the other out: from the NUMA node with the fewest of the set, in it from
 /// the uncore cache with the fewest, in it from the core with the fewest; the highest number on
 /// ties.
-pub fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
+fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
     let mut set = *held;
     let mut ours = topology.tally(&set);
     for _ in n..held.len() {
         let places = set.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let loosest = places.min_by_key(|&(cpu, place)| {
             (
-                count(&ours.nodes, place.node()),
-                count(&ours.uncores, place.uncore()),
-                count(&ours.cores, place.core()),
+                ours.nodes[place.node()],
+                ours.uncores[place.uncore()],
+                ours.cores[place.core()],
                 Reverse(cpu),
             )
         });
@@ -81,15 +168,10 @@ pub fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
     set
 }
 
-fn count(counts: &[usize], at: usize) -> usize {
-    counts.get(at).copied().unwrap_or_default()
-}
-
 /// The sum of distances from the node of `place` to every CPU of the set; 0 if the machine reports
 /// no distances.
 fn distance(topology: &Topology, ours: &Tally, place: Place) -> u64 {
-    let Some(node) = topology.nodes().get(place.node()) else { return 0 };
-    let to = node.distances.iter().zip(&ours.nodes);
+    let to = topology.nodes()[place.node()].distances.iter().zip(&ours.nodes);
     to.map(|(&distance, &cpus)| u64::from(distance) * cpus as u64).sum()
 }
 

@@ -3,9 +3,9 @@
 use super::distributed::distributed;
 use super::packed::packed;
 use super::spread::spread;
-use super::strategy::Strategy;
 use crate::cpuset::CpuSet;
 use crate::placement::rejection::NotEnough;
+use crate::placement::strategy::Strategy;
 use crate::topology::Topology;
 
 /// Chooses `n` CPUs of `available`.
@@ -40,9 +40,9 @@ pub fn take(
 
 #[cfg(test)]
 mod tests {
-    use super::super::strategy::UncoreOrder;
     use super::{NotEnough, Strategy, take};
     use crate::cpuset::CpuSet;
+    use crate::placement::UncoreOrder;
     use crate::placement::machines::{Shape, caches, set};
     use crate::topology::{Cpu, Facts, Topology};
     use proptest::prelude::*;

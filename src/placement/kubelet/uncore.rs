@@ -7,8 +7,8 @@
 
 use super::free::Free;
 use super::order::Level;
-use super::strategy::UncoreOrder;
 use crate::cpuset::CpuSet;
+use crate::placement::strategy::UncoreOrder;
 
 impl Free<'_> {
     pub(super) fn take_uncores(&mut self, order: UncoreOrder) {
@@ -55,14 +55,14 @@ impl Free<'_> {
     }
 
     fn take_whole_uncore(&mut self, at: usize) {
-        let size = self.topology.sizes().uncores.get(at).copied().unwrap_or(0);
-        if size <= self.need && self.count.uncores.get(at) == Some(&size) {
+        let size = self.topology.sizes().uncores[at];
+        if size <= self.need && self.count.uncores[at] == size {
             self.take(self.uncore(at));
         }
     }
 
     fn uncore(&self, at: usize) -> CpuSet {
-        self.topology.uncores().get(at).map(|uncore| uncore.cpus).unwrap_or_default()
+        self.topology.uncores()[at].cpus
     }
 
     /// The cores with free CPUs in a cache: their positions, in a set that can hold as many cores
@@ -97,7 +97,7 @@ impl Free<'_> {
     /// Takes the rest in a cache if it has that many free CPUs: whole cores first, then of cores
     /// with the fewest free CPUs, then by number.
     fn take_rest_in(&mut self, uncore: usize) {
-        if self.need == 0 || self.count.uncores.get(uncore).is_none_or(|&free| free < self.need) {
+        if self.need == 0 || self.count.uncores[uncore] < self.need {
             return;
         }
         let mut cores: Vec<usize> = self.cores_in(uncore).iter().collect();
@@ -106,7 +106,7 @@ impl Free<'_> {
                 self.take(self.core(core));
             }
         }
-        cores.sort_by_key(|&core| self.count.cores.get(core).copied());
+        cores.sort_by_key(|&core| self.count.cores[core]);
         for core in cores {
             let cpus = self.core(core) & self.uncore(uncore) & self.cpus;
             self.take_each(&cpus);

@@ -1,14 +1,9 @@
 //! Notices at the top of the page. Each has a word and a sign, so that none depends on its colour.
 
+use crate::view::Status;
 use crate::view::picture::escaped;
-use crate::view::report::{ConfigSourceStatus, NodeStatus, Status};
-use std::fmt::{self, Display, Formatter, Write as _};
-
-struct Notice {
-    severity: Severity,
-    title: &'static str,
-    text: String,
-}
+use crate::view::status::{ConfigSourceStatus, NodeStatus};
+use std::fmt::{self, Write as _};
 
 #[derive(Clone, Copy)]
 enum Severity {
@@ -18,89 +13,72 @@ enum Severity {
     Warning,
 }
 
-impl Severity {
-    fn class(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        }
-    }
-
-    fn sign(self) -> &'static str {
-        match self {
-            Severity::Error => "✗",
-            Severity::Warning => "▲",
-        }
-    }
-}
-
-impl Display for Notice {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Notice { severity, title, text } = self;
-        write!(
-            f,
-            "<li class=\"{}\"><b><span aria-hidden=\"true\">{}</span> {title}:</b> {}</li>",
-            severity.class(),
-            severity.sign(),
-            escaped(text)
-        )
-    }
-}
-
 pub(super) fn write(html: &mut String, status: &Status) -> fmt::Result {
-    let obstacles = status.obstacles.iter().map(|obstacle| Notice {
-        severity: Severity::Error,
-        title: "Not ready",
-        text: obstacle.clone(),
-    });
-    let notices: Vec<Notice> = obstacles.chain(status.node.iter().flat_map(of_node)).collect();
+    let obstacles = status.obstacles.iter();
+    let mut notices: Vec<(Severity, &str, String)> =
+        obstacles.map(|obstacle| (Severity::Error, "Not ready", obstacle.clone())).collect();
+    if let Some(node) = &status.node {
+        let warnings = warnings(node).into_iter();
+        notices.extend(warnings.map(|(title, text)| (Severity::Warning, title, text)));
+    }
     if notices.is_empty() {
         return Ok(());
     }
     write!(html, "<ul class=\"notices\" aria-label=\"Notices\">")?;
-    for notice in notices {
-        write!(html, "{notice}")?;
+    for (severity, title, text) in notices {
+        let (class, sign) = match severity {
+            Severity::Error => ("error", "✗"),
+            Severity::Warning => ("warning", "▲"),
+        };
+        write!(
+            html,
+            "<li class=\"{class}\"><b><span aria-hidden=\"true\">{sign}</span> {title}:</b> {}</li>",
+            escaped(&text)
+        )?;
     }
     write!(html, "</ul>")
 }
 
-fn of_node(node: &NodeStatus) -> impl Iterator<Item = Notice> {
-    let warning = |title, text| Notice { severity: Severity::Warning, title, text };
-    let from = &node.config_source;
-    let rejected =
-        (from.state == "rejected").then(|| warning("Configuration rejected", rejection(from)));
-    let restart = (!from.waiting_for_restart.is_empty()).then(|| {
-        let fields = from.waiting_for_restart.join(", ");
-        warning(
-            "Restart needed",
-            format!("the change of {fields} is followed only after a restart of the plugin"),
-        )
-    });
+/// Titles and texts.
+fn warnings(node: &NodeStatus) -> Vec<(&'static str, String)> {
+    let mut warnings = Vec::new();
+    let source = &node.config_source;
+    if source.state == "rejected" {
+        warnings.push(("Configuration rejected", rejection(source)));
+    }
+    if !source.waiting_for_restart.is_empty() {
+        let fields = source.waiting_for_restart.join(", ");
+        warnings.push(("Restart needed", format!("restart the plugin to apply {fields}")));
+    }
     // The stance to refuse is among the obstacles.
-    let stance = (node.stance == "observe").then(|| {
-        let text = "the kubelet's own CPU manager is active: nothing is pinned, what would be done is logged";
-        warning("Observing only", text.to_owned())
-    });
-    let drift = (node.drifting > 0).then(|| {
+    if node.stance == "observe" {
+        let text = "the kubelet's own CPU manager is active: the plugin pins nothing and logs what it would do";
+        warnings.push(("Observing only", text.to_owned()));
+    }
+    if node.drifting > 0 {
         let containers = match node.drifting {
             1 => "1 container does".to_owned(),
             n => format!("{n} containers do"),
         };
-        warning("Drift", format!("{containers} not run where it was decided, in spite of repairs"))
-    });
-    let groups = node.cgroups_error.clone().map(|error| warning("Control groups", error));
-    [rejected, restart, stance, drift, groups].into_iter().flatten()
+        warnings.push(("Drift", format!("{containers} not run as decided, in spite of repairs")));
+    }
+    if let Some(error) = &node.cgroups_error {
+        warnings.push(("Cgroups", error.clone()));
+    }
+    warnings
 }
 
 /// What is wrong with the file. A client that may not see the pods' names gets the line only: the
 /// text may quote names.
-fn rejection(from: &ConfigSourceStatus) -> String {
-    let follows = "the last good one stays in force";
-    let line = from.error_line.map(|line| format!(", by its line {line}")).unwrap_or_default();
-    match &from.error {
-        Some(error) => format!("{follows}. {error}"),
-        None => format!(
-            "the file cannot be used{line}; {follows}. On the node, nri-cpu-manager status shows what is wrong"
-        ),
+fn rejection(source: &ConfigSourceStatus) -> String {
+    let in_force = "the last good one stays in force";
+    match (&source.error, source.error_line) {
+        (Some(error), _) => format!("{in_force}. {error}"),
+        (None, line) => {
+            let line = line.map(|line| format!(" in line {line}")).unwrap_or_default();
+            format!(
+                "the file is invalid{line}; {in_force}. Run nri-cpu-manager status on the node for details"
+            )
+        }
     }
 }

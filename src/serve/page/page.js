@@ -1,9 +1,9 @@
-// Puts in what has changed, every two seconds. What it gets has been made safe where it was made.
+// Replaces what has changed, every two seconds. The server escapes what the page shows.
 "use strict";
 
 const main = document.querySelector("main");
 const state = document.getElementById("state");
-// Some networks lose what is under way without a word.
+// Some networks drop requests silently.
 const patience = 5000;
 let shown = "";
 let answered = new Date();
@@ -14,7 +14,7 @@ async function refresh() {
     const answer = await fetch("fragment", { cache: "no-store", signal });
     const text = await answer.text();
     if (!answer.ok) throw new Error(text);
-    // What has not changed stays, so that it can be read, selected and pointed at.
+    // Unchanged content stays, so that a selection or a tooltip survives.
     if (text !== shown) {
       main.innerHTML = text;
       shown = text;
@@ -25,7 +25,7 @@ async function refresh() {
   } catch (error) {
     if (!document.body.classList.contains("stale")) {
       document.body.classList.add("stale");
-      state.textContent = `not answering since ${answered.toLocaleTimeString()}; this is how it was`;
+      state.textContent = `no answer since ${answered.toLocaleTimeString()}, showing the last state`;
     }
   }
 }

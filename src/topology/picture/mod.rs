@@ -7,8 +7,7 @@
 mod distances;
 mod runs;
 
-use super::model::{CoreKind, Domain, NumaNode, Topology};
-use super::sizes::Sizes;
+use super::model::{CoreKind, Domain, NumaNode, Sizes, Topology};
 use crate::cpuset::CpuSet;
 use crate::wording::{count, or_none};
 use runs::{joined, list, runs};
@@ -17,10 +16,8 @@ use std::fmt;
 
 /// Draws a machine; [`Display`](fmt::Display) gives the text, ending in a new line.
 #[derive(Debug, Clone, Copy)]
-pub struct Picture<'a> {
-    /// The machine.
+pub struct TopologyText<'a> {
     pub topology: &'a Topology,
-    /// The known sizes of its parts.
     pub sizes: &'a Sizes,
 }
 
@@ -32,7 +29,7 @@ struct Row {
     cpus: String,
 }
 
-impl fmt::Display for Picture<'_> {
+impl fmt::Display for TopologyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.summary())?;
         self.tree(f)?;
@@ -48,7 +45,7 @@ impl fmt::Display for Picture<'_> {
     }
 }
 
-impl Picture<'_> {
+impl TopologyText<'_> {
     fn summary(&self) -> String {
         let topology = self.topology;
         let dies: BTreeSet<(usize, usize)> =
@@ -88,7 +85,7 @@ impl Picture<'_> {
             )?;
         }
         if rows.iter().any(|row| row.label.ends_with(PART)) {
-            writeln!(f, "{PART}: it has more CPUs elsewhere in this picture")?;
+            writeln!(f, "{PART}: more of its CPUs are listed elsewhere")?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::topology::sizes::CacheSize;
+use crate::topology::CacheSize;
 use crate::topology::synthetic::{Machine, Numbering};
 
 #[track_caller]
@@ -10,7 +10,7 @@ fn check(machine: &Machine, expect: &str) {
         caches: topology.uncores().iter().map(|uncore| (uncore.id, size)).collect(),
         memory: topology.nodes().iter().map(|node| (node.id, 256 << 30)).collect(),
     };
-    let picture = Picture { topology: &topology, sizes: &sizes }.to_string();
+    let picture = TopologyText { topology: &topology, sizes: &sizes }.to_string();
     assert_eq!(picture.trim_end(), expect.trim(), "\n{picture}");
 }
 
@@ -106,7 +106,7 @@ socket 1                              16  1 3..63
     uncore 1 (L3) (part)   32 MiB      8  1+33 3+35..15+47
   NUMA node 3             256 GiB      8  17,19,21,23,25,27,29,31,49,51,53,55,57,59,61,63
     uncore 1 (L3) (part)   32 MiB      8  17+49 19+51..31+63
-(part): it has more CPUs elsewhere in this picture
+(part): more of its CPUs are listed elsewhere
 
 NUMA distances    0   1   2   3
      from node 0  10  12  32  32
@@ -159,7 +159,7 @@ fn a_large_server() {
     let machine: Machine = "pack:2 numa:4 l3:4 core:8 pu:2".parse().unwrap();
     let machine = Machine { numbering: Numbering::Interleaved, ..machine };
     let topology = machine.topology().unwrap();
-    let picture = Picture { topology: &topology, sizes: &Sizes::default() }.to_string();
+    let picture = TopologyText { topology: &topology, sizes: &Sizes::default() }.to_string();
     assert_eq!(topology.cpus().len(), 512);
     assert!(picture.lines().count() <= 60, "{picture}");
     assert!(picture.lines().all(|line| line.len() <= 90), "{picture}");

@@ -1,10 +1,10 @@
 //! Uncore caches.
 
-use super::partition::{adopt, partition};
-use super::tree::{Format, Found, Tree};
-use super::warning::{Fact, Notes, Problem};
+use super::groups::{Groups, adopt, partition};
+use super::tree::{Format, Lookup, SysfsTree};
+use super::warning::{Fact, Problem, Warnings};
 use crate::cpuset::CpuSet;
-use crate::topology::sizes::CacheSize;
+use crate::topology::CacheSize;
 use std::collections::BTreeMap;
 
 /// The socket and NUMA node of a CPU.
@@ -14,7 +14,6 @@ pub(super) type SocketAndNode = (usize, usize);
 /// the memory that it separates nothing.
 const UNCORE_LEVEL: u32 = 3;
 
-/// The uncore caches.
 pub(super) struct Caches {
     /// The uncore cache of each CPU, by the lowest online CPU that shares it.
     pub(super) of: BTreeMap<usize, usize>,
@@ -30,16 +29,16 @@ struct CacheEntry {
 /// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one
 /// level.
 pub(super) fn read(
-    tree: &Tree,
+    tree: &SysfsTree,
     places: &BTreeMap<usize, SocketAndNode>,
-    notes: &mut Notes,
+    warnings: &mut Warnings,
 ) -> Caches {
     let online: CpuSet = places.keys().flat_map(|&cpu| CpuSet::of(cpu)).collect();
     let mut claims = BTreeMap::new();
     let mut sizes = BTreeMap::new();
     let mut silent = CpuSet::EMPTY;
     for &cpu in places.keys() {
-        match claim(tree, cpu, notes) {
+        match claim(tree, cpu, warnings) {
             Some(claim) => {
                 claims.insert(cpu, claim.shared & online);
                 sizes.insert(cpu, claim.size);
@@ -49,39 +48,31 @@ pub(super) fn read(
         }
     }
     adopt(&mut claims, &silent);
-    let mut of = partition(&claims);
-    if let Some(example) = of.example.take() {
-        notes.of_all(of.conflicting, Fact::Caches, Problem::Conflicting, example);
+    let Groups { groups: mut of, conflicting, example } = partition(&claims);
+    if let Some(example) = example {
+        warnings.of_all(conflicting, Fact::Caches, Problem::Conflicting, example);
     }
-    let sizes = sizes_of_groups(&of.groups, &sizes);
-    let mut lowest_at = BTreeMap::new();
-    for (&cpu, &place) in places {
-        of.groups.entry(cpu).or_insert_with(|| *lowest_at.entry(place).or_insert(cpu));
-    }
-    Caches { of: of.groups, sizes }
-}
-
-/// The size of each group's cache, from the lowest CPU with a size.
-fn sizes_of_groups(
-    groups: &BTreeMap<usize, usize>,
-    sizes: &BTreeMap<usize, CacheSize>,
-) -> BTreeMap<usize, CacheSize> {
-    let mut of_groups = BTreeMap::new();
+    // Each cache has the size that its lowest CPU with one reports.
+    let mut sizes_of_caches = BTreeMap::new();
     for (cpu, size) in sizes {
-        if let Some(&group) = groups.get(cpu) {
-            of_groups.entry(group).or_insert(*size);
+        if let Some(&cache) = of.get(&cpu) {
+            sizes_of_caches.entry(cache).or_insert(size);
         }
     }
-    of_groups
+    let mut lowest_at = BTreeMap::new();
+    for (&cpu, &place) in places {
+        of.entry(cpu).or_insert_with(|| *lowest_at.entry(place).or_insert(cpu));
+    }
+    Caches { of, sizes: sizes_of_caches }
 }
 
 /// A CPU's own L3, or the last level it has.
-fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<CacheEntry> {
+fn claim(tree: &SysfsTree, cpu: usize, warnings: &mut Warnings) -> Option<CacheEntry> {
     let caches = format!("devices/system/cpu/cpu{cpu}/cache");
-    let found = tree.numbered(&caches, "index");
-    let mut trouble = found.trouble;
+    let indices = tree.numbered(&caches, "index");
+    let mut trouble = indices.trouble;
     let mut best: Option<(u32, String)> = None;
-    for index in found.value.unwrap_or_default() {
+    for index in indices.value.unwrap_or_default() {
         let dir = format!("{caches}/index{index}");
         if tree.text(&format!("{dir}/type")).value.as_deref() == Some("Instruction") {
             continue;
@@ -98,10 +89,10 @@ fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<CacheEntry> {
         Some((_, dir)) => {
             tree.cpus(dir, &[("shared_cpu_list", Format::List), ("shared_cpu_map", Format::Mask)])
         }
-        None => Found { value: None, trouble: None },
+        None => Lookup { value: None, trouble: None },
     };
     shared.trouble = trouble.or(shared.trouble);
-    let shared = notes.judge(cpu, Fact::Caches, shared, || match &best {
+    let shared = warnings.judge(cpu, Fact::Caches, shared, || match &best {
         Some((_, dir)) => format!("{dir}: neither shared_cpu_list nor shared_cpu_map"),
         None => format!("{caches}: no cache is described"),
     })?;

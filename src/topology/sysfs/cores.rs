@@ -1,8 +1,8 @@
 //! Cores, the sockets and dies they are in, and their kinds.
 
-use super::partition::{adopt, partition};
-use super::tree::{Format, Found, Tree};
-use super::warning::{Fact, Notes, Problem};
+use super::groups::{Groups, adopt, partition};
+use super::tree::{Format, Lookup, SysfsTree};
+use super::warning::{Fact, Problem, Warnings};
 use crate::cpuset::CpuSet;
 use crate::topology::CoreKind;
 use std::collections::BTreeMap;
@@ -23,15 +23,17 @@ fn topology_dir(cpu: usize) -> String {
 /// The core of each online CPU, by the core's lowest online CPU.
 ///
 /// It uses the lists of siblings only: the kernel's `core_id` repeats in every die and socket.
-pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<usize, usize> {
+pub(super) fn read(
+    tree: &SysfsTree,
+    online: CpuSet,
+    warnings: &mut Warnings,
+) -> BTreeMap<usize, usize> {
     let mut claims = BTreeMap::new();
     let mut silent = CpuSet::EMPTY;
     for cpu in &online {
         let dir = topology_dir(cpu);
-        let found = tree.cpus(&dir, &SIBLINGS);
-        let siblings =
-            notes.judge(cpu, Fact::Cores, found, || format!("{dir}: no list of siblings"));
-        match siblings {
+        let absent = || format!("{dir}: no list of siblings");
+        match warnings.judge(cpu, Fact::Cores, tree.cpus(&dir, &SIBLINGS), absent) {
             Some(siblings) => {
                 claims.insert(cpu, siblings & online);
             }
@@ -40,40 +42,39 @@ pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<u
         }
     }
     adopt(&mut claims, &silent);
-    let found = partition(&claims);
-    if let Some(example) = found.example {
-        notes.of_all(found.conflicting, Fact::Cores, Problem::Conflicting, example);
+    let Groups { groups: mut cores, conflicting, example } = partition(&claims);
+    if let Some(example) = example {
+        warnings.of_all(conflicting, Fact::Cores, Problem::Conflicting, example);
     }
-    let mut cores = found.groups;
     for cpu in &silent {
         cores.entry(cpu).or_insert(cpu);
     }
     cores
 }
 
-/// The number of a CPU's socket. The kernel writes -1 if the firmware does not report it.
-pub(super) fn package(tree: &Tree, cpu: usize) -> Found<usize> {
+/// The kernel writes -1 if the firmware does not report it.
+pub(super) fn package(tree: &SysfsTree, cpu: usize) -> Lookup<usize> {
     tree.number(&format!("{}/physical_package_id", topology_dir(cpu)))
 }
 
 /// The number of a CPU's die in its socket, if the kernel has it (since Linux 5.3, and not on all
 /// architectures).
-pub(super) fn die(tree: &Tree, cpu: usize) -> Option<usize> {
+pub(super) fn die(tree: &SysfsTree, cpu: usize) -> Option<usize> {
     tree.number(&format!("{}/die_id", topology_dir(cpu))).value
 }
 
 pub(super) fn sockets(
-    tree: &Tree,
+    tree: &SysfsTree,
     online: CpuSet,
     cores: &BTreeMap<usize, usize>,
     nodes: &BTreeMap<usize, usize>,
-    notes: &mut Notes,
+    warnings: &mut Warnings,
 ) -> BTreeMap<usize, usize> {
     let mut known = BTreeMap::new();
     let mut unknown = Vec::new();
     for cpu in &online {
         let absent = || format!("{}: no file physical_package_id", topology_dir(cpu));
-        match notes.judge(cpu, Fact::Sockets, package(tree, cpu), absent) {
+        match warnings.judge(cpu, Fact::Sockets, package(tree, cpu), absent) {
             Some(socket) => {
                 known.insert(cpu, socket);
             }
@@ -83,12 +84,12 @@ pub(super) fn sockets(
     let mut sockets = known.clone();
     for cpu in unknown {
         // The socket of the lowest CPU with a known one that has the same entry in `map`.
-        let beside = |map: &BTreeMap<usize, usize>| {
+        let sibling = |map: &BTreeMap<usize, usize>| {
             let place = map.get(&cpu)?;
             known.iter().find(|(other, _)| map.get(other) == Some(place)).map(|(_, &socket)| socket)
         };
-        let socket = beside(cores)
-            .or_else(|| beside(nodes))
+        let socket = sibling(cores)
+            .or_else(|| sibling(nodes))
             .or_else(|| known.values().min().copied())
             .unwrap_or_default();
         sockets.insert(cpu, socket);
@@ -96,7 +97,6 @@ pub(super) fn sockets(
     sockets
 }
 
-/// The CPUs of each kind, on hybrid machines.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     performance: CpuSet,
@@ -114,21 +114,18 @@ impl Kinds {
 }
 
 /// Hybrid machines have a performance monitoring unit for each kind of core, which lists its CPUs.
-pub(super) fn kinds(tree: &Tree, notes: &mut Notes) -> Kinds {
+pub(super) fn kinds(tree: &SysfsTree, warnings: &mut Warnings) -> Kinds {
     let mut unit = |name: &str| {
-        let found = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);
-        if let Some(trouble) = found.trouble {
-            notes.machine(Fact::Kinds, Problem::Missing, trouble);
-        }
-        found.value.unwrap_or_default()
+        let cpus = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);
+        warnings.value(Fact::Kinds, cpus).unwrap_or_default()
     };
     let performance = unit("cpu_core");
-    // Some machines have a third, still slower kind with a unit of its own.
+    // Some machines have a third, still slower kind with its own unit.
     let efficient = unit("cpu_atom") | unit("cpu_lowpower");
     let both = performance & efficient;
     if !both.is_empty() {
         let example = "devices/cpu_core/cpus and devices/cpu_atom/cpus both list them".to_owned();
-        notes.of_all(both, Fact::Kinds, Problem::Conflicting, example);
+        warnings.of_all(both, Fact::Kinds, Problem::Conflicting, example);
     }
     Kinds { performance, efficient }
 }

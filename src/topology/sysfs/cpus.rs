@@ -1,8 +1,7 @@
 //! The CPUs of the machine.
 
-use super::error::ReadError;
-use super::tree::{Format, Found, Tree};
-use super::warning::{Fact, Notes, Problem};
+use super::tree::{Format, Lookup, ReadError, SysfsTree};
+use super::warning::{Fact, Problem, Warnings};
 use crate::cpuset::{CpuSet, ParseError};
 
 const DIR: &str = "devices/system/cpu";
@@ -15,66 +14,58 @@ pub(super) struct Population {
     pub(super) isolated: CpuSet,
 }
 
-pub(super) fn read(tree: &Tree, notes: &mut Notes) -> Result<Population, ReadError> {
+pub(super) fn read(tree: &SysfsTree, warnings: &mut Warnings) -> Result<Population, ReadError> {
     let listed = list(tree, "online")?;
     let online = match listed.value {
         Some(online) if !online.is_empty() => online,
         empty => {
             let why = if empty.is_some() { "names no CPU" } else { "no such file" };
             let example = listed.trouble.unwrap_or_else(|| format!("{DIR}/online: {why}"));
-            notes.machine(Fact::Online, Problem::Missing, example);
+            warnings.machine(Fact::Online, Problem::Missing, example);
             online_by_directory(tree)?
         }
     };
     if online.is_empty() {
         return Err(ReadError::NoCpus { path: tree.path(DIR) });
     }
-    let listed = list(tree, "present")?;
-    if let Some(trouble) = listed.trouble {
-        notes.machine(Fact::Present, Problem::Missing, trouble);
-    }
-    let present = match listed.value {
+    let present = match warnings.value(Fact::Present, list(tree, "present")?) {
         Some(present) => present,
         None => directories(tree)?,
     };
     let isolated = tree.cpus(DIR, &[("isolated", Format::List)]);
-    if let Some(trouble) = isolated.trouble {
-        notes.machine(Fact::Isolated, Problem::Missing, trouble);
-    }
-    Ok(Population {
-        online,
-        offline: present - online,
-        isolated: isolated.value.unwrap_or_default(),
-    })
+    let isolated = warnings.value(Fact::Isolated, isolated).unwrap_or_default();
+    Ok(Population { online, offline: present - online, isolated })
 }
 
 /// A list that defines the machine. A CPU past the limit is an error here, as a list without it
 /// would hide a part of the machine.
-fn list(tree: &Tree, file: &str) -> Result<Found<CpuSet>, ReadError> {
+fn list(tree: &SysfsTree, file: &str) -> Result<Lookup<CpuSet>, ReadError> {
     let path = format!("{DIR}/{file}");
-    let Found { value, trouble } = tree.text(&path);
+    let Lookup { value, trouble } = tree.text(&path);
     match value.map(|text| text.parse()) {
-        Some(Ok(set)) => Ok(Found { value: Some(set), trouble }),
+        Some(Ok(set)) => Ok(Lookup { value: Some(set), trouble }),
         Some(Err(error @ ParseError::PastLimit { .. })) => {
             Err(ReadError::TooLarge { path: tree.path(&path), what: error.to_string() })
         }
-        Some(Err(error)) => Ok(Found { value: None, trouble: Some(format!("{path}: {error}")) }),
-        None => Ok(Found { value: None, trouble }),
+        Some(Err(error)) => Ok(Lookup { value: None, trouble: Some(format!("{path}: {error}")) }),
+        None => Ok(Lookup { value: None, trouble }),
     }
 }
 
-/// The CPUs that have a directory.
-fn directories(tree: &Tree) -> Result<CpuSet, ReadError> {
+fn directories(tree: &SysfsTree) -> Result<CpuSet, ReadError> {
     let mut set = CpuSet::EMPTY;
     for cpu in tree.numbered(DIR, "cpu").value.unwrap_or_default() {
-        set.insert(cpu).map_err(|limit| ReadError::too_large(tree.path(DIR), limit))?;
+        set.insert(cpu).map_err(|limit| ReadError::TooLarge {
+            path: tree.path(DIR),
+            what: limit.to_string(),
+        })?;
     }
     Ok(set)
 }
 
 /// The CPUs with a directory, but for those with a 0 in its file `online`. CPUs that cannot go
 /// offline have no such file.
-fn online_by_directory(tree: &Tree) -> Result<CpuSet, ReadError> {
+fn online_by_directory(tree: &SysfsTree) -> Result<CpuSet, ReadError> {
     let mut set = directories(tree)?;
     for cpu in &set.clone() {
         if tree.text(&format!("{DIR}/cpu{cpu}/online")).value.as_deref() == Some("0") {

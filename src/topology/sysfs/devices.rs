@@ -5,11 +5,11 @@
 //! above it that is a PCI function or the like has a file `numa_node`. A VFIO group (`/dev/vfio/N`)
 //! is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
 
-use super::tree::Tree;
+use super::tree::SysfsTree;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most directories to look at; a path in sysfs has fewer.
+/// The most directories to check; a path in sysfs has fewer.
 const DEEPEST: usize = 40;
 
 /// The NUMA node of the device with these numbers; `None` if the kernel does not know it, as for
@@ -30,13 +30,16 @@ fn node_above(root: &Path, device: &Path) -> Option<usize> {
 
 /// The node in a device's own file; -1 stands for unknown.
 fn node_of(dir: &Path) -> Option<usize> {
-    Tree::at(dir.to_owned()).number("numa_node").value
+    SysfsTree::at(dir.to_owned()).number("numa_node").value
 }
 
 /// The node of the functions behind a VFIO group, if all are on one node.
 fn group_node(root: &Path, device: &Path) -> Option<usize> {
     let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
-    let group = device.file_name().filter(|_| is_group)?;
+    if !is_group {
+        return None;
+    }
+    let group = device.file_name()?;
     let functions = root.join("kernel/iommu_groups").join(group).join("devices");
     let paths: Vec<PathBuf> =
         fs::read_dir(functions).ok()?.flatten().map(|entry| entry.path()).collect();

@@ -32,65 +32,52 @@ mod caches;
 mod cores;
 mod cpus;
 mod devices;
-mod error;
+mod groups;
 mod nodes;
-mod partition;
 mod tree;
 mod warning;
 
 pub use devices::device_node;
-pub use error::ReadError;
+pub use tree::ReadError;
 pub use warning::{Fact, Problem, Warning};
 
-use super::model::{Cpu, Facts, OfflineCpu};
-use super::sizes::Sizes;
+use super::model::{Cpu, Facts, OfflineCpu, Sizes};
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
-use tree::Tree;
-use warning::Notes;
+use std::path::Path;
+use tree::SysfsTree;
+use warning::Warnings;
 
-/// A machine from its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The machine, fit for [`Topology::build`](super::Topology::build).
     pub facts: Facts,
-    /// Sizes of caches and memories, for people.
     pub sizes: Sizes,
-    /// The doubtful facts; empty on a sane machine.
+    /// Empty on a sane machine.
     pub warnings: Vec<Warning>,
 }
 
-/// Reads the machine; `/sys` is `root` or `root/sys`.
-///
-/// # Errors
-/// If `root` is no such directory, cannot be read, names no online CPU, or names one past
-/// [`MAX_CPUS`](crate::cpuset::MAX_CPUS).
+/// Reads the machine; sysfs is `root` or `root/sys`.
 pub fn read(root: &Path) -> Result<Reading, ReadError> {
-    let tree = Tree::at(find_sys(root)?);
-    let mut notes = Notes::default();
-    let cpus::Population { online, offline, isolated } = cpus::read(&tree, &mut notes)?;
-    let nodes = nodes::read(&tree, online | offline, online, &mut notes);
-    let cores = cores::read(&tree, online, &mut notes);
-    let sockets = cores::sockets(&tree, online, &cores, &nodes.of, &mut notes);
-    let places: BTreeMap<usize, caches::SocketAndNode> = sockets
-        .iter()
-        .map(|(&cpu, &socket)| (cpu, (socket, nodes.of.get(&cpu).copied().unwrap_or_default())))
-        .collect();
-    let caches = caches::read(&tree, &places, &mut notes);
-    let kinds = cores::kinds(&tree, &mut notes);
+    let tree = SysfsTree::find(root)?;
+    let mut warnings = Warnings::default();
+    let cpus::Population { online, offline, isolated } = cpus::read(&tree, &mut warnings)?;
+    // Each of these readers covers every online CPU, whatever the files lack.
+    let nodes = nodes::read(&tree, online | offline, online, &mut warnings);
+    let cores = cores::read(&tree, online, &mut warnings);
+    let sockets = cores::sockets(&tree, online, &cores, &nodes.of, &mut warnings);
+    let places: BTreeMap<usize, caches::SocketAndNode> =
+        sockets.iter().map(|(&cpu, &socket)| (cpu, (socket, nodes.of[&cpu]))).collect();
+    let caches = caches::read(&tree, &places, &mut warnings);
+    let kinds = cores::kinds(&tree, &mut warnings);
 
-    let lookup =
-        |map: &BTreeMap<usize, usize>, cpu, otherwise| map.get(&cpu).copied().unwrap_or(otherwise);
     let cpus: Vec<Cpu> = online
         .iter()
         .map(|id| Cpu {
             id,
-            core: lookup(&cores, id, id),
-            uncore: lookup(&caches.of, id, id),
-            numa: lookup(&nodes.of, id, 0),
-            socket: lookup(&sockets, id, 0),
+            core: cores[&id],
+            uncore: caches.of[&id],
+            numa: nodes.of[&id],
+            socket: sockets[&id],
             die: cores::die(&tree, id),
             kind: kinds.of(id),
         })
@@ -103,47 +90,30 @@ pub fn read(root: &Path) -> Result<Reading, ReadError> {
             socket: cores::package(&tree, id).value,
         })
         .collect();
-    note_spanning_cores(&cpus, &mut notes);
+    warn_of_spanning_cores(&cpus, &mut warnings);
     Ok(Reading {
         facts: Facts { cpus, offline, nodes: nodes.nodes, isolated },
         sizes: Sizes { caches: caches.sizes, memory: nodes.memory },
-        warnings: notes.into_warnings(),
+        warnings: warnings.into_warnings(),
     })
 }
 
 /// The online CPUs by the kernel's own list alone, which is cheap enough to poll. `None` if it
 /// cannot be read; [`read`] has other sources then.
 pub fn online(root: &Path) -> Option<CpuSet> {
-    let tree = Tree::at(root.to_owned());
+    let tree = SysfsTree::at(root.to_owned());
     let listed = tree.cpus("devices/system/cpu", &[("online", tree::Format::List)]);
     listed.value.filter(|online| !online.is_empty())
 }
 
 /// The CPUs that the machine could have, online or not.
 pub fn possible(root: &Path) -> Option<CpuSet> {
-    let tree = Tree::at(root.to_owned());
+    let tree = SysfsTree::at(root.to_owned());
     tree.cpus("devices/system/cpu", &[("possible", tree::Format::List)]).value
 }
 
-/// The directory that stands for `/sys`: `root` itself, or `root/sys` in a copy of a whole machine.
-fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
-    for candidate in [root.to_owned(), root.join("sys")] {
-        let path = candidate.join("devices/system/cpu");
-        match std::fs::read_dir(&path) {
-            Ok(_) => return Ok(candidate),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) => {}
-            Err(source) => return Err(ReadError::Unreadable { path, source }),
-        }
-    }
-    Err(ReadError::NoMachine { root: root.to_owned() })
-}
-
-/// Notes cores in two uncore caches, nodes or sockets, which some hypervisors report.
-fn note_spanning_cores(cpus: &[Cpu], notes: &mut Notes) {
+/// Warns of cores in two uncore caches, nodes or sockets, which some hypervisors report.
+fn warn_of_spanning_cores(cpus: &[Cpu], warnings: &mut Warnings) {
     let by_id: BTreeMap<usize, &Cpu> = cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
     for cpu in cpus {
         let Some(first) = by_id.get(&cpu.core) else { continue };
@@ -159,7 +129,7 @@ fn note_spanning_cores(cpus: &[Cpu], notes: &mut Notes) {
                     first.id, cpu.id
                 );
                 let both = [first.id, cpu.id].into_iter().flat_map(CpuSet::of).collect();
-                notes.of_all(both, Fact::Cores, Problem::Spanning, example);
+                warnings.of_all(both, Fact::Cores, Problem::Spanning, example);
             }
         }
     }

@@ -1,15 +1,12 @@
 //! NUMA nodes, their distances and memory.
 
-use super::tree::{Format, Tree};
-use super::warning::{Fact, Notes, Problem};
+use super::tree::{Format, SysfsTree};
+use super::warning::{Fact, Problem, Warnings};
 use crate::cpuset::CpuSet;
-use crate::topology::model::NodeFacts;
+use crate::topology::model::{LOCAL_DISTANCE, NodeFacts};
 use std::collections::BTreeMap;
 
 const DIR: &str = "devices/system/node";
-
-/// The distance of a node to itself, by the definition of ACPI's SLIT.
-const LOCAL: u32 = 10;
 
 pub(super) struct Nodes {
     /// The node of each online CPU, and of offline CPUs if it is still known.
@@ -20,21 +17,22 @@ pub(super) struct Nodes {
     pub(super) memory: BTreeMap<usize, u64>,
 }
 
-pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Notes) -> Nodes {
-    let found = tree.numbered(DIR, "node");
-    if let Some(trouble) = found.trouble {
-        notes.machine(Fact::Nodes, Problem::Missing, trouble);
-    }
-    let ids = found.value.unwrap_or_default();
+pub(super) fn read(
+    tree: &SysfsTree,
+    present: CpuSet,
+    online: CpuSet,
+    warnings: &mut Warnings,
+) -> Nodes {
+    let ids = warnings.value(Fact::Nodes, tree.numbered(DIR, "node")).unwrap_or_default();
     if ids.is_empty() {
         // A kernel without NUMA has no such directory. It has one node.
         return Nodes {
             of: online.iter().map(|cpu| (cpu, 0)).collect(),
-            nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL], memoryless: false }],
+            nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL_DISTANCE], memoryless: false }],
             memory: BTreeMap::new(),
         };
     }
-    let of = members(tree, &ids, present, online, notes);
+    let of = members(tree, &ids, present, online, warnings);
     let memory: BTreeMap<usize, u64> =
         ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
     // The kernel allows the nodes of this list in a cpuset. Linux before 2.6.24 has no such list.
@@ -47,7 +45,7 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
         .iter()
         .map(|&id| NodeFacts {
             id,
-            distances: distances(tree, id, &ids, notes),
+            distances: distances(tree, id, &ids, warnings),
             memoryless: memoryless(id),
         })
         .collect();
@@ -55,30 +53,30 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
 }
 
 fn members(
-    tree: &Tree,
+    tree: &SysfsTree,
     ids: &[usize],
     present: CpuSet,
     online: CpuSet,
-    notes: &mut Notes,
+    warnings: &mut Warnings,
 ) -> BTreeMap<usize, usize> {
     let mut of = BTreeMap::new();
     let mut unknown = None;
     for &id in ids {
         let dir = format!("{DIR}/node{id}");
-        let found = tree.cpus(&dir, &[("cpulist", Format::List), ("cpumap", Format::Mask)]);
-        match (found.value, found.trouble) {
+        let listed = tree.cpus(&dir, &[("cpulist", Format::List), ("cpumap", Format::Mask)]);
+        match (listed.value, listed.trouble) {
             (Some(_), None) => {}
-            (Some(_), Some(trouble)) => notes.machine(Fact::Nodes, Problem::Garbled, trouble),
+            (Some(_), Some(trouble)) => warnings.machine(Fact::Nodes, Problem::Garbled, trouble),
             (None, trouble) => {
                 unknown = unknown.or(Some(id));
                 let absent = || format!("{dir}: neither cpulist nor cpumap");
-                notes.machine(Fact::Nodes, Problem::Missing, trouble.unwrap_or_else(absent));
+                warnings.machine(Fact::Nodes, Problem::Missing, trouble.unwrap_or_else(absent));
             }
         }
-        for cpu in &(found.value.unwrap_or_default() & present) {
+        for cpu in &(listed.value.unwrap_or_default() & present) {
             if let Some(first) = of.get(&cpu) {
                 let example = format!("nodes {first} and {id} both list CPU {cpu}");
-                notes.of(cpu, Fact::Nodes, Problem::Conflicting, example);
+                warnings.of(cpu, Fact::Nodes, Problem::Conflicting, example);
             } else {
                 of.insert(cpu, id);
             }
@@ -96,7 +94,7 @@ fn members(
         let link = links.into_iter().find(|link| ids.contains(link));
         if online.contains(cpu) {
             let example = format!("no node lists CPU {cpu}");
-            notes.of(cpu, Fact::Nodes, Problem::Missing, example);
+            warnings.of(cpu, Fact::Nodes, Problem::Missing, example);
             of.extend(link.or(unknown).or(lowest).map(|node| (cpu, node)));
         } else {
             of.extend(link.map(|node| (cpu, node)));
@@ -106,9 +104,9 @@ fn members(
 }
 
 /// The distances from one node to all, in ascending order of their numbers; empty if unknown.
-fn distances(tree: &Tree, id: usize, ids: &[usize], notes: &mut Notes) -> Vec<u32> {
+fn distances(tree: &SysfsTree, id: usize, ids: &[usize], warnings: &mut Warnings) -> Vec<u32> {
     let path = format!("{DIR}/node{id}/distance");
-    let found = tree.parsed(&path, |text| {
+    let lookup = tree.parsed(&path, |text| {
         let distances: Vec<u32> = text
             .split_whitespace()
             .map(str::parse)
@@ -119,26 +117,26 @@ fn distances(tree: &Tree, id: usize, ids: &[usize], notes: &mut Notes) -> Vec<u3
         }
         Ok(distances)
     });
-    if found.value.is_none() && found.trouble.is_none() && ids.len() == 1 {
+    if lookup.value.is_none() && lookup.trouble.is_none() && ids.len() == 1 {
         // The distance of a single node to itself needs no file.
-        return vec![LOCAL];
+        return vec![LOCAL_DISTANCE];
     }
     let absent = || format!("{path}: no such file");
-    let Some(distances) = notes.judge(id, Fact::Distances, found, absent) else {
+    let Some(distances) = warnings.judge(id, Fact::Distances, lookup, absent) else {
         return Vec::new();
     };
     let own = ids.iter().position(|&other| other == id);
-    let local = own.and_then(|at| distances.get(at).copied()).unwrap_or(LOCAL);
+    let local = own.and_then(|at| distances.get(at).copied()).unwrap_or(LOCAL_DISTANCE);
     let as_near = |(at, &distance): (usize, &u32)| Some(at) != own && distance <= local;
     if distances.iter().enumerate().any(as_near) {
-        let example = format!("{path}: another node is said to be as near as the node itself");
-        notes.of(id, Fact::Distances, Problem::Conflicting, example);
+        let example = format!("{path}: another node is listed as near as the node itself");
+        warnings.of(id, Fact::Distances, Problem::Conflicting, example);
     }
     distances
 }
 
 /// The line `Node 0 MemTotal:  65536 kB` of a node's `meminfo`, in bytes.
-fn memory(tree: &Tree, id: usize) -> Option<u64> {
+fn memory(tree: &SysfsTree, id: usize) -> Option<u64> {
     let text = tree.text(&format!("{DIR}/node{id}/meminfo")).value?;
     let rest = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest))?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

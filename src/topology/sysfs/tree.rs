@@ -1,4 +1,4 @@
-//! [`Tree`]: small files under a directory that stands for `/sys`.
+//! [`SysfsTree`]: small files under a sysfs directory, and [`ReadError`]: why there is no machine in one.
 
 use crate::cpuset::CpuSet;
 use std::fs;
@@ -8,24 +8,44 @@ use std::path::{Path, PathBuf};
 /// The most bytes to read; the kernel's files are shorter.
 const LONGEST: u64 = 64 * 1024;
 
-/// A directory that stands for `/sys`. Paths given to its methods are relative to it.
+/// A sysfs directory. Paths given to its methods are relative to it.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct SysfsTree {
     root: PathBuf,
 }
 
-/// A value from one of several files.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(
+        "no machine in {root}: neither {root}/devices/system/cpu nor {root}/sys/devices/system/cpu exists; \
+         expected /sys, a copy of it, or a directory with such a copy in sys",
+        root = root.display()
+    )]
+    NoMachine { root: PathBuf },
+    #[error("cannot read {}: {source}; this user needs read permission", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error(
+        "no online CPU in {}: neither its file online nor a directory cpuN names one; \
+         is this a complete copy of /sys?",
+        path.display()
+    )]
+    NoCpus { path: PathBuf },
+    /// More CPUs than a [`CpuSet`] holds.
+    #[error("too many CPUs in {}: {what}; a build with a larger MAX_CPUS is needed", path.display())]
+    TooLarge { path: PathBuf, what: String },
+}
+
+/// The result of looking for a value in one or several files.
 #[derive(Debug)]
-pub(super) struct Found<T> {
-    /// The value, if a file has it.
+pub(super) struct Lookup<T> {
     pub(super) value: Option<T>,
     /// The first file that exists but is not usable, and why.
     pub(super) trouble: Option<String>,
 }
 
-impl<T> Found<T> {
-    fn nothing() -> Found<T> {
-        Found { value: None, trouble: None }
+impl<T> Lookup<T> {
+    fn nothing() -> Lookup<T> {
+        Lookup { value: None, trouble: None }
     }
 }
 
@@ -38,9 +58,22 @@ pub(super) enum Format {
     Mask,
 }
 
-impl Tree {
-    pub(super) fn at(root: PathBuf) -> Tree {
-        Tree { root }
+impl SysfsTree {
+    pub(super) fn at(root: PathBuf) -> SysfsTree {
+        SysfsTree { root }
+    }
+
+    /// The tree at `root`, or at `root/sys` in a copy of a whole machine.
+    pub(super) fn find(root: &Path) -> Result<SysfsTree, ReadError> {
+        for candidate in [root.to_owned(), root.join("sys")] {
+            let path = candidate.join("devices/system/cpu");
+            match fs::read_dir(&path) {
+                Ok(_) => return Ok(SysfsTree::at(candidate)),
+                Err(error) if is_absence(&error) => {}
+                Err(source) => return Err(ReadError::Unreadable { path, source }),
+            }
+        }
+        Err(ReadError::NoMachine { root: root.to_owned() })
     }
 
     pub(super) fn path(&self, path: &str) -> PathBuf {
@@ -48,11 +81,11 @@ impl Tree {
     }
 
     /// A file's text without white space around it.
-    pub(super) fn text(&self, path: &str) -> Found<String> {
+    pub(super) fn text(&self, path: &str) -> Lookup<String> {
         match read_small(&self.path(path)) {
-            Ok(text) => Found { value: Some(text.trim().to_owned()), trouble: None },
-            Err(error) if is_absence(&error) => Found::nothing(),
-            Err(error) => Found { value: None, trouble: Some(format!("{path}: {error}")) },
+            Ok(text) => Lookup { value: Some(text.trim().to_owned()), trouble: None },
+            Err(error) if is_absence(&error) => Lookup::nothing(),
+            Err(error) => Lookup { value: None, trouble: Some(format!("{path}: {error}")) },
         }
     }
 
@@ -61,50 +94,49 @@ impl Tree {
         &self,
         path: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Found<T> {
-        let Found { value, trouble } = self.text(path);
+    ) -> Lookup<T> {
+        let Lookup { value, trouble } = self.text(path);
         match value.as_deref().map(parse) {
-            None => Found { value: None, trouble },
-            Some(Ok(value)) => Found { value: Some(value), trouble },
-            Some(Err(why)) => Found { value: None, trouble: Some(format!("{path}: {why}")) },
+            None => Lookup { value: None, trouble },
+            Some(Ok(value)) => Lookup { value: Some(value), trouble },
+            Some(Err(why)) => Lookup { value: None, trouble: Some(format!("{path}: {why}")) },
         }
     }
 
-    /// A number, as in `physical_package_id`.
-    pub(super) fn number(&self, path: &str) -> Found<usize> {
+    pub(super) fn number(&self, path: &str) -> Lookup<usize> {
         self.parsed(path, |text| match text.parse() {
             Ok(number) => Ok(number),
-            Err(_) if text == "-1" => Err("-1, which stands for unknown".to_owned()),
+            Err(_) if text == "-1" => Err("-1 (unknown)".to_owned()),
             Err(_) => Err(format!("{text:?} is not a number")),
         })
     }
 
     /// A CPU set from the first usable one of `files` in directory `dir`.
-    pub(super) fn cpus(&self, dir: &str, files: &[(&str, Format)]) -> Found<CpuSet> {
+    pub(super) fn cpus(&self, dir: &str, files: &[(&str, Format)]) -> Lookup<CpuSet> {
         let mut trouble = None;
         for (file, format) in files {
-            let found = self.parsed(&format!("{dir}/{file}"), |text| {
+            let lookup = self.parsed(&format!("{dir}/{file}"), |text| {
                 let set = match format {
                     Format::List => text.parse(),
                     Format::Mask => CpuSet::from_mask(text),
                 };
                 set.map_err(|error| error.to_string())
             });
-            trouble = trouble.or(found.trouble);
-            if let Some(value) = found.value {
-                return Found { value: Some(value), trouble };
+            trouble = trouble.or(lookup.trouble);
+            if let Some(value) = lookup.value {
+                return Lookup { value: Some(value), trouble };
             }
         }
-        Found { value: None, trouble }
+        Lookup { value: None, trouble }
     }
 
     /// The numbers `N` of the entries `<prefix>N` of directory `dir`, ascending.
-    pub(super) fn numbered(&self, dir: &str, prefix: &str) -> Found<Vec<usize>> {
+    pub(super) fn numbered(&self, dir: &str, prefix: &str) -> Lookup<Vec<usize>> {
         let entries = match fs::read_dir(self.path(dir)) {
             Ok(entries) => entries,
-            Err(error) if is_absence(&error) => return Found::nothing(),
+            Err(error) if is_absence(&error) => return Lookup::nothing(),
             Err(error) => {
-                return Found { value: None, trouble: Some(format!("{dir}: {error}")) };
+                return Lookup { value: None, trouble: Some(format!("{dir}: {error}")) };
             }
         };
         let mut numbers: Vec<usize> = entries
@@ -118,7 +150,7 @@ impl Tree {
         numbers.sort_unstable();
         // A copy may have `cpu01` beside `cpu1`.
         numbers.dedup();
-        Found { value: Some(numbers), trouble: None }
+        Lookup { value: Some(numbers), trouble: None }
     }
 }
 

@@ -47,12 +47,15 @@ pub(super) fn flow(frames: &[Frame], side: f64, room: f64) -> (Vec<Placed<'_>>, 
         (1..=frames.len()).rev().find(|&n| n as f64 * (widest + GAP) - GAP <= room).unwrap_or(1);
     let lines = frames.len().div_ceil(most).max(1);
     let in_line = frames.len().div_ceil(lines).max(1);
-    let (mut y, mut width) = (0.0, 0.0f64);
+    let mut y = 0.0;
+    let mut width = 0.0f64;
     for line in placed.chunks_mut(in_line) {
         let height = line.iter().map(|one| one.height).fold(0.0, f64::max);
         for (at, one) in line.iter_mut().enumerate() {
-            (one.x, one.y) = (at as f64 * (widest + GAP), y);
-            (one.width, one.height) = (widest, height);
+            one.x = at as f64 * (widest + GAP);
+            one.y = y;
+            one.width = widest;
+            one.height = height;
             width = width.max(one.x + widest);
         }
         y += height + GAP;
@@ -60,45 +63,50 @@ pub(super) fn flow(frames: &[Frame], side: f64, room: f64) -> (Vec<Placed<'_>>, 
     (placed, width, (y - GAP).max(0.0))
 }
 
+/// A frame by itself, at the origin.
 fn place(frame: &Frame, side: f64, room: f64) -> Placed<'_> {
     let list = frame.cpus.to_string().len().min(LIST);
     let title = (frame.title.chars().count() + 2 + list) as f64 * CHARACTER + 2.0 * PADDING;
-    let title = title.ceil();
-    let mut placed = Placed {
+    let mut inner = Vec::new();
+    let mut cores = Vec::new();
+    let width;
+    let height;
+    match &frame.inside {
+        Inside::Frames(frames) => {
+            (inner, width, height) = flow(frames, side, room - 2.0 * PADDING);
+            for one in &mut inner {
+                one.x += PADDING;
+                one.y += TITLE;
+            }
+        }
+        Inside::Cores(all) => (cores, width, height) = rows(all, side, room - 2.0 * PADDING),
+    }
+    Placed {
         frame,
         x: 0.0,
         y: 0.0,
-        width: title,
-        height: 0.0,
-        inner: Vec::new(),
-        cores: Vec::new(),
-    };
-    let (width, height) = match &frame.inside {
-        Inside::Frames(frames) => {
-            let (mut inner, width, height) = flow(frames, side, room - 2.0 * PADDING);
-            for one in &mut inner {
-                (one.x, one.y) = (one.x + PADDING, one.y + TITLE);
-            }
-            placed.inner = inner;
-            (width, height)
+        width: title.ceil().max(width + 2.0 * PADDING),
+        height: TITLE + height + if height > 0.0 { PADDING } else { 2.0 },
+        inner,
+        cores,
+    }
+}
+
+/// Cores in lines within a frame, with their total width and height.
+fn rows(cores: &[Core], side: f64, room: f64) -> (Vec<(f64, f64, &Core)>, f64, f64) {
+    let step = side + CORE_GAP;
+    let most = ((room + CORE_GAP) / step).floor().max(1.0) as usize;
+    let in_line = cores.len().min(most).clamp(1, CORES_IN_LINE);
+    let mut placed = Vec::new();
+    let mut y = 0.0;
+    let mut width = 0.0;
+    for line in cores.chunks(in_line) {
+        let threads = line.iter().map(|core| core.cells.len()).max().unwrap_or(0);
+        for (at, core) in line.iter().enumerate() {
+            placed.push((PADDING + at as f64 * step, TITLE + y, core));
         }
-        Inside::Cores(cores) => {
-            let step = side + CORE_GAP;
-            let most = ((room - 2.0 * PADDING + CORE_GAP) / step).floor().max(1.0) as usize;
-            let in_line = cores.len().min(most).clamp(1, CORES_IN_LINE);
-            let (mut y, mut width) = (0.0, 0.0);
-            for line in cores.chunks(in_line) {
-                let threads = line.iter().map(|core| core.cells.len()).max().unwrap_or(0);
-                for (at, core) in line.iter().enumerate() {
-                    placed.cores.push((PADDING + at as f64 * step, TITLE + y, core));
-                }
-                width = f64::max(width, line.len() as f64 * step - CORE_GAP);
-                y += threads as f64 * side + CORE_GAP;
-            }
-            (width, (y - CORE_GAP).max(0.0))
-        }
-    };
-    placed.width = placed.width.max(width + 2.0 * PADDING);
-    placed.height = TITLE + height + if height > 0.0 { PADDING } else { 2.0 };
-    placed
+        width = f64::max(width, line.len() as f64 * step - CORE_GAP);
+        y += threads as f64 * side + CORE_GAP;
+    }
+    (placed, width, (y - CORE_GAP).max(0.0))
 }

@@ -17,7 +17,7 @@ mod xml;
 pub use xml::escaped;
 
 use super::badge::Badge;
-use super::report::NodeStatus;
+use super::status::NodeStatus;
 use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;
 use crate::topology::{CoreKind, Domain, Topology};
@@ -26,22 +26,20 @@ use crate::wording;
 /// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// How it is distinguished from others.
     pub badge: Badge,
     /// Its name for people; empty if the reader may not see it.
     pub name: String,
     /// Its exclusive CPUs.
     pub cpus: CpuSet,
-    /// SMT siblings of these that stay idle for it.
+    /// SMT siblings of these that stay idle.
     pub idle: CpuSet,
-    /// A remark beside its name: how its CPUs lie.
+    /// The placement of its CPUs, in words.
     pub remark: String,
 }
 
 /// How the CPUs of a machine are used.
 #[derive(Debug, Clone, Default)]
 pub struct Occupancy {
-    /// The containers with exclusive CPUs.
     pub tenants: Vec<Tenant>,
     /// CPUs that are never exclusive.
     pub reserved: CpuSet,
@@ -52,9 +50,8 @@ pub struct Occupancy {
 /// A drawing, not yet in any form.
 #[derive(Debug, Clone)]
 pub struct Picture {
-    /// The outermost frames.
     pub frames: Vec<Frame>,
-    /// The containers with exclusive CPUs, by badge.
+    /// By badge.
     pub tenants: Vec<Tenant>,
 }
 
@@ -63,43 +60,43 @@ pub struct Picture {
 pub struct Frame {
     /// What it is: one or more domains that have the same CPUs.
     pub title: String,
-    /// Its CPUs.
     pub cpus: CpuSet,
-    /// Smaller frames, or cores.
     pub inside: Inside,
 }
 
-/// What is in a frame.
+impl Frame {
+    fn cells(&self) -> Vec<Cell> {
+        match &self.inside {
+            Inside::Frames(frames) => frames.iter().flat_map(Frame::cells).collect(),
+            Inside::Cores(cores) => cores.iter().flat_map(|core| core.cells.clone()).collect(),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub enum Inside {
-    /// Smaller parts.
     Frames(Vec<Frame>),
-    /// Cores; none in a NUMA node that has memory only.
+    /// None in a NUMA node that has memory only.
     Cores(Vec<Core>),
 }
 
-/// A core and its threads.
 #[derive(Debug, Clone)]
 pub struct Core {
-    /// Its sort, on machines with two of them.
+    /// On hybrid machines.
     pub kind: Option<CoreKind>,
     /// Its threads, in the order of their numbers.
     pub cells: Vec<Cell>,
 }
 
-/// A CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
-    /// The kernel's number.
     pub cpu: usize,
-    /// Its use.
     pub usage: Usage,
 }
 
-/// The use of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Usage {
-    /// Exclusive to a container, given by its place in [`Picture::tenants`].
+    /// Exclusive to a container: its index in [`Picture::tenants`].
     Held(usize),
     /// All containers without exclusive CPUs run on it.
     Shared,
@@ -107,9 +104,8 @@ pub enum Usage {
     Reserved,
     /// Kept idle: a container with `smt: isolate` has its SMT sibling.
     Idle,
-    /// No container runs on it for the time being.
+    /// No container runs on it at present: an ended container keeps it.
     Unused,
-    /// No container can run on it.
     Offline,
 }
 
@@ -126,93 +122,69 @@ impl Usage {
         }
     }
 
-    /// The meaning of the sign.
     pub fn meaning(self) -> &'static str {
         match self {
             Usage::Held(_) => "exclusive",
             Usage::Shared => "shared",
             Usage::Reserved => "reserved: never exclusive",
             Usage::Idle => "idle SMT siblings of exclusive CPUs",
-            Usage::Unused => "kept free for containers that are expected back",
+            Usage::Unused => "kept for containers that may restart",
             Usage::Offline => "offline",
         }
     }
 }
 
-/// What frames are made of, from the outside in.
-#[derive(Debug, Clone, Copy)]
-enum Level {
-    Socket,
-    Node,
-    Uncore,
-}
-
 impl Picture {
-    /// Draws a machine.
-    pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
-        let Occupancy { mut tenants, reserved, shared } = occupancy;
-        tenants.sort_unstable_by_key(|tenant| tenant.badge);
-        let draw = Draw { topology, tenants: &tenants, reserved, shared };
-        let mut frames = draw.frames(&topology.online(), &draw.levels());
+    pub fn of(topology: &Topology, mut occupancy: Occupancy) -> Picture {
+        occupancy.tenants.sort_unstable_by_key(|tenant| tenant.badge);
+        let draw = Draw { topology, occupancy: &occupancy };
+        let mut frames = draw.frames(&topology.online(), &layers(topology));
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
             let title = format!("NUMA node {}: memory only", node.id);
             frames.push(Frame { title, cpus: CpuSet::EMPTY, inside: Inside::Cores(Vec::new()) });
         }
-        if !topology.offline().is_empty() {
-            let offline = |cpu| Cell { cpu, usage: Usage::Offline };
-            let cores = topology.offline().iter();
-            let cores = cores.map(|cpu| Core { kind: None, cells: vec![offline(cpu.id)] });
-            frames.push(Frame {
-                title: "offline".to_owned(),
-                cpus: topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect(),
-                inside: Inside::Cores(cores.collect()),
-            });
+        let offline = topology.offline().iter();
+        let cpus: CpuSet = offline.flat_map(|cpu| CpuSet::of(cpu.id)).collect();
+        if !cpus.is_empty() {
+            let cells = cpus.iter().map(|cpu| Cell { cpu, usage: Usage::Offline });
+            let cores = cells.map(|cell| Core { kind: None, cells: vec![cell] });
+            let inside = Inside::Cores(cores.collect());
+            frames.push(Frame { title: "offline".to_owned(), cpus, inside });
         }
-        Picture { frames, tenants }
+        Picture { frames, tenants: occupancy.tenants }
     }
 
     /// Draws the node of a status; `None` if the status is from a version that does not describe
     /// the machine.
     ///
     /// # Errors
-    /// If the description is not of a machine.
+    /// The description is not one of a machine.
     pub fn of_status(node: &NodeStatus) -> Result<Option<Picture>, SnapshotError> {
         let Some(machine) = &node.machine else { return Ok(None) };
         let (topology, _) = machine.read()?;
-        // A list in another version's form counts as empty.
-        let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
         let tenants = node.containers.iter().filter_map(|one| {
-            let badge = one.badge.as_deref()?.parse().ok()?;
-            let remark = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
-            let (cpus, idle) = (set(&one.cpus), set(&one.idle));
-            Some(Tenant { badge, name: names::container(one), cpus, idle, remark })
+            Some(Tenant {
+                badge: one.badge?,
+                name: names::container(one),
+                cpus: one.cpus,
+                idle: one.idle,
+                remark: names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores),
+            })
         });
         let occupancy = Occupancy {
             tenants: tenants.collect(),
-            reserved: set(&node.cpus.reserved),
-            shared: set(&node.cpus.shared),
+            reserved: node.cpus.reserved,
+            shared: node.cpus.shared,
         };
         Ok(Some(Picture::of(&topology, occupancy)))
     }
 
     /// All cells, in the order of the drawing.
     pub fn cells(&self) -> Vec<Cell> {
-        fn collect(frames: &[Frame], into: &mut Vec<Cell>) {
-            for frame in frames {
-                match &frame.inside {
-                    Inside::Frames(frames) => collect(frames, into),
-                    Inside::Cores(cores) => {
-                        into.extend(cores.iter().flat_map(|core| core.cells.iter().copied()));
-                    }
-                }
-            }
-        }
-        let mut cells = Vec::new();
-        collect(&self.frames, &mut cells);
-        cells
+        self.frames.iter().flat_map(Frame::cells).collect()
     }
 
-    /// The uses in this picture that have a sign of their own, for a legend.
+    /// The uses in this picture that a legend has to explain: containers have letters instead.
     pub fn signs(&self) -> Vec<Usage> {
         let mut signs: Vec<Usage> = self.cells().iter().map(|cell| cell.usage).collect();
         signs.retain(|usage| !matches!(usage, Usage::Held(_)));
@@ -238,48 +210,49 @@ impl Picture {
     }
 }
 
+/// Domains of a kind, with its name.
+type Layer = (&'static str, Vec<Domain>);
+
+/// The layers of frames, from the outside in. Nodes contain caches, or caches contain nodes where
+/// these are smaller (sub-NUMA clustering). Where every core has a cache of its own, there is no
+/// layer of caches.
+fn layers(topology: &Topology) -> Vec<Layer> {
+    let nodes = topology.nodes().iter().map(|node| Domain { id: node.id, cpus: node.cpus });
+    let sockets = ("socket", topology.sockets().to_vec());
+    let nodes = ("NUMA node", nodes.collect::<Vec<Domain>>());
+    let caches = ("uncore cache", topology.uncores().to_vec());
+    if caches.1.len() > 1 && caches.1.len() == topology.cores().len() {
+        vec![sockets, nodes]
+    } else if any_crosses(&caches.1, &nodes.1) && !any_crosses(&nodes.1, &caches.1) {
+        vec![sockets, caches, nodes]
+    } else {
+        vec![sockets, nodes, caches]
+    }
+}
+
+/// Whether one of these domains has CPUs of more than one of the others.
+fn any_crosses(domains: &[Domain], others: &[Domain]) -> bool {
+    domains.iter().any(|domain| {
+        others.iter().filter(|other| !other.cpus.is_disjoint(&domain.cpus)).count() > 1
+    })
+}
+
 struct Draw<'a> {
     topology: &'a Topology,
-    tenants: &'a [Tenant],
-    reserved: CpuSet,
-    shared: CpuSet,
+    occupancy: &'a Occupancy,
 }
 
 impl Draw<'_> {
-    /// The levels of frames. Nodes contain caches, or caches contain nodes where these are smaller
-    /// (sub-NUMA clustering). Where every core has a cache of its own, there is no level of caches.
-    fn levels(&self) -> Vec<Level> {
-        let topology = self.topology;
-        let crosses = |one: &CpuSet, others: &[CpuSet]| {
-            others.iter().filter(|other| !other.is_disjoint(one)).count() > 1
-        };
-        let caches: Vec<CpuSet> = topology.uncores().iter().map(|one| one.cpus).collect();
-        let nodes: Vec<CpuSet> = topology.nodes().iter().map(|one| one.cpus).collect();
-        if 1 < caches.len() && caches.len() == topology.cores().len() {
-            return vec![Level::Socket, Level::Node];
-        }
-        let larger = caches.iter().any(|cache| crosses(cache, &nodes));
-        if larger && !nodes.iter().any(|node| crosses(node, &caches)) {
-            return vec![Level::Socket, Level::Uncore, Level::Node];
-        }
-        vec![Level::Socket, Level::Node, Level::Uncore]
-    }
-
     /// The frames of some CPUs. Domains in each other that have the same CPUs share a frame.
-    fn frames(&self, cpus: &CpuSet, levels: &[Level]) -> Vec<Frame> {
-        let Some((level, deeper)) = levels.split_first() else { return Vec::new() };
+    fn frames(&self, cpus: &CpuSet, layers: &[Layer]) -> Vec<Frame> {
+        let Some(((name, domains), deeper)) = layers.split_first() else { return Vec::new() };
         let mut frames = Vec::new();
-        for Domain { id, cpus: whole } in self.domains(*level) {
-            let here = whole & *cpus;
+        for Domain { id, cpus: whole } in domains {
+            let here = *whole & *cpus;
             if here.is_empty() {
                 continue;
             }
-            let name = match level {
-                Level::Socket => "socket",
-                Level::Node => "NUMA node",
-                Level::Uncore => "uncore cache",
-            };
-            let part = if here == whole { "" } else { " (part)" };
+            let part = if here == *whole { "" } else { " (part)" };
             let title = format!("{name} {id}{part}");
             let mut inner = self.frames(&here, deeper);
             frames.push(match (inner.len(), deeper.is_empty()) {
@@ -294,17 +267,6 @@ impl Draw<'_> {
         frames
     }
 
-    fn domains(&self, level: Level) -> Vec<Domain> {
-        match level {
-            Level::Socket => self.topology.sockets().to_vec(),
-            Level::Uncore => self.topology.uncores().to_vec(),
-            Level::Node => {
-                let nodes = self.topology.nodes().iter();
-                nodes.map(|node| Domain { id: node.id, cpus: node.cpus }).collect()
-            }
-        }
-    }
-
     fn cores(&self, cpus: &CpuSet) -> Vec<Core> {
         let cores = self.topology.cores().iter().map(|core| core.cpus & *cpus);
         let core = |core: CpuSet| Core {
@@ -315,11 +277,12 @@ impl Draw<'_> {
     }
 
     fn usage(&self, cpu: usize) -> Usage {
-        match self.tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
+        let Occupancy { tenants, reserved, shared } = self.occupancy;
+        match tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant),
-            None if self.tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
-            None if self.reserved.contains(cpu) => Usage::Reserved,
-            None if self.shared.contains(cpu) => Usage::Shared,
+            None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
+            None if reserved.contains(cpu) => Usage::Reserved,
+            None if shared.contains(cpu) => Usage::Shared,
             None => Usage::Unused,
         }
     }

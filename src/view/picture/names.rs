@@ -1,7 +1,7 @@
 //! Names and facts of containers as words. The author of a pod, or a hostile runtime, chooses its
 //! name.
 
-use super::super::report::ContainerStatus;
+use super::super::status::ContainerStatus;
 
 /// A container's full name; empty if the status has no names.
 pub fn container(one: &ContainerStatus) -> String {
@@ -13,11 +13,13 @@ pub fn container(one: &ContainerStatus) -> String {
 
 /// The text without control characters and without marks that change the direction of writing.
 pub fn printable(text: &str) -> String {
-    let commands = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if commands(c) { '\u{fffd}' } else { c }).collect()
+    text.replace(
+        |c: char| {
+            c.is_control()
+                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        },
+        "\u{fffd}",
+    )
 }
 
 /// At most `most` characters; the last one is `…` if the text had more.
@@ -28,11 +30,11 @@ pub fn cut(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// How exclusive CPUs lie: `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial
+/// The placement of exclusive CPUs: `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial
 /// cores`.
 pub fn alignment(nodes: &[usize], caches: &[usize], whole_cores: bool) -> String {
     let mut parts = Vec::new();
-    if 1 < nodes.len() {
+    if nodes.len() > 1 {
         parts.push(format!("NUMA nodes {}", listed(nodes)));
     }
     match caches {
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_commands_a_terminal() {
+    fn control_characters_are_replaced() {
         assert_eq!(
             printable("a\x1b[2J\u{202e}b\n\u{9b}é"),
             "a\u{fffd}[2J\u{fffd}b\u{fffd}\u{fffd}é"

@@ -9,10 +9,9 @@ use super::{Cell, Core, Picture, Tenant, Usage};
 use crate::topology::CoreKind;
 use crate::wording;
 
-/// The most pixels that frames lie side by side in.
+/// The width that frames side by side fill, in pixels.
 const WIDTH: f64 = 1180.0;
-/// The margin of a file. A page has margins of its own: there it is half the width of a frame's
-/// line.
+/// The margin of a file. A page has its own margins: there it is half the width of a frame's line.
 const MARGIN: f64 = 12.0;
 const NO_MARGIN: f64 = 1.0;
 /// The width of a column of the legend, and the height of its lines.
@@ -67,9 +66,9 @@ fn file_style() -> String {
 /// Whether the drawing stands alone.
 #[derive(Debug, Clone, Copy)]
 pub enum Form<'a> {
-    /// A file of its own, with this line above it and a legend below it.
+    /// A separate file, with this title above it and a legend below it.
     File(&'a str),
-    /// A part of a page that has [`page_style`] and a legend of its own.
+    /// A part of a page that has [`page_style`] and its own legend.
     Part,
 }
 
@@ -85,7 +84,8 @@ pub fn draw(picture: &Picture, form: Form<'_>) -> String {
         }
         Form::Part => (0.0, 0.0, width, NO_MARGIN),
     };
-    let (full_width, full_height) = (widest + 2.0 * margin, height + above + below + 2.0 * margin);
+    let full_width = widest + 2.0 * margin;
+    let full_height = height + above + below + 2.0 * margin;
     let mut xml = Xml::default();
     let title = match form {
         Form::File(title) => title,
@@ -112,9 +112,9 @@ pub fn draw(picture: &Picture, form: Form<'_>) -> String {
             }
             xml.raw(TEXTURE_DEFINITIONS);
             let top = margin + above;
-            let pen = Pen { picture, side };
+            let painter = Painter { picture, side };
             xml.element("g", &[("transform", &format!("translate({margin} {top})"))], |xml| {
-                placed.iter().for_each(|one| pen.frame(xml, one));
+                placed.iter().for_each(|one| painter.frame(xml, one));
             });
             if let Form::File(_) = form {
                 legend(xml, picture, top + height + 14.0, width);
@@ -152,21 +152,21 @@ const TEXTURE_DEFINITIONS: &str = concat!(
     r#"</defs>"#,
 );
 
-struct Pen<'a> {
+struct Painter<'a> {
     picture: &'a Picture,
     side: f64,
 }
 
-impl Pen<'_> {
+impl Painter<'_> {
     fn frame(&self, xml: &mut Xml, placed: &Placed<'_>) {
         let at = format!("translate({} {})", placed.x, placed.y);
         let frame = placed.frame;
         xml.element("g", &[("transform", &at)], |xml| {
             let class = if placed.inner.is_empty() { "frame inner" } else { "frame" };
-            let (width, height) = (placed.width, placed.height);
+            let Placed { width, height, .. } = placed;
             xml.empty(
                 "rect",
-                &[("class", &class), ("width", &width), ("height", &height), ("rx", &6)],
+                &[("class", &class), ("width", width), ("height", height), ("rx", &6)],
             );
             xml.element("text", &[("class", &"label"), ("x", &10), ("y", &(TITLE - 8.0))], |xml| {
                 xml.text("tspan", &[], &frame.title);
@@ -203,7 +203,7 @@ impl Pen<'_> {
 
     fn cell(&self, xml: &mut Xml, at: (f64, f64), cell: &Cell, kind: Option<CoreKind>) {
         let tenant = match cell.usage {
-            Usage::Held(tenant) => self.picture.tenants.get(tenant),
+            Usage::Held(at) => Some(&self.picture.tenants[at]),
             _ => None,
         };
         let kind = match kind {
@@ -225,41 +225,39 @@ impl Pen<'_> {
             if self.side > 30.0 {
                 let class = tenant
                     .map_or("number".to_owned(), |one| format!("number on{}", one.badge.colour()));
-                let (x, y) = (at.0 + self.side / 2.0, at.1 + self.side - 4.0);
+                let x = at.0 + self.side / 2.0;
+                let y = at.1 + self.side - 4.0;
                 xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cell.cpu.to_string());
             }
         });
     }
 }
 
-fn held(xml: &mut Xml, badge: Badge, (x, y): (f64, f64), side: f64) {
-    let (colour, texture) = (badge.colour(), badge.texture());
-    let square = |xml: &mut Xml, class: &str| {
-        xml.empty(
-            "rect",
-            &[("class", &class), ("x", &x), ("y", &y), ("width", &side), ("height", &side)],
-        );
-    };
-    square(xml, &format!("c{colour}"));
-    if texture > 0 {
-        square(xml, &format!("x{texture}"));
+fn held(xml: &mut Xml, badge: Badge, at: (f64, f64), side: f64) {
+    let colour = badge.colour();
+    square(xml, &format!("c{colour}"), at, side);
+    if badge.texture() > 0 {
+        square(xml, &format!("x{}", badge.texture()), at, side);
     }
-    let class = format!("letter c{colour} on{colour}");
-    sign(xml, &class, &badge.to_string(), (x, y), side);
+    sign(xml, &format!("letter c{colour} on{colour}"), &badge.to_string(), at, side);
 }
 
-fn unheld(xml: &mut Xml, usage: Usage, (x, y): (f64, f64), side: f64) {
+fn unheld(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
     let class = match usage {
         Usage::Reserved => "reserved",
         Usage::Offline => "offline",
         Usage::Idle | Usage::Unused => "unused",
         Usage::Shared | Usage::Held(_) => "shared",
     };
+    square(xml, class, at, side);
+    sign(xml, "sign", usage.sign(), at, side);
+}
+
+fn square(xml: &mut Xml, class: &str, (x, y): (f64, f64), side: f64) {
     xml.empty(
         "rect",
         &[("class", &class), ("x", &x), ("y", &y), ("width", &side), ("height", &side)],
     );
-    sign(xml, "sign", usage.sign(), (x, y), side);
 }
 
 fn sign(xml: &mut Xml, class: &str, text: &str, (x, y): (f64, f64), side: f64) {
@@ -287,7 +285,8 @@ fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
     let columns = ((width / COLUMN) as usize).max(1);
     let size = 26.0;
     for (at, tenant) in picture.tenants.iter().enumerate() {
-        let (x, y) = (MARGIN + (at % columns) as f64 * COLUMN, top + (at / columns) as f64 * LINE);
+        let x = MARGIN + (at % columns) as f64 * COLUMN;
+        let y = top + (at / columns) as f64 * LINE;
         held(xml, tenant.badge, (x, y), size);
         let x = x + size + 8.0;
         xml.text(

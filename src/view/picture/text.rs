@@ -1,16 +1,14 @@
 //! The picture in a terminal: boxes of letters, one column per core, one line per thread.
 
-use super::super::badge::Badge;
+use super::super::badge::{self, Badge};
 use super::names::cut;
 use super::{Cell, Core, Frame, Inside, Picture, Usage};
 use std::fmt::Write as _;
 
-/// How to draw in a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// The width of the terminal in columns.
+    /// In columns.
     pub width: usize,
-    /// Whether to add colour.
     pub colour: bool,
 }
 
@@ -21,19 +19,21 @@ const NARROWEST: usize = 20;
 /// The most cores in a line.
 const CORES_IN_LINE: usize = 16;
 /// Background and foreground, of the 256 colours that terminals know, by colour of a badge.
-const COLOURS: [(u8, u8); 7] =
+const COLOURS: [(u8, u8); badge::COLOURS as usize] =
     [(214, 16), (75, 16), (36, 16), (227, 16), (25, 231), (166, 16), (175, 16)];
+/// Weight and style of the letters, by texture of a badge.
+const WEIGHTS: [&str; badge::TEXTURES as usize] = ["", "1;", "4;", "1;4;", "3;"];
 
 /// Draws; the text ends in a new line.
 pub fn draw(picture: &Picture, style: Style) -> String {
-    let pen = Pen {
+    let terminal = Terminal {
         picture,
         colour: style.colour,
         width: style.width.max(NARROWEST),
         cell: picture.tenants.iter().map(|one| one.badge.to_string().len()).max().unwrap_or(1),
     };
     let mut text = String::new();
-    pen.frames(&mut text, &picture.frames, 0);
+    terminal.frames(&mut text, &picture.frames, 0);
     let signs: Vec<String> = picture
         .signs()
         .into_iter()
@@ -49,19 +49,15 @@ pub fn painted(badge: Badge, colour: bool) -> String {
 }
 
 fn paint(badge: Badge, text: &str, colour: bool) -> String {
-    let pair = COLOURS.get(usize::from(badge.colour()));
-    match pair.filter(|_| colour) {
-        // Weight and style of the letters stand for the texture.
-        Some((back, front)) => {
-            let weight = ["", "1;", "4;", "1;4;", "3;"];
-            let weight = weight.get(usize::from(badge.texture())).copied().unwrap_or_default();
-            format!("\x1b[{weight}38;5;{front};48;5;{back}m{text}\x1b[0m")
-        }
-        None => text.to_owned(),
+    if !colour {
+        return text.to_owned();
     }
+    let (back, front) = COLOURS[usize::from(badge.colour())];
+    let weight = WEIGHTS[usize::from(badge.texture())];
+    format!("\x1b[{weight}38;5;{front};48;5;{back}m{text}\x1b[0m")
 }
 
-struct Pen<'a> {
+struct Terminal<'a> {
     picture: &'a Picture,
     colour: bool,
     width: usize,
@@ -69,13 +65,7 @@ struct Pen<'a> {
     cell: usize,
 }
 
-/// A frame with cores, drawn: lines that all have the same width.
-struct Block {
-    lines: Vec<String>,
-    width: usize,
-}
-
-impl Pen<'_> {
+impl Terminal<'_> {
     fn frames(&self, text: &mut String, frames: &[Frame], indent: usize) {
         let leaf = |frame: &Frame| matches!(frame.inside, Inside::Cores(_));
         for run in frames.chunk_by(|a, b| leaf(a) && leaf(b)) {
@@ -93,33 +83,36 @@ impl Pen<'_> {
     /// Boxes side by side, as many as fit.
     fn flow(&self, text: &mut String, leaves: &[Frame], indent: usize) {
         let room = self.width.saturating_sub(indent).max(NARROWEST);
-        let (boxes, empty): (Vec<_>, Vec<_>) =
-            leaves.iter().partition(|frame| !frame.cpus.is_empty());
-        let inner = boxes.iter().map(|frame| self.inner_width(frame, room)).max().unwrap_or(0);
-        let blocks: Vec<Block> = boxes.iter().map(|frame| self.block(frame, inner, room)).collect();
+        let boxes = leaves.iter().filter_map(|frame| match &frame.inside {
+            Inside::Cores(cores) if !cores.is_empty() => Some((frame, &cores[..])),
+            _ => None,
+        });
+        let boxes: Vec<(&Frame, &[Core])> = boxes.collect();
+        let widths = boxes.iter().map(|(frame, cores)| self.inner_width(frame, cores, room));
+        let inner = widths.max().unwrap_or(0);
+        let blocks = boxes.iter().map(|(frame, cores)| self.block(frame, cores, inner, room));
+        let blocks: Vec<Vec<String>> = blocks.collect();
+        let blank = " ".repeat(inner + 2);
         for row in blocks.chunks(((room + 1) / (inner + 3)).max(1)) {
-            let height = row.iter().map(|block| block.lines.len()).max().unwrap_or(0);
+            let height = row.iter().map(Vec::len).max().unwrap_or(0);
             for at in 0..height {
-                let lines: Vec<String> = row
-                    .iter()
-                    .map(|block| block.lines.get(at).cloned().unwrap_or(" ".repeat(block.width)))
-                    .collect();
+                // A block that is not as high as others of its row ends in blanks.
+                let lines: Vec<&str> =
+                    row.iter().map(|block| block.get(at).unwrap_or(&blank).as_str()).collect();
                 let _ =
                     writeln!(text, "{}", format!("{:indent$}{}", "", lines.join(" ")).trim_end());
             }
         }
-        for frame in empty {
+        for frame in leaves.iter().filter(|frame| frame.cpus.is_empty()) {
             let _ = writeln!(text, "{:indent$}{}", "", frame.title);
         }
     }
 
-    fn in_line(&self, frame: &Frame, room: usize) -> usize {
-        let Inside::Cores(cores) = &frame.inside else { return 1 };
+    fn in_line(&self, cores: &[Core], room: usize) -> usize {
         let most = (room.saturating_sub(3) / (self.cell + 1)).clamp(1, CORES_IN_LINE);
         // Lines of a multiple of eight cores, so that all but the last are equal.
-        let lines = cores.len().div_ceil(most).max(1);
-        if lines == 1 {
-            cores.len().max(1)
+        if cores.len() <= most {
+            cores.len()
         } else if most >= 8 {
             most / 8 * 8
         } else {
@@ -127,26 +120,17 @@ impl Pen<'_> {
         }
     }
 
-    fn inner_width(&self, frame: &Frame, room: usize) -> usize {
-        let cells = self.in_line(frame, room) * (self.cell + 1) + 1;
+    fn inner_width(&self, frame: &Frame, cores: &[Core], room: usize) -> usize {
+        let cells = self.in_line(cores, room) * (self.cell + 1) + 1;
         let title = frame.title.chars().count() + 2;
         cells.max(title).max((frame.cpus.to_string().len() + 2).min(32)).min(room.saturating_sub(2))
     }
 
-    fn block(&self, frame: &Frame, inner: usize, room: usize) -> Block {
-        let Inside::Cores(cores) = &frame.inside else { return Block { lines: vec![], width: 0 } };
-        let edge = |left: char, label: &str, right: char| {
-            let label = if label.is_empty() {
-                String::new()
-            } else {
-                format!(" {} ", cut(label, inner.saturating_sub(2)))
-            };
-            let rest = inner.saturating_sub(label.chars().count());
-            format!("{left}{label}{}{right}", "─".repeat(rest))
-        };
-        let mut lines = vec![edge('┌', &frame.title, '┐')];
+    /// A box around cores, in lines of the same width: two columns more than `inner`.
+    fn block(&self, frame: &Frame, cores: &[Core], inner: usize, room: usize) -> Vec<String> {
+        let mut lines = vec![edge('┌', &frame.title, '┐', inner)];
         let threads = cores.iter().map(|core| core.cells.len()).max().unwrap_or(1);
-        for (number, row) in cores.chunks(self.in_line(frame, room)).enumerate() {
+        for (number, row) in cores.chunks(self.in_line(cores, room)).enumerate() {
             if number > 0 && threads > 1 {
                 lines.push(format!("│{}│", " ".repeat(inner)));
             }
@@ -156,8 +140,8 @@ impl Pen<'_> {
                 lines.push(format!("│{cells}{}│", " ".repeat(inner.saturating_sub(drawn))));
             }
         }
-        lines.push(edge('└', &frame.cpus.to_string(), '┘'));
-        Block { lines, width: inner + 2 }
+        lines.push(edge('└', &frame.cpus.to_string(), '┘', inner));
+        lines
     }
 
     /// A blank and the sign of this thread of the core; blanks if the core has fewer threads.
@@ -165,13 +149,10 @@ impl Pen<'_> {
         let width = self.cell;
         let Some(Cell { usage, .. }) = core.cells.get(thread) else { return " ".repeat(width + 1) };
         match usage {
-            Usage::Held(at) => match self.picture.tenants.get(*at) {
-                Some(tenant) => {
-                    let letters = format!(" {:>width$}", tenant.badge);
-                    paint(tenant.badge, &letters, self.colour)
-                }
-                None => " ".repeat(width + 1),
-            },
+            Usage::Held(at) => {
+                let badge = self.picture.tenants[*at].badge;
+                paint(badge, &format!(" {badge:>width$}"), self.colour)
+            }
             other => {
                 let sign = format!(" {:>width$}", other.sign());
                 let dim = self.colour && *other != Usage::Shared;
@@ -179,4 +160,10 @@ impl Pen<'_> {
             }
         }
     }
+}
+
+fn edge(left: char, label: &str, right: char, inner: usize) -> String {
+    let label = format!(" {} ", cut(label, inner.saturating_sub(2)));
+    let rest = inner.saturating_sub(label.chars().count());
+    format!("{left}{label}{}{right}", "─".repeat(rest))
 }

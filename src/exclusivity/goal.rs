@@ -1,62 +1,60 @@
-//! [`Wanted`]: what the groups of a node have to be, so that no container runs on the exclusive
-//! CPUs of another.
+//! [`Goal`]: what the cgroups of a node have to be, so that no container runs on the exclusive CPUs
+//! of another. Pure: no files.
 //!
-//! A group is *loose* if one value in it binds all that is below: nothing there has exclusive CPUs,
-//! and the value can be relied on. So a class with hundreds of pods needs one write. A group is
-//! *tight* otherwise: each group in it is bound by itself.
+//! A cgroup is *loose* if one value in it binds all that is below: nothing there has exclusive CPUs,
+//! and the value can be relied on. So a class with hundreds of pods needs one write. A cgroup is
+//! *tight* otherwise: each cgroup in it is bound by itself.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Ledger, PodPlace, PodUid, Qos};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far a group is above containers.
+/// How far a cgroup is above containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
-    /// The group of a QoS class: pods are in it.
+pub enum CgroupLevel {
+    /// A QoS class: pods are in it.
     Class,
-    /// The group of a pod: containers and the pause container are in it.
+    /// A pod: containers and the pause container are in it.
     Pod,
-    /// The group of a container. What is in it is the container's own.
+    /// A container. What is in it is the container's own.
     Leaf,
 }
 
-/// What groups have to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct Goal {
     /// Where containers without exclusive CPUs may run: at least one CPU.
     pub pool: CpuSet,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
-    /// The groups of containers with exclusive CPUs that no partition keeps.
+    /// The containers with exclusive CPUs that are no partitions.
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
     /// Containers that are neither bound nor in the way: partitions, and this program's own where its
     /// threads' affinity is set instead.
     pub apart: BTreeSet<CgroupPath>,
-    /// The topmost groups to bind: classes, pods in no class, containers outside pods' groups. None
+    /// The topmost cgroups to bind: classes, pods in no class, containers outside pods' cgroups. None
     /// is below another.
-    pub tops: BTreeMap<CgroupPath, Level>,
-    /// What other programs allow a group.
+    pub tops: BTreeMap<CgroupPath, CgroupLevel>,
+    /// What other programs allow a cgroup.
     pub bounds: BTreeMap<CgroupPath, CpuSet>,
-    /// Groups whose value cannot be relied on: they stay as they are, and are tight.
+    /// Cgroups whose value cannot be relied on: they stay as they are, and are tight.
     pub distrusted: BTreeSet<CgroupPath>,
 }
 
-impl Level {
-    pub(super) fn below(self) -> Level {
+impl CgroupLevel {
+    pub(super) fn below(self) -> CgroupLevel {
         match self {
-            Level::Class => Level::Pod,
-            Level::Pod | Level::Leaf => Level::Leaf,
+            CgroupLevel::Class => CgroupLevel::Pod,
+            CgroupLevel::Pod | CgroupLevel::Leaf => CgroupLevel::Leaf,
         }
     }
 }
 
-impl Wanted {
-    /// All exclusive CPUs.
+impl Goal {
     pub(super) fn claims(&self) -> CpuSet {
         self.exclusive.values().copied().collect()
     }
 
-    /// The containers with exclusive CPUs in a group, or the group itself if it is one.
+    /// The containers with exclusive CPUs in a cgroup, or the cgroup itself if it is one.
     pub(super) fn exclusive_in<'a>(
         &'a self,
         group: &'a CgroupPath,
@@ -71,14 +69,14 @@ impl Wanted {
         self.exclusive_in(group).map(|(_, claim)| claim).collect()
     }
 
-    /// Whether one value in this group binds all that is below it.
+    /// Whether one value in this cgroup binds all that is below it.
     pub(super) fn is_loose(&self, group: &CgroupPath) -> bool {
         !self.distrusted.contains(group) && self.exclusive_in(group).next().is_none()
     }
 
-    /// The part of the pool that other programs allow a group whose parent has `above`. Exclusive
+    /// The part of the pool that other programs allow a cgroup whose parent has `above`. Exclusive
     /// CPUs are never part of what they allow. If they allow nothing else, it is no bound; if they
-    /// allow nothing of the pool, the group stays on the rest.
+    /// allow nothing of the pool, the cgroup stays on the rest.
     pub(super) fn pool_within(&self, group: &CgroupPath, above: CpuSet) -> CpuSet {
         let Some(bound) = self.bounds.get(group) else { return self.pool };
         let allowed = (*bound & above) - self.claims();
@@ -96,17 +94,17 @@ impl Wanted {
 /// What the ledger says of the cgroups of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    pub(super) wanted: Wanted,
-    pub(super) pods: Vec<Placed>,
-    /// Containers that run and are to be partitions. One that is not yet is kept by groups.
+    /// As far as no other program comes into it.
+    pub goal: Goal,
+    pub(super) pods: Vec<PodGroup>,
+    /// Containers that run and are to be partitions. Until they are, cgroups keep others off.
     pub(super) partitions: Vec<(CgroupPath, CpuSet)>,
     /// Pods of which no cgroup is known, and why.
     pub(super) nowhere: BTreeMap<PodUid, String>,
 }
 
-/// A pod that has a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct PodGroup {
     pub(super) uid: PodUid,
     pub(super) group: CgroupPath,
     /// Whether a container of it runs, so that the cgroup must exist.
@@ -114,28 +112,23 @@ pub(super) struct Placed {
 }
 
 impl Layout {
-    /// What groups have to be, as far as no other program comes into it.
-    pub fn wanted(&self) -> &Wanted {
-        &self.wanted
-    }
-
     pub fn of(ledger: &Ledger) -> Layout {
         let mut layout = Layout::default();
-        layout.wanted.pool = ledger.bound();
-        layout.wanted.widest = ledger.possible();
+        layout.goal.pool = ledger.bound();
+        layout.goal.widest = ledger.possible();
         for pod in ledger.places() {
             layout.add(pod);
         }
         layout
     }
 
-    /// The kubelet puts Burstable and BestEffort pods into a group for their class each, and
-    /// Guaranteed pods beside these two. Other pods' groups are not known to hold nothing else.
+    /// The kubelet puts Burstable and BestEffort pods into a cgroup for their class each, and
+    /// Guaranteed pods beside these two. Other pods' cgroups may hold anything else.
     fn add(&mut self, pod: PodPlace<'_>) {
         let running = pod.containers.iter().any(|leaf| leaf.running);
         let unnamed = pod.containers.iter().any(|leaf| leaf.group.is_none());
-        let wanted = &mut self.wanted;
-        let group = pod.group.filter(|_| !(pod.qos == Qos::Unknown && unnamed));
+        let goal = &mut self.goal;
+        let group = if pod.qos == Qos::Unknown && unnamed { None } else { pod.group };
         let Some(group) = group else {
             if !pod.containers.is_empty() {
                 let why = format!("the runtime does not name the cgroup of {}", pod.name);
@@ -147,25 +140,25 @@ impl Layout {
             let Some(path) = leaf.group else { continue };
             match leaf.claim {
                 Some(claim) if leaf.partitioned => {
-                    wanted.apart.insert(path.clone());
+                    goal.apart.insert(path.clone());
                     if leaf.running {
                         self.partitions.push((path.clone(), claim));
                     }
                 }
-                Some(claim) => drop(wanted.exclusive.insert(path.clone(), claim)),
+                Some(claim) => drop(goal.exclusive.insert(path.clone(), claim)),
                 None => {}
             }
             if pod.qos == Qos::Unknown {
-                wanted.tops.insert(path.clone(), Level::Leaf);
+                goal.tops.insert(path.clone(), CgroupLevel::Leaf);
             }
         }
         match (pod.qos, group.parent()) {
             (Qos::Burstable | Qos::BestEffort, Some(class)) => {
-                wanted.tops.insert(class, Level::Class);
+                goal.tops.insert(class, CgroupLevel::Class);
             }
             (Qos::Unknown, _) => {}
-            _ => drop(wanted.tops.insert(group.clone(), Level::Pod)),
+            _ => drop(goal.tops.insert(group.clone(), CgroupLevel::Pod)),
         }
-        self.pods.push(Placed { uid: pod.uid.clone(), group, running });
+        self.pods.push(PodGroup { uid: pod.uid.clone(), group, running });
     }
 }

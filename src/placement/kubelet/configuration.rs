@@ -1,11 +1,81 @@
-//! [`Reservation`]: the CPUs that are never exclusive, given as a list or chosen.
+//! [`Wanted`]: the kubelet's configuration as text, and the checks that the kubelet makes when it
+//! starts; [`Reservation`]: the CPUs that are never exclusive, given as a list or chosen.
 
 use super::take::take;
 use crate::cpuset::CpuSet;
-use crate::placement::options::Options;
+use crate::placement::options::{OptionError, Options};
+use crate::placement::settings::Settings;
+use crate::placement::topology_manager::{
+    NodeLimit, TopologyManager, TopologyManagerError, TopologyPolicy,
+};
 use crate::topology::Topology;
 
-/// The node's configuration of the reserved CPUs.
+/// A configuration of CPU manager policy `static` and of the topology manager, as text.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// `cpuManagerPolicyOptions`.
+    pub cpu_options: &'a [(&'a str, &'a str)],
+    /// `topologyManagerPolicy`.
+    pub topology_policy: &'a str,
+    /// `topologyManagerScope`.
+    pub topology_scope: &'a str,
+    /// `topologyManagerPolicyOptions`.
+    pub topology_options: &'a [(&'a str, &'a str)],
+    pub reservation: Reservation,
+}
+
+/// Why a configuration is refused, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    #[error("topology manager: {0}")]
+    TopologyManager(#[from] TopologyManagerError),
+    #[error("cpu manager: new static policy error: {0}")]
+    Options(#[from] OptionError),
+    /// No CPU is reserved; this check comes before the options.
+    #[error("cpu manager: {}", ReserveError::Nothing)]
+    NothingReserved,
+    #[error("cpu manager: new static policy error: {0}")]
+    Reserve(#[from] ReserveError),
+}
+
+impl Wanted<'_> {
+    /// Checks the configuration in the kubelet's order, and returns the first error.
+    pub fn check(&self, topology: &Topology, limit: NodeLimit) -> Result<Settings, SettingsError> {
+        let topology_manager = TopologyManager::parse(
+            self.topology_policy,
+            self.topology_scope,
+            self.topology_options.iter().copied(),
+            topology,
+            limit,
+        )?;
+        if self.reservation.milli_cpus == 0 {
+            return Err(SettingsError::NothingReserved);
+        }
+        let options = Options::parse(self.cpu_options.iter().copied())?;
+        options.check_machine(topology, topology_manager.policy)?;
+        let reserved = self.reservation.resolve(topology, &options)?;
+        Ok(Settings { options, topology_manager, reserved, ..Settings::default() })
+    }
+}
+
+impl Options {
+    /// Checks what `align-by-socket` asks of the machine and of the topology manager.
+    pub fn check_machine(
+        &self,
+        topology: &Topology,
+        policy: TopologyPolicy,
+    ) -> Result<(), OptionError> {
+        if self.align_by_socket && policy == TopologyPolicy::SingleNumaNode {
+            return Err(OptionError::AlignBySocketPolicy);
+        }
+        if self.align_by_socket && topology.cpu_nodes() < topology.sockets().len() {
+            return Err(OptionError::AlignBySocketMachine);
+        }
+        Ok(())
+    }
+}
+
+/// Which CPUs to reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
     /// `reservedSystemCPUs`; empty to have them chosen.
@@ -26,12 +96,7 @@ pub enum ReserveError {
     #[error(
         "[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {amount})"
     )]
-    Size {
-        /// The CPUs listed or chosen, in list format.
-        cpus: String,
-        /// The whole CPUs to reserve.
-        amount: u64,
-    },
+    Size { cpus: String, amount: u64 },
     /// The list names a CPU that is not online.
     #[error(
         "[cpumanager] unable to build the reserved physical CPUs from the reserved set: unknown CPU ID: {0}"
@@ -45,7 +110,6 @@ impl Reservation {
         Reservation { cpus, milli_cpus: cpus.len() as u64 * 1000 }
     }
 
-    /// So many CPUs, wherever they are chosen.
     pub fn amount(milli_cpus: u64) -> Reservation {
         Reservation { cpus: CpuSet::EMPTY, milli_cpus }
     }
@@ -54,23 +118,17 @@ impl Reservation {
     ///
     /// Without a list they are what a first container of that size would get on the empty machine,
     /// options included: the kubelet does so, and on most machines it means the lowest cores.
-    ///
-    /// # Errors
-    /// If the amount is zero, a list of another size is given, the machine has too few CPUs, or one
-    /// is not online.
     pub fn resolve(&self, topology: &Topology, options: &Options) -> Result<CpuSet, ReserveError> {
         let amount = self.milli_cpus.div_ceil(1000);
         if amount == 0 {
             return Err(ReserveError::Nothing);
         }
-        let cpus = match self.cpus.is_empty() {
-            false => self.cpus,
-            true => usize::try_from(amount)
-                .ok()
-                .and_then(|n| {
-                    take(topology, &topology.online(), n, options.strategy(topology)).ok()
-                })
-                .unwrap_or_default(),
+        let cpus = if self.cpus.is_empty() {
+            let n = usize::try_from(amount).unwrap_or(usize::MAX);
+            // The kubelet reports a machine that is too small by the empty set's size.
+            take(topology, &topology.online(), n, options.strategy(topology)).unwrap_or_default()
+        } else {
+            self.cpus
         };
         if cpus.len() as u64 != amount {
             return Err(ReserveError::Size { cpus: cpus.to_string(), amount });

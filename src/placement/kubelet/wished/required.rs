@@ -6,22 +6,21 @@
 //! ordinary allocation from these caches alone, so that every other rule holds: the topology
 //! manager's policy may admit one set of caches and not another.
 
-use super::devices;
 use crate::cpuset::CpuSet;
-use crate::nodeset::NodeSet;
-use crate::placement::answer::{Placement, Supply};
-use crate::placement::kubelet::allocate::{self, inside};
-use crate::placement::kubelet::hints::Hint;
-use crate::placement::kubelet::strategy::UncoreOrder;
+use crate::placement::engine::Placement;
+use crate::placement::hint::Hint;
+use crate::placement::kubelet::allocate::{self, Supply, inside};
+use crate::placement::kubelet::devices;
 use crate::placement::rejection::Rejection;
-use crate::placement::settings::Settings;
+use crate::placement::request::Request;
+use crate::placement::strategy::UncoreOrder;
 use crate::placement::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
 use std::cmp::Reverse;
 
 /// The fewest uncore caches for `n` CPUs on this machine if all but the reserved CPUs were free;
 /// all caches, if these are too few.
-pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
+pub(crate) fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
     let mut sizes: Vec<usize> =
         topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len()).collect();
     sizes.sort_unstable_by_key(|&size| Reverse(size));
@@ -33,7 +32,7 @@ pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
 }
 
 /// Whether a set of CPUs is in as few uncore caches as possible on this machine.
-pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
+pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
     let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
     caches <= fewest(topology, reserved, cpus.len())
 }
@@ -45,16 +44,14 @@ pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
 /// caches has room; otherwise the first rejection of such a set.
 pub(super) fn allocate(
     topology: &Topology,
-    settings: &Settings,
+    request: &Request,
     supply: &Supply,
-    n: usize,
     within: Option<Hint>,
-    devices: NodeSet,
 ) -> Result<Placement, Rejection> {
+    let &Request { ref settings, devices, cpus: n, .. } = request;
     let fewest = fewest(topology, &settings.reserved, n);
-    let mut left = (supply.free | supply.reusable) & topology.online();
-    left -= settings.reserved;
-    let (options, policy) = (&settings.options, settings.topology_manager.policy);
+    let mut left = supply.usable(topology, settings);
+    let options = &settings.options;
     let near = match within {
         Some(hint) => hint.nodes,
         None => Some(devices).filter(|devices| !devices.is_empty()),
@@ -63,8 +60,11 @@ pub(super) fn allocate(
     // The pod's nodes are a must or come first, by the policy; the affinity decides about those of
     // devices.
     let must = within.is_some()
-        && matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
-    if let Some(near) = near.filter(|_| must) {
+        && matches!(
+            settings.topology_manager.policy,
+            TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode
+        );
+    if must && let Some(near) = near {
         left &= near;
     }
     let mut candidates = candidates(topology, &left, n, fewest, options.uncore_order);
@@ -106,7 +106,7 @@ fn candidates(
         topology.sockets().iter().map(|socket| socket.cpus).collect(),
         vec![topology.online()],
     ];
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for level in levels {
         let caches = level.iter().map(|domain| caches_of(topology, &(*free & *domain)));
         let mut sets: Vec<CpuSet> =
@@ -114,10 +114,10 @@ fn candidates(
         if order == UncoreOrder::FewestFree {
             sets.sort_by_key(CpuSet::len);
         }
-        sets.retain(|set| !found.contains(set));
-        found.extend(sets);
+        sets.retain(|set| !candidates.contains(set));
+        candidates.extend(sets);
     }
-    found
+    candidates
 }
 
 fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {

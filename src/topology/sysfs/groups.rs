@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// CPUs cut into groups.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Partition {
+pub(super) struct Groups {
     /// Each CPU's group, by the group's lowest CPU.
     pub(super) groups: BTreeMap<usize, usize>,
     /// The CPUs with claims that contradict those of others.
@@ -27,7 +27,7 @@ pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
 /// A CPU's claim is its own list of its group, itself included. On a sane machine all members of a
 /// group have the same claim. Elsewhere two CPUs are in one group only if each names the other, and
 /// lower CPUs choose first: a CPU that wrongly lists half the machine does not get it as its group.
-pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Partition {
+pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Groups {
     let mut groups = BTreeMap::new();
     let mut conflicting = CpuSet::EMPTY;
     let mut example = None;
@@ -56,7 +56,7 @@ pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Partition {
             }
         }
     }
-    Partition { groups, conflicting, example }
+    Groups { groups, conflicting, example }
 }
 
 /// The claims of the CPUs in a set.

@@ -1,6 +1,6 @@
-//! [`Record`]: what the ledger does, for the log, the counters and later explanations.
+//! [`DecisionLog`]: what the ledger does, for the log, the counters and later explanations.
 
-use super::facts::Facts;
+use super::facts::CallFacts;
 use crate::clock::now;
 use crate::edge::Refusal;
 use crate::ledger::{ContainerId, Ledger, Note, Subject, What};
@@ -41,13 +41,13 @@ impl RefusedResizes {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct DecisionLog {
     pub(super) counters: Counters,
     history: Arc<History>,
     refused: RefusedResizes,
 }
 
-impl Record {
+impl DecisionLog {
     /// Logs and records what the ledger did since the last call, and returns it.
     pub(super) fn take_notes(&mut self, ledger: &mut Ledger) -> Vec<Note> {
         let notes = ledger.take_notes();
@@ -72,7 +72,7 @@ impl Record {
     }
 
     /// Refuses what the ledger has granted: counts, logs and records it.
-    pub(super) fn refuse(&mut self, facts: &Facts, why: &str, ledger: &Ledger) -> Refusal {
+    pub(super) fn refuse(&mut self, facts: &CallFacts, why: &str, ledger: &Ledger) -> Refusal {
         let placement = &ledger.settings().placement;
         self.counters.rejected(facts.kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");

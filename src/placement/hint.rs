@@ -1,12 +1,27 @@
-//! [`Numa`]: the NUMA nodes of a machine with their distances.
+//! [`Hint`]: the NUMA nodes that a request may use (KEP-693); [`NumaNodes`] and [`Distances`]: those
+//! of the machine, and what it costs to use several of them.
 
 use super::topology_manager::TopologyManager;
 use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
+/// A set of NUMA nodes that can hold a request of one resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hint {
+    /// The nodes; `None` if any will do.
+    pub nodes: Option<NodeSet>,
+    /// Whether no other set could hold the request better.
+    pub preferred: bool,
+}
+
+impl Hint {
+    /// No affinity, and none better: the hint of a resource for which any node will do.
+    pub const ANY: Hint = Hint { nodes: None, preferred: true };
+}
+
 /// The NUMA nodes of a machine as the topology manager sees them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numa {
+pub struct NumaNodes {
     /// All nodes, memory-only ones too.
     pub all: NodeSet,
     /// Distances, if nearness decides between equally many nodes (option
@@ -14,14 +29,14 @@ pub struct Numa {
     pub distances: Option<Distances>,
 }
 
-impl Numa {
+impl NumaNodes {
     /// The nodes of `topology`, with their distances if `manager` wants the nearest.
-    pub fn of(topology: &Topology, manager: &TopologyManager) -> Numa {
+    pub fn of(topology: &Topology, manager: &TopologyManager) -> NumaNodes {
         let nodes = topology.nodes();
         let all = nodes.iter().map(|node| node.id).collect();
         let rows = nodes.iter().map(|node| (node.id, node.distances.as_slice()));
         let distances = manager.prefer_closest_numa_nodes.then(|| Distances::new(rows));
-        Numa { all, distances }
+        NumaNodes { all, distances }
     }
 }
 

@@ -7,12 +7,11 @@
 //! listing the others, and [`merge()`] decides between them as between any hints: the affinity is
 //! preferred only if the CPUs need as many nodes as the devices are on, and have room there.
 
+use super::allocate::{self, Supply};
+use super::demand::Demand;
+use super::merge::merge;
 use crate::nodeset::NodeSet;
-use crate::placement::answer::Supply;
-use crate::placement::kubelet::allocate;
-use crate::placement::kubelet::hints::{Demand, Hint};
-use crate::placement::kubelet::merge::merge;
-use crate::placement::nodes::Numa;
+use crate::placement::hint::{Hint, NumaNodes};
 use crate::placement::rejection::Rejection;
 use crate::placement::settings::Settings;
 use crate::placement::topology_manager::TopologyPolicy;
@@ -21,10 +20,7 @@ use crate::topology::Topology;
 /// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes.
 ///
 /// Nodes without CPUs do not count: no container could run there.
-///
-/// # Errors
-/// As there.
-pub fn affinity(
+pub(super) fn affinity(
     topology: &Topology,
     settings: &Settings,
     supply: &Supply,
@@ -40,7 +36,7 @@ pub fn affinity(
     let available = supply.free - settings.reserved;
     let align = settings.options.align_by_socket;
     let demand = Demand::new(topology, &available, &supply.reusable, n, align);
-    let numa = Numa::of(topology, manager);
+    let numa = NumaNodes::of(topology, manager);
     let around = demand.clone().including(devices);
     let around = around.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
     let mut cpus: Vec<Hint> =
@@ -49,18 +45,16 @@ pub fn affinity(
     let second_best = Hint { nodes: Some(numa.all), preferred: false };
     let devices = vec![Hint { nodes: Some(devices), preferred: true }, second_best];
     let affinity = merge(manager.policy, &numa, &[Some(cpus), Some(devices)]);
-    match affinity.admit {
-        true => Ok(affinity.hint),
-        false => Err(Rejection::topology_affinity()),
-    }
+    if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpuset::CpuSet;
+    use crate::placement::TopologyManager;
+    use crate::placement::kubelet::ResourceHints;
     use crate::placement::machines::{Shape, set};
-    use crate::placement::{ResourceHints, TopologyManager};
     use proptest::prelude::*;
 
     fn nodes(numbers: &[usize]) -> NodeSet {
@@ -139,7 +133,7 @@ mod tests {
             let theirs: ResourceHints = Some(
                 supersets.map(|set| Hint { nodes: Some(set), preferred: set == devices }).collect(),
             );
-            let numa = Numa::of(&topology, &settings.topology_manager);
+            let numa = NumaNodes::of(&topology, &settings.topology_manager);
             let long = merge(policy, &numa, &[Some(all), theirs]);
             prop_assert_eq!(short.is_ok(), long.admit);
             if long.hint.preferred {

@@ -4,7 +4,7 @@ use super::*;
 use crate::nodeset::NodeSet;
 use crate::placement::machines::{Shape, caches, set};
 use crate::placement::wishes::Numa;
-use crate::placement::{Options, TopologyManager, TopologyPolicy};
+use crate::placement::{Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
 use proptest::prelude::*;
 
 const PREFER: Wishes = Wishes { uncore: Some(Uncore::Prefer), ..Wishes::NONE };
@@ -20,16 +20,45 @@ fn reserving(reserved: &str) -> Settings {
     Settings { reserved: set(reserved), ..Settings::default() }
 }
 
+fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
+    Request {
+        cpus: n,
+        free,
+        reuse: Reuse::Beside(CpuSet::EMPTY),
+        promised: 0,
+        pod: None,
+        wishes,
+        devices: NodeSet::EMPTY,
+        settings: wishes.settings(node),
+    }
+}
+
+fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection> {
+    allocate(topology, request, &Supply { free: request.free, ..Supply::default() }, None)
+}
+
 /// One request for CPUs of `free`: the CPUs, or the refusal.
 #[track_caller]
 fn check(topology: &Topology, node: &Settings, free: &str, wishes: Wishes, n: usize, expect: &str) {
-    let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
-    let found = allocate(topology, &wishes.settings(node), &wishes, &supply, n, None);
-    let found = match found {
-        Ok(allocation) => allocation.cpus.to_string(),
+    check_near(topology, node, free, (wishes, NodeSet::EMPTY), n, expect);
+}
+
+/// The same with devices on these NUMA nodes.
+#[track_caller]
+fn check_near(
+    topology: &Topology,
+    node: &Settings,
+    free: &str,
+    (wishes, devices): (Wishes, NodeSet),
+    n: usize,
+    expect: &str,
+) {
+    let request = Request { devices, ..request(node, set(free), wishes, n) };
+    let answer = match answer(topology, &request) {
+        Ok(placement) => placement.cpus.to_string(),
         Err(rejection) => rejection.to_string(),
     };
-    assert_eq!(found, expect, "{n} CPUs of {free}, {wishes:?}");
+    assert_eq!(answer, expect, "{n} CPUs of {free}, {wishes:?}, devices on {devices}");
 }
 
 #[test]
@@ -135,16 +164,16 @@ fn devices_count_beside_wishes() {
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::BestEffort, ..TopologyManager::default() };
     let node = Settings { topology_manager, ..reserving("0") };
-    let near = |wishes: Wishes, at| Wishes { devices: NodeSet::of(at), ..wishes };
-    check(&shape.build(), &node, "1-15", near(Wishes::NONE, 2), 2, "8-9");
-    check(&shape.build(), &node, "1-8,12-15", near(Wishes::NONE, 2), 2, "1,8");
-    check(&shape.build(), &node, "1-8,12-15", near(REQUIRE, 2), 2, "1-2");
-    check(&shape.build(), &node, "1-15", near(REQUIRE, 3), 2, "12-13");
-    check(&shape.build(), &node, "1-15", near(SINGLE, 3), 2, "12-13");
+    let near = |wishes: Wishes, at| (wishes, NodeSet::of(at));
+    check_near(&shape.build(), &node, "1-15", near(Wishes::NONE, 2), 2, "8-9");
+    check_near(&shape.build(), &node, "1-8,12-15", near(Wishes::NONE, 2), 2, "1,8");
+    check_near(&shape.build(), &node, "1-8,12-15", near(REQUIRE, 2), 2, "1-2");
+    check_near(&shape.build(), &node, "1-15", near(REQUIRE, 3), 2, "12-13");
+    check_near(&shape.build(), &node, "1-15", near(SINGLE, 3), 2, "12-13");
     let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
-    check(&shape.build(), &node, "1-12", near(SINGLE, 3), 2, refused);
+    check_near(&shape.build(), &node, "1-12", near(SINGLE, 3), 2, refused);
     // Without a policy of the topology manager devices have no say.
-    check(&shape.build(), &reserving("0"), "1-15", near(FULL_CORES, 3), 2, "1-2");
+    check_near(&shape.build(), &reserving("0"), "1-15", near(FULL_CORES, 3), 2, "1-2");
 }
 
 fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
@@ -156,12 +185,7 @@ fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
     let numa =
         prop::option::of(prop_oneof![Just(Numa::Single), Just(Numa::Closest), Just(Numa::Spread)]);
     let smt = prop::option::of(prop_oneof![Just(Smt::FullCores), Just(Smt::Isolate)]);
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes {
-        uncore,
-        numa,
-        smt,
-        devices: NodeSet::EMPTY,
-    })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt })
 }
 
 proptest! {
@@ -179,10 +203,9 @@ proptest! {
         let node = Settings { reserved, ..Settings::default() };
         let taken: CpuSet = taken.into_iter().map(|cpu| CpuSet::of(cpu).unwrap()).collect();
         let free = machine.online() - taken;
-        let supply = Supply { free, reusable: CpuSet::EMPTY };
-        let found = allocate(&machine, &wishes.settings(&node), &wishes, &supply, n, None);
-        prop_assume!(found.is_ok());
-        let cpus = found.unwrap().cpus;
+        let answer = answer(&machine, &request(&node, free, wishes, n));
+        prop_assume!(answer.is_ok());
+        let cpus = answer.unwrap().cpus;
         prop_assert_eq!(cpus.len(), n);
         prop_assert!(cpus.is_subset(&(free - reserved)));
         let cores = whole_cores(&machine, &cpus);

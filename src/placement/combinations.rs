@@ -5,11 +5,11 @@
 /// is one.
 pub(super) fn next_combination(indices: &mut [usize], len: usize) -> bool {
     let size = indices.len();
-    let movable = |at: &usize| indices.get(*at).is_some_and(|&index| index + size < len + at);
+    let movable = |&at: &usize| indices[at] + size < len + at;
     let Some(at) = (0..size).rev().find(movable) else {
         return false;
     };
-    let next = indices.get(at).map_or(0, |&index| index + 1);
+    let next = indices[at] + 1;
     for (index, next) in indices.iter_mut().skip(at).zip(next..) {
         *index = next;
     }

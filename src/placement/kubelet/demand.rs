@@ -8,24 +8,11 @@
 //!
 //! Only nodes with CPUs take part; memory-only ones never count.
 
-use super::combinations::next_combination;
 use crate::cpuset::CpuSet;
 use crate::nodeset::{MAX_NODES, NodeSet};
+use crate::placement::combinations::next_combination;
+use crate::placement::hint::Hint;
 use crate::topology::Topology;
-
-/// A set of NUMA nodes that can hold a request of one resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Hint {
-    /// The nodes; `None` if any will do.
-    pub nodes: Option<NodeSet>,
-    /// Whether the request could not be held any better.
-    pub preferred: bool,
-}
-
-impl Hint {
-    /// No affinity, and none better: the hint of a resource for which any node will do.
-    pub const ANY: Hint = Hint { nodes: None, preferred: true };
-}
 
 /// What one request asks of the machine's NUMA nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,12 +57,11 @@ impl Demand {
             if size == 0 || MAX_NODES <= node.id {
                 continue;
             }
-            let reusable = reusable.get(at).copied().unwrap_or(0);
             totals.push(size);
             nodes.push(CandidateNode {
                 number: node.id,
-                free: available.get(at).copied().unwrap_or(0) + reusable,
-                must: reusable > 0,
+                free: available[at] + reusable[at],
+                must: reusable[at] > 0,
                 sockets: if align_by_socket { sockets_of(topology, &node.cpus) } else { 0 },
             });
         }
@@ -96,8 +82,7 @@ impl Demand {
     /// lexicographically.
     ///
     /// Their number doubles with each node. Admission needs it neither for CPUs alone
-    /// ([`Demand::best`]) nor beside devices ([`crate::placement::preferences::devices`]); it is
-    /// what both are proved against.
+    /// ([`Demand::best`]) nor beside devices; it is what both are proved against.
     pub fn enumerate(&self) -> Vec<Hint> {
         let mut hints = Vec::new();
         for size in 1..=self.nodes.len() {
@@ -113,7 +98,7 @@ impl Demand {
     }
 
     /// The same request, for sets only that have all of these nodes in them.
-    pub(in crate::placement) fn including(mut self, nodes: NodeSet) -> Demand {
+    pub(super) fn including(mut self, nodes: NodeSet) -> Demand {
         for node in &mut self.nodes {
             node.must |= nodes.contains(node.number);
         }
@@ -121,16 +106,15 @@ impl Demand {
     }
 
     /// The hint of this set of nodes, if it can hold the request.
-    pub(in crate::placement) fn of(&self, set: NodeSet) -> Option<Hint> {
+    pub(super) fn of(&self, set: NodeSet) -> Option<Hint> {
         let chosen = self.nodes.iter().enumerate().filter(|(_, node)| set.contains(node.number));
         self.hint(&chosen.map(|(at, _)| at).collect::<Vec<_>>())
     }
 
     /// The hint of a set of nodes by index, if it can hold the request.
     fn hint(&self, chosen: &[usize]) -> Option<Hint> {
-        let nodes = chosen.iter().filter_map(|&index| self.nodes.get(index));
         let (mut free, mut must, mut sockets, mut set) = (0, 0, 0u128, NodeSet::EMPTY);
-        for node in nodes {
+        for node in chosen.iter().map(|&index| &self.nodes[index]) {
             free += node.free;
             must += usize::from(node.must);
             sockets |= node.sockets;

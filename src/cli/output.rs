@@ -1,0 +1,98 @@
+//! Output formats, colour, and tables.
+
+use crate::view::picture::text::{Style, WIDTH};
+use clap::ValueEnum;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Text,
+    /// For programs: one JSON document
+    Json,
+}
+
+/// Of commands that draw a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Drawing {
+    /// For people, with a picture drawn in text
+    Text,
+    /// For programs: one JSON document
+    Json,
+    /// A picture
+    Svg,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless the variable NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// The style for standard output.
+    pub fn style(self) -> Style {
+        let out = io::stdout();
+        let colour = match self {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+                out.is_terminal() && !unwanted && !dumb
+            }
+        };
+        let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let real = rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
+        let width = real.filter(|&columns| columns > 0).or(variable).unwrap_or(WIDTH);
+        Style { width, colour }
+    }
+}
+
+/// Writes to `out`; a reader that goes away (`| head`) is no error.
+pub fn show(out: &mut dyn Write, text: &str) -> Result<(), String> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error of a failed action on a file.
+pub(super) fn cannot<E: Display>(action: &str, path: &Path) -> impl Fn(E) -> String {
+    move |error| format!("cannot {action} {}: {error}", path.display())
+}
+
+/// Lines of cells as a table, with columns as wide as their longest cell.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The lines of the applied overrides, for the end of a sentence; empty without overrides.
+pub(super) fn overrides(lines: &[usize]) -> String {
+    let list: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    match lines {
+        [] => String::new(),
+        [line] => format!(", with the override on line {line}"),
+        _ => format!(", with the overrides on lines {}", list.join(", ")),
+    }
+}

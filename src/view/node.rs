@@ -1,0 +1,118 @@
+//! [`NodeView`]: everything that can be shown of the node, as of one moment. The ledger's owner
+//! makes it when an observer asks, and knows nothing of the forms it is shown in.
+
+use super::config_state::ConfigState;
+use super::counters::Counters;
+use super::history::History;
+use crate::cpuset::CpuSet;
+use crate::edge::Runtime;
+use crate::ledger::{Mechanism, Stance, View};
+use crate::partition::PartitionType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub struct NodeView {
+    pub link: Link,
+    /// The node, or why there is none: a plugin that the runtime launched has no configuration
+    /// before the runtime sends one.
+    pub node: Result<NodeFigures, String>,
+}
+
+/// What follows from the ledger is computed from `view` where it is shown.
+#[derive(Debug, Clone)]
+pub struct NodeFigures {
+    pub view: Arc<View>,
+    pub history: Arc<History>,
+    pub own: OwnFigures,
+}
+
+/// What the owner knows and the ledger does not.
+#[derive(Debug, Clone)]
+pub struct OwnFigures {
+    /// Source and last change of the configuration.
+    pub config: ConfigState,
+    pub strict: bool,
+    /// The setting `cpusetPartition`.
+    pub partition: PartitionType,
+    pub on_active_kubelet: Stance,
+    pub counters: Counters,
+    /// Confirmed drifts, by kind.
+    pub drifts: BTreeMap<&'static str, u64>,
+    /// Repairs, by kind of drift and by action.
+    pub repairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Containers that differ from the decision now, in spite of repairs.
+    pub drifting: usize,
+    /// Containers whose change the runtime had not made yet at the last check pass.
+    pub late: usize,
+    /// How often a check pass found such a container.
+    pub times_late: u64,
+    /// How long the runtime takes to change a container; `None` before the first measurement.
+    pub change_takes: Option<Duration>,
+    /// How often the kernel refused a partition for a container.
+    pub kernel_refusals: u64,
+    /// What follows from cgroups that are not writable; `None` if they are.
+    pub cannot_write_groups: Option<String>,
+    /// Why the mechanism is not the one that the configuration names first; `None` if it is.
+    pub exclusivity_because: Option<String>,
+    /// Cgroups that cannot be relied on at present, and why: those below are bound instead.
+    pub distrusted_groups: Vec<(String, String)>,
+    /// Pods, by uid, whose shared containers the runtime updates though cgroups bind others, and
+    /// why.
+    pub unbound_pods: Vec<(String, String)>,
+    /// Upper bounds that other programs set on cgroups in which containers share CPUs.
+    pub group_bounds: Vec<(String, CpuSet)>,
+    /// Writes of the shared pool into cgroups.
+    pub pool_writes: u64,
+    pub group_write_errors: u64,
+    /// Why the last write of the checkpoint failed; `None` if it succeeded.
+    pub checkpoint_error: Option<String>,
+}
+
+impl NodeFigures {
+    /// Why the runtime keeps exclusivity though something better was wanted.
+    pub fn given_up(&self) -> Option<&str> {
+        if self.view.mechanism == Mechanism::Runtime {
+            self.own.exclusivity_because.as_deref()
+        } else {
+            None
+        }
+    }
+}
+
+/// The state of the connection to the runtime; only its methods change it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    pub(super) connected: bool,
+    /// Whether the runtime has listed its containers on this connection.
+    pub(super) synchronized: bool,
+    /// The present or last runtime.
+    pub(super) runtime: Option<Runtime>,
+    /// The number of the present or last connection.
+    session: Option<u64>,
+    /// Connections since the start.
+    pub(super) connections: u64,
+}
+
+impl Link {
+    pub fn introduced(&mut self, session: u64, runtime: Runtime) {
+        self.connected = true;
+        self.synchronized = false;
+        self.runtime = Some(runtime);
+        self.connections += u64::from(self.session != Some(session));
+        self.session = Some(session);
+    }
+
+    pub fn synchronized(&mut self) {
+        self.synchronized = self.connected;
+    }
+
+    /// A connection has ended; the runtime may have opened the next one before.
+    pub fn ended(&mut self, session: u64) {
+        if self.session == Some(session) {
+            self.connected = false;
+            self.synchronized = false;
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The configuration in the status, in its own words.
+
+use crate::ledger::wish::Wish;
+use crate::ledger::{Mechanism, Namespaces, Policy, Settings, Stance};
+use crate::partition::PartitionType;
+use crate::view::config_state::ConfigState;
+use crate::view::node::NodeFigures;
+use crate::wording;
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display, Formatter};
+
+/// The settings in force. The log, the status, the metrics, `check-config` and `simulate` describe
+/// settings by this type alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// `none` or `static`.
+    pub cpu_manager_policy: String,
+    /// The options that are on.
+    pub cpu_manager_policy_options: String,
+    pub topology_manager_policy: String,
+    /// The topology manager's options that are on.
+    #[serde(default)]
+    pub topology_manager_policy_options: String,
+    /// `container` or `pod`.
+    pub topology_manager_scope: String,
+    /// `kernel`, `groups` or `runtime` where the plugin runs; of a file also `auto`.
+    pub exclusivity: String,
+    /// Whether the plugin refuses containers that do not run as decided.
+    pub strict: bool,
+    #[serde(flatten)]
+    pub own: OwnSettings,
+    /// The most specific namespace or pattern first; all others may wish for nothing.
+    #[serde(default)]
+    pub namespaces: Vec<BoundsReport>,
+}
+
+impl ConfigStatus {
+    pub fn in_force(node: &NodeFigures) -> ConfigStatus {
+        let settings = &node.view.settings;
+        let own = OwnSettings::of(settings, node.own.partition, node.own.on_active_kubelet);
+        ConfigStatus::of(settings, &node.view.mechanism.to_string(), node.own.strict, own)
+    }
+
+    pub fn of(
+        settings: &Settings,
+        exclusivity: &str,
+        strict: bool,
+        own: OwnSettings,
+    ) -> ConfigStatus {
+        let manager = &settings.placement.topology_manager;
+        ConfigStatus {
+            cpu_manager_policy: settings.policy.name().to_owned(),
+            cpu_manager_policy_options: settings.placement.options.to_string(),
+            topology_manager_policy: manager.policy.name().to_owned(),
+            topology_manager_policy_options: manager.options().to_owned(),
+            topology_manager_scope: manager.scope.name().to_owned(),
+            exclusivity: exclusivity.to_owned(),
+            strict,
+            own,
+            namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
+        }
+    }
+
+    /// The settings in force as a line for the log.
+    pub fn log_line(
+        settings: &Settings,
+        mechanism: Mechanism,
+        strict: bool,
+        own: OwnSettings,
+    ) -> String {
+        let config = ConfigStatus::of(settings, &mechanism.to_string(), strict, own);
+        let line = config.line(Some(&settings.placement.reserved.to_string()));
+        match settings.namespaces.len() {
+            0 => line,
+            1 => format!("{line}, namespaces with 1 entry"),
+            entries => format!("{line}, namespaces with {entries} entries"),
+        }
+    }
+
+    /// One line for people, with the reserved CPUs if they are given.
+    pub fn line(&self, reserved: Option<&str>) -> String {
+        let reserved = match reserved {
+            None => String::new(),
+            Some("") => ", reserved CPUs none".to_owned(),
+            Some(reserved) => format!(", reserved {}", wording::cpus(reserved)),
+        };
+        format!(
+            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}){reserved}, exclusivity {}, strict {}{}",
+            self.cpu_manager_policy,
+            self.cpu_manager_policy_options,
+            self.topology_manager_policy,
+            self.topology_manager_scope,
+            self.topology_manager_policy_options,
+            self.exclusivity,
+            self.strict,
+            self.own
+        )
+    }
+}
+
+/// Settings for which the kubelet has no names. The default is the configuration's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnSettings {
+    /// `root` or `isolated`: the type of the cpuset partitions under `exclusivity: kernel`.
+    pub cpuset_partition: String,
+    /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
+    pub on_active_kubelet: String,
+    /// Whether containers get their exclusive CPUs in environment variables.
+    pub expose_cpus: bool,
+    /// `follow-cpus` or `all`: the NUMA nodes of exclusive containers' memory.
+    pub exclusive_mems: String,
+}
+
+impl OwnSettings {
+    /// The ledger's settings together with the daemon's.
+    pub fn of(
+        settings: &Settings,
+        partition: PartitionType,
+        on_active_kubelet: Stance,
+    ) -> OwnSettings {
+        let exclusive_mems = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
+        OwnSettings {
+            cpuset_partition: partition.to_string(),
+            on_active_kubelet: stance_name(on_active_kubelet).to_owned(),
+            expose_cpus: settings.expose_cpus,
+            exclusive_mems: exclusive_mems.to_owned(),
+        }
+    }
+}
+
+impl Default for OwnSettings {
+    fn default() -> OwnSettings {
+        OwnSettings::of(&Settings::default(), PartitionType::default(), Stance::Refuse)
+    }
+}
+
+impl Display for OwnSettings {
+    /// All settings that differ from the defaults, for the end of a line: `, cpusetPartition
+    /// isolated`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let fields = |of: &OwnSettings| {
+            [
+                ("cpusetPartition", of.cpuset_partition.clone()),
+                ("onActiveKubelet", of.on_active_kubelet.clone()),
+                ("exposeCpus", of.expose_cpus.to_string()),
+                ("exclusiveMems", of.exclusive_mems.clone()),
+            ]
+        };
+        let defaults = fields(&OwnSettings::default());
+        let mut changed = fields(self).into_iter().filter(|field| !defaults.contains(field));
+        changed.try_for_each(|(name, value)| write!(f, ", {name} {value}"))
+    }
+}
+
+/// The name of a stance in the status, in metrics and in the configuration.
+pub(crate) fn stance_name(stance: Stance) -> &'static str {
+    match stance {
+        Stance::Assign => "assign",
+        Stance::Refuse => "refuse",
+        Stance::Observe => "observe",
+    }
+}
+
+/// What pods in a namespace, or in all that a pattern matches, may wish for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoundsReport {
+    /// The namespace, or the pattern.
+    pub name: String,
+    /// `none` or `static`: whether pods there can have exclusive CPUs.
+    pub cpu_manager_policy: String,
+    /// As `WISH: VALUE`.
+    pub allow: Vec<String>,
+    /// The wishes of pods there without annotations, likewise.
+    pub defaults: Vec<String>,
+}
+
+impl BoundsReport {
+    /// The rules of all namespaces on a node with this policy, the most specific first: the first
+    /// that matches a namespace applies.
+    pub fn of(namespaces: &Namespaces, node: Policy) -> Vec<BoundsReport> {
+        let sorted = namespaces.by_closeness().into_iter();
+        let report = sorted.map(|(name, bounds)| BoundsReport {
+            name: name.to_owned(),
+            cpu_manager_policy: bounds.policy.unwrap_or(node).name().to_owned(),
+            allow: bounds.allow.iter().map(Wish::to_string).collect(),
+            defaults: bounds.defaults.iter().map(Wish::to_string).collect(),
+        });
+        report.collect()
+    }
+}
+
+impl Display for BoundsReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        if self.cpu_manager_policy == Policy::None.name() {
+            return f.write_str("cpuManagerPolicy none, no exclusive CPUs");
+        }
+        if self.allow.is_empty() {
+            f.write_str("no wishes allowed")?;
+        } else {
+            write!(f, "pods may wish for {}", self.allow.join(", "))?;
+        }
+        if !self.defaults.is_empty() {
+            write!(f, "; default {}", self.defaults.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Namespaces for people, a line each with this indent; no text without namespaces.
+#[derive(Debug, Clone, Copy)]
+pub struct Indented<'a>(pub &'a [BoundsReport], pub &'a str);
+
+impl Display for Indented<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Indented(namespaces, indent) = self;
+        if namespaces.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "{indent}namespaces (the first match applies):")?;
+        for one in *namespaces {
+            writeln!(f, "{indent}  {one}")?;
+        }
+        if !namespaces.iter().any(|one| one.name == "*") {
+            writeln!(f, "{indent}  all others: no wishes allowed")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the configuration comes from, and what became of its last change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigSourceStatus {
+    /// The file, or a name for the runtime if the configuration came from there.
+    pub source: String,
+    /// `in-force`; `rejected` if the file cannot be used and the last good one is in force;
+    /// `restart-needed` if the plugin follows some of its fields only after a restart.
+    pub state: String,
+    /// The lines of the overrides for this node that are in force, the most specific last.
+    pub overrides: Vec<usize>,
+    /// When the plugin read the configuration in force.
+    pub loaded: String,
+    /// What is wrong with the file; `null` if nothing.
+    pub error: Option<String>,
+    /// The line at fault, counted from 1.
+    pub error_line: Option<usize>,
+    /// Fields that the plugin follows only after a restart.
+    pub waiting_for_restart: Vec<String>,
+}
+
+impl ConfigSourceStatus {
+    pub(super) fn of(config: &ConfigState) -> ConfigSourceStatus {
+        let state = match (&config.fault, config.waiting.is_empty()) {
+            (Some(_), _) => "rejected",
+            (None, false) => "restart-needed",
+            (None, true) => "in-force",
+        };
+        ConfigSourceStatus {
+            source: config.source.clone(),
+            state: state.to_owned(),
+            overrides: config.overrides.clone(),
+            loaded: config.loaded.to_string(),
+            error: config.fault.as_ref().map(|fault| fault.why.clone()),
+            error_line: config.fault.as_ref().and_then(|fault| fault.line),
+            waiting_for_restart: config.waiting.iter().map(|&field| field.to_owned()).collect(),
+        }
+    }
+}

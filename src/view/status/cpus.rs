@@ -1,0 +1,112 @@
+//! CPUs by use and by domain. In JSON, sets of CPUs are lists in the kernel's format.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::View;
+use crate::topology::Topology;
+use crate::view::badge::Badge;
+use crate::view::fragmentation::fragmentation;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+// The rooms of these types know no JSON.
+
+impl Serialize for CpuSet {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CpuSet {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CpuSet, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Badge {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Badge {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Badge, D::Error> {
+        let letters = String::deserialize(from)?;
+        letters.parse().map_err(|()| D::Error::custom(format!("{letters:?} are no badge")))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuStatus {
+    pub online: CpuSet,
+    /// Never exclusive.
+    pub reserved: CpuSet,
+    /// Exclusive to a container.
+    pub exclusive: CpuSet,
+    /// Could become exclusive now.
+    pub free: CpuSet,
+    /// What shared containers run on.
+    pub shared: CpuSet,
+}
+
+impl CpuStatus {
+    pub fn of(view: &View) -> CpuStatus {
+        CpuStatus {
+            online: view.topology.online(),
+            reserved: view.settings.placement.reserved,
+            exclusive: view.exclusive,
+            free: view.free,
+            shared: view.pool,
+        }
+    }
+}
+
+/// The online CPUs of a NUMA node or an uncore cache, by use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DomainStatus {
+    pub id: usize,
+    pub cpus: CpuSet,
+    pub exclusive: CpuSet,
+    /// Could become exclusive now.
+    pub free: CpuSet,
+}
+
+impl DomainStatus {
+    /// The NUMA nodes that have CPUs.
+    pub fn numa_nodes(view: &View) -> Vec<DomainStatus> {
+        let nodes = view.topology.nodes().iter().filter(|node| !node.cpus.is_empty());
+        nodes.map(|node| DomainStatus::of(view, node.id, node.cpus)).collect()
+    }
+
+    pub fn uncore_caches(view: &View) -> Vec<DomainStatus> {
+        let caches = view.topology.uncores().iter();
+        caches.map(|cache| DomainStatus::of(view, cache.id, cache.cpus)).collect()
+    }
+
+    fn of(view: &View, id: usize, cpus: CpuSet) -> DomainStatus {
+        DomainStatus { id, cpus, exclusive: cpus & view.exclusive, free: cpus & view.free }
+    }
+
+    /// How scattered the free CPUs of some domains are, see [`fragmentation()`].
+    pub fn fragmentation(domains: &[DomainStatus], reserved: CpuSet) -> f64 {
+        let sizes: Vec<(usize, usize)> =
+            domains.iter().map(|one| ((one.cpus - reserved).len(), one.free.len())).collect();
+        fragmentation(&sizes)
+    }
+}
+
+/// The NUMA nodes that have some of these CPUs.
+pub(crate) fn nodes_of(topology: &Topology, cpus: &CpuSet) -> Vec<usize> {
+    let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
+    nodes.map(|node| node.id).collect()
+}
+
+/// The uncore caches that have some of these CPUs.
+pub(crate) fn uncores_of(topology: &Topology, cpus: &CpuSet) -> Vec<usize> {
+    let uncores = topology.uncores().iter().filter(|uncore| !uncore.cpus.is_disjoint(cpus));
+    uncores.map(|uncore| uncore.id).collect()
+}
+
+pub(crate) fn are_whole_cores(topology: &Topology, cpus: &CpuSet) -> bool {
+    let mut touched = topology.cores().iter().filter(|core| !core.cpus.is_disjoint(cpus));
+    touched.all(|core| core.cpus.is_subset(cpus))
+}

@@ -1,0 +1,345 @@
+//! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a
+//! promise to scripts; docs/status.md is the reference.
+
+pub(super) mod config;
+pub(super) mod cpus;
+
+pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
+pub use cpus::{CpuStatus, DomainStatus};
+
+use super::badge::Badge;
+use super::health::obstacles;
+use super::history::{Happened, History, HistoryRecord};
+use super::node::{Link, NodeFigures, NodeView};
+use crate::clock::Moment;
+use crate::cpuset::CpuSet;
+use crate::ledger::{ContainerView, Subject, What};
+use crate::snapshot::Snapshot;
+use crate::topology::Sizes;
+use crate::topology::Topology;
+use crate::wording;
+use config::stance_name;
+use cpus::{are_whole_cores, nodes_of, uncores_of};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the form. It changes when something is taken away or means something else, not
+/// when something is added.
+pub const VERSION: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// See [`VERSION`].
+    pub version: u32,
+    pub plugin_version: String,
+    /// When this was written, in RFC 3339 as all moments here.
+    pub at: String,
+    /// Whether the plugin can place containers as configured.
+    pub ready: bool,
+    /// Why not, a sentence each.
+    pub obstacles: Vec<String>,
+    pub runtime: RuntimeStatus,
+    /// `null` before there is a configuration.
+    pub node: Option<NodeStatus>,
+}
+
+/// The connection to the runtime.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuntimeStatus {
+    pub connected: bool,
+    /// Whether the runtime has listed its containers on this connection.
+    pub synchronized: bool,
+    /// The number of connections since the start.
+    pub connections: u64,
+    /// `null`, as the versions are, if no runtime has connected yet.
+    pub name: Option<String>,
+    pub version: Option<String>,
+    /// Also `null` if the runtime does not report it.
+    pub nri_version: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The configuration in force.
+    pub config: ConfigStatus,
+    pub config_source: ConfigSourceStatus,
+    /// `assign`; beside an active kubelet `refuse` or `observe`.
+    pub stance: String,
+    pub cpus: CpuStatus,
+    pub numa_nodes: Vec<DomainStatus>,
+    pub uncore_caches: Vec<DomainStatus>,
+    /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
+    pub fragmentation: BTreeMap<String, f64>,
+    /// `null` from versions without this field.
+    #[serde(default)]
+    pub machine: Option<Snapshot>,
+    /// By namespace, pod and name.
+    pub containers: Vec<ContainerStatus>,
+    /// The last refusals, the oldest first.
+    pub refusals: Vec<RecordStatus>,
+    /// The last drifts and other troubles, the oldest first.
+    pub troubles: Vec<RecordStatus>,
+    /// Containers that differ from the decision now, in spite of repairs.
+    #[serde(default)]
+    pub drifting: usize,
+    /// Containers that differ from the decision because the runtime has not changed them yet.
+    #[serde(default)]
+    pub late: usize,
+    /// How long the runtime takes to change a container; `null` before the first measurement.
+    #[serde(default)]
+    pub runtime_change_seconds: Option<f64>,
+    /// Containers moved while they ran, by reason.
+    pub moves: BTreeMap<String, u64>,
+    /// How often the kernel refused a partition for a container.
+    pub kernel_refusals: u64,
+    /// Why the last write of the checkpoint failed; `null` if it succeeded.
+    pub checkpoint_error: Option<String>,
+    /// Why cgroups cannot be written, and what that means; `null` if they can.
+    #[serde(default)]
+    pub cgroups_error: Option<String>,
+    /// Why the runtime keeps exclusivity though cgroups were to; `null` if they do.
+    #[serde(default)]
+    pub groups_given_up: Option<String>,
+    /// Why exclusivity is not kept by what the configuration names first; `null` if it is.
+    #[serde(default)]
+    pub exclusivity_because: Option<String>,
+    /// Cgroups that cannot be relied on at present, with the reason: those below are bound instead.
+    #[serde(default)]
+    pub distrusted_groups: BTreeMap<String, String>,
+    /// Pods, by uid, whose shared containers the runtime updates though cgroups bind others, with
+    /// the reason.
+    #[serde(default)]
+    pub unbound_pods: BTreeMap<String, String>,
+    /// Upper bounds that other programs set on cgroups in which containers share CPUs.
+    #[serde(default)]
+    pub group_bounds: BTreeMap<String, CpuSet>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContainerStatus {
+    /// The letters in pictures of a container with exclusive CPUs.
+    #[serde(default)]
+    pub badge: Option<Badge>,
+    pub namespace: String,
+    pub pod: String,
+    pub container: String,
+    pub pod_uid: String,
+    /// The runtime's id.
+    pub id: String,
+    /// `created`, `running`, or `ended` (its CPUs are kept until its pod ends).
+    pub state: String,
+    pub exclusive: bool,
+    /// Where it runs.
+    pub cpus: CpuSet,
+    /// SMT siblings of its exclusive CPUs that stay idle for it.
+    #[serde(default)]
+    pub idle: CpuSet,
+    /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
+    pub asks: Option<usize>,
+    /// The NUMA nodes of its exclusive CPUs.
+    pub numa_nodes: Vec<usize>,
+    /// The uncore caches of its exclusive CPUs.
+    pub uncore_caches: Vec<usize>,
+    /// Whether its exclusive CPUs are whole cores.
+    pub whole_cores: bool,
+    /// `kernel`, `groups` or `runtime`, for exclusive CPUs.
+    pub kept_by: Option<String>,
+    /// When it was created, if the runtime reports that.
+    pub created: Option<String>,
+    /// Since when it has these exclusive CPUs, if this process knows.
+    pub since: Option<String>,
+}
+
+/// Something that happened to a container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordStatus {
+    pub at: String,
+    pub namespace: String,
+    pub pod: String,
+    pub container: String,
+    /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
+    /// `contested`, `drifted`, `kernel_refused`.
+    pub kind: String,
+    /// A sentence for people.
+    pub text: String,
+}
+
+impl NodeView {
+    /// The status, with the date `at`.
+    pub fn status(&self, at: Moment) -> Status {
+        let obstacles = obstacles(self);
+        Status {
+            version: VERSION,
+            plugin_version: env!("CARGO_PKG_VERSION").to_owned(),
+            at: at.to_string(),
+            ready: obstacles.is_empty(),
+            obstacles,
+            runtime: RuntimeStatus::of(&self.link),
+            node: self.node.as_ref().ok().map(NodeStatus::of),
+        }
+    }
+}
+
+impl Status {
+    /// The same without names and without texts that may quote names, for clients that may not see
+    /// what runs on the node.
+    #[must_use]
+    pub fn without_names(mut self) -> Status {
+        if let Some(node) = &mut self.node {
+            for one in &mut node.containers {
+                one.namespace.clear();
+                one.pod.clear();
+                one.container.clear();
+                one.pod_uid.clear();
+                one.id.clear();
+            }
+            node.config.namespaces.clear();
+            node.refusals.clear();
+            node.troubles.clear();
+            node.config_source.error = None;
+        } else if let Some(why) = self.obstacles.last_mut() {
+            // The last obstacle may quote a configuration that the plugin refused.
+            *why = "there is no usable configuration".to_owned();
+        }
+        self
+    }
+}
+
+impl RuntimeStatus {
+    fn of(link: &Link) -> RuntimeStatus {
+        let runtime = link.runtime.as_ref();
+        let nri_version = runtime.map(|runtime| runtime.nri_version.clone());
+        RuntimeStatus {
+            connected: link.connected,
+            synchronized: link.synchronized,
+            connections: link.connections,
+            name: runtime.map(|runtime| runtime.name.clone()),
+            version: runtime.map(|runtime| runtime.version.clone()),
+            nri_version: nri_version.filter(|version| !version.is_empty()),
+        }
+    }
+}
+
+impl NodeStatus {
+    fn of(node: &NodeFigures) -> NodeStatus {
+        let NodeFigures { view, history, own } = node;
+        let cpus = CpuStatus::of(view);
+        let numa_nodes = DomainStatus::numa_nodes(view);
+        let uncore_caches = DomainStatus::uncore_caches(view);
+        let scattered = [("numa_node", &numa_nodes), ("uncore_cache", &uncore_caches)];
+        let scattered = scattered.map(|(boundary, domains)| {
+            (boundary.to_owned(), DomainStatus::fragmentation(domains, cpus.reserved))
+        });
+        let containers = view.containers.iter();
+        let mut containers: Vec<ContainerStatus> =
+            containers.map(|one| ContainerStatus::of(one, &view.topology, history)).collect();
+        containers
+            .sort_by_cached_key(|c| (c.namespace.clone(), c.pod.clone(), c.container.clone()));
+        let moves = view.moves.iter().filter(|(_, count)| **count > 0);
+        NodeStatus {
+            config: ConfigStatus::in_force(node),
+            config_source: ConfigSourceStatus::of(&own.config),
+            stance: stance_name(view.stance).to_owned(),
+            cpus,
+            numa_nodes,
+            uncore_caches,
+            fragmentation: scattered.into(),
+            machine: Some(Snapshot::of(&view.topology, &Sizes::default())),
+            containers,
+            refusals: history.refusals().map(RecordStatus::of).collect(),
+            troubles: history.troubles().map(RecordStatus::of).collect(),
+            drifting: own.drifting,
+            late: own.late,
+            runtime_change_seconds: own.change_takes.map(|takes| takes.as_secs_f64()),
+            moves: moves.map(|(reason, count)| (reason.name().to_owned(), *count)).collect(),
+            kernel_refusals: own.kernel_refusals,
+            checkpoint_error: own.checkpoint_error.clone(),
+            cgroups_error: own.cannot_write_groups.clone(),
+            groups_given_up: node.given_up().map(str::to_owned),
+            exclusivity_because: own.exclusivity_because.clone(),
+            distrusted_groups: own.distrusted_groups.iter().cloned().collect(),
+            unbound_pods: own.unbound_pods.iter().cloned().collect(),
+            group_bounds: own.group_bounds.iter().cloned().collect(),
+        }
+    }
+}
+
+impl ContainerStatus {
+    fn of(container: &ContainerView, topology: &Topology, history: &History) -> ContainerStatus {
+        let subject = subject(container);
+        let exclusive = container.exclusive.unwrap_or_default();
+        let has_exclusive = container.exclusive.is_some();
+        let badge = history.badges.of(container);
+        let since = history.of_living(&subject).last().map(|record| record.at.to_string());
+        ContainerStatus {
+            badge: if has_exclusive { badge } else { None },
+            namespace: subject.namespace,
+            pod: subject.pod,
+            container: subject.container,
+            pod_uid: container.pod.uid.to_string(),
+            id: container.id.to_string(),
+            state: container.phase.name().to_owned(),
+            exclusive: has_exclusive,
+            cpus: container.runs_on,
+            idle: container.idle,
+            asks: container.asks,
+            numa_nodes: nodes_of(topology, &exclusive),
+            uncore_caches: uncores_of(topology, &exclusive),
+            whole_cores: !exclusive.is_empty() && are_whole_cores(topology, &exclusive),
+            kept_by: container.exclusive.map(|_| container.enforced_by.to_string()),
+            created: container.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
+            since: if has_exclusive { since } else { None },
+        }
+    }
+}
+
+impl RecordStatus {
+    pub(super) fn of(record: &HistoryRecord) -> RecordStatus {
+        let Subject { namespace, pod, container, .. } = record.subject.clone();
+        let (kind, text) = describe(&record.happened);
+        RecordStatus {
+            at: record.at.to_string(),
+            namespace,
+            pod,
+            container,
+            kind: kind.to_owned(),
+            text,
+        }
+    }
+}
+
+/// The kind of a record, and its sentence.
+fn describe(happened: &Happened) -> (&'static str, String) {
+    match happened {
+        Happened::Decided { what, done } => {
+            let kind = match what {
+                What::Assigned { .. } => "assigned",
+                What::Kept(_) => "kept",
+                What::Adopted(_) => "adopted",
+                What::Moved { .. } => "moved",
+                What::Resized { .. } => "resized",
+                What::LeftShared(_) => "shared",
+                What::Refused { .. } => "refused",
+                What::Released(_) => "released",
+                What::Contested(_) => "contested",
+            };
+            (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
+        }
+        Happened::Drifted { decided, found, action } => {
+            ("drifted", format!("decided {}, but {found}: {action}", wording::cpus(decided)))
+        }
+        Happened::KernelRefused(why) => (
+            "kernel_refused",
+            format!("no cpuset partition, cgroups keep other containers off its CPUs: {why}"),
+        ),
+    }
+}
+
+pub(super) fn subject(container: &ContainerView) -> Subject {
+    Subject {
+        namespace: container.pod.namespace.clone(),
+        pod: container.pod.name.clone(),
+        container: container.name.clone(),
+        id: container.id.clone(),
+    }
+}

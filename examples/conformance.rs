@@ -1,8 +1,8 @@
-//! Compares our decisions with the kubelet's own: runs every vector file found in a directory.
+//! Compares decisions with the kubelet's own: runs every vector file in a directory.
 //!
 //! `cargo run --release --example conformance -- DIR` prints `FILE passed P failed F excepted E`
 //! for each file and the first failures in full; the exit code is non-zero if any vector failed.
-//! Vectors the kubelet itself answers wrongly are excepted: they must get a legal answer of the
+//! Vectors that the kubelet itself answers wrongly are excepted: they must get a legal answer of the
 //! right size instead.
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 #[path = "conformance/runner.rs"]
 mod runner;
 
-/// Failures of a file that are printed in full.
+/// How many failures of a file are printed in full.
 const SHOWN: usize = 5;
 
 fn main() -> ExitCode {
@@ -33,10 +33,8 @@ fn main() -> ExitCode {
                     println!("  {failure}");
                 }
             }
-            match reports.iter().all(|report| report.failures.is_empty()) {
-                true => ExitCode::SUCCESS,
-                false => ExitCode::FAILURE,
-            }
+            let passed = reports.iter().all(|report| report.failures.is_empty());
+            if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }
 }

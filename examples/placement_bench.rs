@@ -1,22 +1,21 @@
-//! How long placement takes, on the questions the kubelet's own code was timed with.
+//! Times placement on the requests that the kubelet's own code was timed with.
 //!
 //! `cargo run --release --example placement_bench -- FILE` reads one request a line (`take`,
 //! `hints`, `merge` or `admit`; plain or gzipped) and prints one JSON line for each:
-//! `{"id","min_ns","median_ns"}`, nanoseconds per call. With `--against OTHER`, lines of the same
-//! form that something else needed, it prints a table of ratios instead. `--requests` prints
-//! requests to time, and times nothing.
+//! `{"id","min_ns","median_ns"}`, nanoseconds per call. With `--against OTHER`, such lines of another
+//! implementation, it prints a table of ratios instead. `--requests` prints requests to time, and
+//! times nothing.
 //!
-//! What a call is:
+//! The calls:
 //!
-//! * `take`: one allocation from a set of free CPUs. Only the machine is built before, nothing is
-//!   kept for the next call.
-//! * `hints`: the same start, and the end is the hint the topology manager would choose. The
-//!   kubelet lists all hints first; admission here needs no such list, so none is made.
+//! * `take`: one allocation from a set of free CPUs. The machine is built before; nothing else is
+//!   reused between calls.
+//! * `hints`: from the same input to the hint that the topology manager chooses. The kubelet lists all
+//!   hints first; admission here needs no list.
 //! * `merge`: one hint from lists of hints.
 //! * `admit`: the last pod of a sequence, on a node where the others run: from the pod's first
-//!   event to where its container may run. The node is copied before each call, outside the time
-//!   taken. Not in it either: what the kubelet's admission has no part in (sandbox, runtime,
-//!   protocol), and writing the checkpoint.
+//!   event to its container's CPUs. Not timed are the copy of the node before each call, what the
+//!   kubelet's admission does not do either (sandbox, runtime, protocol), and writing the checkpoint.
 
 use clap::Parser;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -56,8 +55,8 @@ struct Args {
     /// Print requests to time.
     #[arg(long, conflicts_with_all = ["file", "against"])]
     requests: bool,
-    /// Results of something else for the same requests: prints a table of how many times as long it
-    /// took.
+    /// Results of another implementation for the same requests: prints a table of how many times as
+    /// long it took.
     #[arg(long, value_name = "OTHER")]
     against: Option<PathBuf>,
 }
@@ -67,7 +66,7 @@ struct Request {
     id: String,
     op: String,
     topo: Option<Topo>,
-    /// Of a merge, which is without a machine: its NUMA nodes.
+    /// The NUMA nodes of a merge, which has no machine.
     #[serde(default)]
     nodes: Vec<usize>,
     #[serde(default)]
@@ -93,7 +92,7 @@ struct Topo {
     cpus: Vec<[usize; 5]>,
 }
 
-/// What one request took.
+/// The time of one request.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     id: String,

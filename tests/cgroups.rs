@@ -1,5 +1,5 @@
-//! Random trees of cgroups, random events, and a plan after each: what must always hold does after
-//! every single write, and wherever the plan is cut short.
+//! Random trees of cgroups, random events, and a plan after each: the invariants hold after every
+//! single write, and wherever a plan is cut short.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What happens next. Numbers are taken modulo what exists.
 #[derive(Debug, Clone)]
 enum Op {
-    /// A pod in a class or in none, with so many containers that share CPUs, and so many exclusive
-    /// CPUs for one more.
+    /// A pod in a QoS class (0 or 1) or in none, with this number of shared containers, and of
+    /// exclusive CPUs for one more container.
     Pod {
         class: usize,
         shared: usize,
         exclusive: usize,
     },
-    /// The runtime makes the exclusive container of a pod, or sets what was decided since.
+    /// The runtime creates the exclusive container of a pod, or sets its current CPUs.
     Runtime {
         pod: usize,
     },
-    /// A container that shares CPUs starts in a pod.
+    /// A shared container starts in a pod.
     Start {
         pod: usize,
     },
-    /// The exclusive container of a pod gets another number of CPUs, on others as far as there are.
+    /// The exclusive container of a pod gets another number of CPUs, other ones as far as possible.
     Move {
         pod: usize,
         exclusive: usize,
@@ -37,27 +37,28 @@ enum Op {
     End {
         pod: usize,
     },
-    /// Another program writes into a group.
+    /// Another program writes a cgroup.
     Foreign {
         group: usize,
         mask: u8,
     },
-    /// A group without processes is emptied, as systemd does; on some kernels, any group.
+    /// A cgroup is emptied, as systemd does. The kernel allows it for one without processes, later
+    /// kernels for any.
     Emptied {
         group: usize,
     },
     Hotplug {
         mask: u8,
     },
-    /// A group turns out not to be reliable, or is relied on again.
+    /// A cgroup is distrusted, or trusted again.
     Distrust {
         group: usize,
     },
-    /// The plugin dies after so many writes, and starts anew.
+    /// The plugin crashes after this number of writes, and is restarted.
     Crash {
         after: usize,
     },
-    /// The kernel refuses writes into every group of this residue.
+    /// The kernel starts to refuse writes into every cgroup of this residue, or stops to.
     Refuse {
         residue: usize,
     },
@@ -81,15 +82,16 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The kubelet's groups, by driver and by what they are nested in.
+/// The kubelet's root cgroups, by driver and nesting.
 const ROOTS: [&str; 3] = ["kubepods", "kubepods.slice", "kubelet.slice/kubelet-kubepods.slice"];
 
 struct Pod {
     group: CgroupPath,
     class: Option<CgroupPath>,
-    /// Its exclusive container's CPUs.
+    /// The exclusive container's CPUs; empty without one.
     claim: CpuSet,
-    born: usize,
+    /// Shared containers started so far.
+    started: usize,
 }
 
 struct Node {
@@ -101,6 +103,7 @@ struct Node {
     distrusted: BTreeSet<CgroupPath>,
     refused: Option<usize>,
     names: usize,
+    /// Hotplug or another program has interfered, so the bound on the number of writes is off.
     disturbed: bool,
 }
 
@@ -125,6 +128,7 @@ impl Pod {
 }
 
 impl Node {
+    /// `later`: with a kernel that lets populated cgroups be emptied.
     fn new(root: &'static str, later: bool) -> Node {
         let kernel = CgroupTree::new(all(), all());
         Node {
@@ -148,7 +152,7 @@ impl Node {
         self.online - self.claims()
     }
 
-    /// CPUs for a claim, with one left for the pool.
+    /// `n` free CPUs for a claim, or as many as leave one for the pool; those in `but` come last.
     fn choose(&self, n: usize, but: CpuSet) -> CpuSet {
         let free = self.pool() - self.online.lowest(1);
         let fresh = (free - but).lowest(n);
@@ -175,9 +179,8 @@ impl Node {
         }
     }
 
-    /// Containers that run on CPUs which are exclusive to another that runs there.
+    /// Containers that run on exclusive CPUs of another that runs there: owner, other, CPU.
     fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
-        let leaves = || self.kernel.groups().filter(|group| self.is_leaf(group));
         let mut overlaps = BTreeSet::new();
         for pod in self.pods.iter().filter(|pod| !pod.claim.is_empty()) {
             let main = pod.leaf("main");
@@ -185,7 +188,8 @@ impl Node {
                 continue;
             }
             let own = self.kernel.effective(&main) & pod.claim;
-            for other in leaves().filter(|other| **other != main) {
+            let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
+            for other in leaves.filter(|other| **other != main) {
                 for cpu in &(self.kernel.effective(other) & own) {
                     overlaps.insert((main.clone(), other.clone(), cpu));
                 }
@@ -198,8 +202,8 @@ impl Node {
         self.pods.iter().any(|pod| group.is_below(&pod.group))
     }
 
-    /// Groups that run on all of their parent's CPUs, as they have none in common with it. Those
-    /// that cannot be written cannot be kept from that.
+    /// Cgroups that have no CPU in common with their parent, and so run on all of its CPUs; without
+    /// those that refuse writes.
     fn empty_cuts(&self) -> BTreeSet<CgroupPath> {
         let groups = self.kernel.groups().filter(|group| !self.is_refused(group));
         groups.filter(|group| self.kernel.is_cut_empty(group)).cloned().collect()
@@ -210,25 +214,25 @@ impl Node {
         self.refused.is_some_and(|residue| number % 5 == residue)
     }
 
-    /// Plans, and makes at most so many writes.
-    fn follow(&mut self, most: usize) -> PlanOutcome {
+    /// Plans, and makes at most `limit` writes, each of which is checked.
+    fn follow(&mut self, limit: usize) -> PlanOutcome {
         let goal = self.goal();
         let mut tree = self.kernel.clone();
-        let differ = |node: &Node| {
-            let mut done = node.kernel.clone();
-            carry_out(&mut done, &goal, |_, _| true);
-            done.groups().filter(|group| done.cpus(group) != node.kernel.cpus(group)).count()
-        };
         let entering = goal.exclusive.iter().filter(|(leaf, claim)| {
             !self.kernel.contains(leaf) || !claim.is_subset(&self.kernel.effective(leaf))
         });
-        let (differing, entering) = (differ(self), entering.count());
-        let (mut overlaps, mut cuts) = (self.overlaps(), self.empty_cuts());
+        let entering = entering.count();
+        let mut done = self.kernel.clone();
+        carry_out(&mut done, &goal, |_, _| true);
+        let differing =
+            done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
+        let mut overlaps = self.overlaps();
+        let mut cuts = self.empty_cuts();
         let at_rest = goal.exclusive.iter().all(|(leaf, claim)| {
             !self.kernel.contains(leaf) || self.kernel.effective(leaf).is_subset(claim)
         });
-        let room = at_rest && cuts.is_empty() && !self.disturbed;
-        let mut left = most;
+        let undisturbed = at_rest && cuts.is_empty() && !self.disturbed;
+        let mut left = limit;
         let outcome = carry_out(&mut tree, &goal, |group, value| {
             if left == 0 || self.is_refused(group) {
                 return false;
@@ -238,7 +242,8 @@ impl Node {
             let before = self.kernel.clone();
             self.kernel.write(group, value).unwrap();
             WRITES.fetch_add(1, Ordering::Relaxed);
-            let (now, empty) = (self.overlaps(), self.empty_cuts());
+            let now = self.overlaps();
+            let empty = self.empty_cuts();
             assert!(
                 now.is_subset(&overlaps),
                 "{group} := {value}: {now:?}\n{before:#?}\n{goal:#?}"
@@ -247,14 +252,15 @@ impl Node {
                 empty.is_subset(&cuts),
                 "{group} := {value}: {empty:?}\n{before:#?}\n{goal:#?}"
             );
-            (overlaps, cuts) = (now, empty);
+            overlaps = now;
+            cuts = empty;
             true
         });
         assert_eq!(tree, self.kernel);
-        if most == usize::MAX && self.refused.is_none() {
+        if limit == usize::MAX && self.refused.is_none() {
             assert_eq!(outcome.failed, []);
-            // What containers enter, class and pod, may have to be written twice.
-            if room {
+            // The class and the pod that a container enters may have to be written twice.
+            if undisturbed {
                 assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {goal:#?}");
             }
             let again =
@@ -272,13 +278,17 @@ impl Node {
         let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
         match op {
             Op::Pod { class, shared, exclusive } => {
-                let class = (class < 2).then(|| path(&format!("{}/class{class}", self.root)));
+                let class = if class < 2 {
+                    Some(path(&format!("{}/class{class}", self.root)))
+                } else {
+                    None
+                };
                 self.names += 1;
                 let above = class.as_ref().map_or(self.root, CgroupPath::as_str);
                 let group = path(&format!("{above}/pod{}", self.names));
                 let claim = self.choose(exclusive, CpuSet::EMPTY);
                 self.kernel.make(&group);
-                self.pods.push(Pod { group, class, claim: CpuSet::EMPTY, born: 0 });
+                self.pods.push(Pod { group, class, claim: CpuSet::EMPTY, started: 0 });
                 let at = self.pods.len() - 1;
                 self.make(at, "pause", CpuSet::EMPTY);
                 self.follow(usize::MAX);
@@ -292,28 +302,23 @@ impl Node {
                 if self.pods.get(at).is_none_or(|pod| pod.claim.is_empty()) {
                     return;
                 }
-                // Others have to leave before it is answered. Where the pod's own groups cannot be
-                // written, the runtime has to do that, which is none of this test's.
+                // Others leave before the runtime gets its answer. If the pod's own cgroups refuse
+                // writes, updates by the runtime have to move them, which this test does not model.
                 let failed = self.follow(usize::MAX).failed;
                 let pod = &self.pods[at];
-                let own = |group: &CgroupPath| group == &pod.group || group.is_below(&pod.group);
-                if failed.iter().any(own) {
+                if failed.iter().any(|group| group == &pod.group || group.is_below(&pod.group)) {
                     return;
                 }
-                let (leaf, claim) = (pod.leaf("main"), pod.claim);
-                let before = self.overlaps();
-                let mut kernel = self.kernel.clone();
-                kernel.put(&leaf, claim);
-                kernel.occupy(&leaf, true);
-                std::mem::swap(&mut self.kernel, &mut kernel);
-                let enters = !self.overlaps().is_subset(&before);
-                assert!(
-                    !enters || !self.distrusted.is_empty(),
-                    "{leaf} := {claim} {:#?}",
-                    self.kernel
-                );
-                if enters {
-                    self.kernel = kernel;
+                let leaf = pod.leaf("main");
+                let claim = pod.claim;
+                let overlaps = self.overlaps();
+                let before = self.kernel.clone();
+                self.kernel.put(&leaf, claim);
+                self.kernel.occupy(&leaf, true);
+                // Only below distrusted cgroups can others still run there: not modelled either.
+                if !self.overlaps().is_subset(&overlaps) {
+                    assert!(!self.distrusted.is_empty(), "{leaf} := {claim} {:#?}", self.kernel);
+                    self.kernel = before;
                 }
             }
             Op::Start { pod } if !self.pods.is_empty() => self.start(pod % count),
@@ -322,10 +327,10 @@ impl Node {
                 let before = self.pods[at].claim;
                 self.pods[at].claim = self.choose(exclusive, before);
                 if self.pods[at].claim.is_empty() && !before.is_empty() {
-                    let (leaf, told) = (self.pods[at].leaf("main"), all());
+                    let leaf = self.pods[at].leaf("main");
                     self.follow(usize::MAX);
                     if self.kernel.contains(&leaf) {
-                        self.kernel.put(&leaf, told);
+                        self.kernel.put(&leaf, all());
                     }
                 }
             }
@@ -337,7 +342,7 @@ impl Node {
             }
             Op::Foreign { group, mask: bits } if !groups.is_empty() => {
                 let group = &groups[group % groups.len()];
-                // Above the groups that are bound, the pool stays possible.
+                // Cgroups above the bounded ones keep a CPU, so that the pool is not empty there.
                 let top = self.root == group.as_str() || path(self.root).is_below(group);
                 let value = mask(bits) | if top { all().lowest(1) } else { CpuSet::EMPTY };
                 if self.kernel.write(group, value).is_ok() {
@@ -351,7 +356,7 @@ impl Node {
                 let _ = self.kernel.write(&groups[group % groups.len()], CpuSet::EMPTY);
             }
             Op::Hotplug { mask: bits } => {
-                // Two always stay, and those of a claim that goes offline are taken out of it.
+                // Two CPUs stay online, and claims lose CPUs that go offline.
                 self.online = mask(bits) | all().lowest(2);
                 self.kernel.set_online(self.online);
                 for pod in &mut self.pods {
@@ -379,17 +384,17 @@ impl Node {
         self.follow(usize::MAX);
     }
 
-    fn make(&mut self, pod: usize, name: &str, told: CpuSet) {
+    fn make(&mut self, pod: usize, name: &str, cpus: CpuSet) {
         let leaf = self.pods[pod].leaf(name);
-        self.kernel.put(&leaf, told);
+        self.kernel.put(&leaf, cpus);
         self.kernel.occupy(&leaf, true);
     }
 
     fn start(&mut self, pod: usize) {
         self.follow(usize::MAX);
-        self.pods[pod].born += 1;
-        let told = all() - self.pods[pod].claim;
-        self.make(pod, &format!("c{}", self.pods[pod].born), told);
+        self.pods[pod].started += 1;
+        let name = format!("c{}", self.pods[pod].started);
+        self.make(pod, &name, all() - self.pods[pod].claim);
     }
 }
 
@@ -399,8 +404,8 @@ fn play(root: usize, later: bool, ops: Vec<Op>) {
 }
 
 #[test]
-fn every_single_write_is_legal() {
-    // As `PROPTEST_CASES` says, so that a longer run checks more.
+fn every_single_write_keeps_exclusive_cpus_exclusive() {
+    // `PROPTEST_CASES` can ask for a longer run.
     let cases = ProptestConfig::default().cases.max(3000);
     let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
     let plays = (0..ROOTS.len(), any::<bool>(), prop::collection::vec(op(), 1..60));

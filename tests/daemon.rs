@@ -1,4 +1,4 @@
-//! The owner of the ledger, with a real state directory and a described machine.
+//! The daemon's owner with a real state directory, on a synthetic machine.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -9,7 +9,7 @@ mod daemon;
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
-use daemon::{Daemon, create, local, told};
+use daemon::{Daemon, create, local, updates};
 use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Event, Qos};
@@ -22,15 +22,15 @@ async fn a_decision_is_on_disk_before_it_is_answered() {
         let daemon = Daemon::start();
         for (name, milli) in [("a", 4000), ("b", 2000)] {
             let cpus = daemon.create(name, Qos::Guaranteed, milli).await.unwrap();
-            let found = daemon.on_disk().into_iter().find(|claim| claim.pod == name).unwrap();
-            assert_eq!(found.cpus.to_string(), cpus);
+            let claim = daemon.on_disk().into_iter().find(|claim| claim.pod == name).unwrap();
+            assert_eq!(claim.cpus.to_string(), cpus);
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_shared_container_does_not_touch_the_disk() {
+async fn a_shared_container_does_not_write_the_checkpoint() {
     local(async {
         let daemon = Daemon::start();
         daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
@@ -42,11 +42,11 @@ async fn a_shared_container_does_not_touch_the_disk() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_given() {
+async fn a_container_is_refused_if_the_checkpoint_cannot_be_written() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(daemon.create("s", Qos::Burstable, 500).await.unwrap(), "0-15");
-        // Whatever the user's rights: no file can be written where a directory is.
+        // A directory in its place makes the write fail for root too.
         let obstacle = daemon.paths.state_dir.join("checkpoint.json.new");
         fs::create_dir(&obstacle).unwrap();
         let refused = daemon.create("a", Qos::Guaranteed, 4000).await.unwrap_err();
@@ -60,10 +60,9 @@ async fn what_cannot_be_written_down_is_not_given() {
     .await;
 }
 
-/// The edge gives up on an answer that comes too late: the runtime has not heard of the changes in
-/// it.
+/// The edge drops an answer that comes too late, so the runtime has not received its updates.
 #[tokio::test]
-async fn changes_that_were_not_heard_are_told_again() {
+async fn updates_of_a_dropped_answer_are_sent_again() {
     local(async {
         let daemon = Daemon::start();
         daemon.create("s", Qos::Burstable, 500).await.unwrap();
@@ -72,13 +71,13 @@ async fn changes_that_were_not_heard_are_told_again() {
         let call = create("a", Qos::Guaranteed, 4000).into();
         daemon.messages.send(Message::Call { session: Session(0), call, reply }).unwrap();
         let stop = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
-        assert_eq!(told(&stop), ["id-s 0-1,6-15"]);
+        assert_eq!(updates(&stop), ["id-s 0-1,6-15"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn work_of_an_old_connection_is_not_done() {
+async fn calls_of_another_session_are_dropped() {
     local(async {
         let daemon = Daemon::start();
         let (reply, answer) = oneshot::channel();
@@ -90,7 +89,7 @@ async fn work_of_an_old_connection_is_not_done() {
     .await;
 }
 
-/// State files of a kubelet that has given a container CPUs 8-11, and of one with policy none.
+/// State files of a kubelet that has assigned CPUs 8-11, and of one with policy none.
 const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
 const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
 
@@ -107,17 +106,18 @@ async fn beside_an_active_kubelet_new_exclusive_containers_are_refused() {
     .await;
 }
 
-/// The kubelet is configured anew while the plugin runs: it takes over by itself, within seconds.
+/// The kubelet is reconfigured while the plugin runs, which takes over within seconds.
 #[tokio::test]
-async fn when_the_kubelet_is_no_longer_active_the_plugin_takes_over() {
+async fn the_plugin_takes_over_when_the_kubelets_manager_stops() {
     local(async {
         let daemon = Daemon::beside_kubelet("onActiveKubelet: observe\n", Some(STATIC));
         assert_eq!(daemon.named("k", 4000, "8-11").await, Ok(None));
         daemon.kubelet_writes(NONE);
         let start = std::time::Instant::now();
-        let (mut turn, mut pinned) = (0, None);
+        let mut turn = 0;
+        let mut pinned = None;
         while pinned.is_none() {
-            assert!(start.elapsed().as_secs() < 10, "it has not taken over");
+            assert!(start.elapsed().as_secs() < 10, "the plugin has not taken over");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             turn += 1;
             let event = create(&format!("n{turn}"), Qos::Burstable, 100);
@@ -125,34 +125,31 @@ async fn when_the_kubelet_is_no_longer_active_the_plugin_takes_over() {
         }
         assert_eq!(pinned.unwrap().cpus().to_string(), "0-7,12-15");
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
-        let mut kept: Vec<String> =
-            daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
-        kept.sort();
-        assert_eq!(kept, ["a 2-5", "k 8-11"]);
+        assert_eq!(daemon.claims_on_disk(), ["a 2-5", "k 8-11"]);
     })
     .await;
 }
 
-/// Where the kubelet's directory cannot be seen, what it asks for tells.
+/// The kubelet's directory is not mounted: CPUs in its requests show that its manager is active.
 #[tokio::test]
-async fn without_its_file_the_kubelets_requests_tell() {
+async fn without_its_state_file_the_kubelets_requests_show_whether_it_is_active() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
         assert!(daemon.named("b", 4000, "8-11").await.is_err());
         assert_eq!(daemon.named("s", 500, "0-7").await, Ok(None));
-        // The kubelet's policy is none now: this one comes without CPUs.
+        // The kubelet's policy is none now: its request names no CPUs.
         assert_eq!(daemon.create("c", Qos::Guaranteed, 4000).await.unwrap(), "4-7");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_state_file_that_cannot_be_believed_does_no_harm() {
+async fn an_unreadable_state_file_is_ignored_and_a_damaged_one_still_shows_its_policy() {
     local(async {
         let daemon = Daemon::beside_kubelet("", Some("{\"policyName\":\"sta"));
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
-        // Damaged, but static all the same.
+        // Its checksum is wrong, but the policy is static.
         let daemon = Daemon::beside_kubelet("", Some(&STATIC.replace(":0}", ":7}")));
         assert!(daemon.create("a", Qos::Guaranteed, 4000).await.is_err());
     })

@@ -1,5 +1,6 @@
-//! Random lives of a node on every machine of the conformance vectors, hybrid ones and those with
-//! offline CPUs too: the kubelet hands CPUs out twice, or reserved ones, in one of ten such lives.
+//! Random histories of a node on every machine of the conformance vectors, including hybrid machines
+//! and machines with offline CPUs. In one of ten such histories the kubelet assigns CPUs twice, or
+//! assigns reserved ones.
 //!
 //! `STEPS=1000000 cargo test --release --test every_machine -- --nocapture` runs a million steps.
 
@@ -19,16 +20,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 #[path = "../examples/conformance/runner.rs"]
-#[allow(dead_code, reason = "only the machines are wanted here")]
+#[allow(dead_code, reason = "this test uses the machines only")]
 mod runner;
 
 mod random;
 
-/// Steps in an ordinary test run, without `STEPS`.
-const FEW: usize = 100_000;
+/// Steps without `STEPS`, as in an ordinary test run.
+const DEFAULT_STEPS: usize = 100_000;
 
-/// Lives of each machine, each with a configuration of its own.
-const LIVES: usize = 4;
+/// Histories of each machine, each with its own configuration.
+const HISTORIES: usize = 4;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -49,31 +50,30 @@ struct Live {
 struct Node<'a> {
     ledger: Ledger,
     live: Vec<Live>,
-    /// What the runtime has set, by container; of those that run only.
+    /// What the runtime has set for each running container.
     pins: BTreeMap<ContainerId, Adjustment>,
     random: &'a mut Random,
     counts: &'a mut Counts,
 }
 
-fn settings(topology: &Topology, random: &mut Random, life: usize) -> Option<Settings> {
+fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<Settings> {
     let policies = [
         TopologyPolicy::None,
         TopologyPolicy::BestEffort,
         TopologyPolicy::Restricted,
         TopologyPolicy::SingleNumaNode,
     ];
-    let policy = policies[life % policies.len()];
+    let policy = policies[history % policies.len()];
     let scope = if random.coin() { Scope::Pod } else { Scope::Container };
     let topology_manager = TopologyManager { policy, scope, ..TopologyManager::default() };
     let mut options = random.options();
     options.align_by_socket &= options.check_machine(topology, policy).is_ok();
-    let reserved = match random.coin() {
-        true => Reservation::amount(1000 * (1 + random.below(3) as u64)),
-        false => {
-            let cpus = topology.cpus();
-            let pick = |_| CpuSet::of(cpus[random.below(cpus.len())].id).unwrap();
-            Reservation::list((0..3).map(pick).collect())
-        }
+    let reserved = if random.coin() {
+        Reservation::amount(1000 * (1 + random.below(3) as u64))
+    } else {
+        let cpus = topology.cpus();
+        let picked = (0..3).map(|_| CpuSet::of(cpus[random.below(cpus.len())].id).unwrap());
+        Reservation::list(picked.collect())
     };
     let reserved = reserved.resolve(topology, &options).ok()?;
     let placement = placement::Settings {
@@ -96,9 +96,9 @@ impl Node<'_> {
         self.check();
     }
 
-    /// A pod comes with all its containers; if one is refused the pod goes.
+    /// Starts a pod with all its containers; one that is refused ends the pod.
     fn pod(&mut self, qos: Qos) {
-        // No step has two pods.
+        // Unique, because a step starts at most one pod.
         let serial = self.counts.steps;
         let kinds: &[ContainerKind] = match self.random.below(6) {
             0 => &[ContainerKind::Init, ContainerKind::RestartableInit, ContainerKind::App],
@@ -144,13 +144,17 @@ impl Node<'_> {
         }
     }
 
-    /// Whether it was let in.
+    /// Creates and starts a container; whether it was admitted.
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let Ok(Decision { adjustment, .. }) = self.event(create) else {
             self.counts.refused += 1;
-            assert_eq!(self.ledger.exclusive(), before, "a refused container leaves something");
+            assert_eq!(
+                self.ledger.exclusive(),
+                before,
+                "a refused container leaves something behind"
+            );
             return false;
         };
         let adjustment = adjustment.unwrap();
@@ -194,10 +198,12 @@ impl Node<'_> {
             return;
         };
         let number = self.random.below(live.containers.len());
-        let (pod, container) = (live.pod.clone(), live.containers[number].clone());
+        let pod = live.pod.clone();
+        let container = live.containers[number].clone();
         let amount = Some(MilliCpu(self.milli()));
         let cpu = CpuRequest { request: amount, limit: amount };
-        let (pins, before) = (self.pins.clone(), self.ledger.exclusive());
+        let pins = self.pins.clone();
+        let before = self.ledger.exclusive();
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
         let update = Admission::Update { pod, container: container.clone(), wanted };
         if self.event(update).is_err() {
@@ -207,7 +213,8 @@ impl Node<'_> {
         }
         self.counts.resized += 1;
         self.live[at].containers[number].cpu = cpu;
-        let (was, is) = (pins[&container.id], self.pins[&container.id]);
+        let was = pins[&container.id];
+        let is = self.pins[&container.id];
         if was.is_exclusive() && is.is_exclusive() {
             let grown = was.cpus().is_subset(&is.cpus());
             assert!(grown || is.cpus().is_subset(&was.cpus()), "{was:?} became {is:?}");
@@ -215,7 +222,7 @@ impl Node<'_> {
         for (id, adjustment) in pins.iter().filter(|(_, adjustment)| adjustment.is_exclusive()) {
             assert!(
                 *id == container.id || self.pins[id] == *adjustment,
-                "the neighbour {id} was moved"
+                "the other container {id} was moved"
             );
         }
     }
@@ -230,7 +237,7 @@ impl Node<'_> {
         Ok(decision)
     }
 
-    /// Mostly small and whole, at times as large as the machine or a fraction.
+    /// A random request: mostly small and whole, at times up to the whole machine, or a fraction.
     fn milli(&mut self) -> u64 {
         let cpus = match self.random.below(8) {
             0 => 1 + self.random.below(self.ledger.topology().cpus().len()),
@@ -241,7 +248,7 @@ impl Node<'_> {
         cpus as u64 * 1000
     }
 
-    /// Invariants 1, 2 and 6, on what the runtime has set.
+    /// Invariants 1, 2 and 6 of ARCHITECTURE.md, on the CPUs that the runtime has set.
     fn check(&self) {
         assert_eq!(self.ledger.check(), Ok(()));
         let online = self.ledger.topology().online();
@@ -270,18 +277,21 @@ impl Node<'_> {
 }
 
 #[test]
-fn what_must_always_hold_does_on_every_machine() {
+fn the_invariants_hold_on_every_machine() {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
     let (machines, _) = runner::machines(&vectors).unwrap();
-    let wanted = std::env::var("STEPS").map_or(FEW, |steps| steps.parse().unwrap());
-    let each = wanted.div_ceil(machines.len() * LIVES);
-    let (mut random, mut counts, mut used) = (Random::new(), Counts::default(), 0);
+    let wanted = std::env::var("STEPS").map_or(DEFAULT_STEPS, |steps| steps.parse().unwrap());
+    let each = wanted.div_ceil(machines.len() * HISTORIES);
+    let mut random = Random::new();
+    let mut counts = Counts::default();
+    let mut used = 0;
     for topology in machines.values() {
-        for life in 0..LIVES {
-            let Some(settings) = (0..20).find_map(|_| settings(topology, &mut random, life)) else {
+        for history in 0..HISTORIES {
+            let Some(settings) = (0..20).find_map(|_| settings(topology, &mut random, history))
+            else {
                 continue;
             };
-            used += usize::from(life == 0);
+            used += usize::from(history == 0);
             let mut node = Node {
                 ledger: Ledger::new(topology.clone(), settings, Vec::new()),
                 live: Vec::new(),

@@ -1,5 +1,5 @@
-//! The fuzz targets' bodies without a fuzzer: the committed corpus, byte by byte damage of it, and
-//! random bytes. `hack/fuzz` runs the same bodies guided by coverage.
+//! The bodies of the fuzz targets without a fuzzer: on the committed corpus, on damaged copies of it,
+//! and on random bytes. `hack/fuzz` runs the same bodies guided by coverage.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The seeds of a target.
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    assert!(dir.is_dir(), "{} is not there", dir.display());
+    assert!(dir.is_dir(), "no directory {}", dir.display());
     let entries = fs::read_dir(dir).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -22,7 +22,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn the_corpus() {
+fn the_corpus_passes() {
     for (target, body) in TARGETS {
         let corpus = corpus(target);
         assert!(!corpus.is_empty(), "{target} has no corpus");
@@ -33,9 +33,9 @@ fn the_corpus() {
     }
 }
 
-/// Every seed, with a few bytes of it changed, inserted or taken out.
+/// Seeds with a few bytes changed, inserted or removed.
 #[test]
-fn damaged_seeds() {
+fn damaged_seeds_pass() {
     for (target, body) in TARGETS {
         let corpus = corpus(target);
         let seed = (0..corpus.len()).prop_map(|seed| corpus[seed].1.clone());
@@ -57,7 +57,7 @@ fn damaged_seeds() {
 }
 
 #[test]
-fn any_bytes() {
+fn random_bytes_pass() {
     for (_, body) in TARGETS {
         check(&prop::collection::vec(any::<u8>(), 0..300), |bytes| {
             body(&bytes);

@@ -1,4 +1,4 @@
-//! What cgroups say against the decision, and what is written to them.
+//! Cgroups that differ from the decisions, and what the daemon writes to them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -9,34 +9,44 @@ mod daemon;
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
-use daemon::{Daemon, create, in_group, local, set_in_group, told};
+use daemon::{Daemon, create, group, in_group, local, set_in_group, updates, write_group};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use nri_cpu_manager::ledger::{
+    Admission, CgroupPath, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted,
+};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Seen with CRI-O: after its restart it lists what it set when it created a container.
+/// Creates and starts a container.
+async fn start(daemon: &Daemon, (pod, container): (Pod, Container)) {
+    let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+    daemon.event(create).await.unwrap();
+    daemon.event(Event::Started { pod, container }).await.unwrap();
+}
+
+/// Observed with CRI-O: after its restart it lists the CPUs of a container's creation.
 #[tokio::test]
-async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
+async fn cpus_set_in_the_cgroup_outrank_the_runtimes_list() {
     local(async {
         let daemon = Daemon::start();
-        let (mut pods, mut containers) = (Vec::new(), Vec::new());
-        for (name, believed, set) in [
+        let mut pods = Vec::new();
+        let mut containers = Vec::new();
+        for (name, listed, set) in [
             ("stale", "2-5", Some("8-11")),
-            // What cannot be seen, or has nothing set, is as the runtime says.
+            // Without a readable set in the cgroup the runtime's list counts.
             ("unseen", "2-3", None),
             ("unset", "4-5", Some("")),
             ("garbage", "6-7", Some("x")),
         ] {
-            let milli = 1000 * believed.parse::<CpuSet>().unwrap().len() as u64;
+            let milli = 1000 * listed.parse::<CpuSet>().unwrap().len() as u64;
             let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, milli)
             else {
                 unreachable!()
             };
-            container.cpus = Some(believed.parse().unwrap());
+            container.cpus = Some(listed.parse().unwrap());
             container.cpu.limit = None;
             container.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
             if let Some(set) = set {
@@ -49,16 +59,15 @@ async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
         }
         let decision = daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
         assert_eq!(decision.updates, []);
-        let mut kept: Vec<String> =
-            daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
-        kept.sort();
-        assert_eq!(kept, ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]);
+        assert_eq!(
+            daemon.claims_on_disk(),
+            ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]
+        );
     })
     .await;
 }
 
-/// Seen with CRI-O: so does what it lists of an in-place resize, and of the nodes that memory is
-/// on.
+/// Observed with CRI-O: after its restart it lists the resources from before an in-place resize.
 #[tokio::test]
 async fn a_list_from_before_a_resize_does_not_undo_it() {
     local(async {
@@ -72,7 +81,8 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
         let four = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: four, limit: four };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let (of, which) = (pod.clone(), container.clone());
+        let of = pod.clone();
+        let which = container.clone();
         daemon.event(Admission::Update { pod: of, container: which, wanted }).await.unwrap();
         assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
         let group = daemon.paths.cgroup_root.join("kubepods/a");
@@ -80,7 +90,8 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
         fs::write(group.join("cpuset.cpus"), "2-5\n").unwrap();
         container.cpus = Some("2-3".parse().unwrap());
         container.cpu.limit = None;
-        let (pods, containers) = (vec![pod], vec![container]);
+        let pods = vec![pod];
+        let containers = vec![container];
         daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
         let claim = daemon.on_disk().remove(0);
         assert_eq!((claim.cpus.to_string().as_str(), claim.cpu), ("2-5", cpu));
@@ -88,13 +99,12 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
     .await;
 }
 
-/// No event reports the end of a pod or a container; its groups do, but only after a while, and
-/// only those that were seen.
+/// No event reports the end of a pod or container; its cgroup does, but only after some time, and
+/// only if it was observed before.
 #[tokio::test(start_paused = true)]
-async fn ends_that_nobody_told_of() {
+async fn unreported_ends_are_detected_by_cgroups() {
     local(async {
         let daemon = Daemon::start();
-        let group = |name: &str| daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
         daemon.create("shared", Qos::Burstable, 100).await.unwrap();
         for name in ["pod", "container", "unseen"] {
             let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
@@ -104,29 +114,29 @@ async fn ends_that_nobody_told_of() {
             container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
             daemon.event(Admission::Create { pod, container }).await.unwrap();
             if name != "unseen" {
-                fs::create_dir_all(group(name)).unwrap();
-                fs::write(group(name).join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+                fs::create_dir_all(group(&daemon, name)).unwrap();
+                fs::write(group(&daemon, name).join("cgroup.events"), "populated 1\nfrozen 0\n")
+                    .unwrap();
             }
         }
         tokio::time::sleep(Duration::from_secs(300)).await;
-        fs::remove_dir_all(group("pod").parent().unwrap()).unwrap();
-        fs::write(group("container").join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+        fs::remove_dir_all(group(&daemon, "pod").parent().unwrap()).unwrap();
+        fs::write(group(&daemon, "container").join("cgroup.events"), "populated 0\nfrozen 0\n")
+            .unwrap();
         tokio::time::sleep(Duration::from_secs(110)).await;
         assert_eq!(daemon.on_disk().len(), 3);
         tokio::time::sleep(Duration::from_secs(40)).await;
         let left: Vec<String> = daemon.on_disk().into_iter().map(|claim| claim.pod).collect();
         assert_eq!(left, ["container", "unseen"]);
-        // The container's CPUs are lent out, as after any end.
-        let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
-        let told: Vec<String> =
-            answer.updates.iter().map(|update| update.adjustment.cpus().to_string()).collect();
-        assert_eq!(told, ["0-9,14-15"]);
+        // The container's CPUs are lent, as after any stop.
+        let answer = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+        assert_eq!(updates(&answer), ["id-shared 0-9,14-15"]);
     })
     .await;
 }
 
-/// Seen: a pod was deleted by force while the plugin restarted. The runtime still lists its sandbox,
-/// and its CPUs stayed claimed until the kubelet removed that.
+/// Observed: a pod was force-deleted during a restart of the plugin. The runtime still listed its
+/// sandbox, and its CPUs stayed claimed until the kubelet removed that.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
     local(async {
@@ -139,7 +149,7 @@ async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
         pod.cgroup = CgroupPath::new("/kubepods/gone");
         daemon.event(Admission::Create { pod: pod.clone(), container }).await.unwrap();
         let list = || Event::Synchronize { pods: vec![pod.clone()], containers: Vec::new() };
-        // It may be between two instances, or the groups may be elsewhere.
+        // The pod may be between two instances, or its cgroup at another path.
         daemon.event(list()).await.unwrap();
         assert!(daemon.create("new", Qos::Guaranteed, 4000).await.is_err());
         fs::create_dir_all(kubepods.join("gone")).unwrap();
@@ -152,9 +162,9 @@ async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
     .await;
 }
 
-/// The same, if its group is gone before the plugin is back.
+/// Its cgroup is gone before the plugin is back.
 #[tokio::test(start_paused = true)]
-async fn cpus_of_a_listed_pod_without_a_group_are_free_at_the_start() {
+async fn cpus_of_a_listed_pod_without_a_cgroup_are_free_at_the_start() {
     local(async {
         let daemon = Daemon::start();
         let Admission::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000)
@@ -171,27 +181,24 @@ async fn cpus_of_a_listed_pod_without_a_group_are_free_at_the_start() {
     .await;
 }
 
-/// Another program writes into groups: the plugin sets all that it found again where the runtime
-/// takes no update at once; the next answer to the runtime has it too.
+/// Another program writes cgroups. Where the runtime takes no unsolicited updates, the plugin writes
+/// them back itself, and repeats that in its next answer.
 #[tokio::test(start_paused = true)]
-async fn every_drift_of_a_look_is_repaired() {
+async fn every_drift_that_a_check_finds_is_repaired() {
     local(async {
         let daemon = Daemon::start();
         for (name, set) in [("a", "5"), ("b", "5"), ("right", "0-15")] {
-            let (pod, container) = in_group(&daemon, name, (Qos::Burstable, 500), set);
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
+            start(&daemon, in_group(&daemon, name, (Qos::Burstable, 500), set)).await;
         }
         tokio::time::sleep(Duration::from_secs(15)).await;
         assert_eq!(["a", "b", "right"].map(|name| set_in_group(&daemon, name)), ["0-15"; 3]);
-        let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
-        assert_eq!(told(&answer), ["id-a 0-15", "id-b 0-15"]);
+        let answer = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+        assert_eq!(updates(&answer), ["id-a 0-15", "id-b 0-15"]);
     })
     .await;
 }
 
-/// Keeps warnings.
+/// Records warnings of this process.
 struct Warnings(Mutex<Vec<String>>);
 
 static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
@@ -210,30 +217,25 @@ impl log::Log for Warnings {
     fn flush(&self) {}
 }
 
-/// The warnings about a container, of all since the first call.
-fn warnings(of: &str) -> Vec<String> {
-    // A second call finds it set.
+/// The warnings about a container since the first call.
+fn warnings(container: &str) -> Vec<String> {
+    // Fails from the second call on: it is set already.
     let _ = log::set_logger(&WARNINGS);
     log::set_max_level(log::LevelFilter::Warn);
     let all = WARNINGS.0.lock().unwrap();
-    all.iter().filter(|warning| warning.starts_with(of)).cloned().collect()
+    all.iter().filter(|warning| warning.starts_with(container)).cloned().collect()
 }
 
-/// Seen: the second of two drifts before the runtime's next answer was set right without a word.
+/// Observed: the second of two drifts before the runtime's next answer was repaired without a log
+/// line.
 #[tokio::test(start_paused = true)]
 async fn a_second_drift_before_the_next_answer_is_logged_too() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/twice/c"), [""; 0]);
-        let (pod, container) = in_group(&daemon, "twice", (Qos::Burstable, 500), "0-15");
-        let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-        daemon.event(created).await.unwrap();
-        daemon.event(Event::Started { pod, container }).await.unwrap();
+        start(&daemon, in_group(&daemon, "twice", (Qos::Burstable, 500), "0-15")).await;
         for times in 1..=3 {
-            let group = daemon.paths.cgroup_root.join("kubepods/twice/c");
-            for file in ["cpuset.cpus", "cpuset.cpus.effective"] {
-                fs::write(group.join(file), "5").unwrap();
-            }
+            write_group(&daemon, "twice", "5");
             tokio::time::sleep(Duration::from_secs(15)).await;
             assert_eq!(set_in_group(&daemon, "twice"), "0-15");
             assert_eq!(warnings("ns/twice/c").len(), times);
@@ -242,9 +244,9 @@ async fn a_second_drift_before_the_next_answer_is_logged_too() {
     .await;
 }
 
-/// The kubelet repeats it each second.
+/// The kubelet repeats a refused resize every second.
 #[tokio::test(start_paused = true)]
-async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
+async fn a_repeatedly_refused_resize_is_logged_occasionally() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/grows/c"), [""; 0]);
@@ -256,7 +258,8 @@ async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
         let much = Some(MilliCpu(16_000));
         let cpu = CpuRequest { request: much, limit: much };
         for _ in 0..120 {
-            let (pod, container) = (pod.clone(), container.clone());
+            let pod = pod.clone();
+            let container = container.clone();
             let wanted = Wanted { cpu, sets_quota: true, cpus: None };
             daemon.event(Admission::Update { pod, container, wanted }).await.unwrap_err();
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -269,18 +272,19 @@ async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
     .await;
 }
 
-/// Pods that a kubelet starts at the same time: containerd loses updates of a container that it is
-/// still creating, and its next answer can be hours away.
+/// containerd loses updates of a container that it is still creating, as when the kubelet starts
+/// several pods at once, and the next answer can be hours away.
 #[tokio::test(start_paused = true)]
-async fn a_change_that_the_runtime_lost_is_made_up_for() {
+async fn an_update_that_the_runtime_lost_is_written_to_the_cgroup() {
     local(async {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
-        let created = |(pod, container)| Admission::Create { pod, container };
-        daemon.event(created(web.clone())).await.unwrap();
-        let answer = daemon.event(created(db.clone())).await.unwrap();
-        assert_eq!(told(&answer), ["id-web 0-1,6-15"], "and lost");
+        let (pod, container) = web.clone();
+        daemon.event(Admission::Create { pod, container }).await.unwrap();
+        let (pod, container) = db.clone();
+        let answer = daemon.event(Admission::Create { pod, container }).await.unwrap();
+        assert_eq!(updates(&answer), ["id-web 0-1,6-15"], "lost by the runtime");
         assert_eq!(set_in_group(&daemon, "web"), "0-15");
         for (pod, container) in [web, db] {
             daemon.event(Event::Started { pod, container }).await.unwrap();
@@ -291,34 +295,33 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
     .await;
 }
 
-/// A CPU goes offline and comes back: where the runtime takes no update at once, cgroups are
-/// written, long before a look at them would find a drift. Its next answer says the same.
+/// A CPU goes offline and comes back. Where the runtime takes no unsolicited updates, cgroups are
+/// written long before a check would find a drift, and the next answer repeats the update.
 #[tokio::test(start_paused = true)]
-async fn what_changes_for_shared_containers_is_written_at_once() {
+async fn hotplug_updates_of_shared_containers_are_written_at_once() {
     local(async {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
-        for (pod, container) in [web, db] {
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
+        for container in [web, db] {
+            start(&daemon, container).await;
         }
         for (online, shared) in [("0-14", "0-1,6-14"), ("0-15", "0-1,6-15")] {
             fs::write(daemon.paths.sysfs_root.join("devices/system/cpu/online"), online).unwrap();
             tokio::time::sleep(Duration::from_secs(3)).await;
             assert_eq!(["web", "db"].map(|name| set_in_group(&daemon, name)), [shared, "2-5"]);
-            let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
-            assert_eq!(told(&answer), [format!("id-web {shared}")]);
+            let answer =
+                daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+            assert_eq!(updates(&answer), [format!("id-web {shared}")]);
         }
     })
     .await;
 }
 
-/// A pod of two ends: the CPUs of the one that ended first were kept for its restart, and that the
-/// pod is gone is said by an event whose answer can carry nothing.
+/// The CPUs of a stopped container are held for its restart until its pod ends, which is an event
+/// whose answer can carry no updates.
 #[tokio::test(start_paused = true)]
-async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
+async fn cpus_of_an_ended_pod_are_shared_at_once() {
     local(async {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
@@ -328,10 +331,8 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
         side.1.name = "side".to_owned();
         side.1.cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(500)) };
         let sandbox = db.1.sandbox.clone();
-        for (pod, container) in [web, db, side] {
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
+        for container in [web, db, side] {
+            start(&daemon, container).await;
         }
         daemon.event(Event::Stop(ContainerId("id-db".to_owned()))).await.unwrap();
         assert_eq!(set_in_group(&daemon, "web"), "0-1,6-15");
@@ -342,43 +343,27 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
     .await;
 }
 
-/// A runtime takes its time for twenty changes and loses the last one; meanwhile another program
-/// writes another group by hand. What is only late is left to the runtime, what has drifted is not.
+/// A runtime takes long for twenty updates and loses the last one, while another program writes
+/// another container's cgroup. Late updates are left to the runtime; the drift is repaired.
 #[tokio::test(start_paused = true)]
-async fn what_is_late_is_waited_for_and_hides_nothing_else() {
+async fn late_updates_are_left_to_the_runtime_and_hide_no_drift() {
     local(async {
         let daemon = Daemon::start();
-        let start = async |name: &str, asks, set| {
-            let (pod, container) = in_group(&daemon, name, asks, set);
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            let answer = daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
-            answer
-        };
-        start("by-hand", (Qos::Guaranteed, 4000), "2-5").await;
+        start(&daemon, in_group(&daemon, "by-hand", (Qos::Guaranteed, 4000), "2-5")).await;
         let names: Vec<String> = (0..20).map(|i| format!("w{i:02}")).collect();
         for name in &names {
-            start(name, (Qos::Burstable, 100), "0-1,6-15").await;
+            start(&daemon, in_group(&daemon, name, (Qos::Burstable, 100), "0-1,6-15")).await;
         }
         let (pod, container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "6-9");
         let answer = daemon.event(Admission::Create { pod, container }).await.unwrap();
         assert_eq!(answer.updates.len(), 20);
-        let write = |name: &str, set: &str| {
-            let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
-            fs::write(group.join("cpuset.cpus"), set).unwrap();
-            fs::write(group.join("cpuset.cpus.effective"), set).unwrap();
-        };
-        write("by-hand", "0-15");
+        write_group(&daemon, "by-hand", "0-15");
         for (i, name) in names[..19].iter().enumerate() {
             tokio::time::sleep(Duration::from_millis(900)).await;
             let before = if i == 0 { "0-1,6-15" } else { "0-1,10-15" };
             assert_eq!(set_in_group(&daemon, &names[i.saturating_sub(1)]), before);
-            assert_eq!(
-                set_in_group(&daemon, name),
-                "0-1,6-15",
-                "{name} is the runtime's to change"
-            );
-            write(name, "0-1,10-15");
+            assert_eq!(set_in_group(&daemon, name), "0-1,6-15", "{name} is left to the runtime");
+            write_group(&daemon, name, "0-1,10-15");
             if i == 16 {
                 assert_eq!(set_in_group(&daemon, "by-hand"), "2-5", "after 15 seconds");
             }
@@ -391,10 +376,10 @@ async fn what_is_late_is_waited_for_and_hides_nothing_else() {
     .await;
 }
 
-/// Seen with CRI-O and crun: the quota of a container that ran before the plugin came stays, though
-/// its CPUs are set.
+/// Observed with CRI-O and crun: the update of a container from before the plugin sets its CPUs, but
+/// its quota stays.
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_a_container_from_before_is_lifted_soon() {
+async fn the_quota_of_an_adopted_container_is_lifted_soon() {
     local(async {
         let daemon = Daemon::start();
         let (pod, mut container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
@@ -402,7 +387,11 @@ async fn a_quota_of_a_container_from_before_is_lifted_soon() {
         let quota = daemon.paths.cgroup_root.join("kubepods/db/c/cpu.max");
         fs::write(&quota, "400000 100000\n").unwrap();
         let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
-        assert_eq!(told(&daemon.event(list).await.unwrap()), ["id-db 2-5"], "in vain");
+        assert_eq!(
+            updates(&daemon.event(list).await.unwrap()),
+            ["id-db 2-5"],
+            "without effect on the quota"
+        );
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(fs::read_to_string(quota).unwrap(), "max\n");
     })

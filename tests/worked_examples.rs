@@ -1,5 +1,5 @@
-//! The worked examples of the KEPs, as a runtime's events for the ledger: containers of unknown
-//! kind, whose pod has a budget.
+//! The worked examples of the KEPs, as calls that a runtime makes: the kind of a container is unknown,
+//! its pod's budget is known.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -32,11 +32,10 @@ impl Node {
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }
     }
 
-    /// A pod whose containers have these requests and limits, in thousandths of a CPU; 0 stands for
-    /// none.
+    /// Creates a pod whose containers have these requests and limits, in thousandths of a CPU; 0
+    /// stands for none.
     ///
-    /// Says where each container's process may run, those with exclusive CPUs marked by `=`; or why
-    /// one was refused.
+    /// Returns each container's CPUs, exclusive ones marked by `=`, or the reason of its refusal.
     fn pod(&mut self, qos: Qos, containers: &[(u64, u64)]) -> Vec<String> {
         self.pods += 1;
         let total = containers.iter().map(|(request, _)| request).sum();
@@ -46,19 +45,18 @@ impl Node {
             namespace: "default".to_owned(),
             name: format!("pod-{}", self.pods),
             qos,
-            budget: (total > 0).then_some(MilliCpu(total)),
+            budget: positive(total),
             annotations: Vec::new(),
             cgroup: None,
         };
         self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
         let mut answers = Vec::new();
         for (number, &(request, limit)) in containers.iter().enumerate() {
-            let amount = |milli: u64| (milli > 0).then_some(MilliCpu(milli));
             let container = Container::new(
                 ContainerId(format!("{}-{number}", self.pods)),
                 pod.sandbox.clone(),
                 format!("c{number}"),
-                CpuRequest { request: amount(request), limit: amount(limit) },
+                CpuRequest { request: positive(request), limit: positive(limit) },
             );
             let pod = pod.clone();
             let answer = self.ledger.handle(Admission::Create { pod, container });
@@ -72,18 +70,22 @@ impl Node {
         answers
     }
 
-    /// A Guaranteed pod with a container each of so many CPUs.
+    /// Creates a Guaranteed pod with a container of each of these numbers of CPUs.
     fn guaranteed(&mut self, cpus: &[u64]) -> Vec<String> {
         let containers: Vec<(u64, u64)> = cpus.iter().map(|n| (n * 1000, n * 1000)).collect();
         self.pod(Qos::Guaranteed, &containers)
     }
 }
 
+fn positive(milli: u64) -> Option<MilliCpu> {
+    if milli > 0 { Some(MilliCpu(milli)) } else { None }
+}
+
 fn manager(policy: TopologyPolicy, scope: Scope) -> TopologyManager {
     TopologyManager { policy, scope, ..TopologyManager::default() }
 }
 
-/// A pod's class, its containers' requests and limits, and where they may run.
+/// A pod's QoS class, its containers' requests and limits, and their CPUs.
 type Case = (Qos, &'static [(u64, u64)], &'static [&'static str]);
 
 /// KEP-3570, "Static Policy": which pods get exclusive CPUs.
@@ -107,16 +109,15 @@ fn kep_3570_which_pods_get_exclusive_cpus() {
     }
 }
 
-/// KEP-4800's node with 32 CPUs in 4 caches, 0-1 reserved: `machine`, options, and what three pods
-/// get.
+/// KEP-4800's node with CPUs 0-1 reserved: these pods, of one container each, get these CPUs.
 #[track_caller]
-fn kep_4800(caches: &str, uncore: Option<UncoreOrder>, pods: &[(u64, &str)]) {
+fn kep_4800(machine: &str, uncore: Option<UncoreOrder>, pods: &[(u64, &str)]) {
     let options = Options {
         prefer_align_cpus_by_uncorecache: uncore.is_some(),
         uncore_order: uncore.unwrap_or_default(),
         ..Options::default()
     };
-    let mut node = Node::new(caches, "0-1", options, TopologyManager::default());
+    let mut node = Node::new(machine, "0-1", options, TopologyManager::default());
     for &(n, expect) in pods {
         assert_eq!(node.guaranteed(&[n]), [expect], "{n} CPUs, {uncore:?}");
     }
@@ -141,7 +142,7 @@ fn kep_4800_without_the_option() {
     kep_4800("l3:4 core:8", None, &[(10, "=2-11"), (8, "=12-19"), (6, "=20-25")]);
 }
 
-/// KEP-2625: five CPUs are no whole cores, and the refused container takes none.
+/// KEP-2625: five CPUs are not whole cores, and the refused container takes none.
 #[test]
 fn kep_2625_five_cpus_are_refused_where_cores_have_two() {
     let options = Options { full_pcpus_only: true, ..Options::default() };
@@ -156,7 +157,7 @@ fn kep_2625_five_cpus_are_refused_where_cores_have_two() {
 const NO_AFFINITY: &str =
     "TopologyAffinityError: Resources cannot be allocated with Topology locality";
 
-/// KEP-693: a container of one and a half nodes.
+/// KEP-693: a container that needs one and a half nodes.
 #[test]
 fn kep_693_single_numa_node_refuses_what_needs_two() {
     let machine = "pack:2 numa:2 core:8";
@@ -171,8 +172,8 @@ fn kep_693_single_numa_node_refuses_what_needs_two() {
     assert_eq!(node.guaranteed(&[12]), [NO_AFFINITY]);
 }
 
-/// KEP-693, scopes: container scope places each container where it fits, pod scope all of them in
-/// one place or not.
+/// KEP-693, scopes: container scope aligns each container separately, pod scope all of them
+/// together.
 #[test]
 fn kep_693_pod_scope_keeps_a_pods_containers_together() {
     let node = |scope| {
@@ -185,8 +186,8 @@ fn kep_693_pod_scope_keeps_a_pods_containers_together() {
     assert_eq!(node(Scope::Pod).guaranteed(&[2, 4]), [NO_AFFINITY, NO_AFFINITY]);
 }
 
-/// KEP-693, pod scope: two nodes for the pod, so a container may be on both though one would hold
-/// it.
+/// KEP-693, pod scope: the pod needs two nodes, so a container may span both though it would fit on
+/// one.
 #[test]
 fn kep_693_pod_scope_where_the_pod_needs_two_nodes() {
     for (scope, expect) in [(Scope::Container, "=8-10"), (Scope::Pod, "=7-9")] {
@@ -197,7 +198,7 @@ fn kep_693_pod_scope_where_the_pod_needs_two_nodes() {
     }
 }
 
-/// The topology manager's policy is about where a container may start; one that runs may grow over
+/// The topology manager's policy applies when a container is created; a running one may grow beyond
 /// its node.
 #[test]
 fn a_resize_is_not_refused_for_its_affinity() {

@@ -1,4 +1,4 @@
-//! The cases: one decision each, on machines of three sizes with few and with many NUMA nodes.
+//! The cases: one decision each, on machines of several sizes with few and many NUMA nodes.
 
 use super::callgrind::case;
 use super::node::{Node, Size};
@@ -14,13 +14,10 @@ use std::hint::black_box;
 const CPUS: [usize; 3] = [32, 128, 384];
 const NODES: [usize; 3] = [2, 8, 16];
 
-/// Containers of the shared pool that run already when another one comes.
+/// Shared containers that run when another container is created.
 const SHARED: [usize; 3] = [0, 100, 1000];
 
 /// Runs all cases and prints their names.
-///
-/// # Errors
-/// If a node cannot be set up, or answers otherwise than the case is about.
 pub(super) fn run() -> Result<(), Box<dyn Error>> {
     grid(Size { cpus: 64, nodes: 1 })?;
     for cpus in CPUS {
@@ -58,14 +55,14 @@ fn grid(size: Size) -> Result<(), Box<dyn Error>> {
     admissions(&node, size, &at)
 }
 
-/// A container with exclusive CPUs and one of the shared pool, from the question to the answer.
+/// Admission of an exclusive container and of a shared one, from the call to the answer.
 fn admissions(node: &Node, size: Size, at: &str) -> Result<(), Box<dyn Error>> {
     for (name, exclusive, qos, milli) in [
         ("admit-exclusive", true, Qos::Guaranteed, size.request() as u64 * 1000),
         ("admit-shared", false, Qos::Burstable, 500),
     ] {
         let name = format!("{name}/{at}");
-        let (mut ledger, event) = black_box(node.clone().asked(qos, milli)?);
+        let (mut ledger, event) = black_box(node.clone().admission(qos, milli)?);
         let answer = case(&name, || ledger.handle(event))?;
         match answer?.adjustment {
             Some(adjustment) if adjustment.is_exclusive() == exclusive => {}

@@ -1,15 +1,15 @@
-//! Figures: instructions by case, in a file and compared.
+//! Instruction counts by case: read, written and compared.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// By which share of itself a count may grow. One program varies by some thousandths, with the
-/// order of memory.
+/// The growth of a count that is acceptable, as a fraction. Counts of one program vary by some
+/// thousandths, with the layout of memory.
 const TOLERANCE: f64 = 0.05;
 
-/// Instructions by case, in the order of the cases, and the compiler that made the program.
+/// Instructions by case, in the order of the cases, and the compiler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) compiler: String,
@@ -17,10 +17,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Reads what [`Figures::write`] wrote; none, if there is no such file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or a line is not a case and a count.
+    /// Reads a file of [`Figures::write`]; a missing file is an empty one.
     pub(super) fn read(file: &Path) -> io::Result<Figures> {
         let text = match fs::read_to_string(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Figures::default()),
@@ -35,40 +32,41 @@ impl Figures {
             let count = line
                 .split_once(char::is_whitespace)
                 .and_then(|(name, count)| Some((name.to_owned(), count.trim().parse().ok()?)));
-            let bad = || format!("{}: {line:?} is no case and a count", file.display());
-            figures.counts.push(count.ok_or_else(|| io::Error::other(bad()))?);
+            let Some(count) = count else {
+                let error = format!("{}: {line:?} is not a case and a count", file.display());
+                return Err(io::Error::other(error));
+            };
+            figures.counts.push(count);
         }
         Ok(figures)
     }
 
-    /// Writes a line for the compiler, and one a case.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
+    /// Writes a line for the compiler, and one for each case.
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let head = format!("# {}\n", self.compiler);
         let lines = self.counts.iter().map(|(name, count)| format!("{name:<38} {count:>8}\n"));
         fs::write(file, head + &lines.collect::<String>())
     }
 
-    /// What has changed since `kept`, case by case.
-    pub(super) fn compare(&self, kept: &Figures) -> Vec<Change> {
-        let count = |figures: &Figures, name: &str| {
-            figures.counts.iter().find(|(other, _)| other == name).map(|(_, count)| *count)
-        };
-        let gone = kept.counts.iter().filter(|(name, _)| count(self, name).is_none());
+    fn count(&self, name: &str) -> Option<u64> {
+        self.counts.iter().find(|(other, _)| other == name).map(|(_, count)| *count)
+    }
+
+    /// The changes since `saved`, by case.
+    pub(super) fn compare(&self, saved: &Figures) -> Vec<Change> {
+        let gone = saved.counts.iter().filter(|(name, _)| self.count(name).is_none());
         let names = self.counts.iter().chain(gone).map(|(name, _)| name);
         names
             .map(|name| Change {
                 name: name.clone(),
-                before: count(kept, name),
-                now: count(self, name),
+                before: saved.count(name),
+                now: self.count(name),
             })
             .collect()
     }
 }
 
-/// A case before and now; `None` where it did not or does not exist.
+/// A case's count before and now; `None` where there was or is no such case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) name: String,
@@ -77,13 +75,14 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// By which share of itself the count has grown.
+    /// The growth of the count as a fraction.
     fn growth(&self) -> Option<f64> {
-        let (now, before) = (self.now? as f64, self.before? as f64);
+        let now = self.now? as f64;
+        let before = self.before? as f64;
         Some((now - before) / before)
     }
 
-    /// Whether the case was and is there, and does not take much more.
+    /// Whether the case exists before and now, and has not grown beyond [`TOLERANCE`].
     pub(super) fn acceptable(&self) -> bool {
         self.growth().is_some_and(|growth| growth <= TOLERANCE)
     }

@@ -1,9 +1,9 @@
-//! How many instructions decisions take: counted by valgrind, so the same in every run, on a busy
-//! machine too.
+//! Counts the instructions of decisions under valgrind, which are the same in every run, even on a
+//! busy machine.
 //!
-//! `hack/bench` counts and compares with `bench/instructions.txt`, and fails where a case takes
-//! over 5 % more; `hack/bench --save` writes the new figures there. The program runs itself under
-//! valgrind to count; what is counted is in `cases.rs`.
+//! `hack/bench` compares the counts with `bench/instructions.txt`, and fails if a case takes over 5 %
+//! more; `hack/bench --save` writes the new counts there. The program runs itself under valgrind; the
+//! cases are in `cases.rs`.
 
 mod callgrind;
 mod cases;
@@ -16,28 +16,25 @@ use std::error::Error;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// The figures to compare with.
-const KEPT: &str = "bench/instructions.txt";
+/// The counts to compare with.
+const SAVED: &str = "bench/instructions.txt";
 
-/// Counts the instructions of decisions and compares them with the figures kept.
+/// Counts the instructions of decisions and compares them with the saved counts.
 #[derive(Parser)]
 #[command(name = "hack/bench")]
 struct Args {
-    /// Keep the new figures
+    /// Save the new counts
     #[arg(long)]
     save: bool,
-    /// Run the cases, as under valgrind: their names go to standard output.
+    /// Run the cases, as valgrind does, and print their names.
     #[arg(long, hide = true)]
     cases: bool,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match args.cases {
-        true => cases::run().map(|()| true),
-        false => count(args.save),
-    };
-    match done {
+    let result = if args.cases { cases::run().map(|()| true) } else { count(args.save) };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -47,37 +44,41 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the new figures are as good as those kept, or kept themselves.
+/// Whether the new counts are acceptable, or were saved.
 fn count(save: bool) -> Result<bool, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
-    let kept = Figures::read(&file)?;
+    let saved = Figures::read(&file)?;
     let new = Figures { compiler: compiler()?, counts: callgrind::count()? };
-    let changes = new.compare(&kept);
+    let changes = new.compare(&saved);
     changes.iter().for_each(|change| println!("{change}"));
     if save {
         new.write(&file)?;
-        println!("saved in {KEPT}");
+        println!("saved in {SAVED}");
         return Ok(true);
     }
-    if !kept.counts.is_empty() && kept.compiler != new.compiler {
-        let (kept, new) = (&kept.compiler, &new.compiler);
+    if !saved.counts.is_empty() && saved.compiler != new.compiler {
         println!(
-            "skipped: instruction counts are not judged: {KEPT} is of {kept:?}, this is {new:?}; hack/bench --save keeps new ones"
+            "skipped: instruction counts are not compared: {SAVED} is of {:?}, this is {:?}; hack/bench --save saves new ones",
+            saved.compiler, new.compiler
         );
         return Ok(true);
     }
     let good = changes.iter().all(Change::acceptable);
     if !good {
         println!(
-            "Cases marked <-- take over 5 % more than in {KEPT}, or are not in both. If it shall be so: hack/bench --save"
+            "Cases marked <-- take over 5 % more than in {SAVED}, or are not in both. To accept them: hack/bench --save"
         );
     }
     Ok(good)
 }
 
-/// The compiler and what it compiles for: another one makes another program, with other counts.
+/// The compiler and its host: another one makes another program, with other counts.
 fn compiler() -> Result<String, Box<dyn Error>> {
     let about = String::from_utf8(Command::new("rustc").arg("-vV").output()?.stdout)?;
-    let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?");
-    Ok(format!("rustc {} {}", field("release: "), field("host: ")))
+    Ok(format!("rustc {} {}", field(&about, "release: ")?, field(&about, "host: ")?))
+}
+
+fn field<'a>(about: &'a str, name: &str) -> Result<&'a str, String> {
+    let value = about.lines().find_map(|line| line.strip_prefix(name));
+    value.ok_or_else(|| format!("rustc -vV prints no {name:?}"))
 }

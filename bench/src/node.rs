@@ -1,5 +1,5 @@
-//! Nodes to decide on: two sockets (one, if there is one NUMA node), SMT, caches of up to eight
-//! cores, half of the CPUs taken.
+//! Nodes for the cases: two sockets (one if there is one NUMA node), SMT, uncore caches of up to eight
+//! cores, half of the CPUs exclusive.
 
 use nri_cpu_manager::ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid,
@@ -11,16 +11,17 @@ use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering}
 /// A machine's size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
-    /// CPUs, a multiple of 4.
+    /// A multiple of 4.
     pub(super) cpus: usize,
-    /// NUMA nodes: one, or an even number.
+    /// One, or an even number.
     pub(super) nodes: usize,
 }
 
 impl Size {
     fn machine(self) -> Machine {
         let sockets = self.nodes.min(2);
-        let (cores, nodes) = (self.cpus / 2 / sockets, self.nodes / sockets);
+        let cores = self.cpus / 2 / sockets;
+        let nodes = self.nodes / sockets;
         Machine {
             sockets,
             nodes,
@@ -33,21 +34,21 @@ impl Size {
         }
     }
 
-    /// What is asked for: an eighth of the machine, more than a node where nodes are small.
+    /// The CPUs of a request: an eighth of the machine, more than a node where nodes are small.
     pub(super) fn request(self) -> usize {
         self.cpus / 8
     }
 }
 
-/// A node, and how many pods it has seen.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) ledger: Ledger,
+    /// The pods created so far.
     serial: u64,
 }
 
 impl Node {
-    /// A node that was full of pods of 2, 4 and 6 CPUs; every second one is gone.
+    /// A node that was filled with pods of 2, 4 and 6 CPUs, every second of which has ended.
     pub(super) fn half_full(size: Size, mechanism: Mechanism) -> Result<Node, DescriptionError> {
         let topology = size.machine().topology()?;
         let policy = TopologyPolicy::BestEffort;
@@ -56,7 +57,7 @@ impl Node {
             placement: placement::Settings {
                 options: Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() },
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
-                reserved: topology.cores().first().map(|core| core.cpus).unwrap_or_default(),
+                reserved: topology.cores()[0].cpus,
                 ..placement::Settings::default()
             },
             ..Settings::default()
@@ -78,10 +79,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts containers of the shared pool, each in a pod of its own.
-    ///
-    /// # Errors
-    /// If one is refused, which is a defect.
+    /// Starts shared containers, each in its own pod.
     pub(super) fn with_shared(mut self, count: usize) -> Result<Node, Rejection> {
         for _ in 0..count {
             let pod = self.pod(Qos::Burstable);
@@ -90,11 +88,12 @@ impl Node {
         Ok(self)
     }
 
-    /// The last question before a new pod's container may run; the pod itself is known.
-    ///
-    /// # Errors
-    /// If the pod is refused, which is a defect.
-    pub(super) fn asked(mut self, qos: Qos, milli: u64) -> Result<(Ledger, Admission), Rejection> {
+    /// The admission of a container of a new pod, and the ledger that already has the pod.
+    pub(super) fn admission(
+        mut self,
+        qos: Qos,
+        milli: u64,
+    ) -> Result<(Ledger, Admission), Rejection> {
         let pod = self.pod(qos);
         self.ledger.apply(Event::RunPod(pod.clone()));
         let container = self.container(&pod, Some(MilliCpu(milli)));
@@ -126,7 +125,7 @@ impl Node {
     }
 
     fn container(&self, pod: &Pod, cpu: Option<MilliCpu>) -> Container {
-        let limit = cpu.filter(|_| pod.qos == Qos::Guaranteed);
+        let limit = if pod.qos == Qos::Guaranteed { cpu } else { None };
         Container::new(
             ContainerId(format!("{:064x}", u64::MAX - self.serial)),
             pod.sandbox.clone(),

@@ -31,8 +31,9 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
         nodes: Some(nodes.iter().copied().collect()),
         preferred: *preferred == 1,
     });
-    match hints.iter().copied().eq(expect) {
-        true => Outcome::Passed,
-        false => Outcome::Failed(format!("{}: {hints:?} for {vector:?}", vector.id)),
+    if hints.iter().copied().eq(expect) {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("{}: {hints:?} for {vector:?}", vector.id))
     }
 }

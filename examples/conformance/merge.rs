@@ -33,7 +33,7 @@ impl VectorHint {
     }
 }
 
-/// What [`merge`] is asked.
+/// The arguments of [`merge`].
 pub(crate) struct Question {
     pub(crate) policy: TopologyPolicy,
     pub(crate) numa: NumaNodes,
@@ -50,18 +50,19 @@ impl Vector {
         };
         let closest =
             self.tm_options.get("prefer-closest-numa-nodes").is_some_and(|on| on == "true");
-        let rows = || {
-            let rows = self.distances.iter().flatten().map(Vec::as_slice);
-            self.nodes.iter().copied().zip(rows)
-        };
-        let distances = closest.then(|| Distances::new(rows()));
+        let rows = self.distances.iter().flatten().map(Vec::as_slice);
+        let rows = self.nodes.iter().copied().zip(rows);
+        let distances = if closest { Some(Distances::new(rows)) } else { None };
         let numa = NumaNodes { all: self.nodes.iter().copied().collect(), distances };
         let mut resources = Vec::new();
         for provider in &self.providers {
             match provider {
                 Some(hints) if !hints.is_empty() => {
-                    let list = |list: &Vec<VectorHint>| list.iter().map(VectorHint::hint).collect();
-                    resources.extend(hints.values().map(|hints| hints.as_ref().map(list)));
+                    for list in hints.values() {
+                        let hints = list.as_ref();
+                        resources
+                            .push(hints.map(|list| list.iter().map(VectorHint::hint).collect()));
+                    }
                 }
                 _ => resources.push(None),
             }
@@ -75,8 +76,9 @@ pub(super) fn check(vector: Vector) -> Outcome {
         return Outcome::Failed(format!("{}: not a vector: {vector:?}", vector.id));
     };
     let affinity = merge(policy, &numa, &resources);
-    match affinity == (Affinity { hint: vector.hint.hint(), admit: vector.admit }) {
-        true => Outcome::Passed,
-        false => Outcome::Failed(format!("{}: {affinity:?} for {vector:?}", vector.id)),
+    if affinity == (Affinity { hint: vector.hint.hint(), admit: vector.admit }) {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("{}: {affinity:?} for {vector:?}", vector.id))
     }
 }

@@ -1,4 +1,4 @@
-//! `options.jsonl`: configurations a node starts with, or does not.
+//! `options.jsonl`: configurations that the kubelet accepts, or refuses to start with.
 
 use super::{Machines, Outcome};
 use nri_cpu_manager::cpuset::CpuSet;
@@ -8,10 +8,10 @@ use nri_cpu_manager::topology::{Facts, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What a node is configured with.
+/// The configuration of a node.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Config {
-    /// The machine's name; benchmarks have their machine inlined instead.
+    /// The machine's name; empty in benchmarks, whose machine is inlined.
     #[serde(default)]
     topology: String,
     reserved: String,
@@ -28,23 +28,25 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The machine, with the distances and memory-only nodes this node has.
+    /// The machine with this node's distances and memory-only nodes.
     pub(crate) fn machine(&self, machines: &Machines) -> Option<Topology> {
         let topology = machines.get(&self.topology)?;
         let numbers = topology.nodes().iter().map(|node| node.id);
         let mut nodes: Vec<usize> = numbers.chain(self.memory_only_nodes.iter().copied()).collect();
         nodes.sort_unstable();
-        let distances = |at| self.distances.get(at).cloned().unwrap_or_default();
         let nodes = nodes.into_iter().enumerate();
-        let nodes = nodes
-            .map(|(at, id)| NodeFacts { id, distances: distances(at), memoryless: false })
-            .collect();
+        let nodes = nodes.map(|(at, id)| NodeFacts {
+            id,
+            // Vectors without distances have no rows.
+            distances: self.distances.get(at).cloned().unwrap_or_default(),
+            memoryless: false,
+        });
         let cpus = topology.cpus().to_vec();
-        Topology::build(Facts { cpus, nodes, ..Facts::default() }).ok()
+        Topology::build(Facts { cpus, nodes: nodes.collect(), ..Facts::default() }).ok()
     }
 
-    /// The checked configuration, or the kubelet's reason not to start; `None` if the vector is not
-    /// of its form.
+    /// The checked configuration, or the kubelet's reason not to start; `None` if the vector is
+    /// malformed.
     pub(crate) fn settings(&self, topology: &Topology) -> Option<Result<Settings, SettingsError>> {
         let milli_cpus = match self.num_reserved.strip_suffix('m') {
             Some(milli) => milli.parse().ok()?,
@@ -80,8 +82,9 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
         return Outcome::Failed(format!("{}: not a vector: {vector:?}", vector.id));
     };
     let error = settings.err().map(|error| error.to_string());
-    match error.is_none() == vector.ok && error == vector.error {
-        true => Outcome::Passed,
-        false => Outcome::Failed(format!("{}: {error:?} for {vector:?}", vector.id)),
+    if error.is_none() == vector.ok && error == vector.error {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("{}: {error:?} for {vector:?}", vector.id))
     }
 }

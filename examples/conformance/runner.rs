@@ -1,5 +1,4 @@
-//! Runs vector files: one JSON object a line, plain or gzipped, each with the kubelet's answer in
-//! it.
+//! Runs vector files, plain or gzipped: a JSON object on each line, with the kubelet's answer.
 
 mod hints;
 pub(crate) mod merge;
@@ -20,25 +19,21 @@ use std::path::{Path, PathBuf};
 /// Machines by name.
 pub(crate) type Machines = BTreeMap<String, Topology>;
 
-/// What came of one vector.
+/// The result of one vector.
 pub(crate) enum Outcome {
-    /// The kubelet's answer.
+    /// The answer is the kubelet's.
     Passed,
-    /// The kubelet is wrong here, and ours is legal.
+    /// The kubelet's answer is wrong, and this one is legal.
     Excepted,
-    /// Neither; the vector and both answers in words.
+    /// Neither, with the vector and both answers.
     Failed(String),
 }
 
-/// What came of one file.
+/// The results of one file.
 pub(crate) struct Report {
-    /// The file's name.
     pub(crate) file: String,
-    /// Vectors answered as the kubelet does.
     pub(crate) passed: usize,
-    /// Vectors the kubelet answers wrongly and we legally.
     pub(crate) excepted: usize,
-    /// The others, in full.
     pub(crate) failures: Vec<String>,
 }
 
@@ -50,9 +45,6 @@ impl fmt::Display for Report {
 }
 
 /// Reads the machines of a directory.
-///
-/// # Errors
-/// If there are none, or their file cannot be read or is not of its form.
 pub(crate) fn machines(dir: &Path) -> io::Result<(Machines, Report)> {
     let file = find(dir, "topologies")
         .ok_or_else(|| io::Error::other(format!("{}: no topologies.jsonl[.gz]", dir.display())))?;
@@ -61,10 +53,7 @@ pub(crate) fn machines(dir: &Path) -> io::Result<(Machines, Report)> {
     Ok((machines, report))
 }
 
-/// Reads the machines of a directory, then runs all its vector files.
-///
-/// # Errors
-/// If a file cannot be read or is not of its form, or the machines are missing.
+/// Reads the machines of a directory, then runs its vector files; those that are missing are skipped.
 pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     let (machines, report) = machines(dir)?;
     let mut reports = vec![report];
@@ -115,9 +104,8 @@ fn each<V: DeserializeOwned>(
 pub(crate) fn open(path: &Path) -> io::Result<impl BufRead + use<>> {
     let file = File::open(path)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    let read: Box<dyn Read> = match path.extension().is_some_and(|extension| extension == "gz") {
-        true => Box::new(flate2::read::GzDecoder::new(file)),
-        false => Box::new(file),
-    };
+    let gzipped = path.extension().is_some_and(|extension| extension == "gz");
+    let read: Box<dyn Read> =
+        if gzipped { Box::new(flate2::read::GzDecoder::new(file)) } else { Box::new(file) };
     Ok(BufReader::new(read))
 }

@@ -1,5 +1,5 @@
-//! `sequence.jsonl`: the life of a node, pod by pod, as events of a runtime that knows its
-//! containers' kinds.
+//! `sequence.jsonl`: the life of a node, pod by pod, as calls of a runtime that knows the kinds of its
+//! containers.
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
@@ -20,7 +20,7 @@ pub(super) struct Vector {
     initial: Option<Initial>,
     start_error: Option<String>,
     steps: Vec<Step>,
-    /// From here on the kubelet's own books are wrong.
+    /// From this step on the kubelet's own state is wrong.
     unsafe_from_step: Option<usize>,
 }
 
@@ -90,7 +90,8 @@ impl Vector {
             let mut result = step.run(&mut node, exact);
             if exact && distributes && result.is_err() && step.is_as_balanced(&node) {
                 // From here on the two nodes differ: what follows is checked for legality and size.
-                (result, end) = (Ok(()), number);
+                result = Ok(());
+                end = number;
             }
             result
                 .and_then(|()| node.ledger.check())
@@ -119,22 +120,20 @@ impl Step {
             }
             Step::Restart => return node.restart(),
         };
-        match exact {
-            true => same("default", &node.shared().to_string(), &expect.default),
-            false => Ok(()),
-        }
+        if exact { same("default", &node.shared().to_string(), &expect.default) } else { Ok(()) }
     }
 }
 
 impl Step {
-    /// Whether the node is as evenly free after this step as the kubelet's: a distribution over
-    /// NUMA nodes can be equally good as the kubelet's and another one.
+    /// Whether the node's free CPUs are as balanced after this step as the kubelet's: a distribution
+    /// over NUMA nodes can differ from the kubelet's and be equally good.
     fn is_as_balanced(&self, node: &Node) -> bool {
         let Step::Admit { expect, .. } = self else { return false };
         let Ok(theirs) = expect.default.parse::<CpuSet>() else { return false };
-        let (topology, online) = (node.ledger.topology(), node.ledger.topology().online());
-        let taken = |shared: CpuSet| online - shared;
-        expect.admitted && is_as_balanced(topology, &online, &taken(node.shared()), &taken(theirs))
+        let topology = node.ledger.topology();
+        let online = node.ledger.topology().online();
+        let ours = online - node.shared();
+        expect.admitted && is_as_balanced(topology, &online, &ours, &(online - theirs))
     }
 }
 
@@ -165,10 +164,7 @@ impl Expect {
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Result<(), String> {
-    match ours == theirs {
-        true => Ok(()),
-        false => Err(format!("{what} is {ours:?}, expected {theirs:?}")),
-    }
+    if ours == theirs { Ok(()) } else { Err(format!("{what} is {ours:?}, expected {theirs:?}")) }
 }
 
 pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {

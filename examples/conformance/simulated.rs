@@ -1,5 +1,4 @@
-//! A node's kubelet and runtime in one: whole pods go in, the ledger's events come out of it one by
-//! one.
+//! A kubelet and a runtime in one: takes whole pods and makes the calls to the ledger.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
@@ -11,7 +10,6 @@ use nri_cpu_manager::topology::Topology;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A pod's specification.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PodSpec {
     name: String,
@@ -51,50 +49,52 @@ impl ContainerSpec {
 impl PodSpec {
     /// All containers in the order in which they are created.
     pub(crate) fn all(&self) -> impl Iterator<Item = (ContainerKind, &ContainerSpec)> {
-        let init = self.init.iter().map(|spec| match spec.restartable {
-            true => (ContainerKind::RestartableInit, spec),
-            false => (ContainerKind::Init, spec),
+        let init = self.init.iter().map(|spec| {
+            let sidecar = spec.restartable;
+            let kind = if sidecar { ContainerKind::RestartableInit } else { ContainerKind::Init };
+            (kind, spec)
         });
         init.chain(self.containers.iter().map(|spec| (ContainerKind::App, spec)))
     }
 
-    /// Whether containers of the pod that ask for whole CPUs get exclusive ones. In a pod with
-    /// resources of its own none does, unless an alpha feature is on.
+    /// Whether containers of the pod with whole CPUs get exclusive ones. With pod-level resources none
+    /// does, unless an alpha feature is enabled.
     fn is_exclusive(&self) -> bool {
         self.qos == "guaranteed" && self.pod_cpu.is_none()
     }
 
-    /// The most CPUs that its containers have exclusively at a time: sidecars stay, init containers
-    /// come and go.
+    /// The most exclusive CPUs at a time: sidecars keep running, init containers run one by one.
     fn budget(&self) -> usize {
-        let (mut sidecars, mut most) = (0, 0);
+        let mut sidecars = 0;
+        let mut most = 0;
         for spec in &self.init {
-            match spec.restartable {
-                true => sidecars += spec.whole_cpus(),
-                false => most = most.max(sidecars + spec.whole_cpus()),
+            if spec.restartable {
+                sidecars += spec.whole_cpus();
+            } else {
+                most = most.max(sidecars + spec.whole_cpus());
             }
         }
         let apps: usize = self.containers.iter().map(ContainerSpec::whole_cpus).sum();
         if self.is_exclusive() { most.max(sidecars + apps) } else { 0 }
     }
 
-    /// Whether each container has as many exclusive CPUs as it asks for.
+    /// Checks that each container has as many exclusive CPUs as it requests.
     pub(super) fn check_sizes(&self, admitted: &Admitted) -> Result<(), String> {
         for (_, spec) in self.all() {
             let expect = if self.is_exclusive() { spec.whole_cpus() } else { 0 };
-            let found = admitted.get(&spec.name).map_or(0, |(cpus, _)| cpus.len());
-            if found != expect {
-                return Err(format!("{} has {found} CPUs, not {expect}", spec.name));
+            let assigned = admitted.get(&spec.name).map_or(0, |(cpus, _)| cpus.len());
+            if assigned != expect {
+                return Err(format!("{} has {assigned} CPUs, not {expect}", spec.name));
             }
         }
         Ok(())
     }
 }
 
-/// A node on which nothing goes wrong.
+/// A node whose runtime carries out every answer.
 pub(crate) struct Node {
     pub(crate) ledger: Ledger,
-    /// Pods that were admitted, and their containers that run, as the runtime sees them.
+    /// Pods that were admitted, and their running containers, as the runtime lists them.
     live: BTreeMap<String, (Pod, Vec<Container>)>,
     serial: usize,
 }
@@ -109,14 +109,13 @@ impl Node {
         }
     }
 
-    /// What the kubelet calls its default set: the shared pool without what ended containers lend
-    /// to it here.
+    /// The kubelet's default set: the shared pool without the CPUs that ended containers lend to it.
     pub(crate) fn shared(&self) -> CpuSet {
         self.ledger.pool() - self.ledger.exclusive()
     }
 
-    /// Starts a pod, all its containers in a row. One that is refused stops the pod, as the kubelet
-    /// does.
+    /// Starts a pod's containers one after another. A refusal ends the pod, as with the kubelet. The
+    /// outer error is a defect.
     pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
         let pod = self.pod(spec)?;
         self.event(Event::RunPod(pod.clone()))?.map_err(|error| error.to_string())?;
@@ -158,7 +157,7 @@ impl Node {
         if adjustment.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == adjustment.cpus())
         {
             return Err(format!(
-                "{} is pinned to {:?}, noted {assigned:?}",
+                "{} is pinned to {:?}, logged {assigned:?}",
                 container.name, adjustment
             ));
         }
@@ -167,9 +166,11 @@ impl Node {
         if container.kind == ContainerKind::Init {
             self.event(Event::Stop(container.id))?.map_err(|error| error.to_string())?;
         } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
-            // The runtime has set what was decided: the limit of an exclusive container is lifted.
-            let limit = container.cpu.limit.filter(|_| !adjustment.is_exclusive());
-            let cpu = CpuRequest { limit, ..container.cpu };
+            let mut cpu = container.cpu;
+            // The limit of an exclusive container is lifted.
+            if adjustment.is_exclusive() {
+                cpu.limit = None;
+            }
             running.push(Container { cpus: Some(adjustment.cpus()), cpu, ..container });
         }
         Ok(Ok(assigned))
@@ -181,10 +182,11 @@ impl Node {
         Ok(())
     }
 
-    /// The plugin dies and starts anew with its claims: what runs exclusively stays where it is.
+    /// Restarts the plugin with its claims: exclusive containers must keep their CPUs.
     pub(super) fn restart(&mut self) -> Result<(), String> {
         let claims = self.ledger.claims().collect();
-        let (topology, settings) = (self.ledger.topology().clone(), self.ledger.settings().clone());
+        let topology = self.ledger.topology().clone();
+        let settings = self.ledger.settings().clone();
         self.ledger = Ledger::new(topology, settings, claims);
         let pods = self.live.values().map(|(pod, _)| pod.clone()).collect();
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
@@ -196,21 +198,21 @@ impl Node {
         }
     }
 
-    /// Hands an event to the ledger and does what it answers. The outer error is a broken answer.
+    /// Makes a call to the ledger and carries out the answer. The outer error is a defect.
     fn event(&mut self, event: impl Into<Call>) -> Result<Result<Decision, Rejection>, String> {
         let answer = self.ledger.handle(event);
         self.ledger.check()?;
         let updates = answer.iter().flat_map(|decision| &decision.updates);
         for update in updates {
             let mut running = self.live.values_mut().flat_map(|(_, running)| running);
-            if let Some(found) = running.find(|found| found.id == update.container) {
-                found.cpus = Some(update.adjustment.cpus());
+            if let Some(container) = running.find(|running| running.id == update.container) {
+                container.cpus = Some(update.adjustment.cpus());
             }
         }
         Ok(answer)
     }
 
-    /// A pod as the runtime tells of it.
+    /// The pod as the runtime reports it.
     pub(crate) fn pod(&mut self, spec: &PodSpec) -> Result<Pod, String> {
         self.serial += 1;
         Ok(Pod {
@@ -230,7 +232,7 @@ impl Node {
         })
     }
 
-    /// A container as the runtime tells of it when it is to be created.
+    /// The container as the runtime reports it in its creation.
     pub(crate) fn container(
         &mut self,
         pod: &Pod,

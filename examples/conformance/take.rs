@@ -20,11 +20,11 @@ pub(super) struct Vector {
     group: usize,
     cpus: Option<String>,
     error: Option<String>,
-    /// CPUs in the kubelet's answer that were not available.
+    /// The kubelet's answer has CPUs that were not available.
     r#unsafe: Option<IgnoredAny>,
-    /// The kubelet's answer is of another size.
+    /// The kubelet's answer has another number of CPUs.
     wrong_size: Option<IgnoredAny>,
-    /// What the kubelet would have answered without a defect of its search.
+    /// The kubelet's answer without a defect in its search.
     combo_alias: Option<IgnoredAny>,
 }
 
@@ -44,9 +44,10 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
     let answer = take(topology, &available, vector.n, strategy);
     if vector.r#unsafe.is_some() || vector.wrong_size.is_some() || vector.combo_alias.is_some() {
         let legal = answer.is_ok_and(|cpus| cpus.len() == vector.n && cpus.is_subset(&available));
-        return match legal {
-            true => Outcome::Excepted,
-            false => Outcome::Failed(format!("{}: {answer:?} for {vector:?}", vector.id)),
+        return if legal {
+            Outcome::Excepted
+        } else {
+            Outcome::Failed(format!("{}: {answer:?} for {vector:?}", vector.id))
         };
     }
     let (text, expect) = match &answer {
@@ -54,30 +55,37 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
         Err(error) => (error.to_string(), &vector.error),
     };
     let theirs = vector.cpus.as_ref().and_then(|cpus| cpus.parse::<CpuSet>().ok());
-    let balanced = |ours: &CpuSet| {
-        theirs.is_some_and(|theirs| is_as_balanced(topology, &available, ours, &theirs))
+    let equally_good = match (&answer, theirs) {
+        (Ok(ours), Some(theirs)) if vector.distribute => {
+            is_as_balanced(topology, &available, ours, &theirs)
+        }
+        _ => false,
     };
-    match Some(&text) == expect.as_ref() {
-        true => Outcome::Passed,
-        false if vector.distribute && answer.as_ref().is_ok_and(balanced) => Outcome::Passed,
-        false => Outcome::Failed(format!("{}: {text} for {vector:?}", vector.id)),
+    if Some(&text) == expect.as_ref() || equally_good {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("{}: {text} for {vector:?}", vector.id))
     }
 }
 
-/// Whether two distributions over NUMA nodes are equally good: as many CPUs of as many nodes, and
-/// what is left free on the nodes is as even. The kubelet means to keep the first of several that
-/// are, and overwrites it in part.
+/// Whether two distributions over NUMA nodes are equally good: of as many CPUs on as many nodes, with
+/// equally balanced free CPUs. The kubelet intends to keep the first of several such ones, and
+/// overwrites it in part.
 pub(super) fn is_as_balanced(
     topology: &Topology,
     available: &CpuSet,
     ours: &CpuSet,
     theirs: &CpuSet,
 ) -> bool {
-    let judge = |cpus: &CpuSet| {
-        let parts = |of: CpuSet| topology.nodes().iter().map(move |node| (node.cpus & of).len());
-        let nodes = parts(*cpus).filter(|part| *part > 0).count();
-        let squares: usize = parts(*available - *cpus).map(|free| free * free).sum();
-        (cpus.len(), nodes, squares, cpus.is_subset(available))
-    };
-    judge(ours) == judge(theirs)
+    balance(topology, available, ours) == balance(topology, available, theirs)
+}
+
+/// The number of CPUs and of their nodes, a measure of the imbalance of the free CPUs, and whether the
+/// CPUs were available.
+fn balance(topology: &Topology, available: &CpuSet, cpus: &CpuSet) -> (usize, usize, usize, bool) {
+    let free = *available - *cpus;
+    let nodes = topology.nodes();
+    let used = nodes.iter().filter(|node| !(node.cpus & *cpus).is_empty()).count();
+    let squares = nodes.iter().map(|node| (node.cpus & free).len().pow(2)).sum();
+    (cpus.len(), used, squares, cpus.is_subset(available))
 }

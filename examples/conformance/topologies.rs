@@ -1,4 +1,4 @@
-//! `topologies.jsonl`: the machines the other files speak of.
+//! `topologies.jsonl`: the machines of the other files.
 
 use super::{Machines, Outcome};
 use nri_cpu_manager::topology::{Cpu, Facts, Topology};
@@ -15,27 +15,28 @@ pub(super) struct Machine {
     cpus: Vec<[usize; 5]>,
 }
 
-/// Builds the machine and keeps it; it passes if it has as many CPUs and domains as the vector
-/// says.
+/// Builds a machine and adds it to the others. It passes if it has the vector's numbers of CPUs and
+/// domains.
 pub(super) fn check(machine: Machine, machines: &mut Machines) -> Outcome {
     let topology = match build(&machine.cpus) {
         Ok(topology) => topology,
         Err(error) => return Outcome::Failed(format!("{}: {error}", machine.name)),
     };
     let expect = [machine.ncpu, machine.core, machine.socket, machine.numa, machine.uncore];
-    let found = [
+    let built = [
         topology.cpus().len(),
         topology.cores().len(),
         topology.sockets().len(),
         topology.cpu_nodes(),
         topology.uncores().len(),
     ];
-    let outcome = match found == expect {
-        true => Outcome::Passed,
-        false => Outcome::Failed(format!(
-            "{}: CPUs, cores, sockets, NUMA nodes, uncore caches are {found:?}, expected {expect:?}",
+    let outcome = if built == expect {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!(
+            "{}: CPUs, cores, sockets, NUMA nodes, uncore caches are {built:?}, expected {expect:?}",
             machine.name
-        )),
+        ))
     };
     machines.insert(machine.name, topology);
     outcome

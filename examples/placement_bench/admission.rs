@@ -27,25 +27,25 @@ pub(crate) fn time_admission(topology: &Topology, line: &str) -> Result<Timing, 
     let Sequence { config, steps } = serde_json::from_str(line)?;
     let settings = config.settings(topology).ok_or("not a configuration")??;
     let mut node = Node::new(topology.clone(), settings);
-    let (last, others) = steps.split_last().ok_or("nobody to admit")?;
+    let (last, others) = steps.split_last().ok_or("no pod to admit")?;
     for step in others {
         node.admit(&step.pod)??;
     }
     let events = events(&mut node, &last.pod)?;
-    // A refusal, or a place in the shared pool, would be quick and no comparison.
+    // A refusal or a shared container would be fast, and no comparison.
     let trial = admit(&mut node.ledger.clone(), events.clone());
     let decisions: Vec<Decision> = trial.into_iter().collect::<Result<_, _>>()?;
-    if !decisions
-        .iter()
-        .any(|decision| decision.adjustment.is_some_and(|adjustment| adjustment.is_exclusive()))
-    {
+    let mut adjustments = decisions.iter().filter_map(|decision| decision.adjustment);
+    if !adjustments.any(|adjustment| adjustment.is_exclusive()) {
         return Err("the last pod gets no exclusive CPUs".into());
     }
-    let make = || (node.ledger.clone(), events.clone());
-    Ok(time_each(make, |(ledger, events)| admit(ledger, std::mem::take(events))))
+    Ok(time_each(
+        || (node.ledger.clone(), events.clone()),
+        |(ledger, events)| admit(ledger, std::mem::take(events)),
+    ))
 }
 
-/// What the runtime tells of a pod until all its containers are created.
+/// The calls of the runtime for a pod until all its containers are created.
 fn events(node: &mut Node, spec: &PodSpec) -> Result<Vec<Call>, String> {
     let pod = node.pod(spec)?;
     let creates = spec.all().map(|(kind, container)| {

@@ -1,4 +1,4 @@
-//! The table of ratios: how many times as long something else took.
+//! The table of ratios: how many times as long another implementation took.
 
 use crate::timing::Timing;
 use crate::{Answer, Request, runner};
@@ -17,7 +17,7 @@ pub(crate) struct Table {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     op: String,
-    /// 0 for what knows no CPUs.
+    /// 0 for merges, which have no CPUs.
     cpus: usize,
     nodes: usize,
 }
@@ -32,7 +32,7 @@ impl Row {
 }
 
 impl Table {
-    /// Reads what the other side took; more may stand in each line.
+    /// Reads the other implementation's times; further fields are ignored.
     pub(crate) fn read(file: &Path) -> Result<Table, Box<dyn Error>> {
         let mut theirs = HashMap::new();
         for line in runner::open(file)?.lines() {
@@ -42,7 +42,6 @@ impl Table {
         Ok(Table { theirs, ratios: BTreeMap::new() })
     }
 
-    /// Compares one request.
     pub(crate) fn add(&mut self, request: &Request, ours: Timing) -> Result<(), String> {
         let theirs = self.theirs.get(&request.id);
         let theirs = theirs.ok_or_else(|| format!("{}: not timed there", request.id))?;
@@ -59,8 +58,9 @@ impl fmt::Display for Table {
         for (Row { op, cpus, nodes }, ratios) in &self.ratios {
             let mut ratios = ratios.clone();
             ratios.sort_by(f64::total_cmp);
-            let at = |index: usize| ratios.get(index).copied().unwrap_or(0.0);
-            let (least, median) = (at(0), at((ratios.len() - 1) / 2));
+            // Each row has a ratio: `add` makes the row and pushes one.
+            let least = ratios[0];
+            let median = ratios[(ratios.len() - 1) / 2];
             let cpus = if *cpus == 0 { "-".to_owned() } else { cpus.to_string() };
             let count = ratios.len();
             writeln!(f, "| {op} | {cpus} | {nodes} | {count} | {least:.0} | {median:.0} |")?;

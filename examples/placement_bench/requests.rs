@@ -1,12 +1,12 @@
-//! Requests to time, for every row of the table in docs/performance.md. They are described here
-//! rather than kept: the machines alone would be a megabyte.
+//! Requests to time, for every row of the table in docs/performance.md. They are generated: the
+//! machines alone would be a megabyte.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine};
 use serde_json::{Value, json};
 
-/// Machines on which CPUs are taken.
+/// Machines of `take` requests.
 const TAKE: &[&str] = &[
     "pack:2 numa:1 l3:1 core:3 pu:2",
     "pack:1 numa:1 l3:1 core:12 pu:2",
@@ -21,7 +21,7 @@ const TAKE: &[&str] = &[
     "pack:2 numa:1 l3:12 core:8 pu:2",
 ];
 
-/// Machines on which NUMA nodes are looked for.
+/// Machines of `hints` requests.
 const HINTS: &[&str] = &[
     "pack:2 numa:6 l3:1 core:10 pu:2",
     "pack:1 numa:1 l3:16 core:8 pu:2",
@@ -31,7 +31,7 @@ const HINTS: &[&str] = &[
     "pack:2 numa:8 l3:1 core:8 pu:2",
 ];
 
-/// Machines that a pod comes to.
+/// Machines of `admit` requests.
 const ADMIT: &[&str] = &[
     "pack:1 numa:1 l3:16 core:8 pu:2",
     "pack:2 numa:1 l3:8 core:8 pu:2",
@@ -39,10 +39,10 @@ const ADMIT: &[&str] = &[
     "pack:2 numa:4 l3:2 core:8 pu:2",
 ];
 
-/// How many NUMA nodes hints are about that are merged.
+/// Numbers of NUMA nodes of `merge` requests.
 const MERGE: [usize; 3] = [2, 4, 8];
 
-/// Policies of the topology manager, and its scope.
+/// Policies and scopes of the topology manager.
 const POLICIES: [(&str, &str); 6] = [
     ("none", "container"),
     ("best-effort", "container"),
@@ -52,10 +52,7 @@ const POLICIES: [(&str, &str); 6] = [
     ("single-numa-node", "pod"),
 ];
 
-/// All of them, an object each.
-///
-/// # Errors
-/// If a machine above is not well described.
+/// All requests, an object each.
 pub(crate) fn requests() -> Result<Vec<Value>, DescriptionError> {
     let mut all = Vec::new();
     for words in TAKE {
@@ -80,8 +77,7 @@ pub(crate) fn requests() -> Result<Vec<Value>, DescriptionError> {
     Ok(all)
 }
 
-/// From a machine that is free but for its first core, and from one of which every other core is
-/// taken.
+/// From a machine with only its first core taken, and from one with every other core taken.
 fn takes(all: &mut Vec<Value>, machine: &Machine) -> Result<(), DescriptionError> {
     let topology = machine.topology()?;
     let idle = topology.online() - first_core(&topology);
@@ -105,32 +101,36 @@ fn takes(all: &mut Vec<Value>, machine: &Machine) -> Result<(), DescriptionError
     Ok(())
 }
 
-/// Hints of two resources with every combination of nodes, of which the second prefers pairs.
+/// Hints of two resources for every combination of nodes: the first prefers single nodes, the second
+/// pairs.
 fn merges(nodes: usize) -> impl Iterator<Item = Value> {
-    let list = move |preferred: u32| {
-        let hint = |mask: u32| {
-            let set: Vec<usize> = (0..nodes).filter(|node| mask >> node & 1 == 1).collect();
-            json!({ "mask": set, "preferred": mask.count_ones() == preferred })
-        };
-        (1..1u32 << nodes).map(hint).collect::<Vec<Value>>()
-    };
     let policies = ["best-effort", "restricted", "single-numa-node"].into_iter();
     policies.map(move |policy| {
         json!({
             "op": "merge", "nodes": (0..nodes).collect::<Vec<usize>>(), "policy": policy, "tm_options": {},
-            "providers": [{ "cpu": list(1) }, { "memory": list(2) }],
+            "providers": [{ "cpu": hints(nodes, 1) }, { "memory": hints(nodes, 2) }],
         })
     })
 }
 
-/// One more pod with 8 exclusive CPUs, on a node of which half are taken.
+/// A hint for every combination of nodes; those of this many nodes are preferred.
+fn hints(nodes: usize, preferred: u32) -> Vec<Value> {
+    let mut hints = Vec::new();
+    for mask in 1..1u32 << nodes {
+        let set: Vec<usize> = (0..nodes).filter(|node| mask >> node & 1 == 1).collect();
+        hints.push(json!({ "mask": set, "preferred": mask.count_ones() == preferred }));
+    }
+    hints
+}
+
+/// One more pod with 8 exclusive CPUs, on a node with half of its CPUs taken.
 fn admissions(all: &mut Vec<Value>, topology: &Topology) {
-    let pod = |number: usize| {
-        json!({ "pod": {
+    let mut steps = Vec::new();
+    for number in 0..=topology.cpus().len() / 16 {
+        steps.push(json!({ "pod": {
             "name": format!("p{number}"), "qos": "guaranteed", "containers": [{ "name": "c", "cpu": "8" }],
-        }})
-    };
-    let steps: Vec<Value> = (0..=topology.cpus().len() / 16).map(pod).collect();
+        }}));
+    }
     for (policy, scope) in POLICIES {
         all.push(json!({
             "op": "admit", "topo": rows(topology), "reserved": first_core(topology).to_string(), "num_reserved": "2",
@@ -140,7 +140,7 @@ fn admissions(all: &mut Vec<Value>, topology: &Topology) {
 }
 
 fn first_core(topology: &Topology) -> CpuSet {
-    topology.cores().first().map(|core| core.cpus).unwrap_or_default()
+    topology.cores()[0].cpus
 }
 
 /// CPU, core, socket, NUMA node and uncore cache of each CPU.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How long a request is called again, at least.
+/// The least time over which a request is sampled.
 const ENOUGH: Duration = Duration::from_millis(100);
 
 /// Nanoseconds per call.
@@ -16,7 +16,7 @@ pub(crate) struct Timing {
     pub(crate) median: u64,
 }
 
-/// Times calls, in rounds long enough for the clock.
+/// Times calls in rounds that are long against the clock's resolution.
 pub(crate) fn time<T>(mut call: impl FnMut() -> T) -> Timing {
     let mut round = |calls: u32| {
         let started = Instant::now();
@@ -29,8 +29,8 @@ pub(crate) fn time<T>(mut call: impl FnMut() -> T) -> Timing {
     sample(|| round(calls) / calls)
 }
 
-/// Times calls one by one, each on something made anew; making and dropping it are not in the time
-/// taken. The clock itself is, a few dozen nanoseconds.
+/// Times calls one by one, each on a new state, which is made and dropped outside the measured time.
+/// Reading the clock is included, a few dozen nanoseconds.
 pub(crate) fn time_each<S, T>(
     mut make: impl FnMut() -> S,
     mut call: impl FnMut(&mut S) -> T,
@@ -45,7 +45,7 @@ pub(crate) fn time_each<S, T>(
     })
 }
 
-/// Takes samples for a tenth of a second, ten at least.
+/// Takes samples for [`ENOUGH`], at least ten.
 fn sample(mut one: impl FnMut() -> Duration) -> Timing {
     let started = Instant::now();
     let mut samples = Vec::new();
@@ -53,6 +53,5 @@ fn sample(mut one: impl FnMut() -> Duration) -> Timing {
         samples.push(u64::try_from(one().as_nanos()).unwrap_or(u64::MAX));
     }
     samples.sort_unstable();
-    let at = |index: usize| samples.get(index).copied().unwrap_or(0);
-    Timing { min: at(0), median: at(samples.len() / 2) }
+    Timing { min: samples[0], median: samples[samples.len() / 2] }
 }

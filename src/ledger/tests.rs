@@ -1,30 +1,24 @@
-//! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
+//! The ledger on one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
-mod anew;
 mod budget;
-mod devices;
 mod engine;
-mod environment;
-mod grant;
+mod event_order;
 mod groups;
 mod hotplug;
 mod identity;
-mod kept;
 mod kubelet;
 mod life;
-mod loses;
+mod loss;
 mod mems;
-mod order;
-mod orders;
-mod outdated;
+mod outdated_list;
+mod partitions;
 mod pod_resources;
-mod pod_scope;
 mod resize;
-mod takeover;
-mod unpinned;
+mod restart;
+mod running_wishes;
+mod topology_manager;
+mod update_order;
 mod wishes;
-mod wishful_resize;
-mod withdrawn;
 
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
@@ -56,9 +50,10 @@ fn settings() -> Settings {
     }
 }
 
-/// A node under test: a ledger, and what the runtime believes of each container.
+/// A node under test.
 struct Node {
     ledger: Ledger,
+    /// The CPUs that the runtime has set, by container.
     set: BTreeMap<String, CpuSet>,
 }
 
@@ -79,7 +74,7 @@ impl Node {
         Ok(decision.adjustment)
     }
 
-    /// Creates and starts a container; returns where it was put.
+    /// Creates and starts a container; returns its CPUs, none ("") if it was not pinned.
     fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
         let adjustment = self.event(Admission::Create {
             pod: pod.clone(),
@@ -107,8 +102,8 @@ impl Node {
         self.set.remove(id);
     }
 
-    /// Delivers the due updates to the runtime.
-    fn tell(&mut self) {
+    /// Sends the due updates to the runtime.
+    fn send_due(&mut self) {
         for update in deliver(&mut self.ledger, Channel::Runtime) {
             self.set.insert(update.container.0, update.adjustment.cpus());
         }
@@ -127,15 +122,15 @@ impl Node {
         );
     }
 
-    /// What the runtime would report of these containers.
+    /// The runtime's list of these containers, with the CPUs that are set.
     fn running(&self, containers: &[(&Pod, &str, &str, u64)]) -> Event {
-        let report = |(pod, name, id, milli): &(&Pod, &str, &str, u64)| Container {
-            cpus: self.set.get(*id).copied(),
-            ..container(pod, name, id, *milli)
-        };
         let mut pods: Vec<Pod> = containers.iter().map(|(pod, ..)| (*pod).clone()).collect();
         pods.dedup();
-        Event::Synchronize { pods, containers: containers.iter().map(report).collect() }
+        let containers = containers.iter().map(|&(pod, name, id, milli)| Container {
+            cpus: self.set.get(id).copied(),
+            ..container(pod, name, id, milli)
+        });
+        Event::Synchronize { pods, containers: containers.collect() }
     }
 }
 
@@ -191,7 +186,7 @@ fn guaranteed(name: &str, milli: u64) -> Pod {
 }
 
 #[test]
-fn whole_cpus_of_guaranteed_pods_are_exclusive_and_all_else_is_shared() {
+fn whole_cpus_of_guaranteed_pods_are_exclusive_and_everything_else_is_shared() {
     let mut node = Node::new();
     let burstable = pod("b", Qos::Burstable, 2000);
     assert_eq!(node.create(&burstable, "c", "b", 2000).unwrap(), "0-15");
@@ -204,7 +199,8 @@ fn whole_cpus_of_guaranteed_pods_are_exclusive_and_all_else_is_shared() {
 #[test]
 fn a_restarted_container_gets_the_same_cpus_and_a_late_stop_of_its_predecessor_frees_nothing() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     assert_eq!(node.create(&a, "c", "a1", 4000).unwrap(), "2-5");
     assert_eq!(node.create(&b, "c", "b1", 4000).unwrap(), "8-11");
     assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
@@ -215,9 +211,10 @@ fn a_restarted_container_gets_the_same_cpus_and_a_late_stop_of_its_predecessor_f
 }
 
 #[test]
-fn cpus_come_back_when_the_last_container_of_a_pod_stops_and_are_free_when_the_pod_does() {
+fn cpus_of_a_stopped_container_are_lent_to_the_pool_and_freed_with_its_pod() {
     let mut node = Node::new();
-    let (a, shared) = (guaranteed("a", 14_000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 14_000);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 14_000).unwrap();
     node.check("s", "0-1");
@@ -235,9 +232,10 @@ fn cpus_come_back_when_the_last_container_of_a_pod_stops_and_are_free_when_the_p
 }
 
 #[test]
-fn a_container_that_crashes_again_lends_its_cpus_no_more() {
+fn a_container_that_crashes_repeatedly_stops_lending_its_cpus() {
     let mut node = Node::new();
-    let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     for (id, pool) in [("a1", "0-15"), ("a2", "0-1,6-15"), ("a3", "0-1,6-15")] {
         assert_eq!(node.create(&a, "c", id, 4000).unwrap(), "2-5");
@@ -248,9 +246,10 @@ fn a_container_that_crashes_again_lends_its_cpus_no_more() {
 }
 
 #[test]
-fn a_refused_container_leaves_nothing_behind_and_gets_in_when_there_is_room() {
+fn a_refused_container_leaves_nothing_behind_and_is_admitted_when_there_is_room() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 10_000), guaranteed("b", 10_000));
+    let a = guaranteed("a", 10_000);
+    let b = guaranteed("b", 10_000);
     node.create(&a, "c", "a", 10_000).unwrap();
     let before = node.ledger.claims().collect::<Vec<_>>();
     node.event(Event::RunPod(b.clone())).unwrap();
@@ -258,7 +257,7 @@ fn a_refused_container_leaves_nothing_behind_and_gets_in_when_there_is_room() {
         node.create(&b, "c", "b", 10_000).unwrap_err().starts_with("UnexpectedAdmissionError: ")
     );
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
-    // Nor does its pod keep CPUs free that a smaller one could use.
+    // Its pod reserves no CPUs that a smaller one could use.
     assert_eq!(node.create(&guaranteed("s", 4000), "c", "s", 4000).unwrap(), "4-7");
     node.stop("a");
     node.stop_pod(&a);
@@ -266,9 +265,10 @@ fn a_refused_container_leaves_nothing_behind_and_gets_in_when_there_is_room() {
 }
 
 #[test]
-fn a_pod_keeps_room_for_its_later_containers() {
+fn a_pods_budget_is_reserved_for_its_later_containers() {
     let mut node = Node::new();
-    let (big, other) = (guaranteed("big", 12_000), guaranteed("other", 4000));
+    let big = guaranteed("big", 12_000);
+    let other = guaranteed("other", 4000);
     node.event(Event::RunPod(big.clone())).unwrap();
     assert!(node.create(&other, "c", "o", 4000).unwrap_err().contains("available=2"));
     node.create(&big, "one", "1", 6000).unwrap();
@@ -284,13 +284,14 @@ fn a_later_container_of_a_pod_reuses_the_cpus_of_an_ended_one_within_the_budget(
     let init = node.create(&a, "init", "i", 4000).unwrap();
     node.stop("i");
     let app = node.create(&a, "app", "p", 6000).unwrap();
-    let (init, app): (CpuSet, CpuSet) = (init.parse().unwrap(), app.parse().unwrap());
+    let init = cpus(&init);
+    let app = cpus(&app);
     assert!(init.is_subset(&app), "{init} {app}");
     assert_eq!(node.ledger.exclusive(), app);
 }
 
-/// Seen on real nodes: in a pod with resources of its own, a container without any arrives with the
-/// pod's limit.
+/// Observed on real nodes: in a pod with pod-level resources, a container without its own arrives
+/// with the pod's limit.
 #[test]
 fn a_container_that_inherited_its_pods_limit_is_shared() {
     let mut node = Node::new();
@@ -302,7 +303,8 @@ fn a_container_that_inherited_its_pods_limit_is_shared() {
 #[test]
 fn an_update_before_the_process_runs_is_sent_again() {
     let mut node = Node::new();
-    let (s, a) = (pod("s", Qos::Burstable, 100), guaranteed("a", 4000));
+    let s = pod("s", Qos::Burstable, 100);
+    let a = guaranteed("a", 4000);
     node.event(Admission::Create { pod: s.clone(), container: container(&s, "c", "s", 100) })
         .unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
@@ -314,7 +316,7 @@ fn an_update_before_the_process_runs_is_sent_again() {
 }
 
 #[test]
-fn under_strict_reservation_nothing_shared_runs_on_reserved_cpus_unless_there_is_nothing_else() {
+fn under_strict_reservation_shared_containers_use_reserved_cpus_only_when_no_others_are_left() {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     let mut node = Node::with(strict, Vec::new());
@@ -325,7 +327,7 @@ fn under_strict_reservation_nothing_shared_runs_on_reserved_cpus_unless_there_is
 }
 
 #[test]
-fn policy_none_leaves_containers_alone() {
+fn policy_none_pins_no_container() {
     let mut node = Node::with(Settings { policy: Policy::None, ..settings() }, Vec::new());
     assert_eq!(node.create(&guaranteed("a", 4000), "c", "a", 4000).unwrap(), "");
     assert_eq!(node.create(&pod("s", Qos::BestEffort, 0), "c", "s", 0).unwrap(), "");
@@ -333,94 +335,7 @@ fn policy_none_leaves_containers_alone() {
 }
 
 #[test]
-fn a_new_life_adopts_what_runs_and_moves_nothing() {
-    let mut node = Node::new();
-    let (a, b, s) = (guaranteed("a", 4000), guaranteed("b", 6000), pod("s", Qos::Burstable, 100));
-    node.create(&a, "c", "a", 4000).unwrap();
-    node.create(&b, "c", "b", 6000).unwrap();
-    node.create(&s, "c", "s", 100).unwrap();
-    let running = [(&s, "c", "s", 100), (&b, "c", "b", 6000), (&a, "c", "a", 4000)];
-    for remembered in [Vec::new(), node.ledger.claims().collect()] {
-        let mut next = Node::with(settings(), remembered);
-        next.set = node.set.clone();
-        next.event(next.running(&running)).unwrap();
-        assert_eq!(next.set, node.set);
-        assert!(next.ledger.claims().eq(node.ledger.claims()));
-    }
-}
-
-#[test]
-fn a_new_life_pins_what_was_created_meanwhile_and_forgets_what_is_gone() {
-    let mut node = Node::new();
-    let (a, b, gone) = (guaranteed("a", 4000), guaranteed("b", 4000), guaranteed("gone", 2000));
-    node.create(&gone, "c", "gone", 2000).unwrap();
-    node.create(&a, "c", "a", 4000).unwrap();
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    next.set = node.set.clone();
-    next.set.remove("gone");
-    next.event(next.running(&[(&b, "c", "b", 4000), (&a, "c", "a", 4000)])).unwrap();
-    next.check("a", "4-7");
-    next.check("b", "8-11");
-    assert_eq!(next.ledger.pool().to_string(), "0-3,12-15");
-}
-
-#[test]
-fn an_instance_made_meanwhile_gets_the_cpus_of_its_predecessor() {
-    let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
-    node.create(&a, "c", "a1", 4000).unwrap();
-    node.create(&b, "c", "b1", 4000).unwrap();
-    node.check("b1", "8-11");
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    next.event(next.running(&[(&b, "c", "b2", 4000)])).unwrap();
-    next.check("b2", "8-11");
-}
-
-/// Found by a storm of SIGKILLs: a container created without the plugin got the CPUs of one between
-/// two instances, which was refused then.
-#[test]
-fn a_container_that_is_being_restarted_keeps_its_cpus_when_others_are_placed() {
-    let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 10_000), guaranteed("b", 4000));
-    node.create(&a, "c", "a1", 10_000).unwrap();
-    node.check("a1", "2-3,8-15");
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    let mut event = next.running(&[(&b, "c", "b", 4000)]);
-    let Event::Synchronize { pods, .. } = &mut event else { unreachable!() };
-    pods.push(a.clone());
-    next.event(event).unwrap();
-    next.check("b", "4-7");
-    assert_eq!(next.create(&a, "c", "a2", 10_000).unwrap(), "2-3,8-15");
-}
-
-#[test]
-fn conflicting_cpus_are_mended_by_moving_one() {
-    let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
-    node.set.insert("a".to_owned(), "4-7".parse().unwrap());
-    node.set.insert("b".to_owned(), "6-9".parse().unwrap());
-    node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
-    node.check("a", "4-7");
-    node.check("b", "8-11");
-    assert_eq!(node.ledger.take_notes().iter().filter(|note| note.warning).count(), 1);
-}
-
-#[test]
-fn a_container_that_has_ended_keeps_its_cpus_across_a_new_life() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 6000);
-    node.create(&a, "one", "1", 2000).unwrap();
-    node.create(&a, "two", "2", 4000).unwrap();
-    let two = node.set["2"];
-    node.stop("2");
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    next.set = node.set.clone();
-    next.event(next.running(&[(&a, "one", "1", 2000)])).unwrap();
-    assert_eq!(next.create(&a, "two", "2b", 4000).unwrap(), two.to_string());
-}
-
-#[test]
-fn the_kubelets_own_writes_are_put_right_in_the_answer() {
+fn an_update_by_the_kubelet_is_answered_with_the_containers_cpus() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "a", 4000).unwrap();
@@ -444,4 +359,27 @@ fn removing_the_old_instance_of_a_container_frees_nothing() {
     node.create(&a, "c", "a2", 4000).unwrap();
     node.event(Event::Remove(ContainerId("a1".to_owned()))).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
+}
+
+fn environment(settings: Settings, milli: u64) -> Vec<(&'static str, String)> {
+    let mut node = Node::with(settings, Vec::new());
+    let pod = guaranteed("a", milli);
+    let container = container(&pod, "c", "a", milli);
+    node.ledger.handle(Admission::Create { pod, container }).unwrap().environment
+}
+
+#[test]
+fn environment_variables_are_set_for_new_exclusive_containers_if_configured() {
+    let exposing = Settings { expose_cpus: true, ..settings() };
+    let expect = [
+        ("NRI_CPU_MANAGER_CPUS", "2-3,8-15"),
+        ("NRI_CPU_MANAGER_NUMA_NODES", "0"),
+        ("NRI_CPU_MANAGER_UNCORE_CACHES", "2-3;8-15"),
+    ];
+    assert_eq!(
+        environment(exposing.clone(), 10_000),
+        expect.map(|(name, value)| (name, value.to_owned()))
+    );
+    assert_eq!(environment(exposing, 1500), []);
+    assert_eq!(environment(settings(), 10_000), []);
 }

@@ -1,10 +1,10 @@
-//! How a list of the runtime's calls is written down as bytes, for the target `ttrpc`.
+//! The format of the target `ttrpc`: a list of calls by the runtime.
 //!
-//! A record each: which call (one byte, see [`METHODS`]), the payload's length (two bytes, little
-//! endian), the payload. A record that is cut short has the rest for its payload, so that any bytes
+//! Each record is the call (one byte, see [`METHODS`]), the payload's length (two bytes, little
+//! endian), and the payload. The payload of a truncated record is the rest of the input, so all bytes
 //! are a list of calls.
 
-/// The calls by number.
+/// The calls by their number in a record.
 pub const METHODS: &[&str] = &[
     "Configure",
     "Synchronize",
@@ -26,20 +26,17 @@ pub const METHODS: &[&str] = &[
     "Shutdown",
 ];
 
-/// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call<'a> {
-    /// A call of this method; an unknown number is an unknown method.
+    /// A call of this method with this payload. An unknown number is `NoSuchMethod`.
     Method(&'static str, &'a [u8]),
-    /// Bytes on the connection on which we are called, or on the one on which we call, in place of
-    /// a message.
+    /// These bytes instead of a message, on the plugin's connection (1) or the runtime's (2).
     Raw(u32, &'a [u8]),
 }
 
 const RAW_PLUGIN: u8 = 0xfe;
 const RAW_RUNTIME: u8 = 0xff;
 
-/// The calls in these bytes.
 pub fn decode(mut bytes: &[u8]) -> Vec<Call<'_>> {
     let mut calls = Vec::new();
     while let [number, low, high, rest @ ..] = bytes {
@@ -58,7 +55,6 @@ pub fn decode(mut bytes: &[u8]) -> Vec<Call<'_>> {
     calls
 }
 
-/// Appends a record to a list.
 pub fn encode(bytes: &mut Vec<u8>, method: &str, payload: &[u8]) {
     let number = METHODS.iter().position(|known| *known == method).expect("a known method");
     bytes.push(u8::try_from(number).expect("few methods"));

@@ -1,4 +1,4 @@
-//! The edge as a whole: bytes into a session whose events go to a real ledger.
+//! The edge as a whole: bytes for a session whose calls go to a real ledger.
 
 use super::calls::{self, Call};
 use super::node;
@@ -16,12 +16,12 @@ use tokio::task::JoinHandle;
 use ttrpc::proto::{Code, Request, Response};
 
 const PLUGIN: u32 = frame::PLUGIN_CONN;
-/// As much as an input can ever be answered with; the pipe must not make writers wait for readers.
+/// Larger than the answers to any input: writing to the pipe must never wait for the reader.
 const PIPE: usize = 1 << 20;
 const TTRPC_HEADER: usize = 10;
 
-/// Bytes on the socket as they come. However they are cut, the frames in them are the same; and a
-/// session that reads them ends with them.
+/// Raw bytes on the socket. Their frames do not depend on how they are split, and a session that reads
+/// them ends with them.
 pub fn mux(bytes: &[u8]) {
     let whole = unframe(&[bytes]);
     let middle = bytes.split_at(bytes.len() / 2);
@@ -35,9 +35,10 @@ pub fn mux(bytes: &[u8]) {
     });
 }
 
-/// What arrives on each connection, and whether all of it was frames.
+/// The bytes of each connection, and whether the input was whole frames.
 fn unframe(parts: &[&[u8]]) -> (Vec<(u32, u8)>, bool) {
-    let (mut unframer, mut payload) = (Unframer::default(), Vec::new());
+    let mut unframer = Unframer::default();
+    let mut payload = Vec::new();
     for part in parts {
         let mut part = *part;
         loop {
@@ -51,13 +52,15 @@ fn unframe(parts: &[&[u8]]) -> (Vec<(u32, u8)>, bool) {
     (payload, unframer.between_frames())
 }
 
-/// Calls in proper frames: each is answered, with what its caller can read.
+/// Calls in well-formed frames: each gets an answer that its caller can read.
 pub fn ttrpc(bytes: &[u8]) {
     let calls = calls::decode(bytes);
     in_paused_time(async {
         let (mut trunk, plugin) = connect();
         let mut out = Vec::new();
-        let (mut stream, mut sent, mut raw) = (1, Vec::new(), false);
+        let mut stream = 1;
+        let mut sent = Vec::new();
+        let mut raw = false;
         for call in calls {
             match call {
                 Call::Method(method, payload) => {
@@ -65,7 +68,7 @@ pub fn ttrpc(bytes: &[u8]) {
                     put(&mut out, PLUGIN, &message(stream, method, payload));
                     stream += 2;
                 }
-                // Whatever follows may be taken for a part of this.
+                // Later calls may be read as part of these bytes, so answers are not expected.
                 Call::Raw(conn, payload) => {
                     put(&mut out, conn, payload);
                     raw = true;
@@ -81,9 +84,10 @@ pub fn ttrpc(bytes: &[u8]) {
     });
 }
 
-/// Reads an answer to each of these calls, in any order, and nothing else on that connection.
+/// Reads an answer to each of these calls, in any order, and nothing else on their connection.
 async fn answers(trunk: &mut DuplexStream, sent: Vec<(u32, &str)>) {
-    let (mut unframer, mut arrived) = (Unframer::default(), Vec::new());
+    let mut unframer = Unframer::default();
+    let mut arrived = Vec::new();
     let mut waiting: HashSet<u32> = sent.iter().map(|(stream, _)| *stream).collect();
     let mut buffer = vec![0; 64 << 10];
     while !waiting.is_empty() {
@@ -97,25 +101,29 @@ async fn answers(trunk: &mut DuplexStream, sent: Vec<(u32, &str)>) {
             }
         }
         while arrived.len() >= TTRPC_HEADER {
-            let number = |at: usize| u32::from_be_bytes(arrived[at..at + 4].try_into().unwrap());
-            let (length, stream) = (number(0) as usize, number(4));
+            let length = number(&arrived, 0) as usize;
+            let stream = number(&arrived, 4);
             if arrived.len() < TTRPC_HEADER + length {
                 break;
             }
-            assert!(waiting.remove(&stream), "an answer to a call that nobody made, or a second");
+            assert!(waiting.remove(&stream), "an answer without a call, or a second one");
             let rest = arrived.split_off(TTRPC_HEADER + length);
             let (_, method) = sent.iter().find(|(of, _)| *of == stream).expect("a call");
-            legible(method, &arrived[TTRPC_HEADER..]);
+            check_answer(method, &arrived[TTRPC_HEADER..]);
             arrived = rest;
         }
     }
 }
 
-/// An answer that its caller can read: of the right type, and with changes that it can make.
-fn legible(method: &str, answer: &[u8]) {
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// The answer must be of the method's type, and its updates must be valid.
+fn check_answer(method: &str, answer: &[u8]) {
     let answer = Response::parse_from_bytes(answer).expect("an answer");
     if answer.status().code.enum_value_or_default() != Code::OK {
-        assert!(!answer.status().message.is_empty(), "{method}: an error without a word");
+        assert!(!answer.status().message.is_empty(), "{method}: an error without a message");
         return;
     }
     let bytes = &answer.payload;
@@ -132,7 +140,7 @@ fn legible(method: &str, answer: &[u8]) {
             let answer =
                 wire::CreateContainerResponse::parse_from_bytes(bytes).expect("its own type");
             if let Some(adjust) = answer.adjust.as_ref() {
-                set(&adjust.linux.resources);
+                check_cpus(&adjust.linux.resources);
             }
             answer.update
         }
@@ -147,27 +155,26 @@ fn legible(method: &str, answer: &[u8]) {
     let mut named = HashSet::new();
     for update in updates {
         assert!(update.ignore_failure && !update.container_id.is_empty(), "{method}: {update:?}");
-        assert!(named.insert(update.container_id.clone()), "told twice in one answer");
-        set(&update.linux.resources);
+        assert!(named.insert(update.container_id.clone()), "updated twice in one answer");
+        check_cpus(&update.linux.resources);
     }
 }
 
-/// CPUs that are set: some, and none that the machine does not have.
-fn set(resources: &wire::LinuxResources) {
+/// The CPUs that are set are online ones of the machine, and not empty.
+fn check_cpus(resources: &wire::LinuxResources) {
     let cpus: CpuSet = resources.cpu.cpus.parse().expect("a list of CPUs");
     assert!(!cpus.is_empty() && cpus.is_subset(&node::topology().online()));
     assert!(resources.cpu.mems.is_empty());
 }
 
-/// A session at the other end of a pipe, with an owner that has a real ledger. It ends when both
-/// have.
+/// A pipe to a session whose owner has a real ledger, and the task of both.
 fn connect() -> (DuplexStream, JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let plugin = tokio::spawn(async move {
         let (owner, inbox) = mpsc::unbounded_channel();
         let session = async move {
             let never = std::future::pending::<()>();
-            // How it ends is its own affair; that it does is what counts.
+            // It may end with an error; the test is that it ends.
             let _ = run_session(ours, Session(1), &Identity::default(), &owner, never).await;
         };
         tokio::join!(session, own(inbox));
@@ -193,10 +200,10 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 }
             }
             Message::Validate { container, cpus, reply, .. } => {
-                let decided = ledger.target(&container).map(|placed| placed.adjustment.cpus());
+                let decided = ledger.target(&container).map(|target| target.adjustment.cpus());
                 let approved = decided.is_some() && decided == cpus;
-                let answer = approved.then_some(()).ok_or(Refusal("not as decided".into()));
-                drop(reply.send(answer));
+                let refusal = Refusal("not as decided".into());
+                drop(reply.send(if approved { Ok(()) } else { Err(refusal) }));
             }
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
         }
@@ -222,7 +229,7 @@ fn put(out: &mut Vec<u8>, conn: u32, payload: &[u8]) {
     out.extend(payload);
 }
 
-/// Time passes only when nothing else is left to do, so that no limit costs any.
+/// Runs with a paused clock, which advances only when all tasks wait: timeouts take no time.
 fn in_paused_time(test: impl Future<Output = ()>) {
     let clock = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -1,8 +1,7 @@
-//! What the fuzz targets do with their bytes, and what must hold whatever the bytes are.
+//! The bodies of the fuzz targets: functions of arbitrary bytes that panic on a defect.
 //!
-//! Plain functions that panic when something is wrong: `fuzz/` hands them what a coverage-guided
-//! fuzzer makes up (`hack/fuzz`), `tests/fuzz.rs` the committed corpus and random bytes, so that
-//! they also run with every `cargo test`.
+//! `fuzz/` calls them with the input of a coverage-guided fuzzer (`hack/fuzz`), and `tests/fuzz.rs`
+//! with the committed corpus and random bytes, so they run with every `cargo test` as well.
 
 #![allow(
     missing_docs,
@@ -21,10 +20,9 @@ mod text;
 pub use edge::{mux, ttrpc};
 pub use text::{adopt, checkpoint, config, cpulist, kubelet, masks};
 
-/// What a target does with its bytes.
 pub type Body = fn(&[u8]);
 
-/// A target by name, in the order of `hack/fuzz all`.
+/// The targets in the order of `hack/fuzz all`.
 pub const TARGETS: &[(&str, Body)] = &[
     ("cpulist", cpulist),
     ("masks", masks),

@@ -28,9 +28,10 @@ pub fn ledger(remembered: Vec<Claim>) -> Ledger {
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
 }
 
-/// A Guaranteed pod with one container, `cpus` set for it.
+/// A Guaranteed pod with one container, pinned to `set` or never pinned.
 pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) {
-    let (amount, sandbox) = (Some(MilliCpu(milli)), SandboxId(format!("sandbox-{name}")));
+    let amount = Some(MilliCpu(milli));
+    let sandbox = SandboxId(format!("sandbox-{name}"));
     let pod = Pod {
         sandbox: sandbox.clone(),
         uid: PodUid(format!("uid-{name}")),
@@ -41,8 +42,9 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         annotations: Vec::new(),
         cgroup: None,
     };
-    // The limit of a container that was pinned is lifted.
-    let cpu = CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) };
+    // The limit of a pinned container is lifted.
+    let limit = if set.is_some() { None } else { amount };
+    let cpu = CpuRequest { request: amount, limit };
     let id = ContainerId(format!("id-{name}"));
     let container = Container { cpus: set, ..Container::new(id, sandbox, "c", cpu) };
     (pod, container)

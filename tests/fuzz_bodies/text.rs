@@ -1,16 +1,15 @@
-//! Texts and files: lists and masks of CPUs, the checkpoint, the kubelet's state file, the
-//! configuration.
+//! Text formats: lists and masks of CPUs, the checkpoint, the kubelet's state file, the configuration.
 
 use super::node;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::ledger::{Claim, Event, Ledger, Mechanism, Named, Stance};
+use nri_cpu_manager::ledger::{Claim, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
 use std::str;
 
-/// The kernel's list format: what is read is written back, and read as the same.
+/// The kernel's list format: a parsed set is printed and parsed as the same set.
 pub fn cpulist(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match text.parse::<CpuSet>() {
@@ -23,28 +22,27 @@ pub fn cpulist(bytes: &[u8]) {
     }
 }
 
-/// The kernel's mask format, against an independent writer of it.
+/// The kernel's mask format, against an independent implementation that prints it.
 pub fn masks(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match CpuSet::from_mask(text) {
         Ok(set) => {
             assert!(set.iter().all(|cpu| cpu < MAX_CPUS));
-            let group = |group: usize| {
+            let mut groups = Vec::new();
+            for group in (0..MAX_CPUS / 32).rev() {
                 let bits = (0..32).filter(|bit| set.contains(group * 32 + bit));
-                format!("{:08x}", bits.fold(0_u32, |word, bit| word | 1 << bit))
-            };
-            let groups: Vec<String> = (0..MAX_CPUS / 32).rev().map(group).collect();
+                let word = bits.fold(0_u32, |word, bit| word | 1 << bit);
+                groups.push(format!("{word:08x}"));
+            }
             assert_eq!(CpuSet::from_mask(&groups.join(",")), Ok(set), "{text:?}");
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
-/// A state file: whatever is in it, adopting a running node with it is legal and moves no
-/// container.
+/// A checkpoint: adopting a running node with any content is legal and moves no container.
 ///
-/// Few bytes have the right checksum by chance, so they are also tried as the content of a file
-/// that has.
+/// Random bytes rarely have the right checksum, so they are also tried as the content of a valid file.
 pub fn checkpoint(bytes: &[u8]) {
     if let Ok(claims) = checkpoint::decode(bytes) {
         adopt(claims);
@@ -58,15 +56,15 @@ pub fn checkpoint(bytes: &[u8]) {
     }
 }
 
-/// Starts with these claims on a node where two containers run on CPUs of their own and one was
-/// never pinned.
+/// Restarts with these claims on a node with two exclusive containers and one that was never pinned.
 pub fn adopt(claims: Vec<Claim>) {
     adopt_with(node::ledger(claims));
 }
 
 fn adopt_with(mut ledger: Ledger) {
     assert_eq!(ledger.check(), Ok(()));
-    let (a, b) = (node::cpus("2-5"), node::cpus("8-11"));
+    let a = node::cpus("2-5");
+    let b = node::cpus("8-11");
     let nodes = [
         node::running("a", 4000, Some(a)),
         node::running("b", 4000, Some(b)),
@@ -84,10 +82,10 @@ fn adopt_with(mut ledger: Ledger) {
     );
 }
 
-/// The kubelet's state file: what is read is written back, and taking over a node with it is legal
-/// and moves no container.
+/// The kubelet's state file: it survives a round trip, and taking over a node with it is legal and
+/// moves no container.
 ///
-/// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
+/// Random bytes rarely have the right checksum, so a wrong one is corrected if nothing else is wrong.
 pub fn kubelet(bytes: &[u8]) {
     match StateFile::parse(bytes) {
         Ok(state) => take_over(&state),
@@ -101,21 +99,22 @@ pub fn kubelet(bytes: &[u8]) {
     }
 }
 
+/// The claims that name their container. A claim by id is in no new state file.
+fn named(state: &StateFile) -> impl Iterator<Item = &KubeletClaim> {
+    state.claims.iter().filter(|claim| matches!(claim.of, Named::Container(..)))
+}
+
 fn take_over(state: &StateFile) {
-    let again = StateFile::parse(state.to_json().as_bytes()).expect("what we write");
-    let named = |state: &StateFile| {
-        let claims = state.claims.iter();
-        claims.filter(|claim| matches!(claim.of, Named::Container(..))).cloned().collect::<Vec<_>>()
-    };
+    let again = StateFile::parse(state.to_json().as_bytes()).expect("a valid file");
     assert_eq!((&again.policy, again.shared), (&state.policy, state.shared));
-    assert_eq!(named(&again), named(state));
+    assert!(named(&again).eq(named(state)), "{again:?}");
     let mut ledger = node::ledger(Vec::new());
     let claims = state.claims.clone();
     ledger.handle(Event::Kubelet { stance: Stance::Assign, claims }).expect("never refused");
     adopt_with(ledger);
 }
 
-/// A configuration: in force or refused with a reason, and what is in force fits the machine.
+/// A configuration: refused with a reason, or valid for the machine.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let topology = node::topology();

@@ -1,12 +1,12 @@
-//! The node's cgroups: after each decision they are made what they have to be, and after every single
-//! write no container runs on exclusive CPUs of another that runs there.
+//! The node's cgroups: they follow each decision, and after every single write no container runs on
+//! exclusive CPUs on which their owner runs.
 
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::{Layout, carry_out};
 use nri_cpu_manager::ledger::{CgroupPath, Mechanism, Pod, Stance};
 
-/// A kubelet's group for a pod.
+/// The cgroup that a kubelet makes for a pod.
 pub(super) fn of_pod(serial: usize, guaranteed: bool) -> Option<CgroupPath> {
     let class = if guaranteed { "" } else { "kubepods-burstable.slice/" };
     CgroupPath::new(&format!("kubepods.slice/{class}pod{serial}.slice"))
@@ -20,22 +20,24 @@ impl Node {
         self.kernel.occupy(&pause, true);
     }
 
-    /// The runtime sets a container's CPUs.
+    /// The runtime writes a container's CPUs into its cgroup.
     pub(super) fn set_group(&mut self, id: &str) {
         let Some(Instance { container, adjustment, .. }) = self.instances.get(id) else { return };
         let cpus = adjustment.map_or(CpuSet::EMPTY, |adjustment| adjustment.cpus());
         self.kernel.put(container.cgroup.as_ref().unwrap(), cpus);
     }
 
+    /// Removes cgroups of ended containers, and carries out the ledger's layout write by write.
     pub(super) fn follow_groups(&mut self) {
-        let alive = |group: &CgroupPath| {
-            self.instances.values().any(|instance| {
-                !instance.stopped && instance.container.cgroup.as_ref() == Some(group)
-            })
-        };
-        let ended = |group: &&CgroupPath| group.as_str().contains("/c") && !alive(group);
-        let ended: Vec<CgroupPath> = self.kernel.groups().filter(ended).cloned().collect();
-        ended.iter().for_each(|group| self.kernel.remove(group));
+        let alive = self.instances.values().filter(|instance| !instance.stopped);
+        let alive: Vec<CgroupPath> =
+            alive.filter_map(|instance| instance.container.cgroup.clone()).collect();
+        let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
+        for group in groups {
+            if group.as_str().contains("/c") && !alive.contains(&group) {
+                self.kernel.remove(&group);
+            }
+        }
         self.kernel.set_online(self.topology.online());
         let assigns = self.ledger.stance() == Stance::Assign;
         if self.mechanism != Mechanism::Groups || !assigns || self.ledger.bound().is_empty() {
@@ -59,19 +61,16 @@ impl Node {
         assert_eq!(self.overlaps(), [], "{:#?} {layout:#?}", self.kernel);
     }
 
-    /// Of each container the other ones on CPUs that it has for itself and runs on.
+    /// Containers that run on exclusive CPUs of another that runs there: owner, other, CPUs.
     fn overlaps(&self) -> Vec<(CgroupPath, CgroupPath, CpuSet)> {
         let mut overlaps = Vec::new();
         let running = self.instances.values().filter(|instance| !instance.stopped);
-        let decided = |instance: &Instance| {
-            let target = self.ledger.target(&instance.container.id)?;
-            if target.adjustment.is_exclusive() { Some(target.adjustment.cpus()) } else { None }
-        };
         for instance in running.filter(|instance| exclusive(instance.adjustment).is_some()) {
             let group = instance.container.cgroup.as_ref().unwrap();
-            let Some(claim) = decided(instance) else { continue };
+            let target = self.ledger.target(&instance.container.id);
+            let Some(claim) = exclusive(target.map(|target| target.adjustment)) else { continue };
             let own = self.kernel.effective(group) & claim;
-            // A pod whose only container could not be made is forgotten, with its pause container.
+            // The ledger forgets a pod whose only container failed, with its pause container.
             let known: Vec<CgroupPath> = self.ledger.places().filter_map(|pod| pod.group).collect();
             let leaves = self.kernel.groups().filter(|leaf| {
                 let of_known = leaf.parent().is_some_and(|pod| known.contains(&pod));

@@ -1,27 +1,22 @@
-//! What must always hold, on what the runtime believes.
+//! The invariants, checked on the CPUs that the runtime has set.
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Target};
 
 impl Node {
-    /// Where a container runs: the groups above one that shares CPUs can allow it less than it is
-    /// told.
+    /// Where a container runs: the cgroups above a shared one can allow fewer CPUs than it has set.
     pub(super) fn runs_on(&self, id: &ContainerId, pin: Adjustment) -> CpuSet {
-        let by_groups = self.mechanism != Mechanism::Runtime && !pin.is_exclusive();
-        let target = self.ledger.target(id).filter(|_| by_groups);
-        target.map_or(pin.cpus(), |target| target.runs_on & pin.cpus())
+        if self.mechanism == Mechanism::Runtime || pin.is_exclusive() {
+            return pin.cpus();
+        }
+        self.ledger.target(id).map_or(pin.cpus(), |target| target.runs_on & pin.cpus())
     }
 
-    /// The invariants, on what the runtime believes.
     pub(super) fn check(&self) {
         assert_eq!(self.ledger.check(), Ok(()));
-        let kept: CpuSet = self
-            .ledger
-            .targets()
-            .filter(Target::is_partition)
-            .map(|placed| placed.runs_on)
-            .collect();
+        let targets = self.ledger.targets().filter(Target::is_partition);
+        let partitioned: CpuSet = targets.map(|target| target.runs_on).collect();
         let mut taken = CpuSet::EMPTY;
         let alive: Vec<&Instance> =
             self.instances.values().filter(|instance| !instance.stopped).collect();
@@ -46,13 +41,12 @@ impl Node {
             else {
                 continue;
             };
-            // The kernel keeps it off those that it keeps.
-            let overlap = self.runs_on(&instance.container.id, adjustment) & (taken - kept);
-            // With everything exclusive, and the reserved ones offline, there is nothing that it
-            // could be told.
+            // With all CPUs exclusive and the reserved ones offline there is no set to give it.
             if self.ledger.bound().is_empty() {
                 continue;
             }
+            // The kernel keeps it off partitions.
+            let overlap = self.runs_on(&instance.container.id, adjustment) & (taken - partitioned);
             assert!(
                 overlap.is_empty(),
                 "shared {} runs on exclusive CPUs {overlap}",

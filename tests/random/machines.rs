@@ -1,4 +1,4 @@
-//! Machines and settings of all kinds.
+//! Machines, settings, and changes of settings.
 
 use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -50,15 +50,15 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
     )
 }
 
-/// What an administrator may decide on later; put to a machine by [`Change::settings`].
+/// A later change of the settings, for any machine: see [`Change::settings`].
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     policy: Policy,
     options: Options,
     topology_manager: TopologyManager,
-    /// Where the reserved CPUs begin, and how many there are.
+    /// The first reserved CPU, as an index into those online, and their number.
     reserved: (usize, usize),
-    /// Whether pods may wish for something.
+    /// Whether all wishes are allowed, or none.
     wishes: bool,
     mems_follow_cpus: bool,
 }
@@ -79,7 +79,7 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Change {
-    /// The settings on this machine; `None` if they make no sense there.
+    /// The settings on this machine; `None` if they would reserve all its CPUs.
     pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
         let Change { policy, mut options, topology_manager, reserved, wishes, mems_follow_cpus } =
             self.clone();
@@ -97,11 +97,11 @@ impl Change {
         };
         let namespaces = if wishes { wishes::all_allowed() } else { Namespaces::default() };
         let settings = Settings { policy, placement, mems_follow_cpus, namespaces, ..now.clone() };
-        (set != topology.online()).then_some(settings)
+        if set == topology.online() { None } else { Some(settings) }
     }
 }
 
-/// All that may be used together.
+/// Options that may be used together.
 fn options() -> impl Strategy<Value = Options> {
     (any::<[bool; 5]>(), 0..4u8).prop_map(|(o, spread)| {
         let options = Options {
@@ -137,7 +137,7 @@ fn topology_manager() -> impl Strategy<Value = TopologyManager> {
     })
 }
 
-/// The same machine with these CPUs online.
+/// The machine with only these CPUs online.
 pub(super) fn with_online(whole: &Topology, online: CpuSet) -> Topology {
     let (on, off): (Vec<&Cpu>, Vec<&Cpu>) =
         whole.cpus().iter().partition(|cpu| online.contains(cpu.id));

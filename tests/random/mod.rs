@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudo-random numbers, the same in every run.
 
 use nri_cpu_manager::placement::{Options, UncoreOrder};
 
@@ -10,7 +10,7 @@ impl Random {
         Random(88_172_645_463_325_252)
     }
 
-    /// A number from 0 to below `end`; 0 if that is 0.
+    /// A number in `0..end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,10 +1,83 @@
 //! What can happen, and how often.
 
-use super::{Op, change, wishes};
+use super::machines::{Change, change};
+use super::wishes;
 use proptest::prelude::*;
 
+/// What happens next. Numbers are taken modulo what exists.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    RunPod {
+        qos: u8,
+        cpus: [u8; 2],
+        kinds: u8,
+        wishes: [u8; 4],
+    },
+    Create {
+        pod: usize,
+        container: usize,
+    },
+    Start {
+        container: usize,
+    },
+    Stop {
+        container: usize,
+    },
+    /// A container that has ended is deleted.
+    Remove {
+        container: usize,
+    },
+    LateStop {
+        container: usize,
+    },
+    /// A start that is reported after the end, or of an instance that has been replaced.
+    LateStart {
+        container: usize,
+    },
+    /// The runtime fails to create an admitted container, and reports its stop or not.
+    FailedCreate {
+        pod: usize,
+        container: usize,
+        stops: bool,
+    },
+    StopPod {
+        pod: usize,
+    },
+    /// In-place resize, in halves of a CPU. Newer runtimes report that of the pod first.
+    Resize {
+        container: usize,
+        halves: u8,
+        resizes_pod: bool,
+    },
+    /// The last event is reported again.
+    Repeat,
+    /// The plugin is restarted, with its checkpoint (0), without one (1), or with an old one (2).
+    Restart {
+        checkpoint: u8,
+    },
+    PartitionRefused {
+        container: usize,
+    },
+    /// A container is created while the plugin is down.
+    CreateWhileDown {
+        pod: usize,
+        container: usize,
+    },
+    /// A CPU goes offline, or comes online.
+    Hotplug {
+        cpu: usize,
+    },
+    Settings(Change),
+    /// The kubelet's own CPU manager becomes active, creates containers, and stops again.
+    Kubelet {
+        observe: bool,
+        creates: Vec<(usize, usize)>,
+    },
+}
+
 pub(super) fn op() -> impl Strategy<Value = Op> {
-    let (pod, container) = (0..8usize, 0..16usize);
+    let pod = 0..8usize;
+    let container = 0..16usize;
     prop_oneof![
         3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8, wishes::wishes()).prop_map(
             |(qos, cpus, kinds, wishes)| Op::RunPod { qos, cpus, kinds, wishes }
@@ -15,18 +88,18 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => container.clone().prop_map(|container| Op::LateStop { container }),
         1 => container.clone().prop_map(|container| Op::LateStart { container }),
         1 => (pod.clone(), 0..2usize, any::<bool>())
-            .prop_map(|(pod, container, stops)| Op::Undone { pod, container, stops }),
+            .prop_map(|(pod, container, stops)| Op::FailedCreate { pod, container, stops }),
         2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
         3 => (container.clone(), 0..13u8, any::<bool>()).prop_map(
-            |(container, halves, tells_pod)| Op::Resize { container, halves, tells_pod }
+            |(container, halves, resizes_pod)| Op::Resize { container, halves, resizes_pod }
         ),
         1 => container.clone().prop_map(|container| Op::Remove { container }),
-        1 => Just(Op::Twice),
-        1 => container.clone().prop_map(|container| Op::Refusal { container }),
-        1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
+        1 => Just(Op::Repeat),
+        1 => container.clone().prop_map(|container| Op::PartitionRefused { container }),
+        1 => (0..3u8).prop_map(|checkpoint| Op::Restart { checkpoint }),
         1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
         1 => change().prop_map(Op::Settings),
-        1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
+        1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::CreateWhileDown { pod, container }),
         1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
             .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
     ]

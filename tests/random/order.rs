@@ -1,13 +1,13 @@
-//! The order in which containers get to their CPUs.
+//! The order in which containers reach their CPUs.
 
-use super::{Instance, Node, exclusive};
+use super::{Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Adjustment, Channel, Event, Mechanism, Update};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 impl Node {
-    /// What no answer carries: sent or written, until nothing waits.
+    /// Sends or writes updates that no answer carries, until none wait for others.
     pub(super) fn carry_out_pending(&mut self) {
         for round in 0.. {
             let channel =
@@ -17,12 +17,12 @@ impl Node {
             if !self.ledger.waits() {
                 break;
             }
-            assert!(round < 4, "containers wait for ever");
+            assert!(round < 4, "updates wait forever");
         }
         self.send(&Channel::Runtime);
     }
 
-    /// Sends what is due. Now and then the last update is lost at first, and stays due.
+    /// Sends what is due. In some histories the last update is lost at first, and stays due.
     fn send(&mut self, channel: &Channel) {
         let mut due = self.ledger.due(channel);
         if self.serial.is_multiple_of(3) {
@@ -36,17 +36,17 @@ impl Node {
         self.ledger.apply(Event::Sent(due));
     }
 
-    /// Does what an answer says, one change after the other, `last` after all others. No container
-    /// comes onto a CPU that another one has and that one of the two has for itself.
+    /// Applies the updates of an answer one by one, that of `last` after all others. No container
+    /// moves onto a CPU that another has set if one of the two has it exclusively.
     pub(super) fn carry_out(&mut self, changes: &[Update], last: Option<&ContainerId>) {
-        let holders = self.kept_by_runtime();
+        let holders = self.enforced_by_runtime();
         let (own, others): (Vec<_>, Vec<_>) =
             changes.iter().partition(|update| Some(&update.container) == last);
-        let mut told = HashSet::new();
+        let mut updated = HashSet::new();
         for update in others.into_iter().chain(own) {
             assert!(
-                told.insert(update.container.clone()),
-                "{} is told twice in one answer",
+                updated.insert(update.container.clone()),
+                "{} is updated twice in one answer",
                 update.container
             );
             self.check_gain(update, &holders);
@@ -57,12 +57,13 @@ impl Node {
         }
     }
 
-    /// Containers that have exclusive CPUs, and that the runtime keeps others off.
-    fn kept_by_runtime(&self) -> HashSet<String> {
-        let kept: BTreeMap<String, Mechanism> =
-            self.ledger.targets().map(|placed| (placed.subject.id.0, placed.enforced_by)).collect();
+    /// Containers whose exclusive CPUs only updates by the runtime keep exclusive.
+    fn enforced_by_runtime(&self) -> HashSet<String> {
+        let targets =
+            self.ledger.targets().filter(|target| target.enforced_by == Mechanism::Runtime);
+        let enforced: HashSet<String> = targets.map(|target| target.subject.id.0).collect();
         let holders = self.claims().into_iter().map(|claim| claim.id.0);
-        holders.filter(|id| kept.get(id) == Some(&Mechanism::Runtime)).collect()
+        holders.filter(|id| enforced.contains(id)).collect()
     }
 
     fn check_gain(&self, update: &Update, holders: &HashSet<String>) {
@@ -70,15 +71,14 @@ impl Node {
         let Some(before) = instance.adjustment.as_ref().map(Adjustment::cpus) else { return };
         let gains = update.adjustment.cpus() - before;
         let alone = update.adjustment.is_exclusive() && holders.contains(&update.container.0);
-        let running = |instance: &&Instance| !instance.stopped;
-        for other in self.instances.values().filter(running) {
+        for other in self.instances.values().filter(|instance| !instance.stopped) {
             let id = &other.container.id;
             let Some(has) = other.adjustment.map(|adjustment| adjustment.cpus()) else { continue };
             let own = exclusive(other.adjustment).is_some() && holders.contains(&id.0);
             let both: CpuSet = gains & has;
             assert!(
                 *id == update.container || !(alone || own) || both.is_empty(),
-                "{} comes onto CPUs {both}, which {id} has not left",
+                "{} moves onto CPUs {both}, which {id} has not left",
                 update.container
             );
         }

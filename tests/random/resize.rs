@@ -5,17 +5,17 @@ use super::*;
 impl Node {
     /// Growth keeps every CPU, shrinking adds none, no other container's exclusive CPUs change, and
     /// a refusal changes nothing.
-    pub(super) fn resize(&mut self, container: usize, halves: u8, tells_pod: bool) {
+    pub(super) fn resize(&mut self, container: usize, halves: u8, resizes_pod: bool) {
         let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
             return;
         };
         let Instance { pod, container, adjustment: was, .. } = self.instances[&id].clone();
-        if tells_pod {
-            let halves = u64::from(halves);
-            let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(halves * 500)));
+        if resizes_pod {
+            let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(u64::from(halves) * 500)));
             self.event(Event::UpdatePod(Pod { budget, ..pod.clone() }));
         }
-        let (before, claims) = (self.instances.clone(), self.claims());
+        let before = self.instances.clone();
+        let claims = self.claims();
         let amount = Some(MilliCpu(u64::from(halves) * 500));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
@@ -25,7 +25,7 @@ impl Node {
         }
         let resized = self.instances.get_mut(&id).unwrap();
         resized.container.cpu = cpu;
-        // It needs no update if it shares just the CPUs that were its own.
+        // A container that shares just the CPUs that were exclusive to it gets no update.
         if amount.and_then(MilliCpu::whole_cpus).is_none() {
             resized.adjustment =
                 resized.adjustment.and_then(|adjustment| Adjustment::shared(adjustment.cpus()));

@@ -1,38 +1,30 @@
-//! The plugin starts anew.
+//! Restarts of the plugin.
 
 use super::wishes::opts_out;
-use super::{Instance, Node, PodSpec, exclusive, ledger};
+use super::{Node, PodSpec, exclusive, ledger};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
-    Claim, Container, CpuRequest, Event, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
+    Claim, Container, Event, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
 };
 use std::collections::BTreeMap;
 
 impl Node {
-    /// With its checkpoint, without one, or with an old one. It moves no container.
-    pub(super) fn restart(&mut self, memory: u8) {
-        // Where the rules of today give nobody such CPUs, only the memory tells that they are
-        // exclusive.
-        let remembered = memory == 0;
-        let (fixed, wishes) =
-            (self.settings.policy == Policy::Static, !self.settings.namespaces.is_empty());
-        let asks = |pod: &Pod| match wishes {
-            true => fixed && !opts_out(pod),
-            false => fixed && pod.qos == Qos::Guaranteed,
-        };
+    /// Restarts with the checkpoint (0), without one (1), or with an old one. It moves no container.
+    pub(super) fn restart(&mut self, checkpoint: u8) {
+        let current = checkpoint == 0;
         let claims: Vec<Claim> = self.ledger.claims().collect();
-        let memory = match memory {
+        let remembered = match checkpoint {
             0 => claims.clone(),
             1 => Vec::new(),
-            _ => std::mem::replace(&mut self.old_memory, claims),
+            _ => std::mem::replace(&mut self.old_checkpoint, claims),
         };
         let before = self.instances.clone();
         let partitions: Vec<ContainerId> = self
             .ledger
             .targets()
             .filter(Target::is_partition)
-            .map(|placed| placed.subject.id)
+            .map(|target| target.subject.id)
             .collect();
         let runs_on: BTreeMap<String, CpuSet> = self
             .instances
@@ -41,52 +33,63 @@ impl Node {
                 Some((id.clone(), self.runs_on(&instance.container.id, instance.adjustment?)))
             })
             .collect();
-        self.ledger = ledger(&self.topology, &self.settings, self.mechanism, memory);
-        // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been
-        // lifted is in no list.
-        let outdated = remembered && self.serial.is_multiple_of(3);
-        let tells_less =
-            |instance: &Instance| remembered && exclusive(instance.adjustment).is_some();
-        let listed = |instance: &Instance| match tells_less(instance) {
-            true if outdated => CpuRequest { request: Some(MilliCpu(1000)), limit: None },
-            true => CpuRequest { limit: None, ..instance.container.cpu },
-            false => instance.container.cpu,
-        };
-        let report = |instance: &Instance| Container {
-            cpus: instance.adjustment.map(|adjustment| adjustment.cpus()),
-            runs_on: runs_on.get(&instance.container.id.0).copied(),
-            cpu: listed(instance),
-            partitioned: partitions.contains(&instance.container.id),
-            outdated: outdated && tells_less(instance),
-            ..instance.container.clone()
-        };
-        let containers: Vec<Container> =
-            self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
-        // After a reboot each pod has a dead sandbox as well, which is listed before or after the
-        // one in use.
-        let with_dead = |spec: &PodSpec| {
-            let pod = spec.pod.clone();
-            let dead = SandboxId(format!("dead-{}", pod.sandbox));
-            let dead = Pod { sandbox: dead, ..pod.clone() };
-            let in_use = containers.iter().any(|container| container.sandbox == pod.sandbox);
-            match (in_use, (pod.name.len() + self.serial).is_multiple_of(2)) {
-                (false, _) => vec![pod],
-                (true, true) => vec![pod, dead],
-                (true, false) => vec![dead, pod],
+        self.ledger = ledger(&self.topology, &self.settings, self.mechanism, remembered);
+        // No list has the lifted quota of an exclusive container, and CRI-O lists containers as it
+        // created them, before any resize. The checkpoint makes up for both.
+        let outdated_list = current && self.serial.is_multiple_of(3);
+        let mut containers = Vec::new();
+        for instance in self.instances.values().filter(|instance| !instance.stopped) {
+            let mut cpu = instance.container.cpu;
+            let incomplete = current && exclusive(instance.adjustment).is_some();
+            if incomplete {
+                cpu.limit = None;
+                if outdated_list {
+                    cpu.request = Some(MilliCpu(1000));
+                }
             }
-        };
-        let pods = self.pods.iter().flat_map(with_dead).collect();
+            containers.push(Container {
+                cpus: instance.adjustment.map(|adjustment| adjustment.cpus()),
+                runs_on: runs_on.get(&instance.container.id.0).copied(),
+                cpu,
+                partitioned: partitions.contains(&instance.container.id),
+                outdated: outdated_list && incomplete,
+                ..instance.container.clone()
+            });
+        }
+        // After a reboot each pod has a dead sandbox as well, listed before or after the one in use.
+        let mut pods = Vec::new();
+        for PodSpec { pod, .. } in &self.pods {
+            pods.push(pod.clone());
+            if containers.iter().any(|container| container.sandbox == pod.sandbox) {
+                let sandbox = SandboxId(format!("dead-{}", pod.sandbox));
+                let after = (pod.name.len() + self.serial).is_multiple_of(2);
+                let at = if after { pods.len() } else { pods.len() - 1 };
+                pods.insert(at, Pod { sandbox, ..pod.clone() });
+            }
+        }
         self.event(Event::Synchronize { pods, containers });
         self.unclaimed_share();
         for (id, instance) in before {
-            // One that lost CPUs for good may be completed.
+            // A container that lost CPUs may be completed.
             let was =
                 exclusive(instance.adjustment).filter(|was| instance.wanted() == Some(was.len()));
             let is = self.instances[&id].adjustment.map(|adjustment| adjustment.cpus());
+            // Only the checkpoint shows exclusive CPUs that today's settings would not assign.
             assert!(
-                !(remembered || asks(&instance.pod)) || was.is_none() || is == was,
+                !(current || self.may_be_exclusive(&instance.pod)) || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"
             );
+        }
+    }
+
+    /// Whether the settings may give containers of this pod exclusive CPUs.
+    fn may_be_exclusive(&self, pod: &Pod) -> bool {
+        if self.settings.policy != Policy::Static {
+            false
+        } else if self.settings.namespaces.is_empty() {
+            pod.qos == Qos::Guaranteed
+        } else {
+            !opts_out(pod)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pods that wish for something.
+//! Pods with wishes, that is, annotations.
 
 use super::Node;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -14,25 +14,25 @@ const VALUES: [(&str, &[&str]); 4] = [
     ("smt", &["", "full-cores", "isolate"]),
 ];
 
-/// Which value of each key; half of all pods wish for nothing.
+/// The index of each key's value; half of all pods have no wish.
 pub(super) fn wishes() -> impl Strategy<Value = [u8; 4]> {
     prop_oneof![Just([0; 4]), [0..3u8, 0..4u8, 0..4u8, 0..3u8]]
 }
 
-/// As annotations of the pod, those about cores of its first container alone.
+/// The wishes as annotations: `smt` of the first container, all others of the pod.
 pub(super) fn annotations(wishes: [u8; 4]) -> Vec<(String, String)> {
     let chosen =
         VALUES.iter().zip(wishes).map(|((key, values), at)| (*key, values[usize::from(at)]));
     let chosen = chosen.filter(|(_, value)| !value.is_empty());
-    let subject = |key| if key == "smt" { "container.c0" } else { "pod" };
     chosen
         .map(|(key, value)| {
-            (format!("{key}.cpu-manager.nri.io/{}", subject(key)), value.to_owned())
+            let subject = if key == "smt" { "container.c0" } else { "pod" };
+            (format!("{key}.cpu-manager.nri.io/{subject}"), value.to_owned())
         })
         .collect()
 }
 
-/// All pods may wish for everything.
+/// All wishes are allowed in all namespaces.
 pub(super) fn all_allowed() -> Namespaces {
     let wishes =
         VALUES.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
@@ -40,17 +40,18 @@ pub(super) fn all_allowed() -> Namespaces {
     Namespaces::new(vec![(vec!["*".to_owned()], Bounds { allow, ..Bounds::default() })]).unwrap()
 }
 
-/// Whether a pod wishes for no CPUs of its own.
+/// Whether a pod has the wish `cpus: shared`.
 pub(super) fn opts_out(pod: &Pod) -> bool {
     pod.annotations.iter().any(|(name, value)| name.starts_with("cpus.") && value == "shared")
 }
 
 impl Node {
-    /// Siblings that stay idle for a running container go to no other one, neither exclusive nor
-    /// shared.
+    /// No container runs on a sibling that stays idle for a running one.
     pub(super) fn check_idle(&self) {
-        let runs = |id: &str| self.instances.get(id).is_some_and(|instance| !instance.stopped);
-        for claim in self.ledger.claims().filter(|claim| claim.isolated && runs(&claim.id.0)) {
+        for claim in self.ledger.claims().filter(|claim| claim.isolated) {
+            if self.instances.get(&claim.id.0).is_none_or(|instance| instance.stopped) {
+                continue;
+            }
             let cores = self.topology.cores().iter().map(|core| core.cpus);
             let whole: CpuSet = cores.filter(|core| !core.is_disjoint(&claim.cpus)).collect();
             let idle = whole - claim.cpus - self.settings.placement.reserved;

@@ -1,4 +1,4 @@
-//! A daemon that has decided things, asked by the commands that a user has for it.
+//! A busy daemon, and the commands that query it.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use nri_cpu_manager::ledger::Qos;
 
 use crate::observed::{CONFIG, Observed};
 
-/// What the command prints, or its error.
+/// Runs a command against this daemon; returns its output, or its error.
 pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut line = vec!["nri-cpu-manager".to_owned()];
     line.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     line.extend(["--state-dir".to_owned(), state_dir.display().to_string()]);
     let parsed = Cli::try_parse_from(line).map_err(|error| error.to_string())?;
-    // The daemon is in this thread.
+    // The daemon runs in this thread, so the command must not block it.
     let run = tokio::task::spawn_blocking(move || {
         let mut out = Vec::new();
         let result = match parsed.command {
@@ -27,7 +27,8 @@ pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<Stri
     run.await.unwrap()
 }
 
-/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved.
+/// Two NUMA nodes of eight CPUs, CPUs 0-1 reserved; with two shared containers, an exclusive one, and
+/// one that was refused. `more` is added to the configuration.
 pub(crate) async fn busy(more: &str) -> Observed {
     let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
     daemon.create("web", Qos::Burstable, 500).await.unwrap();

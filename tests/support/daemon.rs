@@ -1,5 +1,5 @@
-//! The owner of the ledger, with a real state directory, on a described machine of 16 CPUs with a
-//! tree for control groups.
+//! A daemon with a real state directory, on a synthetic machine of 16 CPUs with a directory in place of
+//! the cgroup file system.
 
 #[path = "events.rs"]
 mod events;
@@ -9,11 +9,10 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Session};
-use nri_cpu_manager::ledger::{
-    Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos, Update,
-};
+use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
+use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
@@ -25,12 +24,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon for a machine of 16 CPUs; to be called in a `LocalSet`.
+    /// Must be called in a `LocalSet`.
     pub(crate) fn start() -> Daemon {
         Daemon::beside_kubelet("", None)
     }
 
-    /// Beside a kubelet with this state file, `more` being added to the configuration.
+    /// Starts beside a kubelet with this state file, with `more` added to the configuration.
     pub(crate) fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
         let dir = super::fake_sysfs::scratch();
         let kubelet = dir.path().join("kubelet");
@@ -76,8 +75,8 @@ impl Daemon {
         Ok(decision.adjustment.unwrap().cpus().to_string())
     }
 
-    /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in
-    /// their place.
+    /// Creates a container for which the kubelet has set these CPUs; returns the CPUs that the answer
+    /// replaces them with.
     pub(crate) async fn named(
         &self,
         name: &str,
@@ -101,19 +100,29 @@ impl Daemon {
         fs::rename(kubelet.join("new"), kubelet.join("cpu_manager_state")).unwrap();
     }
 
+    /// The claims in the checkpoint.
     pub(crate) fn on_disk(&self) -> Vec<Claim> {
         let bytes = fs::read(self.paths.state_dir.join("checkpoint.json")).unwrap();
         checkpoint::decode(&bytes).unwrap()
     }
+
+    /// The claims in the checkpoint, each as "POD CPUS", sorted.
+    pub(crate) fn claims_on_disk(&self) -> Vec<String> {
+        let claims = self.on_disk();
+        let mut lines: Vec<String> =
+            claims.iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
+        lines.sort();
+        lines
+    }
 }
 
-/// What an answer changes for others.
-pub(crate) fn told(answer: &Decision) -> Vec<String> {
-    let update = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
-    answer.updates.iter().map(update).collect()
+/// The updates of an answer, each as "CONTAINER CPUS".
+pub(crate) fn updates(answer: &Decision) -> Vec<String> {
+    let updates = answer.updates.iter();
+    updates.map(|update| format!("{} {}", update.container, update.adjustment.cpus())).collect()
 }
 
-/// A container with a control group in which these CPUs are set.
+/// A container with a cgroup in which these CPUs are set.
 pub(crate) fn in_group(
     daemon: &Daemon,
     name: &str,
@@ -122,16 +131,25 @@ pub(crate) fn in_group(
 ) -> (Pod, Container) {
     let Admission::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
     container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
-    let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+    let group = group(daemon, name);
     fs::create_dir_all(&group).unwrap();
-    for (file, text) in [("cpuset.cpus", set), ("cpuset.cpus.effective", set), ("cgroup.procs", "")]
-    {
-        fs::write(group.join(file), text).unwrap();
-    }
+    fs::write(group.join("cgroup.procs"), "").unwrap();
+    write_group(daemon, name, set);
     (pod, container)
 }
 
+/// The cgroup of container `c` of this pod.
+pub(crate) fn group(daemon: &Daemon, pod: &str) -> PathBuf {
+    daemon.paths.cgroup_root.join("kubepods").join(pod).join("c")
+}
+
+/// Writes CPUs into a cgroup, as the runtime or another program does.
+pub(crate) fn write_group(daemon: &Daemon, pod: &str, set: &str) {
+    for file in ["cpuset.cpus", "cpuset.cpus.effective"] {
+        fs::write(group(daemon, pod).join(file), set).unwrap();
+    }
+}
+
 pub(crate) fn set_in_group(daemon: &Daemon, name: &str) -> String {
-    let file = daemon.paths.cgroup_root.join("kubepods").join(name).join("c/cpuset.cpus");
-    fs::read_to_string(file).unwrap().trim().to_owned()
+    fs::read_to_string(group(daemon, name).join("cpuset.cpus")).unwrap().trim().to_owned()
 }

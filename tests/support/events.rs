@@ -1,10 +1,9 @@
-//! What the tests of a daemon tell it, and where they run.
+//! Calls for tests of a daemon, and where these run.
 
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{Admission, Container, CpuRequest, MilliCpu, Pod, Qos};
 
-/// A container of a pod of its own is created, with as many thousandths of a CPU for request and
-/// limit.
+/// Creates a container in its own pod, with this request and limit in thousandths of a CPU.
 pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Admission {
     let sandbox = SandboxId(format!("sandbox-{name}"));
     let amount = Some(MilliCpu(milli));

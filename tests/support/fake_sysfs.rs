@@ -1,4 +1,4 @@
-//! Writes a machine down the way Linux shows it in sysfs.
+//! Writes a machine as Linux shows it in sysfs.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::{CoreKind, Cpu, Facts};
@@ -9,14 +9,14 @@ use std::path::Path;
 /// Files by their path below `/sys`. A path that ends in `/` is a directory.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Bytes of every uncore cache that [`files`] writes.
+/// The size of every uncore cache that [`files`] writes.
 pub(crate) const CACHE_BYTES: u64 = 32 << 20;
 
-/// Bytes of every node's memory that [`files`] writes.
+/// The memory of every node that [`files`] writes.
 pub(crate) const NODE_BYTES: u64 = 16 << 30;
 
-/// The files Linux would show on this machine: offline CPUs have lost their topology and caches,
-/// but keep a link to their node.
+/// The files that Linux shows on this machine: offline CPUs have no topology and caches, but keep the
+/// link to their node.
 pub(crate) fn files(facts: &Facts) -> Files {
     let mut files = Files::new();
     let mut put = |path: String, text: String| files.insert(path, format!("{text}\n").into_bytes());
@@ -28,7 +28,7 @@ pub(crate) fn files(facts: &Facts) -> Files {
     {
         put(format!("{system}/cpu/{name}"), cpus.to_string());
     }
-    // What a kernel with room for many more CPUs prints; the reader must ignore it.
+    // A kernel built for more CPUs lists these as well; the reader must ignore them.
     put(format!("{system}/cpu/offline"), format!("{offline},4096-8191"));
     for cpu in &facts.cpus {
         let dir = format!("{system}/cpu/cpu{}", cpu.id);
@@ -41,7 +41,7 @@ pub(crate) fn files(facts: &Facts) -> Files {
             format!("{dir}/topology/die_id"),
             cpu.die.map_or("-1".to_owned(), |die| die.to_string()),
         );
-        // Not unique in the machine, as on real ones.
+        // Core ids are not unique in the machine, as on real hardware.
         put(format!("{dir}/topology/core_id"), (cpu.core % 4).to_string());
         put(format!("{dir}/topology/core_cpus_list"), core.clone());
         put(format!("{dir}/topology/package_cpus_list"), with(&|other| other.socket == cpu.socket));
@@ -93,13 +93,13 @@ pub(crate) fn files(facts: &Facts) -> Files {
     files
 }
 
-/// An empty directory for a tree: in memory where there is such a place, since thousands of small
-/// files are slow on disks.
+/// An empty directory for a tree of files, in memory if possible: thousands of small files are slow
+/// on disks.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Makes the files exist below `root`.
+/// Writes the files below `root`.
 pub(crate) fn write(root: &Path, files: &Files) {
     for (path, bytes) in files {
         let at = root.join(path);

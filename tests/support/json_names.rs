@@ -1,9 +1,9 @@
-//! The names in what is written as JSON, for tests that their reference is complete.
+//! Field names of JSON output, for tests that its documentation is complete.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The names of all fields of objects, however deep.
+/// The names of all fields, at any depth.
 pub(crate) fn names(value: &Value) -> BTreeSet<String> {
     match value {
         Value::Object(fields) => fields
@@ -15,7 +15,7 @@ pub(crate) fn names(value: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Those that `text` does not have in backticks.
+/// The names that `text` does not have in backticks.
 pub(crate) fn undocumented(names: &BTreeSet<String>, text: &str) -> Vec<String> {
     names.iter().filter(|name| !text.contains(&format!("`{name}`"))).cloned().collect()
 }

@@ -1,5 +1,5 @@
-//! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA
-//! nodes.
+//! A daemon that answers observers, on a synthetic machine of 16 CPUs in two uncore caches and two
+//! NUMA nodes.
 
 #[path = "events.rs"]
 mod events;
@@ -17,7 +17,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
 
-/// Two CPUs of the first cache are reserved.
+/// Reserves two CPUs of the first cache.
 pub(crate) const CONFIG: &str =
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
 
@@ -29,18 +29,17 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// No runtime has connected to it yet; to be called in a `LocalSet`.
+    /// No runtime is connected yet. Must be called in a `LocalSet`.
     pub(crate) fn start(config: &str) -> Observed {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
         Observed::start_on(&machine, config)
     }
 
-    /// The same on another machine.
     pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
         Observed::make(machine, config, false)
     }
 
-    /// With a runtime that has listed its containers, and a configuration in a ConfigMap's volume.
+    /// With a connected runtime, and a configuration that is followed in a ConfigMap's volume.
     pub(crate) async fn following(config: &str) -> Observed {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
         Observed::make(&machine, config, true).introduced().await
@@ -51,7 +50,8 @@ impl Observed {
         let volume = dir.path().join("config");
         swap(&volume, config);
         let file = volume.join("config.yaml");
-        let (sysfs_root, cgroup_root) = (dir.path().join("sys"), dir.path().join("cgroup"));
+        let sysfs_root = dir.path().join("sys");
+        let cgroup_root = dir.path().join("cgroup");
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
             node: NodeIdentity { name: Some("node".to_owned()), labels: None },
@@ -61,8 +61,7 @@ impl Observed {
             cgroup_root: cgroup_root.clone(),
             proc_root: dir.path().join("no-proc"),
         };
-        // The older interface: groups can be written, and the kernel keeps no exclusivity, whatever
-        // this machine can do.
+        // cgroup v1: cgroups can be written, and there are no partitions, on any test machine.
         fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();
         fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
         fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
@@ -77,12 +76,11 @@ impl Observed {
         Observed { messages, observer, paths, _dir: dir }
     }
 
-    /// With a runtime that has listed its containers, of which there are none.
+    /// With a runtime that is connected and has listed no containers.
     pub(crate) async fn connected(config: &str) -> Observed {
         Observed::start(config).introduced().await
     }
 
-    /// The same on another machine.
     pub(crate) async fn connected_on(machine: &Machine, config: &str) -> Observed {
         Observed::start_on(machine, config).introduced().await
     }
@@ -93,7 +91,7 @@ impl Observed {
         self
     }
 
-    /// Changes the configuration as the kubelet does.
+    /// Replaces the configuration as the kubelet does.
     pub(crate) fn swap_config(&self, text: &str) {
         swap(self.paths.config.as_deref().unwrap().parent().unwrap(), text);
     }
@@ -130,7 +128,6 @@ impl Observed {
         answer.await.unwrap()
     }
 
-    /// The node as an observer sees it now.
     pub(crate) async fn status(&self) -> Status {
         self.observer.status().await.unwrap()
     }
@@ -141,8 +138,8 @@ impl Observed {
     }
 }
 
-/// Puts a file into a ConfigMap's volume as the kubelet does: a new directory, to which a link is
-/// then made to point.
+/// Writes a file into a ConfigMap's volume as the kubelet does: into a new directory, to which it then
+/// moves a symbolic link.
 fn swap(volume: &Path, text: &str) {
     let link = volume.join("..data");
     let serial = fs::read_link(&link).map_or(0, |now| now.to_str().unwrap().len());

@@ -1,15 +1,16 @@
-//! What is found running, and the budget of its pod.
+//! Adopting running containers within the budget of their pod.
 
 use super::*;
 
-/// A pod of four containers with 2 CPUs each, of which its budget of 5 has room for two; and a
-/// shared pool of two CPUs.
+/// A pod of four containers with 2 CPUs each, whose budget of 5 has room for two exclusive ones; the
+/// shared pool is left with two CPUs.
 fn pool_of_two() -> (Node, Vec<Pod>) {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     let mut node = Node::with(strict, Vec::new());
-    let (a, rest, s) =
-        (guaranteed("a", 5000), guaranteed("rest", 8000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 5000);
+    let rest = guaranteed("rest", 8000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     for (name, cpus) in [("one", "2-3"), ("two", "4-5"), ("three", "6-15"), ("four", "6-15")] {
         assert_eq!(node.create(&a, name, name, 2000).unwrap(), cpus);
@@ -22,17 +23,17 @@ fn pool_of_two() -> (Node, Vec<Pod>) {
 }
 
 fn restarted(node: &Node, remembered: bool, listed: &[(&Pod, &str, &str, u64)]) -> Node {
-    let memory = if remembered { node.ledger.claims().collect() } else { Vec::new() };
-    let mut next = Node::with(node.ledger.settings().clone(), memory);
+    let claims = if remembered { node.ledger.claims().collect() } else { Vec::new() };
+    let mut next = Node::with(node.ledger.settings().clone(), claims);
     next.set.clone_from(&node.set);
     next.event(node.running(listed)).unwrap();
     next
 }
 
-/// Seen: after a restart one of the two that shared had both CPUs of the pool, and all others the
-/// reserved ones.
+/// Observed: after a restart one of the two shared containers had both CPUs of the pool
+/// exclusively, and all others were left with the reserved ones.
 #[test]
-fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
+fn a_shared_pool_of_matching_size_is_not_adopted_as_exclusive() {
     let (node, pods) = pool_of_two();
     let [a, rest, s] = pods.as_slice() else { unreachable!() };
     let all = [
@@ -43,22 +44,22 @@ fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
         (rest, "c", "rest", 8000),
         (s, "c", "s", 100),
     ];
-    // With a checkpoint also where no other shared container tells that they are a pool.
+    // With a checkpoint also where no other shared container shows that they are the pool.
     for (remembered, listed) in [(true, &all[..]), (true, &all[..5]), (false, &all[..])] {
         let next = restarted(&node, remembered, listed);
         assert_eq!(next.set, node.set);
         assert_eq!(next.ledger.exclusive(), node.ledger.exclusive());
     }
-    // And nor does a change of the configuration give it to one of them.
+    // A change of the configuration does not give it to one of them either.
     let mut node = node;
     let settings = Settings { mems_follow_cpus: true, ..node.ledger.settings().clone() };
     node.event(Event::Settings(settings)).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5,8-15");
 }
 
-/// One of the two has just ended, and comes back: its CPUs are no room for the third one.
+/// An ended container comes back: its share of the budget is not free for a third one.
 #[test]
-fn an_ended_containers_share_of_the_budget_is_its_own() {
+fn an_ended_container_keeps_its_share_of_its_pods_budget() {
     let (mut node, pods) = pool_of_two();
     let [a, rest, s] = pods.as_slice() else { unreachable!() };
     node.stop("two");
@@ -74,16 +75,17 @@ fn an_ended_containers_share_of_the_budget_is_its_own() {
     assert_eq!(next.create(a, "two", "again", 2000).unwrap(), "4-5");
 }
 
-/// Where nothing else is known, what others have that ask for no exclusive CPUs is a shared pool.
+/// Without a checkpoint, the CPUs of containers that request no whole CPUs show the shared pool.
 #[test]
-fn what_a_container_has_that_asks_for_none_is_a_pool() {
-    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+fn cpus_of_a_container_without_a_whole_request_are_a_shared_pool() {
+    let a = guaranteed("a", 2000);
+    let s = pod("s", Qos::Burstable, 100);
     for (others, expect) in [("8-9", "2-3"), ("10-11", "8-9")] {
         let mut node = Node::new();
         node.set.insert("a".to_owned(), cpus("8-9"));
         node.set.insert("s".to_owned(), cpus(others));
         node.event(node.running(&[(&a, "c", "a", 2000), (&s, "c", "s", 100)])).unwrap();
-        node.tell();
+        node.send_due();
         node.check("a", expect);
     }
 }

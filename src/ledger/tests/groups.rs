@@ -1,10 +1,10 @@
-//! Cgroups keep exclusivity: shared containers are told one thing for life.
+//! Exclusivity by cgroups: shared containers are pinned once for life.
 
 use super::*;
 use crate::ledger::CgroupPath;
 
 impl Node {
-    /// A node where this keeps exclusivity.
+    /// A node where this mechanism enforces exclusivity.
     pub(super) fn by(mechanism: Mechanism, settings: Settings) -> Node {
         let mut node = Node::with(settings, Vec::new());
         node.ledger.apply(Event::Mechanism(mechanism));
@@ -16,8 +16,8 @@ fn groups() -> Node {
     Node::by(Mechanism::Groups, settings())
 }
 
-/// The same pod where a kubelet puts it.
-fn placed(pod: Pod) -> Pod {
+/// The pod with the cgroup that a kubelet gives it.
+fn with_cgroup(pod: Pod) -> Pod {
     let class = match pod.qos {
         Qos::Burstable => "burstable/",
         Qos::BestEffort => "besteffort/",
@@ -26,7 +26,7 @@ fn placed(pod: Pod) -> Pod {
     Pod { cgroup: CgroupPath::new(&format!("kubepods/{class}pod{}", pod.name)), ..pod }
 }
 
-/// Creates a container with a cgroup; returns where it was put.
+/// Creates a container with a cgroup; returns its CPUs.
 fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
     let cgroup = CgroupPath::new(&format!("{}/{id}", pod.cgroup.as_ref().unwrap()));
     let container = Container { cgroup, ..container(pod, id, id, milli) };
@@ -35,11 +35,11 @@ fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
 }
 
 #[test]
-fn no_container_is_updated() {
+fn with_groups_no_container_is_updated() {
     let mut node = groups();
-    let a = placed(guaranteed("a", 4000));
+    let a = with_cgroup(guaranteed("a", 4000));
     for name in ["s", "t"] {
-        let pod = placed(pod(name, Qos::Burstable, 100));
+        let pod = with_cgroup(pod(name, Qos::Burstable, 100));
         assert_eq!(create(&mut node, &pod, name, 100), "0-15");
     }
     assert_eq!(create(&mut node, &a, "a", 4000), "2-5");
@@ -55,67 +55,66 @@ fn no_container_is_updated() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// The others of a pod are in its group, which has its exclusive CPUs: they must not name these.
-/// That does not depend on the pool, and includes the reserved CPUs under strict reservation, so
-/// that something is left when the pool is exhausted.
+/// A pod's cgroup has its exclusive CPUs, so its shared containers must exclude them themselves.
+/// Their set does not depend on the pool. Under strict reservation it includes the reserved CPUs, so
+/// that some are left when the pool is exhausted.
 #[test]
-fn beside_exclusive_cpus_of_the_same_pod() {
+fn a_shared_container_is_updated_off_the_exclusive_cpus_of_its_pod() {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     for settings in [settings(), strict] {
         let mut node = Node::by(Mechanism::Groups, settings);
-        let a = placed(guaranteed("a", 6000));
+        let a = with_cgroup(guaranteed("a", 6000));
         assert_eq!(create(&mut node, &a, "early", 500), "0-15");
         assert_eq!(create(&mut node, &a, "main", 4000), "2-5");
         node.check("early", "0-1,6-15");
         assert_eq!(create(&mut node, &a, "late", 500), "0-1,6-15");
-        create(&mut node, &placed(guaranteed("b", 9000)), "b", 9000);
+        create(&mut node, &with_cgroup(guaranteed("b", 9000)), "b", 9000);
         node.check("early", "0-1,6-15");
     }
 }
 
-/// What no group can bind the runtime has to update, whenever the pool changes.
+/// The runtime has to update containers that no cgroup bounds, whenever the pool changes.
 #[test]
-fn a_pod_that_no_group_binds() {
+fn a_container_that_no_group_binds_is_updated() {
     let mut node = groups();
-    create(&mut node, &placed(pod("s", Qos::Burstable, 100)), "s", 100);
-    create(&mut node, &placed(pod("t", Qos::Burstable, 100)), "t", 100);
+    create(&mut node, &with_cgroup(pod("s", Qos::Burstable, 100)), "s", 100);
+    create(&mut node, &with_cgroup(pod("t", Qos::Burstable, 100)), "t", 100);
     node.ledger.apply(Event::Unbound([PodUid("uid-t".to_owned())].into()));
-    create(&mut node, &placed(guaranteed("a", 4000)), "a", 4000);
+    create(&mut node, &with_cgroup(guaranteed("a", 4000)), "a", 4000);
     node.check("t", "0-1,6-15");
     assert_eq!(node.set.get("s"), None);
     node.ledger.apply(Event::Unbound(BTreeSet::new()));
-    node.tell();
+    node.send_due();
     node.check("t", "0-1,6-15");
 }
 
-/// The runtime has to keep exclusivity from now on, and has to be told all that it was not. The
-/// other way round nothing is to be told.
+/// Once exclusivity depends on the runtime, it must get all updates that groups made unnecessary.
 #[test]
-fn from_groups_to_the_runtime_and_back() {
+fn only_a_change_to_the_runtime_mechanism_sends_updates() {
     let mut node = groups();
-    create(&mut node, &placed(pod("s", Qos::Burstable, 100)), "s", 100);
-    create(&mut node, &placed(guaranteed("a", 4000)), "a", 4000);
+    create(&mut node, &with_cgroup(pod("s", Qos::Burstable, 100)), "s", 100);
+    create(&mut node, &with_cgroup(guaranteed("a", 4000)), "a", 4000);
     node.event(Event::Mechanism(Mechanism::Runtime)).unwrap();
-    node.tell();
+    node.send_due();
     node.check("s", "0-1,6-15");
-    assert_eq!(node.set.get("a"), None, "its own have not changed");
+    assert_eq!(node.set.get("a"), None, "its exclusive CPUs have not changed");
     for mechanism in [Mechanism::Groups, Mechanism::Partitions] {
         node.event(Event::Mechanism(mechanism)).unwrap();
         assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     }
 }
 
-/// What the runtime sets once more with a resize has to be right, whatever the pool is by then.
+/// The runtime sets these CPUs again with every resize, so they must not depend on the pool.
 #[test]
-fn a_resized_container_is_told_what_holds_for_ever() {
+fn a_resized_shared_container_gets_its_permanent_cpuset() {
     let mut node = Node::new();
-    let s = placed(pod("s", Qos::Burstable, 100));
+    let s = with_cgroup(pod("s", Qos::Burstable, 100));
     create(&mut node, &s, "s", 100);
-    create(&mut node, &placed(guaranteed("a", 4000)), "a", 4000);
+    create(&mut node, &with_cgroup(guaranteed("a", 4000)), "a", 4000);
     node.check("s", "0-1,6-15");
     node.event(Event::Mechanism(Mechanism::Groups)).unwrap();
-    assert_eq!(deliver(&mut node.ledger, Channel::Runtime), [], "it stays as it is");
+    assert_eq!(deliver(&mut node.ledger, Channel::Runtime), [], "nothing changes for it yet");
     let wanted = Wanted { cpus: Some("3".parse().unwrap()), ..Wanted::default() };
     let container = container(&s, "s", "s", 100);
     node.event(Admission::Update { pod: s, container, wanted }).unwrap();

@@ -9,82 +9,83 @@ pub(super) fn machine_without(offline: &str) -> Topology {
     Topology::build(Facts { cpus: cpus.collect(), ..Facts::default() }).unwrap()
 }
 
-/// The machine without these CPUs, and what the runtime hears with its next event.
-fn without(node: &mut Node, offline: &str) {
+/// Takes these CPUs offline, all others online, and sends the updates with the next answer.
+fn set_offline(node: &mut Node, offline: &str) {
     node.event(Event::Machine(machine_without(offline))).unwrap();
     node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
 }
 
 fn busy_node() -> (Node, Pod) {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
     (node, a)
 }
 
 #[test]
-fn a_shared_cpu_goes_and_comes_back() {
+fn a_shared_cpu_going_offline_moves_no_exclusive_container() {
     let (mut node, _) = busy_node();
-    without(&mut node, "9");
+    set_offline(&mut node, "9");
     node.check("a", "2-5");
     node.check("s", "0-1,6-8,10-15");
     assert!(node.ledger.view().moves.is_empty());
-    without(&mut node, "");
+    set_offline(&mut node, "");
     node.check("a", "2-5");
     node.check("s", "0-1,6-15");
 }
 
 #[test]
-fn who_lost_a_cpu_gets_the_nearest_one_and_keeps_it() {
+fn a_container_that_loses_a_cpu_gets_the_nearest_one_and_keeps_it() {
     let (mut node, _) = busy_node();
-    without(&mut node, "3");
+    set_offline(&mut node, "3");
     node.check("a", "2,4-6");
     node.check("s", "0-1,7-15");
     assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
-    without(&mut node, "");
+    set_offline(&mut node, "");
     node.check("a", "2,4-6");
     node.check("s", "0-1,3,7-15");
 }
 
 #[test]
-fn without_another_cpu_it_goes_on_with_what_it_has_until_one_is_back() {
+fn a_container_without_a_replacement_keeps_the_rest_until_a_cpu_is_free() {
     let (mut node, _) = busy_node();
     let rest = guaranteed("rest", 10_000);
     assert_eq!(node.create(&rest, "c", "rest", 10_000).unwrap(), "6-15");
-    without(&mut node, "3-4");
+    set_offline(&mut node, "3-4");
     node.check("a", "2,5");
     node.check("rest", "6-15");
     node.check("s", "0-1");
-    // Any container can have what is free.
+    // Free CPUs go to any container first.
     node.stop("rest");
     node.stop_pod(&rest);
     assert_eq!(node.create(&guaranteed("b", 1000), "c", "b", 1000).unwrap(), "6");
-    without(&mut node, "3");
+    set_offline(&mut node, "3");
     node.check("a", "2,4-5,7");
     assert_eq!(node.ledger.view().moves.get(&MoveReason::Online), Some(&1));
 }
 
 #[test]
-fn who_lost_all_shares_until_some_are_back() {
+fn a_container_that_loses_all_its_cpus_shares_until_some_return() {
     let (mut node, _) = busy_node();
     let rest = guaranteed("rest", 10_000);
     node.create(&rest, "c", "rest", 10_000).unwrap();
-    without(&mut node, "2-5");
+    set_offline(&mut node, "2-5");
     node.check("a", "0-1");
     assert_eq!(node.ledger.claims().count(), 1);
-    without(&mut node, "3");
+    set_offline(&mut node, "3");
     node.check("a", "0-2,4-5");
-    without(&mut node, "");
+    set_offline(&mut node, "");
     node.check("a", "2-5");
     assert!(node.ledger.take_notes().iter().any(|note| matches!(note.what, What::LeftShared(_))));
 }
 
-/// CPU 0 cannot go offline on most machines, but others can be reserved.
+/// CPU 0 cannot go offline on most machines, but other CPUs can be reserved.
 #[test]
-fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
+fn a_reservation_that_is_offline_is_replaced_by_another_cpu() {
     let (mut node, _) = busy_node();
-    without(&mut node, "0-1");
+    set_offline(&mut node, "0-1");
     node.check("s", "6-15");
     let all = guaranteed("all", 10_000);
     assert!(node.create(&all, "c", "all", 10_000).is_err());
@@ -92,17 +93,18 @@ fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
     node.check("s", "6");
 }
 
-/// Found by random histories: the plugin was not sure that the runtime had heard of the loss when
-/// the kubelet's CPU manager came and went.
+/// Found by random histories: the update for the loss was not confirmed when the kubelet's CPU
+/// manager became active and stopped.
 #[test]
-fn who_lost_cpus_keeps_the_others_when_the_kubelet_is_gone() {
+fn a_container_that_lost_a_cpu_keeps_the_others_after_the_kubelets_manager_stops() {
     let mut node = Node::new();
-    let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
+    let a = guaranteed("a", 4000);
+    let rest = guaranteed("rest", 10_000);
     let creation = container(&a, "c", "a", 4000);
     let adjustment = node.event(Admission::Create { pod: a.clone(), container: creation }).unwrap();
     assert_eq!(adjustment.unwrap().cpus(), cpus("2-5"));
     node.create(&rest, "c", "rest", 10_000).unwrap();
-    without(&mut node, "5");
+    set_offline(&mut node, "5");
     node.start(&a, "c", "a", 4000);
     for stance in [Stance::Observe, Stance::Assign] {
         node.event(Event::Kubelet { stance, claims: Vec::new() }).unwrap();

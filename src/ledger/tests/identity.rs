@@ -1,8 +1,8 @@
-//! Events that say little or something wrong about their container.
+//! Events that name their container or pod incompletely or wrongly.
 
 use super::*;
 
-/// What the edge makes of an event whose pod has nothing but an id: the uid's place is taken by it.
+/// A pod as the edge passes it on when an event has only its sandbox id, which stands for the uid.
 fn stub(pod: &Pod) -> Pod {
     Pod {
         sandbox: pod.sandbox.clone(),
@@ -17,7 +17,7 @@ fn stub(pod: &Pod) -> Pod {
 }
 
 #[test]
-fn a_pod_that_is_told_by_its_sandbox_alone_is_the_same_pod() {
+fn a_pod_named_by_its_sandbox_alone_is_the_same_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let event = Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) };
@@ -32,25 +32,25 @@ fn a_pod_that_is_told_by_its_sandbox_alone_is_the_same_pod() {
 }
 
 #[test]
-fn a_pod_without_anything_in_an_event_is_found_by_its_container() {
+fn an_event_without_a_pod_is_matched_by_its_container() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
-    let nothing = Pod { sandbox: SandboxId(String::new()), uid: PodUid(String::new()), ..stub(&a) };
-    node.start(&nothing, "another name", "1", 4000);
-    let asked = Admission::Update {
-        pod: nothing,
+    let unnamed = Pod { sandbox: SandboxId(String::new()), uid: PodUid(String::new()), ..stub(&a) };
+    node.start(&unnamed, "another name", "1", 4000);
+    let update = Admission::Update {
+        pod: unnamed,
         container: container(&a, "c", "1", 4000),
         wanted: Wanted { sets_quota: true, ..Wanted::default() },
     };
     node.set.clear();
-    node.event(asked).unwrap();
+    node.event(update).unwrap();
     node.check("1", "2-5");
     assert_eq!(node.ledger.view().pods, 1);
 }
 
 #[test]
-fn a_pod_that_is_told_in_full_only_later_is_the_same_pod() {
+fn a_pod_described_in_full_only_later_is_the_same_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let nameless = Pod { qos: Qos::Guaranteed, budget: a.budget, ..stub(&a) };
@@ -63,12 +63,12 @@ fn a_pod_that_is_told_in_full_only_later_is_the_same_pod() {
     assert_eq!(node.create(&a, "c", "2", 4000).unwrap(), "2-5");
 }
 
-/// Found by a fuzzer. No runtime does it; were it to, two pods would have been ended by one event,
-/// or none.
+/// Found by a fuzzer: one event ended two pods, or none. No runtime is known to reuse ids.
 #[test]
-fn an_id_is_one_containers_only() {
+fn an_id_belongs_to_one_container() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     for (pod, name, milli) in [(&a, "c", 4000), (&b, "c", 2000), (&b, "other", 2000)] {
         let cpus = node.create(pod, name, "1", milli).unwrap();
         assert_eq!(node.ledger.exclusive().to_string(), cpus);
@@ -78,11 +78,12 @@ fn an_id_is_one_containers_only() {
     assert_eq!(node.ledger.claims().count(), 1);
 }
 
-/// Found by a fuzzer: an event names a container of one pod with another pod's sandbox.
+/// Found by a fuzzer: an event named a container of one pod with another pod's sandbox.
 #[test]
 fn a_known_container_stays_in_its_pod() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
     node.create(&b, "c", "2", 4000).unwrap();
     let mixed = Pod { sandbox: a.sandbox.clone(), ..b.clone() };
@@ -92,11 +93,12 @@ fn a_known_container_stays_in_its_pod() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
 
-/// After a reboot each pod has a dead sandbox besides the one that its containers are in, and
-/// runtimes list both in any order.
+/// After a reboot each pod has a dead sandbox besides the one of its containers, and runtimes list
+/// both in any order.
 #[test]
-fn of_two_sandboxes_of_a_pod_the_one_that_has_containers_is_its_own() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn of_two_sandboxes_the_one_with_containers_is_the_pods() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let dead = Pod { sandbox: SandboxId("dead".to_owned()), ..a.clone() };
     for pods in [[dead.clone(), a.clone()], [a.clone(), dead.clone()]] {
         for created_at in [None, Some(7)] {

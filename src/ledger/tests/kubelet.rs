@@ -1,24 +1,19 @@
-//! A kubelet whose own CPU manager is or was active: the order of trust, standing back, and taking
-//! over.
+//! A kubelet whose own CPU manager is or was active: whom to trust, standing back, taking over.
 
 use super::*;
 
-/// The kubelet's notes: container `c` of these pods has these CPUs.
-fn notes(claims: &[(&Pod, &str)]) -> Vec<KubeletClaim> {
-    let claim = |(pod, list): &(&Pod, &str)| KubeletClaim {
-        of: Named::Container(pod.uid.clone(), "c".to_owned()),
-        cpus: cpus(list),
-    };
-    claims.iter().map(claim).collect()
-}
-
 impl Node {
+    /// The kubelet's state file has these CPUs for container `c` of these pods.
     fn kubelet(&mut self, stance: Stance, claims: &[(&Pod, &str)]) {
-        self.event(Event::Kubelet { stance, claims: notes(claims) }).unwrap();
+        let claims = claims.iter().map(|(pod, list)| KubeletClaim {
+            of: Named::Container(pod.uid.clone(), "c".to_owned()),
+            cpus: cpus(list),
+        });
+        self.event(Event::Kubelet { stance, claims: claims.collect() }).unwrap();
     }
 
-    /// The kubelet's static policy creates a container with these CPUs; whatever the plugin says
-    /// comes on top.
+    /// The kubelet's static policy creates a container with these CPUs, and the plugin must leave
+    /// them.
     fn kubelet_creates(
         &mut self,
         pod: &Pod,
@@ -34,7 +29,7 @@ impl Node {
         Ok(())
     }
 
-    /// An answer that carries what is to be changed.
+    /// An event whose answer carries all due updates.
     fn any_answer(&mut self) {
         self.stop("unknown");
     }
@@ -44,11 +39,12 @@ impl Node {
     }
 }
 
-/// What is set first, the checkpoint second, the kubelet's notes third, placing anew last: each
-/// pair in conflict.
+/// CPUs that are set come first, then the checkpoint, then the kubelet's state file, a new placement
+/// last: each pair in conflict.
 #[test]
-fn the_order_of_trust() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     for (set, ours, kubelet, expect) in [
         // One source alone.
         (Some("4-7"), None, None, "4-7"),
@@ -59,7 +55,7 @@ fn the_order_of_trust() {
         (Some("4-7"), Some("9-12"), None, "4-7"),
         (Some("4-7"), None, Some("10-13"), "4-7"),
         (None, Some("9-12"), Some("10-13"), "9-12"),
-        // The better one is not legal: reserved, offline, another number, nothing.
+        // The first source is not legal: reserved, offline, another number, nothing.
         (Some("0-3"), Some("9-12"), Some("10-13"), "9-12"),
         (Some("14-17"), None, Some("10-13"), "10-13"),
         (Some("4-8"), Some("1-4"), Some("10-13"), "10-13"),
@@ -71,18 +67,14 @@ fn the_order_of_trust() {
         node.kubelet(Stance::Assign, &kubelet);
         node.set.extend(set.map(|list| ("a".to_owned(), cpus(list))));
         node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
-        // Containers that keep what is set get no update.
         node.check("a", expect);
         assert_eq!(node.ledger.exclusive(), cpus(expect), "{set:?} {ours:?} {kubelet:?}");
-        let kept = set == Some(expect);
-        assert_eq!(
-            node.ledger.view().moves.len(),
-            usize::from(!kept),
-            "{set:?} {ours:?} {kubelet:?}"
-        );
+        // A container is moved unless these CPUs are set already.
+        let moves = usize::from(set != Some(expect));
+        assert_eq!(node.ledger.view().moves.len(), moves, "{set:?} {ours:?} {kubelet:?}");
     }
-    // Two containers, each named by one source: the one that is believed more gets the CPUs, though
-    // it is younger.
+    // Two containers, each with one source: the more trusted source wins, though its container is
+    // younger.
     let mut node = Node::with(settings(), vec![claim(&a, "a", "4-7")]);
     node.set.insert("b".to_owned(), cpus("6-9"));
     node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
@@ -96,29 +88,27 @@ fn the_order_of_trust() {
     assert_ne!(node.set["a"], cpus("4-7"));
 }
 
-/// Found by random histories: a shared container is entitled to just as many CPUs as the pool has,
-/// and as the kernel keeps exclusivity its cpuset includes the exclusive ones.
+/// Found by random histories: a shared container requests as many CPUs as the pool has, and with
+/// partitions its cpuset includes the exclusive ones.
 #[test]
-fn a_shared_pool_that_has_the_right_size_by_chance_takes_cpus_from_nobody() {
-    let (old, young) = (guaranteed("old", 14_000), guaranteed("young", 4000));
+fn a_shared_pool_of_matching_size_takes_no_exclusive_cpus() {
+    let old = guaranteed("old", 14_000);
+    let young = guaranteed("young", 4000);
     let listed = [(&old, "c", "old", 14_000), (&young, "c", "young", 4000)];
     let set = [("old".to_owned(), cpus("2-15")), ("young".to_owned(), cpus("4-7"))];
-    let check = |mut node: Node, event| {
-        node.event(event).unwrap();
+    // Either the checkpoint or the partition shows whose CPUs they are.
+    for (remembered, partitioned) in [(vec![claim(&young, "young", "4-7")], false), (vec![], true)]
+    {
+        let mut node = Node::with(settings(), remembered);
+        node.set.extend(set.clone());
+        let Event::Synchronize { pods, mut containers } = node.running(&listed) else {
+            unreachable!()
+        };
+        containers[1].partitioned = partitioned;
+        node.event(Event::Synchronize { pods, containers }).unwrap();
         node.check("young", "4-7");
         assert_eq!(node.ledger.exclusive(), cpus("4-7"));
-    };
-    // The checkpoint knows whose they are,
-    let mut node = Node::with(settings(), vec![claim(&young, "young", "4-7")]);
-    node.set.extend(set.clone());
-    let event = node.running(&listed);
-    check(node, event);
-    // and so does the kernel.
-    let mut node = Node::new();
-    node.set.extend(set);
-    let Event::Synchronize { pods, mut containers } = node.running(&listed) else { unreachable!() };
-    containers[1].partitioned = true;
-    check(node, Event::Synchronize { pods, containers });
+    }
 }
 
 #[test]
@@ -127,7 +117,7 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
     let [a, b, gone, ended] = pods.as_slice() else { unreachable!() };
     let shared = pod("s", Qos::Burstable, 100);
     let mut node = Node::new();
-    // Not where they would be put here; the kubelet's shared set is the rest.
+    // Not the CPUs that this plugin would choose; the kubelet's shared set is the rest.
     for (id, list) in [("a", "3,5,7,9"), ("b", "10-13"), ("s", "0-2,4,6,8")] {
         node.set.insert(id.to_owned(), cpus(list));
     }
@@ -142,8 +132,8 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
     ]))
     .unwrap();
     assert_eq!((&node.set, node.moved()), (&before, vec![]));
-    assert_eq!(node.ledger.exclusive(), cpus("3,5,7,9,10-15"), "of pods that are gone, nothing");
-    // The one that had ended comes back to its CPUs.
+    assert_eq!(node.ledger.exclusive(), cpus("3,5,7,9,10-15"), "pods that are gone hold no CPUs");
+    // The ended container gets its CPUs back.
     assert_eq!(node.create(ended, "c", "ended", 2000).unwrap(), "14-15");
 }
 
@@ -158,10 +148,10 @@ fn kubelets_before_1_18_name_containers_by_id() {
     node.check("a", "9-12");
 }
 
-/// An exclusive container's quota is lifted under the static policy, and shares end at 256 CPUs:
-/// that it is set and noted is then all there is.
+/// The static policy lifts an exclusive container's quota, and CPU shares end at 256 CPUs, so its
+/// request can be unknown.
 #[test]
-fn what_is_set_and_noted_needs_no_request() {
+fn cpus_that_are_set_and_recorded_are_adopted_without_a_request() {
     let a = guaranteed("a", 4000);
     let mut node = Node::new();
     node.set.insert("a".to_owned(), cpus("4-7"));
@@ -174,10 +164,11 @@ fn what_is_set_and_noted_needs_no_request() {
     assert_eq!(node.ledger.exclusive(), cpus("4-7"));
 }
 
-/// What a pod with resources of its own shares is noted for each of its containers.
+/// The kubelet records CPUs that containers with pod-level resources share for each of them.
 #[test]
-fn what_the_kubelet_noted_for_two_is_exclusive_to_neither() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn cpus_recorded_for_two_containers_are_exclusive_to_neither() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let mut node = Node::new();
     node.kubelet(Stance::Assign, &[(&a, "4-7"), (&b, "4-7")]);
     node.set.insert("a".to_owned(), cpus("4-7"));
@@ -187,8 +178,9 @@ fn what_the_kubelet_noted_for_two_is_exclusive_to_neither() {
 }
 
 #[test]
-fn cpus_of_todays_reservation_are_given_up_by_whoever_has_them_and_nobody_else() {
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 2000));
+fn only_containers_on_reserved_cpus_move_at_takeover() {
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 2000);
     let mut node = Node::new();
     node.set.insert("a".to_owned(), cpus("1-2"));
     node.set.insert("b".to_owned(), cpus("3-4"));
@@ -200,10 +192,10 @@ fn cpus_of_todays_reservation_are_given_up_by_whoever_has_them_and_nobody_else()
 }
 
 #[test]
-fn of_overlapping_ones_the_fewest_move() {
+fn of_overlapping_containers_the_fewest_move() {
     let pods: Vec<Pod> = ["a", "b", "c"].map(|name| guaranteed(name, 4000)).into();
     let mut node = Node::new();
-    // The oldest lies across the two others.
+    // The oldest overlaps both others.
     for (id, list) in [("a", "4-7"), ("b", "2-5"), ("c", "6-9")] {
         node.set.insert(id.to_owned(), cpus(list));
     }
@@ -217,12 +209,13 @@ fn of_overlapping_ones_the_fewest_move() {
 
 #[test]
 fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_are_refused() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let shared = pod("s", Qos::Burstable, 100);
     let mut node = Node::new();
     node.kubelet(Stance::Refuse, &[(&a, "2-5")]);
     node.set.insert("a".to_owned(), cpus("2-5"));
-    // Illegal here, but not ours to change.
+    // Reserved CPUs are illegal here, but not the plugin's to change.
     node.set.insert("r".to_owned(), cpus("0-1"));
     let r = guaranteed("r", 2000);
     let before = node.set.clone();
@@ -232,7 +225,7 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     let refused = node.kubelet_creates(&b, "b", 4000, "6-9").unwrap_err();
     assert!(refused.starts_with("UnexpectedAdmissionError: "), "{refused}");
     assert!(refused.contains("cpuManagerPolicy: none") && refused.contains("cpu_manager_state"));
-    // One that comes back is not new.
+    // A container that comes back is not new.
     node.stop("a");
     node.kubelet_creates(&a, "a2", 4000, "2-5").unwrap();
     node.any_answer();
@@ -240,10 +233,12 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     assert_eq!(node.ledger.exclusive(), cpus("2-5"));
 }
 
-/// The whole way of a node from the kubelet's static policy to this plugin.
+/// The whole migration from the kubelet's static policy to this plugin.
 #[test]
-fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
-    let (a, b, late) = (guaranteed("a", 4500), guaranteed("b", 4000), guaranteed("late", 2000));
+fn a_node_migrates_from_the_kubelet_to_the_plugin_without_moves() {
+    let a = guaranteed("a", 4500);
+    let b = guaranteed("b", 4000);
+    let late = guaranteed("late", 2000);
     let shared = pod("s", Qos::Burstable, 100);
     for stance in [Stance::Refuse, Stance::Observe] {
         let mut node = Node::new();
@@ -258,7 +253,7 @@ fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
             (&shared, "c", "s", 100),
         ]))
         .unwrap();
-        // The kubelet goes on assigning.
+        // The kubelet continues to assign CPUs.
         let created = node.kubelet_creates(&b, "b", 4000, "5-8");
         assert_eq!(created.is_ok(), stance == Stance::Observe);
         let rest = if created.is_ok() { "0-4,13-15" } else { "0-8,13-15" };
@@ -268,14 +263,14 @@ fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
             node.event(Admission::Update { pod: pod.clone(), container, wanted }).unwrap();
             node.set.insert(id.to_owned(), cpus(rest));
         }
-        // A container ends, and is not yet back.
+        // A container has ended, and its next instance is still to come.
         node.stop("a");
-        // 2. It is configured anew: its file is gone, containers run on.
+        // 2. The kubelet is reconfigured: its state file is gone, containers keep running.
         let before = node.set.clone();
         node.kubelet(Stance::Assign, &[(&a, "9-12"), (&b, "5-8")]);
         node.any_answer();
         assert_eq!((&node.set, node.moved()), (&before, vec![]), "{stance:?}");
-        // What it had assigned stays assigned, and new ones are pinned.
+        // Its assignments stay, and new containers are pinned.
         assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "9-12");
         let pinned = node.create(&late, "c", "late", 2000).unwrap();
         assert_eq!(pinned, "2-3", "{stance:?}");
@@ -284,7 +279,7 @@ fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
 }
 
 #[test]
-fn what_was_created_untouched_is_pinned_when_the_kubelet_is_gone() {
+fn a_container_created_while_observing_is_pinned_when_the_kubelets_manager_stops() {
     let a = guaranteed("a", 4000);
     let mut node = Node::new();
     node.kubelet(Stance::Observe, &[]);
@@ -295,11 +290,11 @@ fn what_was_created_untouched_is_pinned_when_the_kubelet_is_gone() {
     assert_eq!(node.moved(), [("unpinned", 1)]);
 }
 
-/// A kubelet that is switched to static while we have containers assigns over us; we follow what it
-/// sets.
+/// A kubelet that is switched to static assigns CPUs over the plugin's, which adopts them.
 #[test]
-fn a_kubelet_that_becomes_active_later_is_followed() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn cpus_set_by_a_kubelet_that_becomes_active_later_are_adopted() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let mut node = Node::new();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 4000).unwrap();
@@ -315,41 +310,42 @@ fn a_kubelet_that_becomes_active_later_is_followed() {
     assert_eq!(node.moved(), []);
 }
 
+fn logged(node: &mut Node) -> Vec<String> {
+    node.ledger.take_notes().iter().map(ToString::to_string).collect()
+}
+
 #[test]
-fn observing_tells_what_would_be_done() {
-    let (a, b, big) = (guaranteed("a", 4000), guaranteed("b", 4000), guaranteed("big", 20_000));
+fn observing_logs_what_would_be_done() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
+    let big = guaranteed("big", 20_000);
     let mut node = Node::new();
     node.kubelet(Stance::Observe, &[]);
     node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
-    let told = |node: &mut Node| -> Vec<String> {
-        node.ledger.take_notes().iter().map(ToString::to_string).collect()
-    };
     assert_eq!(
-        told(&mut node),
+        logged(&mut node),
         [
             "default/a/c: observing, not done: moved to exclusive CPUs 2-5: created while no plugin pinned containers"
         ]
     );
     node.kubelet_creates(&b, "b", 4000, "2-5").unwrap();
     assert_eq!(
-        told(&mut node),
+        logged(&mut node),
         [
             "default/b/c: observing, not done: exclusive CPUs 2-5",
             "default/b/c: found running, keeps exclusive CPUs 2-5",
         ]
     );
     assert_eq!(node.create(&big, "c", "big", 20_000).unwrap(), "");
-    let told = told(&mut node).join("\n");
-    assert!(
-        told.starts_with("default/big/c: observing, not done: refused: UnexpectedAdmission"),
-        "{told}"
-    );
+    let log = logged(&mut node).join("\n");
+    let refusal = "default/big/c: observing, not done: refused: UnexpectedAdmission";
+    assert!(log.starts_with(refusal), "{log}");
 }
 
-/// A plugin that starts anew in the middle of it has the same node.
 #[test]
-fn a_new_life_while_the_kubelet_is_active_changes_nothing() {
-    let (a, ended) = (guaranteed("a", 4000), guaranteed("ended", 4000));
+fn a_restart_while_the_kubelet_is_active_changes_nothing() {
+    let a = guaranteed("a", 4000);
+    let ended = guaranteed("ended", 4000);
     let mut node = Node::new();
     node.kubelet(Stance::Refuse, &[(&ended, "12-13")]);
     node.set.insert("a".to_owned(), cpus("9-12"));
@@ -357,7 +353,7 @@ fn a_new_life_while_the_kubelet_is_active_changes_nothing() {
     let running = [(&a, "c", "a", 4000), (&ended, "side", "side", 500)];
     node.event(node.running(&running)).unwrap();
     let claims: Vec<Claim> = node.ledger.claims().collect();
-    // The kubelet's notes are old: CPU 12 has been given to another one since. What is set counts.
+    // The state file is outdated: CPU 12 is another container's by now. The set CPUs count.
     assert_eq!(claims.iter().map(|claim| claim.cpus).collect::<CpuSet>(), cpus("9-12"));
     let mut next = Node::with(settings(), claims);
     next.set = node.set.clone();
@@ -366,14 +362,15 @@ fn a_new_life_while_the_kubelet_is_active_changes_nothing() {
     assert_eq!(next.moved(), []);
 }
 
-/// Options, the topology manager and the policy are about where containers start, not about those
-/// that run.
+/// Options, the topology manager and the policy apply to new containers, not to running ones.
 #[test]
-fn other_settings_move_nobody() {
+fn changed_settings_move_no_running_container() {
     let mut node = Node::new();
-    let (a, b, s) = (guaranteed("a", 3000), guaranteed("b", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 3000);
+    let b = guaranteed("b", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&a, "c", "a", 3000).unwrap();
-    // Across both caches, as it had to be once.
+    // Across both caches, as on a node that was full.
     node.set.insert("b".to_owned(), cpus("6-9"));
     node.create(&s, "c", "s", 100).unwrap();
     let running = [(&a, "c", "a", 3000), (&b, "c", "b", 4000), (&s, "c", "s", 100)];
@@ -395,7 +392,8 @@ fn other_settings_move_nobody() {
         changed(|settings| settings.placement.reserved = cpus("0")),
         changed(|settings| {
             let manager = &mut settings.placement.topology_manager;
-            (manager.policy, manager.scope) = (TopologyPolicy::SingleNumaNode, Scope::Pod);
+            manager.policy = TopologyPolicy::SingleNumaNode;
+            manager.scope = Scope::Pod;
         }),
     ] {
         let mut next = Node::with(settings, claims.clone());

@@ -1,28 +1,29 @@
-//! Exclusive CPUs belong to a container's name for the life of its pod, whatever becomes of its
-//! instances.
+//! Exclusive CPUs belong to a container's name for the life of its pod, through all its instances.
 
 use super::*;
 
-fn creates(node: &mut Node, pod: &Pod, id: &str) -> String {
+/// Creates an instance that does not start; returns its CPUs.
+fn create_only(node: &mut Node, pod: &Pod, id: &str) -> String {
     let event = Admission::Create { pod: pod.clone(), container: container(pod, "c", id, 4000) };
     node.event(event).unwrap().unwrap().cpus().to_string()
 }
 
-/// A creation fails in the runtime, or another plugin refuses it: containerd undoes it, CRI-O says
-/// nothing, and a kubelet removes what is left of it and of older instances in any order.
+/// A creation fails in the runtime, or another plugin refuses it: containerd reports stop and
+/// removal, CRI-O nothing, and the kubelet removes failed and older instances in any order.
 #[test]
-fn creations_that_fail_in_a_row_take_nothing_from_a_container() {
+fn repeated_failed_creations_free_none_of_a_containers_cpus() {
     let orders: [&[&str]; 5] =
         [&["2", "3"], &["1", "2", "3"], &["2", "1", "3"], &["2", "3", "1", "2", "3"], &["1"]];
     for removed in orders {
         for stops in [true, false] {
             let mut node = Node::new();
-            let (a, b) = (guaranteed("a", 4000), guaranteed("b", 10_000));
+            let a = guaranteed("a", 4000);
+            let b = guaranteed("b", 10_000);
             node.create(&a, "c", "1", 4000).unwrap();
             node.stop("1");
             let mut removed = removed.iter();
             for id in ["2", "3"] {
-                assert_eq!(creates(&mut node, &a, id), "2-5");
+                assert_eq!(create_only(&mut node, &a, id), "2-5");
                 if stops {
                     node.stop(id);
                 }
@@ -39,29 +40,30 @@ fn creations_that_fail_in_a_row_take_nothing_from_a_container() {
     }
 }
 
-/// Also of one that never ran: its pod has a right to them, as with the kubelet.
+/// A container that never ran holds its CPUs too: as with the kubelet, they are its pod's.
 #[test]
-fn a_first_creation_that_fails_is_tried_again_with_the_same_cpus() {
+fn a_failed_first_creation_is_retried_with_the_same_cpus() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
-    assert_eq!(creates(&mut node, &a, "1"), "2-5");
+    assert_eq!(create_only(&mut node, &a, "1"), "2-5");
     node.remove("1");
-    node.tell();
+    node.send_due();
     node.check("s", "0-15");
     assert_eq!(node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap(), "8-11");
-    assert_eq!(creates(&mut node, &a, "2"), "2-5");
+    assert_eq!(create_only(&mut node, &a, "2"), "2-5");
     node.check("s", "0-1,6-7,12-15");
 }
 
-/// A new life knows of them by its checkpoint and the runtime's list of pods.
+/// The checkpoint and the runtime's list of pods show that they are still held.
 #[test]
-fn a_restart_between_two_tries_keeps_them() {
+fn a_restart_between_two_creations_keeps_the_cpus() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
     node.stop("1");
-    creates(&mut node, &a, "2");
+    create_only(&mut node, &a, "2");
     node.remove("2");
     node.remove("1");
     let mut next = Node::with(settings(), node.ledger.claims().collect());
@@ -70,10 +72,10 @@ fn a_restart_between_two_tries_keeps_them() {
     assert_eq!(next.create(&a, "c", "3", 4000).unwrap(), "2-5");
 }
 
-/// Seen with containerd: it tells no end of pods that are older than its own last start, only of
-/// their containers.
+/// Observed with containerd: for pods older than its own last start it reports no end of the pod,
+/// only those of its containers.
 #[test]
-fn a_pod_without_containers_is_looked_for() {
+fn a_pod_without_containers_is_reported_as_deserted() {
     let mut node = Node::new();
     let group = CgroupPath::new("kubepods/poda");
     let a = Pod { cgroup: group.clone(), ..guaranteed("a", 14_000) };
@@ -86,15 +88,15 @@ fn a_pod_without_containers_is_looked_for() {
         node.remove(id);
         assert_eq!(node.ledger.exclusive().len(), 14);
     }
-    let found = Deserted { sandbox: a.sandbox.clone(), group, removed: true };
-    assert_eq!(deserted(&node), std::slice::from_ref(&found));
-    // After a restart the list has its sandbox alone. That may be a pod between two instances.
+    let expect = Deserted { sandbox: a.sandbox.clone(), group, removed: true };
+    assert_eq!(deserted(&node), std::slice::from_ref(&expect));
+    // After a restart the runtime lists its sandbox alone: it may be between two instances.
     let mut next = Node::with(settings(), node.ledger.claims().collect());
     next.event(Event::Synchronize { pods: vec![a.clone()], containers: Vec::new() }).unwrap();
-    assert_eq!(deserted(&next), [Deserted { removed: false, ..found }]);
+    assert_eq!(deserted(&next), [Deserted { removed: false, ..expect }]);
     node.stop_pod(&a);
     assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
-    // One without exclusive CPUs is just gone.
+    // A pod without exclusive CPUs is not reported.
     let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.remove("s");
@@ -102,15 +104,16 @@ fn a_pod_without_containers_is_looked_for() {
 }
 
 #[test]
-fn what_an_init_container_leaves_over_is_lent_until_the_pod_needs_it() {
+fn unused_cpus_of_an_init_container_are_lent_until_its_pod_needs_them() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "init", "i", 4000).unwrap();
     node.check("s", "0-1,6-15");
     node.stop("i");
     node.check("s", "0-15");
-    // The rest goes on being lent, and stays the pod's.
+    // The rest stays lent, and stays the pod's.
     assert_eq!(node.create(&a, "main", "m", 1000).unwrap(), "2");
     node.check("s", "0-1,3-15");
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
@@ -118,34 +121,35 @@ fn what_an_init_container_leaves_over_is_lent_until_the_pod_needs_it() {
     node.check("s", "0-1,6-15");
 }
 
-/// Of a pod in which others run, and of a container that comes back again and again, only after
-/// some time: shared containers would be moved to and fro.
+/// While other containers of the pod run, and after repeated restarts, CPUs are lent only after
+/// some time, so that shared containers are not moved back and forth.
 #[test]
-fn who_stays_away_lends_its_cpus() {
+fn a_stopped_container_lends_its_cpus_after_two_quiet_periods() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 6000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 6000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "side", "side", 2000).unwrap();
     node.create(&a, "c", "1", 4000).unwrap();
     node.check("s", "0-1,8-15");
-    let lull = |node: &mut Node| {
+    let quiet_period = |node: &mut Node| {
         node.event(Event::QuietPeriod).unwrap();
-        node.tell();
+        node.send_due();
     };
     node.stop("1");
     node.check("s", "0-1,8-15");
-    lull(&mut node);
+    quiet_period(&mut node);
     node.check("s", "0-1,8-15");
-    lull(&mut node);
+    quiet_period(&mut node);
     node.check("s", "0-1,4-15");
-    lull(&mut node);
+    quiet_period(&mut node);
     for id in ["2", "3"] {
-        assert_eq!(creates(&mut node, &a, id), "4-7");
+        assert_eq!(create_only(&mut node, &a, id), "4-7");
         node.check("s", "0-1,8-15");
         node.remove(id);
-        lull(&mut node);
+        quiet_period(&mut node);
         node.check("s", "0-1,8-15");
-        lull(&mut node);
+        quiet_period(&mut node);
         node.check("s", "0-1,4-15");
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that follows exclusive CPUs: two NUMA nodes of 8 CPUs, CPUs 0-1 reserved.
+//! Memory nodes that follow exclusive CPUs: two NUMA nodes of 8 CPUs, CPUs 0-1 reserved.
 
 use super::*;
 use crate::nodeset::NodeSet;
@@ -20,7 +20,7 @@ fn create(node: &mut Node, pod: &Pod, container: Container) -> Adjustment {
     decision.unwrap().adjustment.unwrap()
 }
 
-/// What a resize to so many CPUs tells the container.
+/// The container's update for a resize to this amount.
 fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustment {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
@@ -32,11 +32,12 @@ fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustmen
 }
 
 #[test]
-fn memory_is_where_the_cpus_are_and_follows_a_resize() {
+fn memory_nodes_follow_the_cpus_through_resizes() {
     let mut node = node();
-    let (a, shared) = (guaranteed("a", 8000), pod("s", Qos::Burstable, 500));
+    let a = guaranteed("a", 8000);
+    let shared = pod("s", Qos::Burstable, 500);
     let adjustment = create(&mut node, &shared, container(&shared, "c", "s", 500));
-    assert_eq!(adjustment.mems(), None, "shared containers are told nothing about memory");
+    assert_eq!(adjustment.mems(), None, "memory nodes of shared containers are not set");
     let adjustment = create(&mut node, &a, container(&a, "c", "a", 8000));
     assert_eq!((adjustment.cpus().to_string().as_str(), adjustment.mems()), ("8-15", mems(&[1])));
     let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
@@ -51,12 +52,12 @@ fn memory_is_where_the_cpus_are_and_follows_a_resize() {
     assert_eq!(
         adjustment.mems(),
         mems(&[0, 1]),
-        "one that shares CPUs again may use all memory again"
+        "a container that shares again may use all memory"
     );
 }
 
 #[test]
-fn memory_nodes_of_others_are_left_alone() {
+fn memory_nodes_set_by_others_are_left_alone() {
     let mut node = node();
     let a = guaranteed("a", 8000);
     let theirs = Container { mems: mems(&[0]), ..container(&a, "c", "a", 8000) };
@@ -65,29 +66,31 @@ fn memory_nodes_of_others_are_left_alone() {
 }
 
 #[test]
-fn found_running_it_is_ours_if_it_is_where_the_cpus_are() {
+fn adopted_memory_nodes_follow_only_if_they_match_the_cpus() {
     for (set, follows) in [(mems(&[1]), true), (None, true), (mems(&[0]), false)] {
         let mut node = node();
         let a = guaranteed("a", 8000);
-        let cpus = Some("8-15".parse().unwrap());
-        let running = Container { cpus, mems: set, ..container(&a, "c", "a", 8000) };
-        let (pods, containers) = (vec![a.clone()], vec![running]);
+        let running =
+            Container { cpus: Some(cpus("8-15")), mems: set, ..container(&a, "c", "a", 8000) };
+        let pods = vec![a.clone()];
+        let containers = vec![running];
         node.ledger.handle(Event::Synchronize { pods, containers }).unwrap();
         let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
-        assert_eq!(adjustment.mems(), mems(&[0, 1]).filter(|_| follows), "{set:?}");
+        let expect = if follows { mems(&[0, 1]) } else { None };
+        assert_eq!(adjustment.mems(), expect, "{set:?}");
     }
 }
 
 #[test]
-fn nothing_is_said_unless_it_is_asked_for() {
+fn memory_nodes_are_set_only_if_configured() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     assert_eq!(create(&mut node, &a, container(&a, "c", "a", 4000)).mems(), None);
 }
 
-/// Otherwise a container that was bound to some nodes would stay bound to them.
+/// Otherwise a container would stay bound to the nodes that were set before.
 #[test]
-fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
+fn disabling_the_option_releases_memory_nodes_with_the_next_update() {
     let mut node = node();
     let a = guaranteed("a", 4000);
     let adjustment = create(&mut node, &a, container(&a, "c", "a", 4000));
@@ -98,7 +101,7 @@ fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
 
 /// Running containers follow a change of the setting, both ways, each with one update.
 #[test]
-fn memory_follows_a_reload() {
+fn running_containers_follow_a_reload_of_the_option() {
     let on = Settings { mems_follow_cpus: true, ..settings() };
     let mut node = node();
     let a = guaranteed("a", 8000);
@@ -106,8 +109,8 @@ fn memory_follows_a_reload() {
     for (settings, nodes) in [(settings(), mems(&[0, 1])), (on, mems(&[1]))] {
         node.event(Event::Settings(settings)).unwrap();
         let updates = deliver(&mut node.ledger, Channel::Runtime);
-        let told: Vec<_> = updates.iter().map(|update| update.adjustment.mems()).collect();
-        assert_eq!(told, [nodes]);
+        let sent: Vec<_> = updates.iter().map(|update| update.adjustment.mems()).collect();
+        assert_eq!(sent, [nodes]);
         assert_eq!(updates[0].adjustment.cpus().to_string(), "8-15");
         assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     }

@@ -1,5 +1,5 @@
-//! Pods with resources of their own (`spec.resources`): each container without any arrives with the
-//! amount of the whole pod, also an ephemeral one. The kubelet gives them no exclusive CPUs.
+//! Pod-level resources (`spec.resources`): every container without its own, an ephemeral one too,
+//! arrives with the amount of the whole pod. The kubelet gives them no exclusive CPUs.
 
 use super::*;
 
@@ -7,11 +7,12 @@ fn notes(node: &mut Node) -> Vec<String> {
     node.ledger.take_notes().iter().map(Note::to_string).collect()
 }
 
-/// Seen: the first container had all CPUs of the pod, and the others none.
+/// Observed: the first container got all CPUs of the pod, and the others none.
 #[test]
-fn containers_with_the_amount_of_their_pod_share_as_soon_as_there_are_two() {
+fn containers_with_the_amount_of_their_pod_share_once_there_are_two() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     assert_eq!(node.create(&a, "one", "1", 4000).unwrap(), "2-5");
     notes(&mut node);
     assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-15");
@@ -21,7 +22,7 @@ fn containers_with_the_amount_of_their_pod_share_as_soon_as_there_are_two() {
     assert!(logged[2].starts_with("default/a/two: runs in the shared pool: "), "{logged:?}");
     node.check("1", "0-15");
     assert!(node.ledger.exclusive().is_empty());
-    // Others can have these CPUs, and it stays so for the life of the pod.
+    // The CPUs are free for other pods, and the containers share for the life of their pod.
     assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "2-5");
     for (name, old, new) in [("one", "1", "1b"), ("two", "2", "2b")] {
         node.stop(old);
@@ -47,7 +48,7 @@ fn a_resize_of_a_pod_that_shares_its_amount_makes_none_exclusive() {
 }
 
 #[test]
-fn one_container_at_a_time_with_the_amount_of_its_pod_is_exclusive() {
+fn a_single_container_with_the_amount_of_its_pod_is_exclusive() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     for (name, id) in [("init", "i"), ("second", "j"), ("app", "p1"), ("app", "p2")] {
@@ -56,11 +57,11 @@ fn one_container_at_a_time_with_the_amount_of_its_pod_is_exclusive() {
             node.stop(id);
         }
     }
-    // A container without resources in an ordinary pod, such as an ephemeral one.
+    // An ephemeral container in an ordinary pod has no resources.
     assert_eq!(node.create(&a, "app", "p3", 4000).unwrap(), "2-5");
     node.create(&a, "debug", "d", 0).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
-    // An init container whose kind is known may overlap.
+    // A container known to be an init container does not count.
     let b = guaranteed("b", 4000);
     let init = Container { kind: ContainerKind::Init, ..container(&b, "init", "bi", 4000) };
     node.event(Admission::Create { pod: b.clone(), container: init }).unwrap();
@@ -70,7 +71,7 @@ fn one_container_at_a_time_with_the_amount_of_its_pod_is_exclusive() {
 
 /// The runtime reports the end of an init container late.
 #[test]
-fn a_late_end_of_an_init_container_does_not_count_for_the_life_of_the_pod() {
+fn a_late_stop_of_an_init_container_does_not_make_its_pod_share() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "init", "i", 4000).unwrap();
@@ -83,12 +84,12 @@ fn a_late_end_of_an_init_container_does_not_count_for_the_life_of_the_pod() {
 }
 
 #[test]
-fn a_new_life_finds_which_containers_share_the_amount_of_their_pod() {
+fn a_restart_detects_containers_that_share_the_amount_of_their_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "one", "1", 4000).unwrap();
     let listed = [(&a, "one", "1", 4000), (&a, "two", "2", 4000)];
-    // The second one was created while no plugin ran, or the move of the first one was lost.
+    // The second one was created while the plugin was down, or the update of the first was lost.
     for two in [None, Some("0-1,6-15")] {
         let mut next = Node::with(settings(), node.ledger.claims().collect());
         next.set.clone_from(&node.set);
@@ -97,7 +98,7 @@ fn a_new_life_finds_which_containers_share_the_amount_of_their_pod() {
         assert!(next.ledger.exclusive().is_empty());
         next.check("1", "0-15");
         assert!(notes(&mut next).iter().any(|note| note.contains("runs in the shared pool")));
-        // And after the runtime connects again, though one of them is between two instances.
+        // They share after a reconnect too, while one of them is between two instances.
         next.stop("2");
         next.event(next.running(&listed[..1])).unwrap();
         assert!(next.ledger.exclusive().is_empty());
@@ -106,14 +107,14 @@ fn a_new_life_finds_which_containers_share_the_amount_of_their_pod() {
 
 /// The budget of a listed pod can be older than a resize of its containers.
 #[test]
-fn a_new_life_takes_no_cpus_of_containers_that_have_them_apart() {
+fn a_restart_with_an_outdated_pod_budget_takes_no_exclusive_cpus() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     node.create(&a, "one", "1", 1000).unwrap();
     node.create(&a, "two", "2", 1000).unwrap();
     super::resize::resize(&mut node, &a, "one", "1", 1000, 2000).unwrap();
     super::resize::resize(&mut node, &a, "two", "2", 1000, 2000).unwrap();
-    node.tell();
+    node.send_due();
     for remembered in [Vec::new(), node.ledger.claims().collect()] {
         let mut next = Node::with(settings(), remembered);
         next.set.clone_from(&node.set);

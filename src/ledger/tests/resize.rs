@@ -20,9 +20,10 @@ pub(super) fn resize(
 }
 
 #[test]
-fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
+fn a_container_grows_shrinks_and_changes_between_exclusive_and_shared() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 2000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
     for (from, to, ours, others) in [
@@ -33,16 +34,17 @@ fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
     ] {
         resize(&mut node, &a, "c", "a", from, to).unwrap();
         node.check("a", ours);
-        // The runtime changes the container itself last: others get what it leaves after that.
-        node.tell();
+        // The runtime updates the resized container last: others get the CPUs it leaves afterwards.
+        node.send_due();
         node.check("s", others);
     }
 }
 
 #[test]
-fn a_growth_that_is_refused_changes_nothing() {
+fn a_refused_growth_changes_nothing() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 10_000));
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 10_000);
     node.create(&a, "c", "a", 2000).unwrap();
     node.create(&b, "c", "b", 10_000).unwrap();
     let before = node.ledger.claims().collect::<Vec<_>>();
@@ -62,12 +64,12 @@ fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
     resize(&mut node, &a, "two", "2", 2000, 500).unwrap();
     resize(&mut node, &a, "two", "2", 500, 2000).unwrap();
     assert_eq!(node.ledger.exclusive().len(), 6);
-    // Restarted, it asks for what it was resized to.
+    // A new instance requests what the container was resized to.
     node.stop("1");
     assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
 }
 
-/// Recorded with containerd 2.4: the pod's resize comes first, later events still carry the old
+/// Recorded with containerd 2.4: the pod is resized first, and later events still carry the old
 /// budget.
 #[test]
 fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
@@ -79,17 +81,18 @@ fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
     node.check("a", "2-5");
     node.stop("a");
     assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
-    // Its budget is used up: nothing is kept free for it, and no more is given.
+    // Its budget is used up: no CPUs are reserved for it, and it gets no more.
     assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,6-15");
     assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
 }
 
-/// Seen: a refused pod was resized to more CPUs than its sandbox was made with, and its container
-/// shared CPUs without a word.
+/// Observed: a refused pod was resized beyond the CPUs that its sandbox was created with, and its
+/// container was silently shared.
 #[test]
 fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
     let mut node = Node::new();
-    let (a, other) = (guaranteed("a", 2000), guaranteed("other", 13_000));
+    let a = guaranteed("a", 2000);
+    let other = guaranteed("other", 13_000);
     node.create(&other, "c", "o", 13_000).unwrap();
     node.event(Event::RunPod(a.clone())).unwrap();
     assert!(node.create(&a, "c", "a1", 2000).is_err());
@@ -99,14 +102,14 @@ fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
     assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,5-15");
     node.stop("a2");
     assert_eq!(node.create(&a, "c", "a3", 3000).unwrap(), "2-4");
-    // From less than one CPU, too.
+    // A budget of less than one CPU is raised too.
     let b = guaranteed("b", 500);
     assert_eq!(node.create(&b, "c", "b", 2000).unwrap(), "5-6");
 }
 
-/// Which of the pod's containers were resized is unknown then.
+/// With two containers it is unknown which one was resized.
 #[test]
-fn a_container_beyond_its_pods_budget_beside_another_is_shared_and_logged() {
+fn a_second_container_beyond_its_pods_budget_is_shared_and_logged() {
     let mut node = Node::new();
     let a = guaranteed("a", 3000);
     assert_eq!(node.create(&a, "one", "1", 1000).unwrap(), "2");
@@ -117,7 +120,7 @@ fn a_container_beyond_its_pods_budget_beside_another_is_shared_and_logged() {
     assert!(notes[0].contains("it requests 4 CPUs of a pod that had 3"), "{notes:?}");
 }
 
-/// The same with an init container that asked for the old budget.
+/// An init container requested the old budget.
 #[test]
 fn a_raised_budget_includes_what_an_init_container_had() {
     let mut node = Node::new();
@@ -128,7 +131,7 @@ fn a_raised_budget_includes_what_an_init_container_had() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-4");
 }
 
-/// Cores have two CPUs; of core 0, CPU 0 is reserved and CPU 1 is free.
+/// `full_pcpus_only`, on cores of two CPUs; CPU 0 is reserved, its sibling CPU 1 is free.
 fn with_whole_cores() -> Node {
     let mut settings = settings();
     settings.placement.options.full_pcpus_only = true;
@@ -157,7 +160,7 @@ fn with_full_pcpus_only_a_container_grows_and_shrinks_by_whole_cores() {
 }
 
 #[test]
-fn a_container_that_becomes_exclusive_uses_its_pods_ended_ones_cpus() {
+fn a_container_that_becomes_exclusive_reuses_cpus_of_its_pods_ended_containers() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     assert_eq!(node.create(&a, "init", "i", 2000).unwrap(), "2-3");
@@ -168,9 +171,10 @@ fn a_container_that_becomes_exclusive_uses_its_pods_ended_ones_cpus() {
 }
 
 #[test]
-fn a_growth_takes_no_cpus_that_another_pod_waits_for() {
+fn a_growth_takes_no_cpus_reserved_for_another_pod() {
     let mut node = Node::new();
-    let (a, late) = (guaranteed("a", 2000), guaranteed("late", 10_000));
+    let a = guaranteed("a", 2000);
+    let late = guaranteed("late", 10_000);
     node.create(&a, "c", "a", 2000).unwrap();
     node.event(Event::RunPod(late.clone())).unwrap();
     let refused = resize(&mut node, &a, "c", "a", 2000, 6000).unwrap_err();
@@ -179,7 +183,7 @@ fn a_growth_takes_no_cpus_that_another_pod_waits_for() {
     assert!(node.create(&late, "c", "l", 10_000).is_ok());
 }
 
-/// Found by random histories: a checkpoint from before the resize gave the container its CPUs back.
+/// Found by random histories: a checkpoint from before the resize restored the container's CPUs.
 #[test]
 fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
     let mut node = Node::new();
@@ -195,9 +199,9 @@ fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
     assert!(next.ledger.exclusive().is_empty());
 }
 
-/// The runtime carries a resize out whether anybody listens or not.
+/// The runtime carries out a resize whether or not the plugin is running.
 #[test]
-fn a_resize_that_nobody_saw_is_followed_at_the_start() {
+fn a_resize_during_a_restart_is_adopted() {
     for (milli, expect) in [(4000, "2-5"), (2000, "2-3"), (6000, "2-7"), (500, "0-15")] {
         let mut node = Node::new();
         let a = guaranteed("a", 4000);
@@ -211,9 +215,10 @@ fn a_resize_that_nobody_saw_is_followed_at_the_start() {
         assert_eq!(exclusive, if milli < 1000 { "" } else { expect });
         assert_eq!(next.ledger.view().moves.len(), 0);
     }
-    // Without room it keeps what it has.
+    // Without room it keeps its CPUs.
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 12_000));
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 12_000);
     node.create(&a, "c", "a", 2000).unwrap();
     node.create(&b, "c", "b", 12_000).unwrap();
     let mut next = Node::with(settings(), node.ledger.claims().collect());

@@ -1,5 +1,5 @@
-//! Pods that wish for something: 16 CPUs, two uncore caches of four cores with two threads,
-//! siblings adjacent; core 0 is reserved.
+//! Pods with wishes, that is, annotations: 16 CPUs, two uncore caches of four cores with two
+//! threads, siblings adjacent; core 0 is reserved.
 
 use super::*;
 use crate::ledger::wish::Wish;
@@ -9,6 +9,12 @@ pub(super) fn machine() -> Topology {
     Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()
 }
 
+fn wishes(pairs: &[(&str, &str)]) -> impl Iterator<Item = Wish> {
+    pairs.iter().map(|(key, value)| Wish::parse(key, value).unwrap())
+}
+
+/// All of these wishes are allowed in namespace `default`, which has these defaults; namespace
+/// `batch` has policy `none`.
 pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let all = [
         ("cpus", "exclusive"),
@@ -18,11 +24,10 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
         ("smt", "full-cores"),
         ("numa", "single"),
     ];
-    let wish = |(key, value): &(&str, &str)| Wish::parse(key, value).unwrap();
     let bounds = Bounds {
         policy: None,
-        allow: all.iter().map(wish).collect(),
-        defaults: defaults.iter().map(wish).collect(),
+        allow: wishes(&all).collect(),
+        defaults: wishes(defaults).collect(),
     };
     let none = Bounds { policy: Some(Policy::None), ..Bounds::default() };
     let entries = vec![(vec!["default".to_owned()], bounds), (vec!["batch".to_owned()], none)];
@@ -43,21 +48,22 @@ pub(super) fn node() -> Node {
 }
 
 pub(super) fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
-    let name = |key: &str| format!("{key}.cpu-manager.nri.io/pod");
-    let annotations = wishes.iter().map(|(key, value)| (name(key), (*value).to_owned()));
+    let annotations = wishes
+        .iter()
+        .map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), (*value).to_owned()));
     Pod { annotations: annotations.collect(), ..pod }
 }
 
 #[test]
-fn siblings_stay_idle() {
+fn siblings_of_an_isolated_container_stay_idle() {
     let mut node = node();
-    let (a, shared) =
-        (wishing(guaranteed("a", 3000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
+    let a = wishing(guaranteed("a", 3000), &[("smt", "isolate")]);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "2,4,6");
     node.check("s", "0-1,8-15");
     assert_eq!(node.ledger.exclusive().to_string(), "2-7");
-    // No other container gets them, and they come back with the pod.
+    // No other container gets them until the pod ends.
     assert_eq!(node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap(), "8-11");
     let refused = node.create(&guaranteed("d", 6000), "c", "d", 6000).unwrap_err();
     assert!(refused.contains("requested=6, available=4"), "{refused}");
@@ -74,14 +80,14 @@ fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
     let claims: Vec<Claim> = node.ledger.claims().collect();
     assert_eq!((claims[0].cpus.to_string().as_str(), claims[0].isolated), ("2,4", true));
     let running = node.running(&[(&a, "c", "a", 2000)]);
-    // With the checkpoint, without one, and with one that outlives the permission.
+    // With the checkpoint, without one, and with one after the permission was withdrawn.
     let forbidden = Settings { namespaces: Namespaces::default(), ..allowing(&[]) };
-    for (settings, memory) in [
+    for (settings, remembered) in [
         (allowing(&[]), claims.clone()),
         (allowing(&[]), Vec::new()),
         (forbidden.clone(), claims.clone()),
     ] {
-        let mut again = node_with(settings, memory);
+        let mut again = node_with(settings, remembered);
         again.event(running.clone()).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-5");
         let shared = pod("s", Qos::Burstable, 100);
@@ -94,7 +100,7 @@ fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");
         assert_eq!(again.ledger.pool().to_string(), "0-1,4-15");
     }
-    // Without memory and permission it is a container like any other.
+    // Without checkpoint and permission it is an ordinary container.
     let mut again = node_with(forbidden, Vec::new());
     again.event(running).unwrap();
     assert_eq!(again.ledger.exclusive().to_string(), "2,4");
@@ -135,11 +141,11 @@ fn a_sibling_that_comes_online_is_idle_too() {
 }
 
 #[test]
-fn under_the_kernels_exclusivity_shared_containers_are_bound_off_idle_siblings_only() {
+fn with_partitions_groups_exclude_shared_containers_from_idle_siblings_only() {
     let mut node = node_with(allowing(&[]), Vec::new());
     node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    let (a, shared) =
-        (wishing(guaranteed("a", 2000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
+    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 2000).unwrap();
     assert_eq!(node.ledger.bound().to_string(), "0-2,4,6-15");
@@ -147,7 +153,7 @@ fn under_the_kernels_exclusivity_shared_containers_are_bound_off_idle_siblings_o
 }
 
 #[test]
-fn required_caches() {
+fn a_required_uncore_cache_bounds_creation_and_resize() {
     let mut node = node();
     let require = |name, milli| wishing(guaranteed(name, milli), &[("uncore", "require")]);
     let a = require("a", 5000);
@@ -162,7 +168,7 @@ fn required_caches() {
     let e = guaranteed("e", 3000);
     assert_eq!(node.create(&e, "c", "e", 3000).unwrap(), "7,14-15");
     node.stop_pod(&e);
-    // A resize keeps to it.
+    // A resize stays in the cache.
     resize(&mut node, &a, 5000, 6000).unwrap();
     node.check("a", "2-7");
     let refused = resize(&mut node, &a, 6000, 7000).unwrap_err();
@@ -175,7 +181,7 @@ fn required_caches() {
 }
 
 #[test]
-fn exclusive_cpus_in_a_burstable_pod() {
+fn a_burstable_pod_can_have_exclusive_cpus() {
     let mut node = node();
     let wishes = [("cpus", "exclusive")];
     let burstable = wishing(pod("a", Qos::Burstable, 4000), &wishes);
@@ -187,7 +193,7 @@ fn exclusive_cpus_in_a_burstable_pod() {
     let adjustment = node.event(event).unwrap().unwrap();
     assert!(adjustment.is_exclusive());
     assert_eq!(adjustment.cpus().to_string(), "2-3");
-    // It keeps them through a restart of the plugin, wished for or not.
+    // It keeps them through a restart of the plugin, still permitted or not.
     let claims: Vec<Claim> = node.ledger.claims().collect();
     for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
     {
@@ -197,7 +203,7 @@ fn exclusive_cpus_in_a_burstable_pod() {
         again.event(event).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");
     }
-    // No more than its pod's limit, and only whole CPUs.
+    // At most its pod's limit, and only whole CPUs.
     let second = Container { name: "d".to_owned(), id: ContainerId("d".to_owned()), ..container };
     let three = CpuRequest { request: Some(MilliCpu(3000)), limit: None };
     let event = |container| Admission::Create { pod: burstable.clone(), container };
@@ -215,19 +221,20 @@ fn exclusive_cpus_in_a_burstable_pod() {
 }
 
 #[test]
-fn a_default_refuses_nobody() {
+fn a_namespace_default_refuses_no_container() {
     let mut node = node_with(allowing(&[("cpus", "exclusive")]), Vec::new());
-    let burstable = |name| pod(name, Qos::Burstable, 2000);
-    assert_eq!(node.create(&burstable("a"), "c", "a", 2000).unwrap(), "2-3");
-    assert_eq!(node.create(&burstable("b"), "c", "b", 500).unwrap(), "0-1,4-15");
+    for (name, milli, expect) in [("a", 2000, "2-3"), ("b", 500, "0-1,4-15")] {
+        let pod = pod(name, Qos::Burstable, 2000);
+        assert_eq!(node.create(&pod, "c", name, milli).unwrap(), expect);
+    }
 }
 
 #[test]
-fn opting_out() {
+fn a_pod_can_opt_out_of_exclusive_cpus() {
     let mut node = node();
     let a = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "0-15");
-    // It keeps no CPUs free for the rest of itself.
+    // No CPUs are reserved for the rest of its budget.
     let b = guaranteed("b", 14_000);
     assert_eq!(node.create(&b, "c", "b", 14_000).unwrap(), "2-15");
     node.check("a", "0-1");
@@ -237,9 +244,9 @@ fn opting_out() {
     assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
 }
 
-/// A pod that shares but for one container keeps CPUs free for that one.
+/// CPUs are reserved for that container.
 #[test]
-fn opting_out_but_for_one_container() {
+fn a_pod_can_opt_out_except_for_one_container() {
     let mut node = node();
     let one = ("cpus.cpu-manager.nri.io/container.db".to_owned(), "exclusive".to_owned());
     let mut a = wishing(guaranteed("a", 6000), &[("cpus", "shared")]);

@@ -1,43 +1,45 @@
-//! The kernel keeps exclusivity: shared containers get no updates unless it refuses.
+//! Exclusivity by cpuset partitions: shared containers get no updates unless the kernel refuses one.
 
 use super::*;
 
-fn kernel() -> Node {
+fn partitions() -> Node {
     Node::by(Mechanism::Partitions, settings())
 }
 
-fn placed(node: &Node, id: &str) -> Target {
+fn target(node: &Node, id: &str) -> Target {
     node.ledger.target(&ContainerId(id.to_owned())).unwrap()
 }
 
 #[test]
 fn shared_containers_keep_one_cpuset_for_life() {
-    let mut node = kernel();
-    let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let mut node = partitions();
+    let a = guaranteed("a", 4000);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
     assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
     node.check("s", "0-15");
-    assert_eq!(placed(&node, "s").runs_on.to_string(), "0-1,6-15");
-    assert!(placed(&node, "a").is_partition() && !placed(&node, "s").is_partition());
-    // One that comes later has the same.
+    assert_eq!(target(&node, "s").runs_on.to_string(), "0-1,6-15");
+    assert!(target(&node, "a").is_partition() && !target(&node, "s").is_partition());
+    // A later container gets the same set.
     assert_eq!(node.create(&pod("t", Qos::BestEffort, 0), "c", "t", 0).unwrap(), "0-15");
     node.stop("a");
     node.stop_pod(&a);
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// A partition goes with its group: all containers may use its CPUs until the container is back.
+/// A partition ends with its cgroup: all containers may use its CPUs until the container is back.
 #[test]
-fn the_kernel_keeps_cpus_only_for_what_runs() {
-    let mut node = kernel();
-    let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+fn a_partition_excludes_others_only_while_its_container_runs() {
+    let mut node = partitions();
+    let a = guaranteed("a", 4000);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     let runs_on = |node: &Node| {
-        let seen = node.ledger.view();
-        let seen = seen.containers.iter().find(|seen| seen.name == "c" && seen.exclusive.is_none());
-        let cpus = placed(node, "s").runs_on;
-        assert_eq!(seen.unwrap().runs_on, cpus);
+        let view = node.ledger.view();
+        let shared = view.containers.iter().find(|one| one.name == "c" && one.exclusive.is_none());
+        let cpus = target(node, "s").runs_on;
+        assert_eq!(shared.unwrap().runs_on, cpus);
         cpus.to_string()
     };
     let init = Admission::Create { pod: a.clone(), container: container(&a, "init", "init", 4000) };
@@ -46,28 +48,28 @@ fn the_kernel_keeps_cpus_only_for_what_runs() {
     node.start(&a, "init", "init", 4000);
     assert_eq!(runs_on(&node), "0-1,6-15");
     node.stop("init");
-    // It needs less than what its pod holds on to.
+    // It needs fewer CPUs than its pod holds.
     assert_eq!(node.create(&a, "main", "main", 2000).unwrap(), "2-3");
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
     assert_eq!(runs_on(&node), "0-1,4-15");
     node.stop("main");
     node.create(&a, "main", "again", 2000).unwrap();
     node.stop("again");
-    // In a pod that fails again and again nothing is lent, and nothing is kept.
+    // A pod that fails repeatedly lends nothing to the pool, and no partition excludes others.
     assert_eq!(
         (node.ledger.pool().to_string().as_str(), runs_on(&node).as_str()),
         ("0-1,4-15", "0-15")
     );
-    // The pod's other containers get fewer CPUs than the kernel would let them use.
+    // The pod's other containers get fewer CPUs than the kernel would allow.
     node.create(&a, "late", "late", 500).unwrap();
-    assert_eq!(placed(&node, "late").runs_on.to_string(), "0-1,6-15");
+    assert_eq!(target(&node, "late").runs_on.to_string(), "0-1,6-15");
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// The kernel unmakes a partition when its CPUs are written into a group beside it.
+/// The kernel invalidates a partition when its CPUs are written into a sibling cgroup.
 #[test]
-fn the_containers_of_a_pod_are_not_in_each_others_way() {
-    let mut node = kernel();
+fn shared_containers_are_updated_off_the_partitions_of_their_own_pod() {
+    let mut node = partitions();
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     let a = guaranteed("a", 7000);
     assert_eq!(node.create(&a, "early", "early", 500).unwrap(), "0-15");
@@ -78,97 +80,98 @@ fn the_containers_of_a_pod_are_not_in_each_others_way() {
     node.check("early", "0-1,8-15");
     node.check("late", "0-1,8-15");
     node.check("s", "0-15");
-    // One that is gone may come back as long as the pod lives.
+    // A removed container may come back as long as its pod lives.
     node.remove("second");
     node.stop("late");
     node.check("early", "0-1,8-15");
 }
 
 #[test]
-fn what_the_kernel_refuses_groups_keep() {
-    let mut node = kernel();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 2000));
+fn a_refused_partition_is_enforced_by_groups() {
+    let mut node = partitions();
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 2000);
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 2000).unwrap();
     node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
-    // Off the CPUs of a only: b's are the kernel's business.
+    // Groups exclude a's CPUs only: b still has its partition.
     assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
-    assert!(!placed(&node, "a").is_partition() && placed(&node, "b").is_partition());
-    // The next instance is tried with the kernel again.
+    assert!(!target(&node, "a").is_partition() && target(&node, "b").is_partition());
+    // The next instance gets a partition again.
     node.stop("a");
     node.create(&a, "c", "a2", 4000).unwrap();
-    assert!(placed(&node, "a2").is_partition());
-    // Unknown ones change nothing.
-    node.ledger.apply(Event::PartitionRefused(ContainerId("nobody".to_owned())));
+    assert!(target(&node, "a2").is_partition());
+    // A refusal for an unknown container changes nothing.
+    node.ledger.apply(Event::PartitionRefused(ContainerId("unknown".to_owned())));
     node.check("s", "0-15");
 }
 
 #[test]
-fn without_any_shared_cpus_the_kernel_lets_them_run_on_the_reserved_ones() {
+fn shared_containers_run_on_reserved_cpus_when_the_pool_is_empty() {
     let mut settings = settings();
     settings.placement.options.strict_cpu_reservation = true;
     let mut node = Node::by(Mechanism::Partitions, settings);
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&guaranteed("a", 14_000), "c", "a", 14_000).unwrap();
     node.check("s", "0-15");
-    assert_eq!(placed(&node, "s").runs_on.to_string(), "0-1");
+    assert_eq!(target(&node, "s").runs_on.to_string(), "0-1");
 }
 
 #[test]
-fn a_container_nobody_told_of_is_found_when_it_starts() {
-    let mut node = kernel();
+fn an_unknown_container_is_adopted_when_it_starts() {
+    let mut node = partitions();
     let a = guaranteed("a", 4000);
-    let found = Container {
-        cpus: Some("8-11".parse().unwrap()),
+    let unknown = Container {
+        cpus: Some(cpus("8-11")),
         cgroup: CgroupPath::new("/kubepods/poda/a"),
         ..container(&a, "c", "a", 4000)
     };
-    node.event(Event::Starting { pod: a, container: found }).unwrap();
-    let placed = placed(&node, "a");
-    assert_eq!((placed.runs_on.to_string().as_str(), placed.is_partition()), ("8-11", true));
-    assert_eq!(placed.cgroup.unwrap().as_str(), "kubepods/poda/a");
+    node.event(Event::Starting { pod: a, container: unknown }).unwrap();
+    let target = target(&node, "a");
+    assert_eq!((target.runs_on.to_string().as_str(), target.is_partition()), ("8-11", true));
+    assert_eq!(target.cgroup.unwrap().as_str(), "kubepods/poda/a");
 }
 
-/// As the kubelet lifts it: with any exclusive container, in pods with resources of their own only
-/// if all are.
+/// The kubelet lifts it with any exclusive container; in pods with pod-level resources only if all
+/// are exclusive.
 #[test]
-fn quotas_of_pods() {
+fn a_pods_quota_is_lifted_as_the_kubelet_lifts_it() {
     for (budget, containers, lifts) in [
         (4000, &[4000][..], true),
         (4500, &[4000, 500], true),
         (500, &[500], false),
-        // The second one inherits the pod's limit.
+        // Both inherit the pod's limit, so they share.
         (4000, &[4000, 4000], false),
         (4000, &[2000, 2000], true),
     ] {
-        let mut node = kernel();
+        let mut node = partitions();
         let a = guaranteed("a", budget);
         for (index, milli) in containers.iter().enumerate() {
             node.create(&a, &format!("c{index}"), &format!("a{index}"), *milli).unwrap();
         }
-        assert_eq!(placed(&node, "a0").lifts_pod_quota, lifts, "{budget} {containers:?}");
+        assert_eq!(target(&node, "a0").lifts_pod_quota, lifts, "{budget} {containers:?}");
         node.stop("a0");
         if let [_, 500] = containers {
-            assert!(!placed(&node, "a1").lifts_pod_quota, "nobody is exclusive any more");
+            assert!(!target(&node, "a1").lifts_pod_quota, "no container is exclusive any more");
         }
     }
 }
 
-/// What keeps exclusivity can change with a restart, which moves no container. Shared ones are
-/// updated where the runtime keeps them from now on.
+/// The mechanism can change with a restart. Shared containers are updated if exclusivity depends on
+/// the runtime from then on.
 #[test]
-fn the_way_can_change_with_a_restart() {
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+fn a_restart_with_another_mechanism_moves_no_container() {
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     let mut before = Node::new();
     before.create(&s, "c", "s", 100).unwrap();
     before.create(&a, "c", "a", 4000).unwrap();
     before.check("s", "0-1,6-15");
-    let mut node = kernel();
+    let mut node = partitions();
     node.set = before.set.clone();
-    let found = before.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);
-    node.event(found).unwrap();
+    node.event(before.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)])).unwrap();
     node.check("s", "0-1,6-15");
     node.check("a", "2-5");
     let mut back = Node::new();
@@ -178,21 +181,21 @@ fn the_way_can_change_with_a_restart() {
     back.check("a", "2-5");
 }
 
-/// Something wrote a quota while the plugin did not run: an update with the same CPUs lifts it.
+/// Another program wrote a quota while the plugin was down: an update with the same CPUs lifts it.
 #[test]
 fn a_quota_that_came_back_is_lifted_again() {
     let a = guaranteed("a", 4000);
-    for (limit, told) in [(Some(MilliCpu(4000)), 1), (None, 0)] {
+    for (limit, updated) in [(Some(MilliCpu(4000)), 1), (None, 0)] {
         let mut node = Node::new();
-        let found = Container {
-            cpus: Some("8-11".parse().unwrap()),
+        let running = Container {
+            cpus: Some(cpus("8-11")),
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit },
             ..container(&a, "c", "a", 4000)
         };
-        let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![found] };
+        let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![running] };
         let updates = node.ledger.handle(event).unwrap().updates;
-        let adjustment = Adjustment::exclusive("8-11".parse().unwrap()).unwrap();
-        assert_eq!(updates.len(), told, "{limit:?}");
+        let adjustment = Adjustment::exclusive(cpus("8-11")).unwrap();
+        assert_eq!(updates.len(), updated, "{limit:?}");
         assert!(updates.iter().all(|update| update.adjustment == adjustment));
     }
 }

@@ -1,12 +1,12 @@
-//! A runtime's list that is older than what is set: CRI-O, restarted, lists containers as it
-//! created them.
+//! A runtime's list that is older than what is set: a restarted CRI-O lists containers as it created
+//! them.
 
 use super::hotplug::machine_without;
 use super::resize::resize;
 use super::*;
 
-/// What is listed of a container that was created with this amount.
-fn listed(node: &Node, pod: &Pod, id: &str, milli: u64) -> Event {
+/// An outdated list: this container with the amount that it was created with.
+fn outdated_list(node: &Node, pod: &Pod, id: &str, milli: u64) -> Event {
     let Event::Synchronize { pods, mut containers } = node.running(&[(pod, "c", id, milli)]) else {
         unreachable!()
     };
@@ -14,18 +14,18 @@ fn listed(node: &Node, pod: &Pod, id: &str, milli: u64) -> Event {
     Event::Synchronize { pods, containers }
 }
 
-/// With the ledger that followed the resize, and with one that starts anew with its claims.
+/// Neither for the ledger that made the resize nor for one that is restarted from its claims.
 #[test]
-fn a_resize_is_not_undone() {
-    for anew in [false, true] {
+fn an_outdated_list_does_not_undo_a_resize() {
+    for restart in [false, true] {
         for (created, resized, expect) in [(2000, 4000, "2-5"), (4000, 2000, "2-3")] {
             let mut node = Node::new();
             let a = guaranteed("a", created);
             node.create(&a, "c", "a", created).unwrap();
             resize(&mut node, &a, "c", "a", created, resized).unwrap();
             node.check("a", expect);
-            let event = listed(&node, &a, "a", created);
-            if anew {
+            let event = outdated_list(&node, &a, "a", created);
+            if restart {
                 let remembered = node.ledger.claims().collect();
                 node.ledger = Ledger::new(machine(2, 8), settings(), remembered);
             }
@@ -33,7 +33,7 @@ fn a_resize_is_not_undone() {
             node.check("a", expect);
             assert_eq!(node.ledger.exclusive(), cpus(expect));
             assert!(node.ledger.view().moves.is_empty());
-            // The next one is one from what it has.
+            // The next resize starts from the CPUs that it has.
             resize(&mut node, &a, "c", "a", resized, created).unwrap();
             assert_eq!(node.ledger.exclusive().len() as u64, created / 1000);
         }
@@ -41,20 +41,21 @@ fn a_resize_is_not_undone() {
 }
 
 #[test]
-fn who_became_shared_by_a_resize_stays_so() {
+fn a_container_resized_to_shared_stays_shared() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     node.create(&a, "c", "a", 2000).unwrap();
     resize(&mut node, &a, "c", "a", 2000, 2500).unwrap();
-    node.event(listed(&node, &a, "a", 2000)).unwrap();
+    node.event(outdated_list(&node, &a, "a", 2000)).unwrap();
     assert!(node.ledger.exclusive().is_empty());
     assert!(node.ledger.view().moves.is_empty());
 }
 
-/// Fewer CPUs than it asks for are no resize either.
+/// Having fewer CPUs than requested is not taken for a resize either.
 #[test]
-fn who_has_lost_cpus_is_completed() {
-    let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
+fn a_container_that_lost_cpus_is_completed() {
+    let a = guaranteed("a", 4000);
+    let rest = guaranteed("rest", 10_000);
     let mut node = Node::new();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&rest, "c", "rest", 10_000).unwrap();
@@ -62,7 +63,7 @@ fn who_has_lost_cpus_is_completed() {
     node.stop("any");
     node.check("a", "2-4");
     node.stop_pod(&rest);
-    let event = listed(&node, &a, "a", 4000);
+    let event = outdated_list(&node, &a, "a", 4000);
     let remembered = node.ledger.claims().collect();
     node.ledger = Ledger::new(machine_without("5"), settings(), remembered);
     node.event(event).unwrap();

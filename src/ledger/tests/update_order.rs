@@ -1,4 +1,4 @@
-//! The order of the changes of a decision.
+//! The order of the updates of a decision.
 
 use super::super::books::{Applied, ContainerEntry};
 use super::super::order::{CpuChange, in_order};
@@ -7,9 +7,14 @@ use super::hotplug::machine_without;
 use super::resize::resize;
 use super::*;
 
-fn told(updates: Vec<Update>) -> Vec<String> {
-    let text = |update: Update| format!("{} {}", update.container, update.adjustment.cpus());
-    updates.into_iter().map(text).collect()
+fn lines(updates: &[Update]) -> Vec<String> {
+    let lines = updates.iter().map(|one| format!("{} {}", one.container, one.adjustment.cpus()));
+    lines.collect()
+}
+
+/// Sends what is due on this channel, and returns it as "CONTAINER CPUS".
+fn sent(node: &mut Node, channel: Channel) -> Vec<String> {
+    lines(&deliver(&mut node.ledger, channel))
 }
 
 fn reserving(list: &str) -> Event {
@@ -27,59 +32,59 @@ fn busy() -> Node {
     node
 }
 
-/// Seen on a real cluster: shared containers were let onto 2-3 before the one that had them for
-/// itself had left.
+/// Observed on a real cluster: shared containers were moved onto 2-3 before the container that had
+/// them exclusively had left.
 #[test]
-fn who_has_to_leave_leaves_before_others_are_let_on() {
+fn a_container_leaves_cpus_before_others_are_moved_onto_them() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,8-15", "a 6-7"]);
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,8-15", "a 6-7"]);
     assert!(node.ledger.waits() && node.ledger.owes());
-    let placed = |node: &Node, id: &str| node.ledger.target(&ContainerId(id.to_owned()));
-    assert_eq!(placed(&node, "s").unwrap().adjustment.cpus().to_string(), "0-1,8-15");
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15"]);
+    let shared = ContainerId("s".to_owned());
+    assert_eq!(node.ledger.target(&shared).unwrap().adjustment.cpus().to_string(), "0-1,8-15");
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-3,8-15"]);
     assert!(!node.ledger.waits() && !node.ledger.owes());
-    assert_eq!(placed(&node, "s").unwrap().adjustment.cpus().to_string(), "0-3,8-15");
+    assert_eq!(node.ledger.target(&shared).unwrap().adjustment.cpus().to_string(), "0-3,8-15");
 }
 
 #[test]
-fn the_same_for_what_is_written() {
+fn cgroup_writes_follow_the_order_of_updates() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-1,8-15", "a 6-7"]);
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-3,8-15"]);
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), [""; 0]);
+    assert_eq!(sent(&mut node, Channel::Groups), ["s 0-1,8-15", "a 6-7"]);
+    assert_eq!(sent(&mut node, Channel::Groups), ["s 0-3,8-15"]);
+    assert_eq!(sent(&mut node, Channel::Groups), [""; 0]);
     // The next answer repeats all of it to the runtime.
     assert!(node.ledger.owes());
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15", "a 6-7"]);
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-3,8-15", "a 6-7"]);
     assert!(!node.ledger.owes());
 }
 
 #[test]
-fn what_could_not_be_written_is_written_again() {
+fn a_failed_cgroup_write_is_repeated() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
     let mut writes = node.ledger.due(&Channel::Groups);
     writes.hold_back(|id| id.0 == "a");
     node.ledger.apply(Event::Sent(writes));
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["a 6-7", "s 0-3,8-15"]);
+    assert_eq!(sent(&mut node, Channel::Groups), ["a 6-7", "s 0-3,8-15"]);
 }
 
-/// The answer itself takes 3 from it, and the runtime makes that change last.
+/// The answer to the resize takes CPU 3 from the container, and the runtime applies that last.
 #[test]
-fn what_a_resized_container_leaves_others_get_with_the_next_message() {
+fn cpus_freed_by_a_resize_are_shared_with_the_next_message() {
     let mut node = busy();
     resize(&mut node, &guaranteed("a", 2000), "c", "a", 2000, 1000).unwrap();
     node.check("a", "2");
     node.check("s", "0-1,6-15");
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,3,6-15"]);
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,3,6-15"]);
     resize(&mut node, &guaranteed("a", 2000), "c", "a", 1000, 2000).unwrap();
     node.check("s", "0-1,6-15");
 }
 
-/// A container that only gets CPUs comes in the same message, after those that leave them.
+/// A container that only gains CPUs is in the same message, after those that leave them.
 #[test]
-fn who_only_gets_cpus_comes_last() {
+fn a_container_that_only_gains_cpus_is_updated_last() {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     let mut node = Node::with(strict, Vec::new());
@@ -90,38 +95,34 @@ fn who_only_gets_cpus_comes_last() {
     let mut settings = settings();
     settings.placement.reserved = cpus("2-3");
     node.event(Event::Settings(settings)).unwrap();
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["a 0-1", "s 2-3,6-7"]);
+    assert_eq!(sent(&mut node, Channel::Runtime), ["a 0-1", "s 2-3,6-7"]);
     assert!(!node.ledger.waits());
 }
 
-/// A container with CPUs.
+fn adjustment(list: &str, exclusive: bool) -> Adjustment {
+    let set = cpus(list);
+    if exclusive { Adjustment::exclusive(set).unwrap() } else { Adjustment::shared(set).unwrap() }
+}
+
+/// A container with these CPUs set.
 fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let owner = guaranteed(id, 2000);
-    let set = match exclusive {
-        true => Adjustment::exclusive(cpus(has)),
-        false => Adjustment::shared(cpus(has)),
-    };
     let mut applied = Applied::nothing();
-    applied.record(&set.unwrap());
+    applied.record(&adjustment(has, exclusive));
     let container = container(&owner, "c", id, 2000);
     ContainerEntry::new(&container, Phase::Running, Mechanism::Runtime, Terms::default(), applied)
 }
 
-/// Each step until all are where they are to be; of each message one line.
+/// The messages that move all containers from the first CPUs to the second, a line each.
 fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
     let mut entries: Vec<(ContainerEntry, Adjustment)> = Vec::new();
     for (id, has, to, exclusive) in containers {
-        let adjustment =
-            if *exclusive { Adjustment::exclusive(cpus(to)) } else { Adjustment::shared(cpus(to)) };
-        entries.push((entry(id, has, *exclusive), adjustment.unwrap()));
+        entries.push((entry(id, has, *exclusive), adjustment(to, *exclusive)));
     }
     let mut messages = Vec::new();
     for _ in 0..4 {
-        let there =
-            |(entry, adjustment): &&(ContainerEntry, Adjustment)| entry.applied.differs(adjustment);
-        let changes = entries.iter().filter(there);
-        let changes =
-            changes.map(|(entry, adjustment)| CpuChange { entry, to: *adjustment }).collect();
+        let moving = entries.iter().filter(|(entry, to)| entry.applied.differs(to));
+        let changes = moving.map(|(entry, to)| CpuChange { entry, to: *to }).collect();
         let updates = in_order(changes, None, false).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);
@@ -130,29 +131,31 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
                 .applied
                 .record(&update.adjustment);
         }
-        messages.extend((!updates.is_empty()).then(|| told(updates).join(", ")));
+        if !updates.is_empty() {
+            messages.push(lines(&updates).join(", "));
+        }
     }
     messages
 }
 
 #[test]
-fn rings_are_gone_round_in_steps() {
-    // All that the shared containers get has still to be left by the one that gets what they have.
+fn cyclic_moves_are_split_into_steps() {
+    // The shared containers and the exclusive one swap their CPUs.
     let ring = [("s", "6-7", "2-3", false), ("t", "6-7", "2-3", false), ("a", "2-3", "6-7", true)];
     assert_eq!(steps(&ring), ["s 6, t 6, a 7", "s 2-3, t 2-3, a 6-7"]);
     let ring = [("a", "2-3", "3-4", true), ("b", "4-5", "5,2", true)];
     assert_eq!(steps(&ring), ["a 3, b 2,5", "a 3-4"]);
     let chain = [("a", "2-3", "4-5", true), ("b", "4-5", "6-7", true), ("s", "6-8", "8", false)];
     assert_eq!(steps(&chain), ["s 8, b 6-7, a 4-5"]);
-    // Without a single CPU to go to there is no way round.
+    // Without a second CPU each there is no legal step in between.
     assert_eq!(steps(&[("a", "2", "3", true), ("b", "3", "2", true)]), ["a 3, b 2"]);
 }
 
 #[test]
-fn one_that_loses_a_cpu_gets_another_after_others_have_left_it() {
+fn the_replacement_of_a_lost_cpu_is_vacated_first() {
     let mut node = busy();
     node.event(Event::Machine(machine_without("3"))).unwrap();
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,7-15", "a 2,6"]);
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,7-15", "a 2,6"]);
     node.event(Event::Machine(machine_without(""))).unwrap();
-    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,3,7-15"]);
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,3,7-15"]);
 }

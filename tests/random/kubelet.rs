@@ -1,40 +1,38 @@
-//! A kubelet with its static policy that comes and goes.
+//! A kubelet whose static policy is active for a while.
 
 use super::wishes::opts_out;
 use super::{Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Decision, Event, MilliCpu, Policy, Qos, Stance,
-};
+use nri_cpu_manager::ledger::{Adjustment, Admission, Decision, Event, Policy, Qos, Stance};
 
 impl Node {
-    /// While the kubelet assigns, there are no updates. When it no longer does, no container with
+    /// While the kubelet assigns CPUs, the ledger sends no updates. When it stops, no container with
     /// exclusive CPUs moves.
     pub(super) fn kubelet(&mut self, observe: bool, creates: &[(usize, usize)]) {
         let stance = if observe { Stance::Observe } else { Stance::Refuse };
         self.event(Event::Kubelet { stance, claims: Vec::new() });
         for &(pod, container) in creates {
             let Some(mut instance) = self.instance(pod, container) else { continue };
-            let n = instance.container.cpu.limit.and_then(MilliCpu::whole_cpus);
-            // A kubelet knows nothing of wishes; a pod that wished to share shares when it is gone.
+            // A kubelet ignores wishes, and a pod that opted out shares once it stops.
             if opts_out(&instance.pod) {
                 continue;
             }
-            let wanted = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
-            // Nor does it know of siblings that are kept idle.
+            let guaranteed = instance.pod.qos == Qos::Guaranteed;
+            let wanted = if guaranteed { instance.wanted() } else { None };
+            // A kubelet assigns idle siblings too.
             let claims = self.ledger.claims().map(|claim| claim.cpus);
             let pins =
                 self.instances.values().filter_map(|instance| exclusive(instance.adjustment));
             let taken: CpuSet = claims.chain(pins).collect();
-            let taken = taken | self.settings.placement.reserved;
-            let free = self.topology.online() - taken;
+            let free = self.topology.online() - taken - self.settings.placement.reserved;
             instance.adjustment = wanted.filter(|n| *n <= free.len()).and_then(|n| {
                 Adjustment::exclusive((free - free.lowest(free.len() - n)).lowest(n))
             });
             instance.container.cpus = instance.adjustment.map(|adjustment| adjustment.cpus());
             instance.running = true;
-            let (pod, container) = (instance.pod.clone(), instance.container.clone());
+            let pod = instance.pod.clone();
+            let container = instance.container.clone();
             if let Some(decision) =
                 self.event(Admission::Create { pod: pod.clone(), container: container.clone() })
             {
@@ -45,21 +43,17 @@ impl Node {
         }
         let before = self.instances.clone();
         self.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() });
-        self.event(Event::Stop(ContainerId("nobody".to_owned())));
+        self.event(Event::Stop(ContainerId("unknown".to_owned())));
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
-            let was = instance
-                .adjustment
-                .filter(Adjustment::is_exclusive)
-                .map(|adjustment| adjustment.cpus());
+            let was = exclusive(instance.adjustment);
             let is = exclusive(self.instances[id].adjustment);
-            // A container that has lost CPUs keeps the others, and may get new ones.
+            // A container that lost CPUs keeps the others, and may get new ones.
             let complete = was.map(|was| was.len()) == instance.wanted();
-            let kept = was.zip(is).is_some_and(|(was, is)| was.is_subset(&is));
-            // Whose assignments nobody has told of are assignments only under a policy that would
-            // make such.
-            let fixed = self.settings.policy == Policy::Static;
-            let stays = was.is_none() || is == was || kept && !complete;
-            assert!(!fixed || stays, "{id} was moved from {was:?} to {is:?}");
+            let completed = !complete && was.zip(is).is_some_and(|(was, is)| was.is_subset(&is));
+            let stays = was.is_none() || is == was || completed;
+            // Without the kubelet's state file, CPUs count as assigned only under policy `static`.
+            let adopts = self.settings.policy == Policy::Static;
+            assert!(!adopts || stays, "{id} was moved from {was:?} to {is:?}");
         }
         self.unclaimed_share();
     }

@@ -37,10 +37,8 @@ fn case() -> impl Strategy<Value = Case> {
     (nodes, any::<bool>(), kind, random, 0..50usize).prop_map(
         |(nodes, in_order, kind, random, n)| {
             let sockets = nodes.len().min(4);
-            let socket = |at: usize| match in_order {
-                true => at * sockets / nodes.len(),
-                false => nodes[at].3,
-            };
+            let socket =
+                |at: usize| if in_order { at * sockets / nodes.len() } else { nodes[at].3 };
             let mut cpus = Vec::new();
             let (mut available, mut reusable) = (CpuSet::EMPTY, CpuSet::EMPTY);
             for (at, &(size, free, again, _)) in nodes.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Two connections over one socket.
 //!
-//! [`split`] takes any stream and returns the two connections, and a future that moves the bytes. The
+//! `split` takes any stream and returns the two connections, and a future that moves the bytes. The
 //! reader of the socket never waits for a reader of a connection, so neither connection can delay the
 //! other; the number of unread bytes is bounded instead. Writers wait for a small pipe.
 

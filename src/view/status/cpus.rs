@@ -86,7 +86,7 @@ impl DomainStatus {
         DomainStatus { id, cpus, exclusive: cpus & view.exclusive, free: cpus & view.free }
     }
 
-    /// How scattered the free CPUs of some domains are, see [`fragmentation()`].
+    /// How scattered the free CPUs of some domains are, see `fragmentation`.
     pub fn fragmentation(domains: &[DomainStatus], reserved: CpuSet) -> f64 {
         let sizes: Vec<(usize, usize)> =
             domains.iter().map(|one| ((one.cpus - reserved).len(), one.free.len())).collect();

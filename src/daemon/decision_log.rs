@@ -48,11 +48,11 @@ pub(super) struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Logs and records what the ledger did since the last call, and returns it.
-    pub(super) fn take_notes(&mut self, ledger: &mut Ledger) -> Vec<Note> {
-        let notes = ledger.take_notes();
-        notes.iter().for_each(|note| self.log(note, ledger));
-        notes
+    /// Logs and records what the ledger did.
+    pub(super) fn log_all(&mut self, notes: &[Note], ledger: &Ledger) {
+        for note in notes {
+            self.log(note, ledger);
+        }
     }
 
     fn log(&mut self, note: &Note, ledger: &Ledger) {

@@ -40,7 +40,8 @@ impl Owner {
     pub(super) fn apply(&mut self, event: Event) {
         let concerns_all = concerns_all(&event);
         self.ledger.apply(event);
-        self.record.take_notes(&mut self.ledger);
+        let notes = self.ledger.take_notes();
+        self.record.log_all(&notes, &self.ledger);
         if concerns_all {
             self.enforcement.settle_all(&self.ledger);
         }
@@ -96,7 +97,8 @@ impl Owner {
         if facts.removes || facts.lists {
             self.end_deserted().await;
         }
-        let notes = self.record.take_notes(&mut self.ledger);
+        let notes = self.ledger.take_notes();
+        self.record.log_all(&notes, &self.ledger);
         let placement = &self.ledger.settings().placement;
         admitted.map_err(|rejection| {
             self.record.counters.rejected(facts.kind, rejection.reason, placement);

@@ -1,7 +1,8 @@
-//! [`Claim`]: exclusive CPUs and whose they are.
+//! [`Claim`]: exclusive CPUs and whose they are; [`KubeletClaim`]: the same of the kubelet.
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use crate::cpuset::CpuSet;
+use std::fmt;
 
 /// Exclusive CPUs and their container: the checkpoint has all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,5 +23,29 @@ pub struct Claim {
 impl Claim {
     pub(super) fn is_of(&self, uid: &PodUid, container: &str) -> bool {
         &self.pod_uid == uid && self.container == container
+    }
+}
+
+/// Exclusive CPUs that the kubelet's own CPU manager gave to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletClaim {
+    pub of: Named,
+    pub cpus: CpuSet,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Named {
+    /// By its pod's uid and its name in the pod.
+    Container(PodUid, String),
+    /// By the runtime's id, as kubelets before 1.18.
+    Id(ContainerId),
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Named::Container(uid, name) => write!(f, "{uid}/{name}"),
+            Named::Id(id) => write!(f, "container {id}"),
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use super::adjustment::{Adjustment, Update};
 use super::books::Basis;
+use super::claim::KubeletClaim;
 use super::environment::Variable;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::policy::Mechanism;
+use super::policy::Stance;
 use super::settings::Settings;
-use super::stance::{KubeletClaim, Stance};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use std::collections::BTreeSet;

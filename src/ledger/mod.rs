@@ -40,7 +40,6 @@ mod policy;
 mod request;
 mod resize;
 mod settings;
-mod stance;
 mod target;
 pub mod terms;
 #[cfg(test)]
@@ -51,7 +50,7 @@ pub mod wish;
 pub use adjustment::{Adjustment, Update};
 pub use books::Phase;
 pub use cgroup::CgroupPath;
-pub use claim::Claim;
+pub use claim::{Claim, KubeletClaim, Named};
 pub use event::{Admission, Call, Channel, Decision, Due, Event, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
@@ -59,9 +58,8 @@ pub use model::{
 };
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
-pub use policy::{Mechanism, Policy};
+pub use policy::{Mechanism, Policy, Stance};
 pub use settings::Settings;
-pub use stance::{KubeletClaim, Named, Stance};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 

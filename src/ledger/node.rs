@@ -2,9 +2,9 @@
 
 use super::books::{Basis, Books, ContainerEntry};
 use super::model::PodUid;
+use super::policy::Stance;
 use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
-use super::stance::Stance;
 use crate::cpuset::CpuSet;
 use crate::placement::cores::with_idle_siblings;
 use crate::topology::Topology;

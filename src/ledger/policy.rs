@@ -1,4 +1,5 @@
-//! Which containers may have exclusive CPUs, and what keeps other containers off them.
+//! Which containers may have exclusive CPUs, what keeps other containers off them, and who assigns the
+//! node's CPUs.
 
 use std::fmt;
 
@@ -41,4 +42,17 @@ impl fmt::Display for Mechanism {
             Mechanism::Partitions => "kernel",
         })
     }
+}
+
+/// Whether the ledger or the kubelet assigns the node's CPUs, and what follows for new containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stance {
+    #[default]
+    Assign,
+    /// The kubelet or another plugin does. The ledger refuses new containers that ask for exclusive
+    /// CPUs and changes nothing else.
+    Refuse,
+    /// The kubelet or another plugin does. The ledger changes nothing, and the log says what it
+    /// would decide.
+    Observe,
 }

@@ -2,8 +2,8 @@
 
 use crate::cpuset::CpuSet;
 use crate::ledger::claim::Claim;
+use crate::ledger::claim::{KubeletClaim, Named};
 use crate::ledger::model::{Container, PodUid};
-use crate::ledger::stance::{KubeletClaim, Named};
 use std::collections::HashMap;
 
 #[derive(Debug, Default)]

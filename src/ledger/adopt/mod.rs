@@ -13,13 +13,13 @@ mod sources;
 
 use super::books::{Applied, Books, ContainerEntry, ContainerRef, Phase};
 use super::claim::Claim;
+use super::claim::KubeletClaim;
 use super::desired::mems_are_ours;
 use super::identity::identify;
 use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
 use super::resize::resize_unseen;
-use super::stance::KubeletClaim;
 use super::terms::Terms;
 use crate::cpuset::CpuSet;
 use evidence::Evidence;

@@ -8,8 +8,8 @@ use crate::ledger::books::{Applied, Books, Certainty, ContainerEntry, Phase};
 use crate::ledger::event::Wanted;
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
+use crate::ledger::policy::Stance;
 use crate::ledger::request::grant;
-use crate::ledger::stance::Stance;
 use crate::ledger::terms::Terms;
 use crate::placement::{Reason, Rejection};
 

@@ -135,35 +135,34 @@ pub(super) fn check(node: &Node, books: &Books, pool: &Pool) -> Result<(), Strin
     }
 }
 
-/// The changes of these containers that are due on a channel.
+/// The changes of these containers that are due on a channel. One that is being created is not
+/// among them: it cannot be updated before its answer is there, which has all that it needs.
 fn changes<'a>(
     node: &Node,
     pool: &Pool,
     owed: impl Iterator<Item = ContainerRef<'a>>,
     channel: &Channel,
 ) -> impl Iterator<Item = CpuChange<'a>> {
-    owed.filter(|found| found.entry.is_updatable()).filter_map(
-        |ContainerRef { pod, entry, .. }| {
-            let to = desired(node, pool, pod, entry)?;
-            let due = match channel {
-                Channel::Creation(id) if id == entry.id() => false,
-                Channel::Groups => {
-                    // The enforcer writes partitions.
-                    let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
-                    !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
-                }
-                Channel::Creation(_) | Channel::Update(_) | Channel::Runtime => {
-                    entry.applied.differs(&to)
-                }
-            };
-            let bound = is_bound_as_it_is(node, pod, entry) && to.mems().is_none();
-            if due && !(bound && to.limit().is_none()) {
-                Some(CpuChange { entry, to })
-            } else {
-                None
-            }
-        },
-    )
+    let written = *channel == Channel::Groups;
+    let updatable = owed.filter(|found| found.entry.is_updatable());
+    updatable.filter_map(move |ContainerRef { pod, entry, .. }| {
+        let to = desired(node, pool, pod, entry)?;
+        let due = if written {
+            // The enforcer writes partitions.
+            let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
+            !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
+        } else {
+            entry.applied.differs(&to)
+        };
+        if !due {
+            return None;
+        }
+        let unset = to.mems().is_none() && to.limit().is_none();
+        if unset && is_bound_as_it_is(node, pod, entry) {
+            return None;
+        }
+        Some(CpuChange { entry, to })
+    })
 }
 
 fn steps<'a>(

@@ -211,14 +211,14 @@ impl Ledger {
                 decision.adjustment = Some(adjustment);
                 decision.environment = environment;
             }
-            self.apply(Event::Created(id.clone(), decision.adjustment));
+            life::created(&mut self.books, id, decision.adjustment.as_ref());
         }
         if let Some(channel) = &channel {
             let due = self.due(channel);
             desired::record(&mut self.books, &due);
-            self.recompute();
             decision.updates = due.updates;
         }
+        debug_assert_eq!(self.check(), Ok(()));
         Ok(decision)
     }
 

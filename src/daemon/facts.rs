@@ -41,18 +41,14 @@ impl CallFacts {
             Call::Event(event) => Some(event),
             Call::Admission(_) => None,
         };
-        let step = step(call);
         CallFacts {
-            created: match &step {
-                CgroupStep::Create(id) => Some(id.clone()),
-                _ => None,
-            },
+            created: call.created().cloned(),
             lists: matches!(event, Some(Event::Synchronize { .. })),
             removes: matches!(event, Some(Event::Remove(_))),
             channel: call.channel(),
             prompt: event.is_none(),
             kind: EventKind::from(call),
-            step,
+            step: step(call),
         }
     }
 }

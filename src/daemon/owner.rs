@@ -15,7 +15,7 @@ use super::reload::ConfigReload;
 use crate::checkpoint::StateError;
 use crate::edge::Refusal;
 use crate::exclusivity::Scope;
-use crate::ledger::{Call, Decision, Event, Ledger};
+use crate::ledger::{Call, Event, Ledger};
 use tokio::time::Instant;
 
 /// Owns the ledger and its checkpoint.
@@ -142,7 +142,7 @@ impl Owner {
     fn keep_unsaved(&mut self, facts: &CallFacts, error: &StateError) -> Result<(), Refusal> {
         let Some(id) = &facts.created else { return Ok(()) };
         let adjustment = self.ledger.adjustment(id);
-        if adjustment.is_none_or(|(adjustment, _)| !adjustment.is_exclusive())
+        if adjustment.is_none_or(|adjustment| !adjustment.is_exclusive())
             || self.ledger.inherits(id)
         {
             return Ok(());
@@ -157,15 +157,9 @@ impl Owner {
 
     /// The answer to a call, with all updates that it can carry.
     async fn answer(&mut self, facts: &CallFacts) -> Answer {
-        let mut decision = Decision::default();
-        let mut sent = Sent { prompt: facts.prompt, ..Sent::default() };
-        if let Some(id) = &facts.created {
-            if let Some((adjustment, environment)) = self.ledger.adjustment(id) {
-                decision.adjustment = Some(adjustment);
-                decision.environment = environment;
-            }
-            sent.created = Some((id.clone(), decision.adjustment));
-        }
+        let mut decision = self.ledger.decision(facts.created.as_ref());
+        let created = facts.created.clone().map(|id| (id, decision.adjustment));
+        let mut sent = Sent { created, due: None, prompt: facts.prompt };
         if let Some(channel) = &facts.channel {
             let mut due = self.ledger.due(channel);
             let early = self.enforcement.too_early(&due.updates, &self.ledger).await;

@@ -186,7 +186,7 @@ fn steps<'a>(
         let bound = node.mechanism != Mechanism::Runtime && node.unbound.is_empty();
         let last = match channel {
             Channel::Update(id) => Some(id),
-            Channel::Creation(_) | Channel::Runtime | Channel::Groups => None,
+            Channel::Runtime | Channel::Groups => None,
         };
         return in_order(changes(node, pool, owed, channel).collect(), last, bound);
     }

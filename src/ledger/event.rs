@@ -114,12 +114,10 @@ pub enum Event {
 /// How updates reach containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channel {
-    /// The answer to the creation of this container, which cannot be updated before it exists.
-    Creation(ContainerId),
     /// The answer to an update of this container. The runtime changes it after all others, wherever
     /// its own update stands.
     Update(ContainerId),
-    /// An answer about no container, or a call of the runtime.
+    /// Any other answer, or a call of the runtime.
     Runtime,
     /// The daemon writes them into the cgroups of running containers, and the next answer repeats
     /// them to the runtime. Some updates wait until others are written: the daemon asks until none
@@ -155,14 +153,20 @@ impl Call {
     /// What the runtime's answer to this call can carry; `None` if it carries no updates.
     pub fn channel(&self) -> Option<Channel> {
         match self {
-            Call::Admission(Admission::Create { container, .. }) => {
-                Some(Channel::Creation(container.id.clone()))
-            }
+            Call::Admission(Admission::Create { .. }) => Some(Channel::Runtime),
             Call::Admission(Admission::Update { container, .. }) => {
                 Some(Channel::Update(container.id.clone()))
             }
             Call::Event(Event::Synchronize { .. } | Event::Stop(_)) => Some(Channel::Runtime),
             Call::Event(_) => None,
+        }
+    }
+
+    /// The container that is about to be created.
+    pub fn created(&self) -> Option<&ContainerId> {
+        match self {
+            Call::Admission(Admission::Create { container, .. }) => Some(&container.id),
+            _ => None,
         }
     }
 

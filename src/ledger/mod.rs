@@ -68,7 +68,6 @@ use crate::placement::Rejection;
 use crate::topology::Topology;
 use crate::wording;
 use books::{Books, ContainerRef};
-use environment::Variable;
 use node::{Node, Pool};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -122,6 +121,8 @@ impl Ledger {
         if matches!(event, Event::Synchronize { .. }) {
             self.rehearse(&event, Ledger::apply);
         }
+        // What has gone out changes no claim, and so no pool.
+        let same_pool = matches!(event, Event::Created(..) | Event::Sent(_));
         let Ledger { node, books, .. } = self;
         match event {
             Event::Synchronize { pods, containers } => {
@@ -167,7 +168,12 @@ impl Ledger {
                 books.change_found(id, |entry| entry.applied.invalidate());
             }),
         }
-        self.recompute();
+        if same_pool {
+            self.view.take();
+            debug_assert_eq!(self.check(), Ok(()));
+        } else {
+            self.recompute();
+        }
     }
 
     fn recompute(&mut self) {
@@ -181,16 +187,24 @@ impl Ledger {
         desired::due(&self.node, &self.books, &self.pool, channel)
     }
 
-    /// Where a new container is to run, and the environment variables that say so; `None` leaves it
-    /// alone.
-    pub fn adjustment(&self, created: &ContainerId) -> Option<(Adjustment, Vec<Variable>)> {
+    /// Where a new container is to run; `None` leaves it alone.
+    pub fn adjustment(&self, created: &ContainerId) -> Option<Adjustment> {
         if !self.node.assigns() {
             return None;
         }
         let ContainerRef { pod, entry, .. } = self.books.find(created)?;
-        let adjustment = desired::desired(&self.node, &self.pool, pod, entry)?;
+        desired::desired(&self.node, &self.pool, pod, entry)
+    }
+
+    /// What an answer says of the container that is `created`; without the updates of others.
+    pub fn decision(&self, created: Option<&ContainerId>) -> Decision {
+        let adjustment = created.and_then(|id| self.adjustment(id));
         let Node { topology, settings, .. } = &self.node;
-        Some((adjustment, environment::environment(topology, settings, &adjustment)))
+        let environment = match &adjustment {
+            Some(adjustment) => environment::environment(topology, settings, adjustment),
+            None => Vec::new(),
+        };
+        Decision { adjustment, environment, updates: Vec::new() }
     }
 
     /// Decides about a call and takes all that its answer carries for sent: for a runtime that
@@ -201,16 +215,13 @@ impl Ledger {
     pub fn handle(&mut self, call: impl Into<Call>) -> Result<Decision, Rejection> {
         let call = call.into();
         let channel = call.channel();
+        let created = call.created().cloned();
         match call {
             Call::Admission(admission) => self.admit(admission)?,
             Call::Event(event) => self.apply(event),
         }
-        let mut decision = Decision::default();
-        if let Some(Channel::Creation(id)) = &channel {
-            if let Some((adjustment, environment)) = self.adjustment(id) {
-                decision.adjustment = Some(adjustment);
-                decision.environment = environment;
-            }
+        let mut decision = self.decision(created.as_ref());
+        if let Some(id) = &created {
             life::created(&mut self.books, id, decision.adjustment.as_ref());
         }
         if let Some(channel) = &channel {

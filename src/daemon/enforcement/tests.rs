@@ -62,7 +62,7 @@ impl Node {
         let create = create(id);
         self.ledger.admit(create.clone()).unwrap();
         let created = ContainerId(id.to_owned());
-        let adjustment = self.ledger.adjustment(&created).map(|(adjustment, _)| adjustment);
+        let adjustment = self.ledger.adjustment(&created);
         let followed = self.follow(&create.into()).await;
         self.ledger.apply(Event::Created(created, adjustment));
         (adjustment.map(|adjustment| adjustment.cpus()), followed)

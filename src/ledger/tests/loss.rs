@@ -136,7 +136,7 @@ fn an_unpinning_that_was_not_sent_stays_due() {
     node.ledger.admit(creation).unwrap();
     let created = ContainerId("other".to_owned());
     assert_eq!(node.ledger.adjustment(&created), None, "it was never pinned");
-    let lost = node.ledger.due(&Channel::Creation(created));
+    let lost = node.ledger.due(&Channel::Runtime);
     let due = [Update {
         container: ContainerId("s".to_owned()),
         adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),

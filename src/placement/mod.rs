@@ -7,6 +7,8 @@
 //! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
 //!   answers are legal; its files say where they are not.
 //!
+//! [`moves`] is above the engines: it plans which running containers move to make room for others.
+//!
 //! Nothing here keeps state, reads a file or a clock, or logs: the ledger knows which container
 //! holds what.
 
@@ -20,6 +22,7 @@ pub mod kubelet;
 #[cfg(test)]
 mod machines;
 pub mod memory;
+pub mod moves;
 pub mod options;
 mod rejection;
 mod request;

@@ -190,6 +190,55 @@ fn arrivals_and_departures() {
     );
 }
 
+/// Live containers are scored after each arrival from the given one on, whether it was admitted or
+/// not. Each of the two NUMA nodes has two uncore caches of four CPUs.
+#[test]
+fn live_containers_are_scored_after_each_arrival() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name).display().to_string();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let config = file("config.yaml", "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n");
+    let workload = file(
+        "pods.csv",
+        "pod,cpu,arrive,depart\n\
+         three,3,1,\none,1,2,9\nweb,500m,3,\nfour,4,4,\nbig,9,5,\nfive,5,10,\n",
+    );
+    let run = |more: &[&str]| {
+        let arguments = [
+            "--topology",
+            "pack:2 l3:2 core:2 pu:2",
+            "--config",
+            &config,
+            "--workload",
+            &workload,
+            "--output",
+            "json",
+        ];
+        let (text, _) = simulate(&[&arguments, more].concat()).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["runs"][0].clone()
+    };
+    // `three` gets 2-4 in two caches, `one` shares a core with it on 5, `four` gets 6-9 in two
+    // nodes. There is no room for `big`. `five` gets 5,10-13: three caches, where two would do.
+    let all = run(&["--no-room", "drop"]);
+    println!("{all:#}");
+    let score = |samples, containers, fit, one, caches, nodes, cores| {
+        serde_json::json!({
+            "samples": samples, "containers": containers, "fit_one_cache": fit,
+            "in_one_cache": one, "excess_uncore_caches": caches, "excess_numa_nodes": nodes,
+            "shared_cores": cores,
+        })
+    };
+    assert_eq!(all["live"], score(6, 14, 13, 4, 10, 4, 10));
+    assert_eq!(all["refused_by_free_cpus"], serde_json::json!({"enough": 0, "too_few": 1}));
+    let late = run(&["--no-room", "drop", "--score-from", "5"]);
+    assert_eq!(late["live"], score(2, 6, 5, 1, 5, 3, 4));
+    assert_eq!(run(&["--score-from", "7"])["live"], score(0, 0, 0, 0, 0, 0, 0));
+    assert_eq!(run(&["--no-room", "retry"])["live"], run(&["--no-room", "wait"])["live"]);
+}
+
 /// A container that is refused for the first time is no repetition of one of its pod that was
 /// refused before.
 #[test]
@@ -219,6 +268,8 @@ fn refused_again() {
         let json: Value = serde_json::from_str(&text).unwrap();
         let run = &json["runs"][0];
         let count = |value: &Value| value.as_u64().unwrap();
+        let by_free = &run["refused_by_free_cpus"];
+        assert_eq!((count(&by_free["enough"]), count(&by_free["too_few"])), (2, 1));
         (count(&run["refused"]["TopologyAffinityError"]), count(&run["refused_again"]))
     };
     assert_eq!(run(""), (2, 0));
@@ -337,7 +388,7 @@ fn a_pod_that_is_limited_in_part() {
     let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
     let mut ledger = Ledger::new(topology, settings, Vec::new());
     let workload = manifests::parse(pod).unwrap();
-    engine::run(&mut ledger, &workload, NoRoom::Retry, None, &mut Checked, &mut |_| ());
+    engine::run(&mut ledger, &workload, NoRoom::Wait, None, &mut Checked, &mut |_| ());
     let claims: Vec<String> =
         ledger.claims().map(|claim| format!("{} {}", claim.container, claim.cpus)).collect();
     assert_eq!(claims, ["one 1-2", "two 3"]);
@@ -363,7 +414,7 @@ fn refused_by_the_plugin() {
         (claims.join(", "), ledger.view().pods)
     };
     // One CPU is left in the first node and two in the other: three, but not in one.
-    assert_eq!(simulated(NoRoom::Retry, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
-    assert_eq!(simulated(NoRoom::Retry, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
+    assert_eq!(simulated(NoRoom::Wait, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
+    assert_eq!(simulated(NoRoom::Wait, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
     assert_eq!(simulated(NoRoom::Drop, 10_000), ("b 8-13".to_owned(), 1));
 }

@@ -97,7 +97,7 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
     let workload = table::parse(workload).unwrap();
     let (tell, mut heard) = mpsc::channel(1024);
     let simulation = thread::spawn(move || {
-        engine::run(&mut ledger, &workload, NoRoom::Retry, None, &mut Heard(tell), &mut |_| ());
+        engine::run(&mut ledger, &workload, NoRoom::Wait, None, &mut Heard(tell), &mut |_| ());
     });
     let mut same = Same::default();
     while let Some((event, simulated)) = heard.recv().await {

@@ -41,8 +41,11 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SECONDS", value_parser = table::seconds)]
     pub until: Option<Time>,
     /// What pods do for which the node has no room
-    #[arg(long, value_enum, default_value_t = NoRoom::Retry)]
+    #[arg(long, value_enum, default_value_t = NoRoom::Wait)]
     pub no_room: NoRoom,
+    /// Score the placement of live containers after each arrival from this one on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub score_from: usize,
     /// Output format; svg draws the node at the end
     #[arg(long, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
@@ -102,7 +105,7 @@ pub fn run(
             settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
             overrides: config.applied_lines(),
         };
-        let recorder = Recorder::new(setup, &workload, &ledger, end);
+        let recorder = Recorder::new(setup, &workload, &ledger, end, args.score_from);
         let table = args.decisions.get(number);
         let mut observer = DecisionTable::new(recorder, table)?;
         let mut progress = Progress::new(aside, name, workload.pods.len());

@@ -112,6 +112,14 @@ impl Ledger {
         self.books.containers().filter_map(target::holder)
     }
 
+    /// The exclusive CPUs of each container that exists, in order of pod uid and container name.
+    pub fn live_exclusive(&self) -> impl Iterator<Item = CpuSet> {
+        self.books
+            .containers()
+            .filter(|found| found.entry.is_alive())
+            .filter_map(|found| found.entry.claim())
+    }
+
     /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
     /// containers.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {

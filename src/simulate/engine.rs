@@ -22,7 +22,8 @@ pub const OUT_OF_CPU: &str = "OutOfcpu";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum NoRoom {
     /// Retry after each departure of a pod
-    Retry,
+    #[value(alias = "retry")]
+    Wait,
     /// Leave, without another try
     Drop,
 }
@@ -54,6 +55,8 @@ pub enum Happening<'a> {
     },
     /// All containers of a pod are admitted.
     Complete(&'a PodSpec),
+    /// A pod has arrived: it is on the node, waits, or has left. So many have arrived with it.
+    Arrived(usize),
 }
 
 pub trait StepObserver {
@@ -90,6 +93,7 @@ pub fn run(
         }
         engine.until(pod.arrive);
         engine.arrive(number);
+        engine.see(&Happening::Arrived(number + 1));
         progress(number + 1);
     }
     engine.until(end.unwrap_or(engine.now));
@@ -129,7 +133,7 @@ impl Simulation<'_> {
         }
         // Pods that wait come first, but `try_again` has admitted all that fit.
         if self.room < pod.request() {
-            let waits = self.no_room == NoRoom::Retry;
+            let waits = self.no_room == NoRoom::Wait;
             self.see(&Happening::Full { pod, waits });
             if waits {
                 self.queue.push(number);

@@ -13,10 +13,12 @@ pub mod engine;
 pub mod manifests;
 mod record;
 pub(crate) mod report;
+mod score;
 pub mod table;
 mod workload;
 
 pub use engine::{Happening, NoRoom, StepObserver};
 pub use record::Recorder;
-pub use report::{RunReport, Setup, SimulationReport};
-pub use workload::{Time, Workload, WorkloadError};
+pub use report::{LiveScore, RunReport, Setup, SimulationReport};
+pub use score::Scorer;
+pub use workload::{ContainerSpec, PodSpec, Time, Workload, WorkloadError};

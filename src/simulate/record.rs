@@ -1,10 +1,11 @@
 //! [`Recorder`]: collects the figures of a simulation.
 
 use super::engine::{Happening, OUT_OF_CPU, StepObserver};
-use super::report::{ExclusiveCounts, Pods, RunReport, Setup, Values, placements};
-use super::workload::{Time, Workload};
+use super::report::{ExclusiveCounts, Moves, Pods, RunReport, Setup, Values, placements};
+use super::score::Scorer;
+use super::workload::{PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Phase};
 use crate::topology::{Tally, Topology};
 use crate::view::fragmentation::fragmentation;
 
@@ -25,6 +26,9 @@ pub struct Recorder {
     assignable: Tally,
     /// The time between two samples.
     step: Time,
+    scorer: Scorer,
+    /// The first arrival after which live containers are scored, counted from 1.
+    score_from: usize,
 }
 
 /// A value over time.
@@ -85,8 +89,15 @@ impl ExclusiveCounts {
 }
 
 impl Recorder {
-    /// For a simulation of `workload` until `end`.
-    pub fn new(setup: Setup, workload: &Workload, ledger: &Ledger, end: Time) -> Recorder {
+    /// For a simulation of `workload` until `end`. Live containers are scored after each arrival
+    /// from number `score_from` on, counted from 1.
+    pub fn new(
+        setup: Setup,
+        workload: &Workload,
+        ledger: &Ledger,
+        end: Time,
+        score_from: usize,
+    ) -> Recorder {
         let topology = ledger.topology();
         let assignable = topology.online() - ledger.settings().placement.reserved;
         let arrived = workload.pods.iter().filter(|pod| pod.arrive <= end).count();
@@ -103,6 +114,8 @@ impl Recorder {
             by_node: Course::default(),
             assignable: topology.tally(&assignable),
             step: (end / SAMPLES as Time).max(1),
+            scorer: Scorer::new(topology),
+            score_from,
         }
     }
 
@@ -115,6 +128,7 @@ impl Recorder {
         report.fragmentation.insert("numa_node", self.by_node.values(by_node));
         report.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
         report.placements = placements(ledger);
+        report.moves = Moves::of(ledger);
         report
     }
 
@@ -124,6 +138,19 @@ impl Recorder {
         let all = &self.assignable;
         (by_domain(&all.uncores, &free.uncores), by_domain(&all.nodes, &free.nodes))
     }
+}
+
+/// How many CPUs a container of this pod could get: free ones, and those of the pod's containers
+/// that have ended.
+fn free_for(ledger: &Ledger, pod: &PodSpec) -> usize {
+    let mut free = ledger.free();
+    for container in &ledger.view().containers {
+        let is_own = container.pod.name == pod.name && container.pod.namespace == pod.namespace;
+        if is_own && container.phase == Phase::Ended {
+            free |= container.exclusive.unwrap_or_default();
+        }
+    }
+    free.len()
 }
 
 fn seconds(time: Time) -> f64 {
@@ -154,10 +181,23 @@ impl StepObserver for Recorder {
             }
             Happening::Placed { .. } => report.shared += 1,
             Happening::Refused { again: true, .. } => report.refused_again += 1,
-            Happening::Refused { why, .. } => {
+            Happening::Refused { pod, container, why, .. } => {
                 *report.refused.entry(why.reason.name()).or_default() += 1;
+                if container.request <= free_for(ledger, pod) as u64 * 1000 {
+                    report.refused_by_free_cpus.enough += 1;
+                } else {
+                    report.refused_by_free_cpus.too_few += 1;
+                }
             }
-            Happening::Full { .. } => *report.refused.entry(OUT_OF_CPU).or_default() += 1,
+            Happening::Full { .. } => {
+                *report.refused.entry(OUT_OF_CPU).or_default() += 1;
+                report.refused_by_free_cpus.too_few += 1;
+            }
+            Happening::Arrived(number) => {
+                if *number >= self.score_from {
+                    self.scorer.sample(ledger, &mut report.live);
+                }
+            }
             Happening::Complete(pod) => {
                 report.pods.complete += 1;
                 let wait = now - pod.arrive;

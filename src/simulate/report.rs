@@ -47,11 +47,15 @@ pub struct RunReport {
     pub pods: Pods,
     /// Refused pods and containers, by reason; each counts once.
     pub refused: BTreeMap<&'static str, usize>,
+    /// The same by whether enough CPUs were free.
+    pub refused_by_free_cpus: RefusedByFreeCpus,
     /// Further refusals of containers that had been refused.
     pub refused_again: usize,
     /// Admitted containers without exclusive CPUs.
     pub shared: usize,
     pub exclusive: ExclusiveCounts,
+    pub live: LiveScore,
+    pub moves: Moves,
     /// Changes of existing containers.
     pub updates: usize,
     pub exclusive_cpus: Values,
@@ -71,6 +75,51 @@ pub struct Pods {
     /// In seconds.
     pub mean_wait: f64,
     pub longest_wait: f64,
+}
+
+/// Refused pods and containers; each counts once, for its first refusal.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct RefusedByFreeCpus {
+    /// As many CPUs were free as requested, but not those that the configuration asks for.
+    pub enough: usize,
+    pub too_few: usize,
+}
+
+/// The placement of live containers with exclusive CPUs: sums over all of them, after each arrival
+/// that is scored. Unlike [`ExclusiveCounts`], long-lived containers weigh more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct LiveScore {
+    /// Scored arrivals.
+    pub samples: u64,
+    pub containers: u64,
+    /// Containers no larger than the largest uncore cache.
+    pub fit_one_cache: u64,
+    /// Of these, the ones in one uncore cache.
+    pub in_one_cache: u64,
+    /// Uncore caches beyond the fewest possible if all were as large as the largest.
+    pub excess_uncore_caches: u64,
+    /// Likewise.
+    pub excess_numa_nodes: u64,
+    /// Cores of which another container has CPUs too.
+    pub shared_cores: u64,
+}
+
+/// Moves of running containers to better CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Moves {
+    pub containers: u64,
+    pub cpus: u64,
+    /// Containers that got CPUs in a NUMA node where they had none.
+    pub across_numa_nodes: u64,
+    /// Containers that waited on other CPUs until their new ones were free.
+    pub staged: u64,
+}
+
+impl Moves {
+    /// What a ledger has moved so far. Ledgers move no running container to better CPUs yet.
+    pub(super) fn of(_ledger: &Ledger) -> Moves {
+        Moves::default()
+    }
 }
 
 /// The number of exclusive sets, and of those in the fewest possible domains for their size.

@@ -70,7 +70,10 @@ impl StepObserver for DecisionTable<'_> {
                 let outcome = if *waits { "waits" } else { "turned away" };
                 (pod, "", outcome, String::new(), OUT_OF_CPU.to_owned())
             }
-            Happening::Passes(..) | Happening::Decided(..) | Happening::Complete(_) => return,
+            Happening::Passes(..)
+            | Happening::Decided(..)
+            | Happening::Complete(_)
+            | Happening::Arrived(_) => return,
         };
         let time = format!("{}.{:03}", now / 1000, now % 1000);
         self.line(&[&time, &pod.namespace, &pod.name, container, outcome, &cpus, &why]);

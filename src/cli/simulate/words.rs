@@ -1,7 +1,9 @@
 //! The result for people: configurations side by side, and the node at the end.
 
 use crate::cli::output::{overrides, table};
-use crate::simulate::report::{PlacementReport, RunReport, Setup, SimulationReport, Values};
+use crate::simulate::report::{
+    LiveScore, Moves, PlacementReport, RunReport, Setup, SimulationReport, Values,
+};
 use crate::view::picture::names::{alignment, printable};
 use crate::view::picture::{Picture, text};
 use crate::wording::count;
@@ -66,6 +68,7 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
         let count = |run: &RunReport| run.refused.get(reason).copied().unwrap_or(0).to_string();
         row(&format!("  {reason}"), &count);
     }
+    row("  with enough CPUs free", &|run| run.refused_by_free_cpus.enough.to_string());
     row("shared containers", &|run| run.shared.to_string());
     row("exclusive containers", &|run| run.exclusive.containers.to_string());
     let all = |run: &RunReport| run.exclusive.containers;
@@ -75,6 +78,14 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     row("  fewest possible NUMA nodes", &|run| part(run.exclusive.fewest_numa_nodes, all(run)));
     row("  fewest possible sockets", &|run| part(run.exclusive.fewest_sockets, all(run)));
     row("  whole cores", &|run| part(run.exclusive.whole_cores, all(run)));
+    row("live containers, after each arrival", &|run| live_mean(&run.live));
+    row("  in one uncore cache if they fit", &|run| {
+        part(run.live.in_one_cache as usize, run.live.fit_one_cache as usize)
+    });
+    row("  excess uncore caches", &|run| a_container(run.live.excess_uncore_caches, &run.live));
+    row("  excess NUMA nodes", &|run| a_container(run.live.excess_numa_nodes, &run.live));
+    row("  cores shared with others", &|run| a_container(run.live.shared_cores, &run.live));
+    row("moves of running containers", &|run| moves(&run.moves));
     row("updates of running containers", &|run| run.updates.to_string());
     row("exclusive CPUs", &|run| values(&run.exclusive_cpus, 0));
     for (boundary, label) in [("uncore_cache", "uncore cache"), ("numa_node", "NUMA node")] {
@@ -91,6 +102,26 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
 fn part(some: usize, all: usize) -> String {
     let Some(tenths) = (some * 1000).checked_div(all) else { return "0".to_owned() };
     format!("{some} ({}.{} %)", tenths / 10, tenths % 10)
+}
+
+/// The mean number of live containers with exclusive CPUs.
+fn live_mean(live: &LiveScore) -> String {
+    let mean = live.containers as f64 / live.samples.max(1) as f64;
+    format!("mean {mean:.1}, {} samples", live.samples)
+}
+
+fn a_container(sum: u64, live: &LiveScore) -> String {
+    format!("{:.3} a container", sum as f64 / live.containers.max(1) as f64)
+}
+
+fn moves(moves: &Moves) -> String {
+    match moves.containers {
+        0 => "0".to_owned(),
+        containers => format!(
+            "{containers} ({} CPUs; {} to another NUMA node, {} staged)",
+            moves.cpus, moves.across_numa_nodes, moves.staged
+        ),
+    }
 }
 
 fn values(values: &Values, digits: usize) -> String {

@@ -14,7 +14,7 @@ mod quantiles;
 mod workload;
 
 pub(crate) use engines::{ENGINES, Engine};
-pub(crate) use figures::{Figures, Times};
+pub(crate) use figures::Figures;
 pub(crate) use machines::{Machine, machines};
 pub(crate) use mixes::{MIXES, Mix};
 pub(crate) use workload::Length;

@@ -1,6 +1,6 @@
 //! The figures as text.
 
-use crate::benchmark::{Engine, Figures, Machine, Mix, Times};
+use crate::benchmark::{Engine, Figures, Machine, Mix};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -76,7 +76,7 @@ impl<'a> Cells<'a> {
                 mean(Figures::refused_with_enough, 2),
                 mean(Figures::refused_with_too_few, 2),
                 mean(Figures::used, 1),
-                or_dash(self.times(engine).p99()),
+                or_dash(self.sum(engine).times.p99()),
             ]);
         }
         text + &aligned(&rows)
@@ -101,12 +101,12 @@ impl<'a> Cells<'a> {
     }
 
     /// On all machines.
-    fn times(&self, engine: usize) -> Times {
-        let mut times = Times::default();
+    fn sum(&self, engine: usize) -> Figures {
+        let mut sum = Figures::default();
         for row in &self.sums {
-            times += &row[engine].times;
+            sum += &row[engine];
         }
-        times
+        sum
     }
 }
 
@@ -130,8 +130,8 @@ fn aligned(rows: &[Vec<String>]) -> String {
 pub(crate) struct Summary {
     /// Aligned and excess nodes, by name.
     quality: BTreeMap<String, String>,
-    /// Of decisions without moves.
-    decisions: Times,
+    /// Without moves.
+    sum: Figures,
 }
 
 impl Summary {
@@ -150,7 +150,7 @@ impl Summary {
             let nodes = cells.mean(engine, Figures::excess_nodes);
             self.quality.insert(key, format!("{aligned:.1}/{nodes:.3}"));
             if name == "compact" {
-                self.decisions += &cells.times(engine);
+                self.sum += &cells.sum(engine);
             }
         }
     }
@@ -162,7 +162,7 @@ impl fmt::Display for Summary {
             write!(f, "{name}={} ", self.quality.get(name).map_or("-", String::as_str))?;
         }
         // Nothing plans moves yet.
-        write!(f, "us-p99={} plan-ms-p99=-", or_dash(self.decisions.p99()))
+        write!(f, "us-p99={} plan-ms-p99=-", or_dash(self.sum.times.p99()))
     }
 }
 

@@ -37,6 +37,7 @@ mod node;
 pub mod note;
 mod order;
 mod policy;
+mod queries;
 mod request;
 mod resize;
 mod settings;
@@ -198,7 +199,10 @@ impl Ledger {
 
     /// What an answer says of the container that is `created`; without the updates of others.
     pub fn decision(&self, created: Option<&ContainerId>) -> Decision {
-        let adjustment = created.and_then(|id| self.adjustment(id));
+        self.with_environment(created.and_then(|id| self.adjustment(id)))
+    }
+
+    fn with_environment(&self, adjustment: Option<Adjustment>) -> Decision {
         let Node { topology, settings, .. } = &self.node;
         let environment = match &adjustment {
             Some(adjustment) => environment::environment(topology, settings, adjustment),
@@ -220,10 +224,8 @@ impl Ledger {
             Call::Admission(admission) => self.admit(admission)?,
             Call::Event(event) => self.apply(event),
         }
-        let mut decision = self.decision(created.as_ref());
-        if let Some(id) = &created {
-            life::created(&mut self.books, id, decision.adjustment.as_ref());
-        }
+        let adjustment = created.and_then(|id| self.answer(&id));
+        let mut decision = self.with_environment(adjustment);
         if let Some(channel) = &channel {
             let due = self.due(channel);
             desired::record(&mut self.books, &due);
@@ -231,6 +233,16 @@ impl Ledger {
         }
         debug_assert_eq!(self.check(), Ok(()));
         Ok(decision)
+    }
+
+    /// [`Ledger::adjustment`] and [`Event::Created`] at once.
+    fn answer(&mut self, created: &ContainerId) -> Option<Adjustment> {
+        let Ledger { node, books, pool, .. } = self;
+        let (mut pod, name) = books.find_to_change(created)?;
+        let entry = pod.container(name).filter(|_| node.assigns());
+        let adjustment = entry.and_then(|entry| desired::desired(node, pool, &pod, entry));
+        pod.container_mut(name)?.answer(adjustment.as_ref());
+        adjustment
     }
 
     /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet
@@ -286,129 +298,6 @@ impl Ledger {
 }
 
 impl Ledger {
-    pub fn topology(&self) -> &Topology {
-        &self.node.topology
-    }
-
-    pub fn settings(&self) -> &Settings {
-        &self.node.settings
-    }
-
-    pub fn stance(&self) -> Stance {
-        self.node.stance
-    }
-
-    /// All claims, in order of pod uid and container name; last those of the last process whose
-    /// containers no event has named yet.
-    pub fn claims(&self) -> impl Iterator<Item = Claim> {
-        self.books.claims()
-    }
-
-    /// Changes whenever [`Ledger::claims`] does.
-    pub fn revision(&self) -> u64 {
-        self.books.revision()
-    }
-
-    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
-    /// under strict reservation.
-    pub fn pool(&self) -> CpuSet {
-        self.pool.cpus
-    }
-
-    /// Where cgroups, or updates by the runtime, keep shared containers: the pool and the CPUs of
-    /// partitions, or the reserved CPUs where the pool is empty.
-    pub fn bound(&self) -> CpuSet {
-        self.pool.bound
-    }
-
-    /// All CPUs that the machine has, online or not.
-    pub fn possible(&self) -> CpuSet {
-        self.node.possible()
-    }
-
-    pub fn mechanism(&self) -> Mechanism {
-        self.node.mechanism
-    }
-
-    /// All CPUs that are exclusive to a container, those that are lent out too.
-    pub fn exclusive(&self) -> CpuSet {
-        self.node.exclusive(&self.books)
-    }
-
-    /// CPUs that could become exclusive now.
-    pub fn free(&self) -> CpuSet {
-        self.node.free(&self.books)
-    }
-
-    /// Whether updates may be due.
-    pub fn owes(&self) -> bool {
-        self.node.assigns() && self.books.owes(&self.node.basis(&self.pool))
-    }
-
-    /// Whether containers wait for CPUs that others are about to leave.
-    pub fn waits(&self) -> bool {
-        self.books.waits()
-    }
-
-    /// Whether a container's exclusive CPUs are those that the instance before it had.
-    pub fn inherits(&self, container: &ContainerId) -> bool {
-        self.books.find(container).is_some_and(|found| found.entry.inherited)
-    }
-
-    /// Where all containers should run that exist and that the ledger decides about, in order of
-    /// pod uid and container name.
-    pub fn targets(&self) -> impl Iterator<Item = Target> {
-        self.books.containers().filter_map(|found| self.target_of(found))
-    }
-
-    /// Where this container should run; `None` if there is no such container or it has ended.
-    pub fn target(&self, id: &ContainerId) -> Option<Target> {
-        self.target_of(self.books.find(id)?)
-    }
-
-    fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
-        target::target(&self.node, &self.books, &self.pool, found)
-    }
-
-    pub fn has_pod(&self, pod: &PodUid) -> bool {
-        self.books.pod(pod).is_some()
-    }
-
-    /// The cgroups of all pods, in order of pod uid.
-    pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
-        self.books.pods().map(|(uid, pod)| target::place(uid, pod))
-    }
-
-    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
-    /// container name.
-    pub fn holders(&self) -> impl Iterator<Item = Holder> {
-        self.books.containers().filter_map(target::holder)
-    }
-
-    /// The exclusive CPUs of each container that exists, in order of pod uid and container name.
-    pub fn live_exclusive(&self) -> impl Iterator<Item = CpuSet> {
-        self.books
-            .containers()
-            .filter(|found| found.entry.is_alive())
-            .filter_map(|found| found.entry.claim())
-    }
-
-    /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
-    /// containers.
-    pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
-        self.books.deserted().map(|pod| Deserted {
-            sandbox: pod.pod.sandbox.clone(),
-            group: pod.group(),
-            removed: pod.is_empty(),
-        })
-    }
-
-    /// An immutable view of the present state.
-    pub fn view(&self) -> Arc<View> {
-        let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
-        Arc::clone(self.view.get_or_init(view))
-    }
-
     /// Checks the invariants: no CPU is exclusive twice, none is reserved or offline, and every
     /// online CPU is shared, exclusive, or reserved. Whatever differs from what it should be is due.
     ///

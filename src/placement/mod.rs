@@ -8,6 +8,8 @@
 //!   answers are legal; its files say where they are not;
 //! * [`compact`] takes the fewest NUMA nodes and uncore caches.
 //!
+//! [`moves`] is above the engines: it plans which running containers move to make room for others.
+//!
 //! Nothing here keeps state, reads a file or a clock, or logs: the ledger knows which container
 //! holds what.
 
@@ -22,6 +24,7 @@ pub mod kubelet;
 #[cfg(test)]
 mod machines;
 pub mod memory;
+pub mod moves;
 pub mod options;
 mod rejection;
 mod request;

@@ -2,6 +2,7 @@
 
 use super::applied::Applied;
 use crate::cpuset::CpuSet;
+use crate::ledger::adjustment::Adjustment;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
 use crate::ledger::model::{
@@ -244,6 +245,14 @@ impl ContainerEntry {
         self.holding.is_some_and(|held| held.isolated)
     }
 
+    /// The answer to its creation has gone out, with this adjustment.
+    pub(crate) fn answer(&mut self, adjustment: Option<&Adjustment>) {
+        self.answered = true;
+        if let Some(adjustment) = adjustment {
+            self.applied.record(adjustment);
+        }
+    }
+
     /// Whether the runtime can update it.
     pub(crate) fn is_updatable(&self) -> bool {
         self.is_alive() && self.answered
@@ -292,7 +301,7 @@ impl ContainerEntry {
     }
 
     /// Whether an update is due, wherever shared containers run.
-    pub(super) fn is_unsettled(&self) -> bool {
+    pub(crate) fn is_unsettled(&self) -> bool {
         self.is_updatable()
             && (self.waits
                 || match &self.holding {

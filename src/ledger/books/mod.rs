@@ -192,15 +192,20 @@ impl Books {
         entry.map(change)
     }
 
+    /// The container that has this id now, to change its pod; `None` if there is none.
+    pub(super) fn find_to_change(&mut self, id: &ContainerId) -> Option<(PodMut<'_>, &str)> {
+        let Books { pods, ids, sums, revision, delivered, .. } = self;
+        let (uid, name) = ids.get(id)?;
+        Some((PodMut { counted: pods.get_mut(uid)?, sums, revision, delivered }, name))
+    }
+
     /// Changes the container that has this id now; `None` if there is none.
     pub(super) fn change_found<T>(
         &mut self,
         id: &ContainerId,
         change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
-        let Books { pods, ids, sums, revision, delivered, .. } = self;
-        let (uid, name) = ids.get(id)?;
-        let mut pod = PodMut { counted: pods.get_mut(uid)?, sums, revision, delivered };
+        let (mut pod, name) = self.find_to_change(id)?;
         pod.containers.get_mut(name).map(change)
     }
 
@@ -215,24 +220,23 @@ impl Books {
     pub(super) fn enter_pod(&mut self, pod: Pod) -> PodUid {
         let uid = pod.uid.clone();
         let Books { pods, sandboxes, sums, revision, delivered, .. } = self;
-        let counted = match pods.entry(uid.clone()) {
-            Entry::Vacant(place) => {
-                let sandbox = pod.sandbox.clone();
-                if !sandbox.0.is_empty() {
-                    sandboxes.insert(sandbox, uid.clone());
-                }
-                place.insert(CountedPod::new(PodEntry::new(pod)))
-            }
-            Entry::Occupied(known) => {
-                let counted = known.into_mut();
+        let has_sandbox = !pod.sandbox.0.is_empty();
+        let counted = match pods.get_mut(&uid) {
+            Some(counted) => {
                 let known = &mut counted.pod;
-                if !pod.sandbox.0.is_empty() && known.pod.sandbox != pod.sandbox {
+                if has_sandbox && known.pod.sandbox != pod.sandbox {
                     sandboxes.remove(&known.pod.sandbox);
                     sandboxes.insert(pod.sandbox.clone(), uid.clone());
                 }
                 // A claim has the pod's names.
                 *revision += u64::from(known.refresh(pod) && known.has_exclusive());
                 counted
+            }
+            None => {
+                if has_sandbox {
+                    sandboxes.insert(pod.sandbox.clone(), uid.clone());
+                }
+                pods.entry(uid.clone()).or_insert(CountedPod::new(PodEntry::new(pod)))
             }
         };
         // Counts it.
@@ -249,16 +253,24 @@ impl Books {
         entry: ContainerEntry,
         change: impl FnOnce(&mut PodEntry, Option<&ContainerEntry>) -> T,
     ) -> Option<T> {
-        self.supersede(&entry.id, uid, name);
-        let id = entry.id.clone();
+        let place = || (uid.clone(), name.to_owned());
+        if let Some((of, called)) = self.ids.insert(entry.id.clone(), place())
+            && (&of, &*called) != (uid, name)
+        {
+            self.note_released(&of, &called);
+            self.remove(&of, &called);
+            self.ids.insert(entry.id.clone(), place());
+        }
         let mut pod = self.change(uid)?;
         let before = pod.containers.insert(name.to_owned(), entry);
         let changed = change(&mut pod, before.as_ref());
+        let replaced =
+            |before: &ContainerEntry| pod.container(name).map(|now| &now.id) != Some(&before.id);
+        let gone = before.filter(replaced);
         drop(pod);
-        if let Some(before) = before {
-            self.ids.remove(&before.id);
+        if let Some(gone) = gone {
+            self.ids.remove(&gone.id);
         }
-        self.ids.insert(id, (uid.clone(), name.to_owned()));
         Some(changed)
     }
 
@@ -267,15 +279,6 @@ impl Books {
     pub(super) fn enter_found(&mut self, uid: &PodUid, name: &str, entry: ContainerEntry) {
         self.delivered = None;
         self.enter(uid, name, entry, |_, _| ());
-    }
-
-    /// Removes another container that has this id.
-    fn supersede(&mut self, id: &ContainerId, uid: &PodUid, name: &str) {
-        let Some((of, called)) = self.ids.get(id).cloned() else { return };
-        if (&of, &*called) != (uid, name) {
-            self.note_released(&of, &called);
-            self.remove(&of, &called);
-        }
     }
 
     pub(super) fn remove(&mut self, uid: &PodUid, name: &str) {

@@ -87,12 +87,7 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
 
 /// The answer to a container's creation has gone out.
 pub(super) fn created(books: &mut Books, id: &ContainerId, adjustment: Option<&Adjustment>) {
-    books.change_found(id, |entry| {
-        entry.answered = true;
-        if let Some(adjustment) = adjustment {
-            entry.applied.record(adjustment);
-        }
-    });
+    books.change_found(id, |entry| entry.answer(adjustment));
 }
 
 /// The daemon could not answer with a creation's decision: the container gets nothing.

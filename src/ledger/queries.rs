@@ -1,0 +1,138 @@
+//! What other rooms may ask the ledger; nothing here changes it.
+
+use super::Ledger;
+use super::books::ContainerRef;
+use super::claim::Claim;
+use super::model::{ContainerId, PodUid};
+use super::policy::{Mechanism, Stance};
+use super::settings::Settings;
+use super::target::{self, Deserted, Holder, PodPlace, Target};
+use super::view::View;
+use crate::cpuset::CpuSet;
+use crate::topology::Topology;
+use std::sync::Arc;
+
+impl Ledger {
+    pub fn topology(&self) -> &Topology {
+        &self.node.topology
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.node.settings
+    }
+
+    pub fn stance(&self) -> Stance {
+        self.node.stance
+    }
+
+    /// All claims, in order of pod uid and container name; last those of the last process whose
+    /// containers no event has named yet.
+    pub fn claims(&self) -> impl Iterator<Item = Claim> {
+        self.books.claims()
+    }
+
+    /// Changes whenever [`Ledger::claims`] does.
+    pub fn revision(&self) -> u64 {
+        self.books.revision()
+    }
+
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
+    /// under strict reservation.
+    pub fn pool(&self) -> CpuSet {
+        self.pool.cpus
+    }
+
+    /// Where cgroups, or updates by the runtime, keep shared containers: the pool and the CPUs of
+    /// partitions, or the reserved CPUs where the pool is empty.
+    pub fn bound(&self) -> CpuSet {
+        self.pool.bound
+    }
+
+    /// All CPUs that the machine has, online or not.
+    pub fn possible(&self) -> CpuSet {
+        self.node.possible()
+    }
+
+    pub fn mechanism(&self) -> Mechanism {
+        self.node.mechanism
+    }
+
+    /// All CPUs that are exclusive to a container, those that are lent out too.
+    pub fn exclusive(&self) -> CpuSet {
+        self.node.exclusive(&self.books)
+    }
+
+    /// CPUs that could become exclusive now.
+    pub fn free(&self) -> CpuSet {
+        self.node.free(&self.books)
+    }
+
+    /// Whether updates may be due.
+    pub fn owes(&self) -> bool {
+        self.node.assigns() && self.books.owes(&self.node.basis(&self.pool))
+    }
+
+    /// Whether containers wait for CPUs that others are about to leave.
+    pub fn waits(&self) -> bool {
+        self.books.waits()
+    }
+
+    /// Whether a container's exclusive CPUs are those that the instance before it had.
+    pub fn inherits(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some_and(|found| found.entry.inherited)
+    }
+
+    /// Where all containers should run that exist and that the ledger decides about, in order of
+    /// pod uid and container name.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        self.books.containers().filter_map(|found| self.target_of(found))
+    }
+
+    /// Where this container should run; `None` if there is no such container or it has ended.
+    pub fn target(&self, id: &ContainerId) -> Option<Target> {
+        self.target_of(self.books.find(id)?)
+    }
+
+    fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
+        target::target(&self.node, &self.books, &self.pool, found)
+    }
+
+    pub fn has_pod(&self, pod: &PodUid) -> bool {
+        self.books.pod(pod).is_some()
+    }
+
+    /// The cgroups of all pods, in order of pod uid.
+    pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
+        self.books.pods().map(|(uid, pod)| target::place(uid, pod))
+    }
+
+    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
+    /// container name.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        self.books.containers().filter_map(target::holder)
+    }
+
+    /// The exclusive CPUs of each container that exists, in order of pod uid and container name.
+    pub fn live_exclusive(&self) -> impl Iterator<Item = CpuSet> {
+        self.books
+            .containers()
+            .filter(|found| found.entry.is_alive())
+            .filter_map(|found| found.entry.claim())
+    }
+
+    /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
+    /// containers.
+    pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
+        self.books.deserted().map(|pod| Deserted {
+            sandbox: pod.pod.sandbox.clone(),
+            group: pod.group(),
+            removed: pod.is_empty(),
+        })
+    }
+
+    /// An immutable view of the present state.
+    pub fn view(&self) -> Arc<View> {
+        let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
+        Arc::clone(self.view.get_or_init(view))
+    }
+}

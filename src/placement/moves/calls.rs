@@ -1,0 +1,56 @@
+//! [`Calls`]: the engine as a search may use it. A plan takes bounded time because the number of
+//! calls is bounded.
+
+use super::plan::{Limits, Resident};
+use crate::cpuset::CpuSet;
+use crate::placement::cores::whole_cores;
+use crate::placement::engine::Placement;
+use crate::placement::place;
+use crate::placement::request::Request;
+use crate::topology::Topology;
+
+/// Calls to the engine that are left.
+pub(super) struct Calls<'t> {
+    machine: &'t Topology,
+    left: usize,
+}
+
+impl<'t> Calls<'t> {
+    pub(super) fn at_most(machine: &'t Topology, most: usize) -> Calls<'t> {
+        Calls { machine, left: most }
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// The engine's answer; `None` if it refuses, or no call is left.
+    pub(super) fn place(&mut self, request: &Request) -> Option<Placement> {
+        self.left = self.left.checked_sub(1)?;
+        place(self.machine, request).ok()
+    }
+
+    /// Where a resident could run if these CPUs were free, its own among them or not; `None` if it
+    /// would be refused or would take more CPUs than it has. So moves leave enough CPUs for every
+    /// promise.
+    pub(super) fn place_again(
+        &mut self,
+        resident: &Resident,
+        free: &CpuSet,
+        limits: &Limits,
+    ) -> Option<CpuSet> {
+        let Resident { held, mut request, .. } = *resident;
+        request.free = *free;
+        if !limits.across_numa_nodes {
+            let nodes = self.machine.nodes().iter().map(|node| node.cpus);
+            request.free &= nodes.filter(|node| !node.is_disjoint(&held)).collect::<CpuSet>();
+        }
+        let taken = request.footprint(self.machine, &held).len();
+        request.promised = request.free.len().saturating_sub(taken);
+        let cpus = self.place(&request)?.cpus;
+        // Where cores are of unequal sizes, the kubelet's answer may be parts of cores.
+        let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
+        let breaks = request.settings.options.full_pcpus_only && whole(&held) && !whole(&cpus);
+        if breaks { None } else { Some(cpus) }
+    }
+}

@@ -1,0 +1,111 @@
+//! Random machines and containers: whatever the plan, it keeps its promises.
+
+use super::super::super::place;
+use super::super::super::wishes::{Numa, Smt, Uncore};
+use super::*;
+use crate::topology::synthetic::Machine;
+use proptest::prelude::*;
+
+fn machine() -> impl Strategy<Value = Topology> {
+    let shape = (1..3usize, 1..3usize, 1..4usize, 1..4usize, 1..3usize, 0..64usize);
+    shape.prop_map(|(sockets, nodes, caches, cores, threads, offline)| {
+        let cores = cores * 2 * caches.max(nodes);
+        let described = Machine { sockets, nodes, caches, cores, threads, ..Machine::default() };
+        // One in two machines has an offline CPU.
+        let offline = CpuSet::of(offline).unwrap();
+        let partly = Machine { offline, ..described.clone() };
+        partly.topology().or_else(|_| described.topology()).unwrap()
+    })
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let policy = prop_oneof![
+        3 => Just(TopologyPolicy::None),
+        2 => Just(TopologyPolicy::BestEffort),
+        1 => Just(TopologyPolicy::Restricted),
+        1 => Just(TopologyPolicy::SingleNumaNode),
+    ];
+    (policy, prop::bool::weighted(0.3)).prop_map(|(policy, full_pcpus_only)| {
+        let mut settings = under(policy);
+        settings.options.full_pcpus_only = full_pcpus_only;
+        settings
+    })
+}
+
+fn wishes() -> impl Strategy<Value = Wishes> {
+    let uncore = prop_oneof![4 => Just(None), 1 => Just(Some(Uncore::Require)), 1 => Just(Some(Uncore::Ignore))];
+    let numa = prop_oneof![6 => Just(None), 1 => Just(Some(Numa::Single))];
+    let smt = prop_oneof![4 => Just(None), 1 => Just(Some(Smt::FullCores)), 1 => Just(Some(Smt::Isolate))];
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt })
+}
+
+/// A container: its size, its wishes, whether it is movable, a CPU of the window of the machine
+/// that it was placed in, and whether it is still there.
+type Arrival = (usize, Wishes, bool, usize, bool);
+
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+    let one =
+        (1..9usize, wishes(), prop::bool::weighted(0.8), 0..64usize, prop::bool::weighted(0.6));
+    prop::collection::vec(one, 1..24)
+}
+
+/// Containers placed one after the other, each in a window of the machine, so that some are placed
+/// badly; then some of them leave.
+fn residents(machine: &Topology, settings: &Settings, arrivals: &[Arrival]) -> Vec<Resident> {
+    let mut free = machine.online();
+    let mut all = Vec::new();
+    for &(n, wishes, movable, from, stays) in arrivals {
+        let request = request(settings, wishes, n);
+        let window = free.iter().filter(|cpu| (cpu + 64 - from) % 64 < 24);
+        let window: CpuSet = window.flat_map(CpuSet::of).collect();
+        if let Ok(placement) = place(machine, &Request { free: window, ..request }) {
+            free -= request.footprint(machine, &placement.cpus);
+            all.push((stays, Resident { held: placement.cpus, request, movable }));
+        }
+    }
+    all.into_iter().filter(|(stays, _)| *stays).map(|(_, resident)| resident).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn plans_keep_their_promises(
+        machine in machine(),
+        settings in settings(),
+        reserved in 0..3usize,
+        arrivals in arrivals(),
+        (n, wishes) in (1..17usize, wishes()),
+        (reuse, promised) in (0..3usize, prop_oneof![3 => Just(0usize), 1 => 1..6usize]),
+        limits in (1..4usize, any::<bool>(), 1..4usize),
+        most in prop_oneof![3 => Just(MOST_CALLS), 1 => 0..12usize],
+    ) {
+        let settings = Settings { reserved: machine.online().lowest(reserved), ..settings };
+        let residents = residents(&machine, &settings, &arrivals);
+        let held = residents.iter().map(|one| one.request.footprint(&machine, &one.held));
+        let mut free = machine.online() - held.collect();
+        let (containers, across_numa_nodes, weight_across) = limits;
+        let limits = Limits { containers, across_numa_nodes, weight_across };
+
+        let node = Node { machine: &machine, free, residents: &residents, limits: &limits };
+        let mut calls = Calls::at_most(&machine, most);
+        if let Some(plan) = departure(&mut calls, &machine, free, &residents, &limits) {
+            node.check(&plan, None);
+            prop_assert_eq!(plan.newcomer, None);
+        }
+
+        let reuse = (free - settings.reserved).lowest(reuse);
+        free -= reuse;
+        let mut newcomer = request(&settings, wishes, n);
+        newcomer.reuse = Reuse::Beside(reuse);
+        newcomer.promised = promised;
+        let placed = place(&machine, &Request { free, ..newcomer }).ok();
+        let mut calls = Calls::at_most(&machine, most);
+        let plan =
+            arrival(&mut calls, &machine, free, &residents, &newcomer, placed.as_ref(), &limits);
+        if let Some(plan) = plan {
+            let node = Node { machine: &machine, free, residents: &residents, limits: &limits };
+            node.check(&plan, Some((&newcomer, placed.as_ref())));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! [`Search`]: tries sets of containers, each lifted from its CPUs and placed again after the
+//! container that the plan is for.
+
+use super::badness::{Need, Needs};
+use super::calls::Calls;
+use super::occupancy::{Occupancy, Room};
+use super::plan::{Limits, Move, Plan, Resident};
+use super::steps::steps_with;
+use crate::cpuset::CpuSet;
+use crate::placement::engine::Placement;
+use crate::placement::request::Request;
+use crate::topology::Topology;
+
+/// A resident, and what follows from where it is.
+pub(super) struct Lying<'a> {
+    pub(super) resident: &'a Resident,
+    pub(super) need: Need,
+    /// Its CPUs, with their siblings if they stay idle.
+    pub(super) footprint: CpuSet,
+    /// That of the footprint.
+    pub(super) occupancy: Occupancy,
+    pub(super) badness: u32,
+    pub(super) movable: bool,
+}
+
+/// The container that a plan is for.
+pub(super) enum Subject<'a> {
+    Newcomer {
+        request: &'a Request,
+        need: Need,
+        /// Where it would go without moves, or [`REFUSED`](super::plan::REFUSED).
+        badness: u32,
+    },
+    /// The index of a resident.
+    Resident(usize),
+}
+
+/// The search for the best plan for one container.
+pub(super) struct Search<'a> {
+    pub(super) machine: &'a Topology,
+    pub(super) free: CpuSet,
+    pub(super) residents: &'a [Resident],
+    pub(super) lying: &'a [Lying<'a>],
+    pub(super) limits: &'a Limits,
+    pub(super) subject: Subject<'a>,
+    /// What the subject can use: free CPUs, and its own.
+    pub(super) room: Room,
+    pub(super) best: Option<Plan>,
+}
+
+/// A plan in the making: what is free when the containers placed so far are on their new CPUs, and
+/// those still lifted on none.
+struct Draft {
+    free: CpuSet,
+    room: Room,
+    newcomer: Option<Placement>,
+    taken: CpuSet,
+    moves: Vec<Move>,
+    badness: u32,
+    cost: usize,
+}
+
+impl<'a> Lying<'a> {
+    pub(super) fn all(machine: &'a Topology, residents: &'a [Resident]) -> Vec<Lying<'a>> {
+        let mut needs = Needs::of(machine);
+        let lying = residents.iter().map(|resident| {
+            let need = needs.need(&resident.request);
+            let footprint = resident.request.footprint(machine, &resident.held);
+            let occupancy = Occupancy::of(machine, &footprint);
+            let badness = need.badness(&occupancy);
+            // A move changes no container's number of CPUs.
+            let movable = resident.movable && resident.held.len() == resident.request.cpus;
+            Lying { resident, need, footprint, occupancy, badness, movable }
+        });
+        lying.collect()
+    }
+}
+
+impl Search<'_> {
+    /// The subject's badness without a plan.
+    pub(super) fn badness(&self) -> u32 {
+        match self.subject {
+            Subject::Newcomer { badness, .. } => badness,
+            Subject::Resident(at) => self.lying[at].badness,
+        }
+    }
+
+    pub(super) fn need(&self) -> &Need {
+        match &self.subject {
+            Subject::Newcomer { need, .. } => need,
+            Subject::Resident(at) => &self.lying[*at].need,
+        }
+    }
+
+    pub(super) fn gain(&self) -> u32 {
+        self.best.as_ref().map_or(0, |plan| plan.gain)
+    }
+
+    /// Lifts these residents, the largest first, places the subject, then them, and keeps the plan
+    /// if it is the best so far.
+    pub(super) fn try_lifting(&mut self, others: &[usize], calls: &mut Calls<'_>) {
+        let Some(plan) = self.plan_lifting(others, calls) else { return };
+        if self.best.as_ref().is_some_and(|best| !plan.is_better_than(best)) {
+            return;
+        }
+        let Search { machine, free, residents, limits, .. } = *self;
+        if steps_with(calls, machine, free, residents, &plan, limits).is_some() {
+            self.best = Some(plan);
+        }
+    }
+
+    fn plan_lifting(&self, others: &[usize], calls: &mut Calls<'_>) -> Option<Plan> {
+        let lifted = others.iter().map(|&at| self.lying[at].badness).sum::<u32>();
+        let before = self.badness() + lifted;
+        let mut draft = self.lift(others);
+        self.place_subject(&mut draft, others, calls)?;
+        for (placed, &at) in others.iter().enumerate() {
+            // Give up as soon as the best that can still follow is no gain.
+            let left = others[placed..].iter().map(|&at| self.lying[at].need.least(&draft.room));
+            let least = left.sum::<Option<u32>>()?;
+            if before < draft.badness + least + self.gain().max(1) {
+                return None;
+            }
+            self.place_resident(&mut draft, at, calls)?;
+        }
+        let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
+        let affordable = draft.moves.len() <= self.limits.containers && !draft.moves.is_empty();
+        let Draft { newcomer, taken, moves, cost, .. } = draft;
+        if affordable { Some(Plan { moves, newcomer, taken, gain, cost }) } else { None }
+    }
+
+    fn lift(&self, others: &[usize]) -> Draft {
+        let mut free = self.free;
+        let mut room = self.room.clone();
+        if let Subject::Resident(at) = self.subject {
+            free |= self.lying[at].footprint;
+        }
+        for &at in others {
+            free |= self.lying[at].footprint;
+            room.add(&self.lying[at].occupancy);
+        }
+        let (newcomer, taken) = (None, CpuSet::EMPTY);
+        Draft { free, room, newcomer, taken, moves: Vec::new(), badness: 0, cost: 0 }
+    }
+
+    fn place_subject(
+        &self,
+        draft: &mut Draft,
+        others: &[usize],
+        calls: &mut Calls<'_>,
+    ) -> Option<()> {
+        let (request, need) = match &self.subject {
+            Subject::Newcomer { request, need, .. } => (*request, need),
+            Subject::Resident(at) => return self.place_resident(draft, *at, calls),
+        };
+        // Lifted CPUs are promised to the containers that they were lifted from.
+        let lifted = others.iter().map(|&at| self.lying[at].footprint.len()).sum::<usize>();
+        let promised = request.promised + lifted;
+        let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
+        let taken = request.footprint(self.machine, &placement.cpus);
+        let occupancy = Occupancy::of(self.machine, &taken);
+        draft.badness += need.badness(&occupancy);
+        draft.free -= taken;
+        draft.room.remove(&occupancy);
+        draft.taken = taken;
+        draft.newcomer = Some(placement);
+        Some(())
+    }
+
+    /// A container whose CPUs are still free stays, unless the plan is for it.
+    fn place_resident(&self, draft: &mut Draft, at: usize, calls: &mut Calls<'_>) -> Option<()> {
+        let lying = &self.lying[at];
+        let is_subject = matches!(self.subject, Subject::Resident(subject) if subject == at);
+        if !is_subject && lying.footprint.is_subset(&draft.free) {
+            draft.badness += lying.badness;
+            draft.free -= lying.footprint;
+            draft.room.remove(&lying.occupancy);
+            return Some(());
+        }
+        let to = calls.place_again(lying.resident, &draft.free, self.limits)?;
+        let taken = lying.resident.request.footprint(self.machine, &to);
+        let occupancy = Occupancy::of(self.machine, &taken);
+        draft.badness += lying.need.badness(&occupancy);
+        draft.free -= taken;
+        draft.room.remove(&occupancy);
+        draft.cost += self.cost(lying, &to);
+        if to != lying.resident.held {
+            draft.moves.push(Move { resident: at, to });
+        }
+        Some(())
+    }
+
+    fn cost(&self, lying: &Lying<'_>, to: &CpuSet) -> usize {
+        let entered = Occupancy::of(self.machine, &(*to - lying.resident.held));
+        let known = |node| lying.occupancy.nodes().any(|held| held == node);
+        entered
+            .by_node()
+            .map(|(node, n)| if known(node) { n } else { n * self.limits.weight_across })
+            .sum()
+    }
+}

@@ -1,0 +1,42 @@
+//! Placement quality under churn: one workload on one machine, decided by one engine, and figures of
+//! what became of it.
+//!
+//! Everything is in integers and follows from a seed. The decisions are those of the ledger, driven
+//! by the same simulation as `nri-cpu-manager simulate`; docs/placement-quality.md defines workload
+//! and figures.
+
+mod engines;
+mod figures;
+mod machines;
+mod mixes;
+mod observer;
+mod quantiles;
+mod workload;
+
+pub(crate) use engines::{ENGINES, Engine};
+pub(crate) use figures::Figures;
+pub(crate) use machines::{Machine, machines};
+pub(crate) use mixes::{MIXES, Mix};
+pub(crate) use workload::Length;
+
+use nri_cpu_manager::ledger::Ledger;
+use nri_cpu_manager::simulate::{NoRoom, engine};
+use observer::Observer;
+use workload::workload;
+
+/// Runs a workload of this mix, with `load` percent of the machine's CPUs asked for on average.
+pub(crate) fn run(
+    machine: &Machine,
+    (mix, load): (&Mix, u64),
+    how: &Engine,
+    seed: u64,
+    length: Length,
+) -> Figures {
+    let sizes = mix.sizes(machine);
+    let workload = workload(machine, &sizes, load, seed, length.arrivals);
+    let settings = how.settings(machine, mix);
+    let mut ledger = Ledger::new(machine.topology.clone(), settings, Vec::new());
+    let mut observer = Observer::new(machine, length);
+    engine::run(&mut ledger, &workload, NoRoom::Drop, None, &mut observer, &mut |_| ());
+    observer.figures()
+}

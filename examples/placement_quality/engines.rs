@@ -1,0 +1,67 @@
+//! What decides: an engine of the plugin with its configuration.
+
+use super::machines::Machine;
+use super::mixes::Mix;
+use nri_cpu_manager::ledger::{self, Policy};
+use nri_cpu_manager::placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
+
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    kind: EngineKind,
+    prefer_uncore_caches: bool,
+    best_effort: bool,
+}
+
+pub(crate) const ENGINES: [Engine; 4] = [
+    Engine {
+        name: "packed",
+        kind: EngineKind::Kubelet,
+        prefer_uncore_caches: false,
+        best_effort: false,
+    },
+    Engine {
+        name: "uncore",
+        kind: EngineKind::Kubelet,
+        prefer_uncore_caches: true,
+        best_effort: false,
+    },
+    Engine {
+        name: "uncore+best-effort",
+        kind: EngineKind::Kubelet,
+        prefer_uncore_caches: true,
+        best_effort: true,
+    },
+    Engine {
+        name: "compact",
+        kind: EngineKind::Compact,
+        prefer_uncore_caches: false,
+        best_effort: false,
+    },
+];
+
+impl Engine {
+    /// Whether this engine differs from all before it under the mix's own topology policy.
+    pub(crate) fn is_for(&self, mix: &Mix) -> bool {
+        mix.policy.is_none() || !self.best_effort
+    }
+
+    pub(super) fn settings(&self, machine: &Machine, mix: &Mix) -> ledger::Settings {
+        let own = if self.best_effort { TopologyPolicy::BestEffort } else { TopologyPolicy::None };
+        let topology_manager =
+            TopologyManager { policy: mix.policy.unwrap_or(own), ..TopologyManager::default() };
+        ledger::Settings {
+            policy: Policy::Static,
+            placement: Settings {
+                engine: self.kind,
+                options: Options {
+                    full_pcpus_only: mix.full_pcpus_only,
+                    prefer_align_cpus_by_uncorecache: self.prefer_uncore_caches,
+                    ..Options::default()
+                },
+                topology_manager,
+                reserved: machine.reserved,
+            },
+            ..ledger::Settings::default()
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! [`Observer`]: takes the figures while the simulation runs.
+
+use super::figures::Figures;
+use super::machines::Machine;
+use super::workload::Length;
+use nri_cpu_manager::ledger::{Admission, Call, Ledger};
+use nri_cpu_manager::simulate::{Happening, Scorer, StepObserver, Time};
+use std::time::Instant;
+
+pub(super) struct Observer {
+    scorer: Scorer,
+    figures: Figures,
+    capacity: usize,
+    warm_up: usize,
+    /// Pods that have arrived, without the one that is arriving.
+    arrived: usize,
+    /// The end of the last step, from which a decision is timed.
+    ended: Instant,
+}
+
+impl Observer {
+    pub(super) fn new(machine: &Machine, length: Length) -> Observer {
+        Observer {
+            scorer: Scorer::new(&machine.topology),
+            figures: Figures::default(),
+            capacity: machine.capacity(),
+            warm_up: length.warm_up,
+            arrived: 0,
+            ended: Instant::now(),
+        }
+    }
+
+    pub(super) fn figures(self) -> Figures {
+        self.figures
+    }
+
+    fn score(&mut self, ledger: &Ledger, happening: &Happening<'_>) {
+        let refused = &mut self.figures.refused;
+        match happening {
+            Happening::Decided(Call::Admission(Admission::Create { .. }), _) => {
+                self.figures.times.add(self.ended.elapsed());
+            }
+            Happening::Refused { container, .. } => {
+                if container.request <= ledger.free().len() as u64 * 1000 {
+                    refused.enough += 1;
+                } else {
+                    refused.too_few += 1;
+                }
+            }
+            Happening::Full { .. } => refused.too_few += 1,
+            Happening::Arrived(_) => {
+                self.scorer.sample(ledger, &mut self.figures.live);
+                self.figures.use_of(ledger.exclusive().len(), self.capacity);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl StepObserver for Observer {
+    fn see(&mut self, _: Time, ledger: &Ledger, happening: &Happening<'_>) {
+        if self.arrived >= self.warm_up {
+            self.score(ledger, happening);
+        }
+        if let Happening::Arrived(number) = happening {
+            self.arrived = *number;
+        }
+        self.ended = Instant::now();
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::machines::Machine;
 use super::mixes::Mix;
-use nri_cpu_manager::ledger::{self, Policy};
+use nri_cpu_manager::ledger::{self, Policy, Rebalance, RebalanceMode};
 use nri_cpu_manager::placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
 
 pub(crate) struct Engine {
@@ -10,32 +10,52 @@ pub(crate) struct Engine {
     kind: EngineKind,
     prefer_uncore_caches: bool,
     best_effort: bool,
+    /// Moves for 100 starts; 0 moves nobody.
+    moves: u32,
 }
 
-pub(crate) const ENGINES: [Engine; 4] = [
+pub(crate) const ENGINES: [Engine; 6] = [
     Engine {
         name: "packed",
         kind: EngineKind::Kubelet,
         prefer_uncore_caches: false,
         best_effort: false,
+        moves: 0,
     },
     Engine {
         name: "uncore",
         kind: EngineKind::Kubelet,
         prefer_uncore_caches: true,
         best_effort: false,
+        moves: 0,
     },
     Engine {
         name: "uncore+best-effort",
         kind: EngineKind::Kubelet,
         prefer_uncore_caches: true,
         best_effort: true,
+        moves: 0,
     },
     Engine {
         name: "compact",
         kind: EngineKind::Compact,
         prefer_uncore_caches: false,
         best_effort: false,
+        moves: 0,
+    },
+    Engine {
+        name: "compact+10",
+        kind: EngineKind::Compact,
+        prefer_uncore_caches: false,
+        best_effort: false,
+        moves: 10,
+    },
+    Engine {
+        name: "compact+20",
+        kind: EngineKind::Compact,
+        prefer_uncore_caches: false,
+        best_effort: false,
+        moves: 20,
     },
 ];
 
@@ -61,6 +81,13 @@ impl Engine {
                 topology_manager,
                 reserved: machine.reserved,
             },
+            rebalance: (self.moves > 0).then_some(Rebalance {
+                mode: RebalanceMode::Move,
+                moves_per_100_starts: self.moves,
+                across_numa_nodes: true,
+                min_stay: 0,
+                isolated_partitions: false,
+            }),
             ..ledger::Settings::default()
         }
     }

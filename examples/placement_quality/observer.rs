@@ -49,7 +49,8 @@ impl Observer {
             }
             Happening::Full { .. } => refused.too_few += 1,
             Happening::Arrived(_) => {
-                self.scorer.sample(ledger, &mut self.figures.live);
+                let live = ledger.live_exclusive();
+                self.scorer.sample(ledger.topology(), live, &mut self.figures.live);
                 self.figures.use_of(ledger.exclusive().len(), self.capacity);
             }
             _ => {}

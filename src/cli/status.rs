@@ -5,7 +5,9 @@ use super::output::{Color, Drawing, overrides, show, table};
 use crate::cpuset::CpuSet;
 use crate::serve::page;
 use crate::view::picture::{Picture, names, text as drawn};
-use crate::view::status::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
+use crate::view::status::{
+    DomainStatus, Indented, NodeStatus, RebalanceStatus, RecordStatus, Status,
+};
 use crate::wording::{count, or_none};
 use clap::Args;
 use std::error::Error;
@@ -141,11 +143,30 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         writeln!(f, "moved while running: {}", moves.join(", "))?;
     }
+    if let Some(moves) = &node.rebalance {
+        writeln!(f, "rebalance: {}", rebalance_line(moves))?;
+    }
     if node.kernel_refusals > 0 {
         writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
     }
     write_records(f, "refused", &node.refusals)?;
     write_records(f, "troubles", &node.troubles)
+}
+
+fn rebalance_line(moves: &RebalanceStatus) -> String {
+    let left = format!("{} may move now", count(moves.moves_left, "container"));
+    if moves.mode == "suggest" {
+        let would = count(moves.suggested, "container");
+        return format!("dry run, {would} would have moved; {left}");
+    }
+    let mut parts = vec![
+        format!("{} moved for a container that started", moves.arrival),
+        format!("{} after one had ended", moves.departure),
+    ];
+    if moves.undone > 0 {
+        parts.push(format!("{} taken back", count(moves.undone, "step")));
+    }
+    format!("{}; {left}", parts.join(", "))
 }
 
 /// NUMA nodes with their uncore caches; of a cache in several nodes, the part in each.

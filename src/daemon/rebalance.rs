@@ -10,7 +10,7 @@ use super::blocking;
 use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MovePlan, Target,
+    Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MoveOutcome, MovePlan, Target,
 };
 use crate::verify::Drift;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Owner {
 
     async fn bound_themselves(&self, plan: &MovePlan) -> Vec<ContainerId> {
         let Some(verifier) = self.checks.verifier() else { return Vec::new() };
-        let moved = plan.steps.iter().filter(|step| !step.staged);
+        let moved = plan.steps.iter().filter(|step| step.outcome == MoveOutcome::Done);
         let targets = moved.filter_map(|step| self.ledger.target(&step.container));
         let targets: Vec<Target> = targets.collect();
         let bound = move || {
@@ -98,9 +98,9 @@ impl Owner {
     /// Carries out one step. Returns whether it is in force; if not, it has been taken back.
     async fn carry_out_move(&mut self, step: Move) -> bool {
         let id = step.container.clone();
-        let taken = self.ledger.move_totals();
+        let taken = self.ledger.move_totals().clone();
         self.apply(Event::Move(step.clone()));
-        if self.ledger.move_totals() == taken {
+        if *self.ledger.move_totals() == taken {
             return false;
         }
         let failed = match self.save().await {

@@ -59,7 +59,7 @@ pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
-pub use moves::{Move, MovePlan, MoveTotals, Occasion};
+pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, Occasion};
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};

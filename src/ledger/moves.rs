@@ -2,6 +2,7 @@
 
 use super::model::ContainerId;
 use crate::cpuset::CpuSet;
+use std::collections::BTreeMap;
 
 /// Moves that are worth it, in an order in which no CPU ever has two owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct MovePlan {
 impl MovePlan {
     /// Whether a container has to wait on other CPUs until its new ones are free.
     pub fn is_staged(&self) -> bool {
-        self.steps.iter().any(|step| step.staged)
+        self.steps.iter().any(|step| step.outcome == MoveOutcome::Staged)
     }
 }
 
@@ -26,8 +27,7 @@ pub struct Move {
     pub from: CpuSet,
     /// As many, which no other container has then.
     pub to: CpuSet,
-    /// It only makes way, and a later step takes it to its final CPUs.
-    pub staged: bool,
+    pub outcome: MoveOutcome,
     /// What for.
     pub why: String,
 }
@@ -35,7 +35,7 @@ pub struct Move {
 impl Move {
     /// The way back, for a step that could not be carried out.
     pub fn undone(self, why: String) -> Move {
-        Move { occasion: Occasion::Undo, from: self.to, to: self.from, why, ..self }
+        Move { outcome: MoveOutcome::Undone, from: self.to, to: self.from, why, ..self }
     }
 }
 
@@ -46,41 +46,69 @@ pub enum Occasion {
     Arrival,
     /// CPUs have become free.
     Departure,
-    /// A step could not be carried out.
-    Undo,
 }
 
 impl Occasion {
+    pub const ALL: [Occasion; 2] = [Occasion::Arrival, Occasion::Departure];
+
     /// A short name that stays, for figures.
     pub fn name(self) -> &'static str {
         match self {
             Occasion::Arrival => "arrival",
             Occasion::Departure => "departure",
-            Occasion::Undo => "undo",
+        }
+    }
+}
+
+/// What a step comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MoveOutcome {
+    /// The container is where the plan wants it.
+    Done,
+    /// It makes way for another container, and a later step takes it to its CPUs of the plan.
+    Staged,
+    /// A step could not be carried out, and is taken back.
+    Undone,
+    /// A dry run would have moved it.
+    Suggested,
+}
+
+impl MoveOutcome {
+    pub const ALL: [MoveOutcome; 4] =
+        [MoveOutcome::Done, MoveOutcome::Staged, MoveOutcome::Undone, MoveOutcome::Suggested];
+
+    /// A short name that stays, for figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            MoveOutcome::Done => "done",
+            MoveOutcome::Staged => "staged",
+            MoveOutcome::Undone => "undone",
+            MoveOutcome::Suggested => "suggested",
         }
     }
 }
 
 /// What was moved so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MoveTotals {
-    /// Containers that moved for one that started, and after one had ended.
-    pub arrivals: u64,
-    pub departures: u64,
+    steps: BTreeMap<(Occasion, MoveOutcome), u64>,
     /// CPUs that containers got and did not have.
     pub cpus: u64,
     /// Containers that got CPUs in a NUMA node where they had none.
     pub across_numa_nodes: u64,
-    /// Containers that waited on other CPUs until their new ones were free.
-    pub staged: u64,
-    /// Steps that could not be carried out, and were taken back.
-    pub undone: u64,
-    /// Containers that a dry run would have moved.
-    pub suggested: u64,
 }
 
 impl MoveTotals {
-    pub fn containers(&self) -> u64 {
-        self.arrivals + self.departures
+    pub fn of(&self, occasion: Occasion, outcome: MoveOutcome) -> u64 {
+        self.steps.get(&(occasion, outcome)).map_or(0, |count| *count)
+    }
+
+    /// The same for all occasions.
+    pub fn all(&self, outcome: MoveOutcome) -> u64 {
+        Occasion::ALL.iter().map(|occasion| self.of(*occasion, outcome)).sum()
+    }
+
+    pub(super) fn count(&mut self, occasion: Occasion, outcome: MoveOutcome) {
+        *self.steps.entry((occasion, outcome)).or_default() += 1;
     }
 }

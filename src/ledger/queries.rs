@@ -91,8 +91,8 @@ impl Ledger {
     }
 
     /// What was moved so far.
-    pub fn move_totals(&self) -> MoveTotals {
-        self.books.moves.totals
+    pub fn move_totals(&self) -> &MoveTotals {
+        &self.books.moves.totals
     }
 
     /// Whether a container's exclusive CPUs are those that the instance before it had.

@@ -3,6 +3,7 @@
 use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
 use super::model::{ContainerId, CpuRequest, Pod};
+use super::moves::MoveTotals;
 use super::node::{Node, Pool};
 use super::note::MoveReason;
 use super::policy::Mechanism;
@@ -23,6 +24,9 @@ pub struct View {
     pub mechanism: Mechanism,
     /// How many containers were moved to other CPUs while they ran, by reason.
     pub moves: BTreeMap<MoveReason, u64>,
+    /// Moves to better CPUs, and how many more containers may move now.
+    pub rebalanced: MoveTotals,
+    pub moves_left: usize,
     pub pods: usize,
     /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
     /// under strict reservation.
@@ -84,6 +88,8 @@ impl View {
             stance: node.stance,
             mechanism: node.mechanism,
             moves: books.journal.moves().clone(),
+            rebalanced: books.moves.totals.clone(),
+            moves_left: node.settings.rebalance.as_ref().map_or(0, |r| books.moves.left(r)),
             pods: books.pods().len(),
             pool: pool.cpus,
             exclusive: node.exclusive(books),

@@ -13,12 +13,11 @@ pub mod engine;
 pub mod manifests;
 mod record;
 pub(crate) mod report;
-mod score;
 pub mod table;
 mod workload;
 
+pub use crate::view::alignment::{LiveScore, Scorer};
 pub use engine::{Happening, NoRoom, StepObserver};
 pub use record::Recorder;
-pub use report::{LiveScore, RunReport, Setup, SimulationReport};
-pub use score::Scorer;
+pub use report::{RunReport, Setup, SimulationReport};
 pub use workload::{ContainerSpec, PodSpec, Time, Workload, WorkloadError};

@@ -2,11 +2,11 @@
 
 use super::engine::{Happening, OUT_OF_CPU, StepObserver};
 use super::report::{ExclusiveCounts, Moves, Pods, RunReport, Setup, Values, placements};
-use super::score::Scorer;
 use super::workload::{PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::{Ledger, Phase};
 use crate::topology::{Tally, Topology};
+use crate::view::alignment::Scorer;
 use crate::view::fragmentation::fragmentation;
 
 /// The number of samples over time.
@@ -195,7 +195,8 @@ impl StepObserver for Recorder {
             }
             Happening::Arrived(number) => {
                 if *number >= self.score_from {
-                    self.scorer.sample(ledger, &mut report.live);
+                    let live = ledger.live_exclusive();
+                    self.scorer.sample(ledger.topology(), live, &mut report.live);
                 }
             }
             Happening::Complete(pod) => {

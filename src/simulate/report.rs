@@ -1,8 +1,10 @@
 //! [`SimulationReport`]: the result of simulations, for people and programs. The names are a promise to
 //! scripts; docs/simulate.md is the reference.
 
+use crate::ledger::MoveOutcome;
 use crate::ledger::{ContainerView, Ledger, Phase, View};
 use crate::topology::Topology;
+use crate::view::alignment::LiveScore;
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant, names};
 use serde::Serialize;
@@ -85,25 +87,6 @@ pub struct RefusedByFreeCpus {
     pub too_few: usize,
 }
 
-/// The placement of live containers with exclusive CPUs: sums over all of them, after each arrival
-/// that is scored. Unlike [`ExclusiveCounts`], long-lived containers weigh more.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct LiveScore {
-    /// Scored arrivals.
-    pub samples: u64,
-    pub containers: u64,
-    /// Containers no larger than the largest uncore cache.
-    pub fit_one_cache: u64,
-    /// Of these, the ones in one uncore cache.
-    pub in_one_cache: u64,
-    /// Uncore caches beyond the fewest possible if all were as large as the largest.
-    pub excess_uncore_caches: u64,
-    /// Likewise.
-    pub excess_numa_nodes: u64,
-    /// Cores of which another container has CPUs too.
-    pub shared_cores: u64,
-}
-
 /// Moves of running containers to better CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Moves {
@@ -119,10 +102,10 @@ impl Moves {
     pub(super) fn of(ledger: &Ledger) -> Moves {
         let totals = ledger.move_totals();
         Moves {
-            containers: totals.containers(),
+            containers: totals.all(MoveOutcome::Done),
             cpus: totals.cpus,
             across_numa_nodes: totals.across_numa_nodes,
-            staged: totals.staged,
+            staged: totals.all(MoveOutcome::Staged),
         }
     }
 }

@@ -5,12 +5,13 @@
 //! others begin with `nri_cpu_manager_`. docs/metrics.md is the reference for users; a test
 //! compares it with this file.
 
+use super::alignment::LiveScore;
 use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
-use crate::ledger::{MoveReason, Stance, View};
+use crate::ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
 use std::fmt::Display;
 
 /// The media type of [`text()`], with the version of the format.
@@ -23,6 +24,7 @@ pub(crate) fn text(view: &NodeView) -> String {
         families.kubelet(&node.view, &node.own.counters);
         families.decisions(&node.own.counters);
         families.moves(&node.view);
+        families.alignment(&node.view);
         families.drifts(&node.own);
         families.exclusivity(node);
         families.cpus(&node.view);
@@ -162,6 +164,44 @@ impl Families {
             .map(|reason| (reason.name(), view.moves.get(&reason).copied().unwrap_or(0)));
         let help = "Containers that were moved to other CPUs while they ran, by reason.";
         self.counters("nri_cpu_manager_moves_total", help, by("reason", moves));
+        let kinds = Occasion::ALL
+            .iter()
+            .flat_map(|occasion| MoveOutcome::ALL.iter().map(move |outcome| (occasion, outcome)));
+        let steps = kinds.map(|(occasion, outcome)| {
+            let labels = [("occasion", occasion.name()), ("outcome", outcome.name())];
+            sample(&labels, view.rebalanced.of(*occasion, *outcome))
+        });
+        let help = "Moves of running containers to better CPUs, by occasion and outcome.";
+        self.counters("nri_cpu_manager_rebalance_moves_total", help, steps);
+        let help = "CPUs that containers got by moves to better CPUs.";
+        self.counter("nri_cpu_manager_rebalance_cpus_total", help, view.rebalanced.cpus);
+        let help = "Containers that may move to better CPUs now.";
+        self.gauge("nri_cpu_manager_rebalance_moves_left", help, view.moves_left);
+    }
+
+    /// How the exclusive CPUs of what runs now lie on the machine.
+    fn alignment(&mut self, view: &View) {
+        let LiveScore {
+            containers,
+            fit_one_cache,
+            in_one_cache,
+            excess_uncore_caches,
+            excess_numa_nodes,
+            shared_cores,
+            samples: _,
+        } = LiveScore::of(view);
+        let help = "Containers with exclusive CPUs that exist: all, those no larger than the largest uncore cache, and those of them in one.";
+        let counts = [
+            ("all", containers),
+            ("fits_one_uncore_cache", fit_one_cache),
+            ("in_one_uncore_cache", in_one_cache),
+        ];
+        self.gauges("nri_cpu_manager_live_containers", help, by("alignment", counts));
+        let help = "Uncore caches and NUMA nodes of containers with exclusive CPUs beyond the fewest possible.";
+        let excess = [("uncore_cache", excess_uncore_caches), ("numa_node", excess_numa_nodes)];
+        self.gauges("nri_cpu_manager_live_excess", help, by("boundary", excess));
+        let help = "Cores that containers with exclusive CPUs share with another one.";
+        self.gauge("nri_cpu_manager_live_shared_cores", help, shared_cores);
     }
 
     fn drifts(&mut self, own: &OwnFigures) {

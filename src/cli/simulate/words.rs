@@ -1,9 +1,8 @@
 //! The result for people: configurations side by side, and the node at the end.
 
 use crate::cli::output::{overrides, table};
-use crate::simulate::report::{
-    LiveScore, Moves, PlacementReport, RunReport, Setup, SimulationReport, Values,
-};
+use crate::simulate::report::{Moves, PlacementReport, RunReport, Setup, SimulationReport, Values};
+use crate::view::alignment::LiveScore;
 use crate::view::picture::names::{alignment, printable};
 use crate::view::picture::{Picture, text};
 use crate::wording::count;

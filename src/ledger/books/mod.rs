@@ -385,7 +385,7 @@ impl Books {
         *self = Books {
             revision: self.revision + 1,
             journal: std::mem::take(&mut self.journal),
-            moves: self.moves,
+            moves: std::mem::take(&mut self.moves),
             ..Books::default()
         };
     }

@@ -5,7 +5,7 @@ use crate::ledger::moves::MoveTotals;
 use crate::ledger::settings::Rebalance;
 
 /// What the books have of moves.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct MoveBook {
     budget: Option<Budget>,
     pub(crate) totals: MoveTotals,

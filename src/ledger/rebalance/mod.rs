@@ -10,7 +10,7 @@ mod reason;
 use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::event::Admission;
 use super::model::ContainerId;
-use super::moves::{Move, MovePlan, Occasion};
+use super::moves::{Move, MoveOutcome, MovePlan, Occasion};
 use super::node::Node;
 use super::note::What;
 use super::policy::Mechanism;
@@ -149,7 +149,7 @@ fn steps(
         container: ids[step.resident].clone(),
         from: std::mem::replace(&mut held[step.resident], step.to),
         to: step.to,
-        staged: step.staged,
+        outcome: if step.staged { MoveOutcome::Staged } else { MoveOutcome::Done },
         why: why.clone(),
     });
     Some(MovePlan { occasion, steps: steps.collect() })
@@ -173,7 +173,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     let stay = rebalance.map_or(0, |rebalance| rebalance.min_stay);
     books.change_found(&step.container, |entry| {
         entry.move_to(step.to, isolated);
-        entry.stay(if step.staged { 0 } else { stay });
+        entry.stay(if step.outcome == MoveOutcome::Done { stay } else { 0 });
     });
     count(node, books, step);
     let what = What::Rebalanced { from: step.from, to: step.to, why: step.why.clone() };
@@ -183,17 +183,12 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
 fn count(node: &Node, books: &mut Books, step: &Move) {
     let totals = &mut books.moves.totals;
     let nodes = |cpus: &CpuSet| numa_nodes(&node.topology, cpus);
-    match step.occasion {
-        Occasion::Undo => {
-            totals.undone += 1;
-            return;
-        }
-        _ if step.staged => totals.staged += 1,
-        Occasion::Arrival => totals.arrivals += 1,
-        Occasion::Departure => totals.departures += 1,
+    totals.count(step.occasion, step.outcome);
+    if step.outcome == MoveOutcome::Undone {
+        return;
     }
     totals.cpus += (step.to - step.from).len() as u64;
-    if step.staged {
+    if step.outcome == MoveOutcome::Staged {
         return;
     }
     totals.across_numa_nodes += u64::from(!nodes(&step.to).is_subset(nodes(&step.from)));
@@ -206,12 +201,13 @@ fn count(node: &Node, books: &mut Books, step: &Move) {
 pub(super) fn suggest(node: &Node, books: &mut Books, plan: &MovePlan) {
     let Some(rebalance) = &node.settings.rebalance else { return };
     debug_assert_eq!(rebalance.mode, RebalanceMode::Suggest);
-    for step in plan.steps.iter().filter(|step| !step.staged) {
+    let done = |step: &&Move| step.outcome == MoveOutcome::Done;
+    for step in plan.steps.iter().filter(done) {
         let Some(found) = books.find(&step.container) else { continue };
         let subject = found.subject();
         let what = What::Suggested { from: step.from, to: step.to, why: step.why.clone() };
         books.journal.note(false, subject, what);
-        books.moves.totals.suggested += 1;
+        books.moves.totals.count(plan.occasion, MoveOutcome::Suggested);
         books.moves.moved(rebalance);
     }
 }

@@ -7,13 +7,14 @@ pub(super) mod cpus;
 pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
 pub use cpus::{CpuStatus, DomainStatus};
 
+use super::alignment::LiveScore;
 use super::badge::Badge;
 use super::health::obstacles;
 use super::history::{Happened, History, HistoryRecord};
 use super::node::{Link, NodeFigures, NodeView};
 use crate::clock::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerView, Subject, What};
+use crate::ledger::{ContainerView, MoveOutcome, Occasion, RebalanceMode, Subject, View, What};
 use crate::snapshot::Snapshot;
 use crate::topology::Sizes;
 use crate::topology::Topology;
@@ -90,6 +91,12 @@ pub struct NodeStatus {
     pub runtime_change_seconds: Option<f64>,
     /// Containers moved while they ran, by reason.
     pub moves: BTreeMap<String, u64>,
+    /// Moves of running containers to better CPUs; `null` if not configured.
+    #[serde(default)]
+    pub rebalance: Option<RebalanceStatus>,
+    /// How the exclusive CPUs of what exists lie on the machine.
+    #[serde(default)]
+    pub alignment: LiveScore,
     /// How often the kernel refused a partition for a container.
     pub kernel_refusals: u64,
     /// Why the last write of the checkpoint failed; `null` if it succeeded.
@@ -113,6 +120,49 @@ pub struct NodeStatus {
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
     #[serde(default)]
     pub group_bounds: BTreeMap<String, CpuSet>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RebalanceStatus {
+    /// `move` or `suggest`.
+    pub mode: String,
+    pub moves_per_100_starts: u32,
+    /// The containers that may move now.
+    pub moves_left: usize,
+    /// Containers that were moved for one that started, and after one had ended.
+    pub arrival: u64,
+    pub departure: u64,
+    /// Containers that waited on other CPUs until their new ones were free.
+    pub staged: u64,
+    /// Steps that could not be carried out, and were taken back.
+    pub undone: u64,
+    /// Containers that a dry run would have moved.
+    pub suggested: u64,
+    pub cpus: u64,
+    pub across_numa_nodes: u64,
+}
+
+impl RebalanceStatus {
+    fn of(view: &View) -> Option<RebalanceStatus> {
+        let rebalance = view.settings.rebalance.as_ref()?;
+        let totals = &view.rebalanced;
+        let mode = match rebalance.mode {
+            RebalanceMode::Move => "move",
+            RebalanceMode::Suggest => "suggest",
+        };
+        Some(RebalanceStatus {
+            mode: mode.to_owned(),
+            moves_per_100_starts: rebalance.moves_per_100_starts,
+            moves_left: view.moves_left,
+            arrival: totals.of(Occasion::Arrival, MoveOutcome::Done),
+            departure: totals.of(Occasion::Departure, MoveOutcome::Done),
+            staged: totals.all(MoveOutcome::Staged),
+            undone: totals.all(MoveOutcome::Undone),
+            suggested: totals.all(MoveOutcome::Suggested),
+            cpus: totals.cpus,
+            across_numa_nodes: totals.across_numa_nodes,
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -252,6 +302,8 @@ impl NodeStatus {
             late: own.late,
             runtime_change_seconds: own.change_takes.map(|takes| takes.as_secs_f64()),
             moves: moves.map(|(reason, count)| (reason.name().to_owned(), *count)).collect(),
+            rebalance: RebalanceStatus::of(view),
+            alignment: LiveScore::of(view),
             kernel_refusals: own.kernel_refusals,
             checkpoint_error: own.checkpoint_error.clone(),
             cgroups_error: own.cannot_write_groups.clone(),

@@ -1,9 +1,40 @@
 //! [`Scorer`]: how the exclusive CPUs of live containers lie on the machine, in integers, so that
 //! every program that repeats a workload gets the same figures.
 
-use super::report::LiveScore;
-use crate::ledger::Ledger;
+use crate::cpuset::CpuSet;
+use crate::ledger::{Phase, View};
 use crate::topology::Topology;
+use serde::{Deserialize, Serialize};
+
+/// The placement of live containers with exclusive CPUs: sums over all of them, at each
+/// look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveScore {
+    /// Looks.
+    pub samples: u64,
+    pub containers: u64,
+    /// Containers no larger than the largest uncore cache.
+    pub fit_one_cache: u64,
+    /// Of these, the ones in one uncore cache.
+    pub in_one_cache: u64,
+    /// Uncore caches beyond the fewest possible if all were as large as the largest.
+    pub excess_uncore_caches: u64,
+    /// Likewise.
+    pub excess_numa_nodes: u64,
+    /// Cores of which another container has CPUs too.
+    pub shared_cores: u64,
+}
+
+impl LiveScore {
+    /// One look at a node.
+    pub(crate) fn of(view: &View) -> LiveScore {
+        let alive = view.containers.iter().filter(|seen| seen.phase != Phase::Ended);
+        let mut score = LiveScore::default();
+        let live = alive.filter_map(|seen| seen.exclusive);
+        Scorer::new(&view.topology).sample(&view.topology, live, &mut score);
+        score
+    }
+}
 
 /// Looks at all live containers and adds what it sees to a [`LiveScore`].
 #[derive(Debug)]
@@ -43,16 +74,20 @@ impl Scorer {
         }
     }
 
-    /// Adds a look at the present state. The machine must still be the one given to
+    /// Adds a look at these containers' CPUs. The machine must still be the one given to
     /// [`Scorer::new`].
-    pub fn sample(&mut self, ledger: &Ledger, score: &mut LiveScore) {
-        let topology = ledger.topology();
+    pub fn sample(
+        &mut self,
+        topology: &Topology,
+        live: impl Iterator<Item = CpuSet>,
+        score: &mut LiveScore,
+    ) {
         for marks in [&mut self.uncores.0, &mut self.nodes.0, &mut self.cores.0, &mut self.tenants]
         {
             marks.fill(0);
         }
         score.samples += 1;
-        for (number, cpus) in (1..).zip(ledger.live_exclusive()) {
+        for (number, cpus) in (1..).zip(live) {
             let size = cpus.len();
             let mut uncores = 0;
             let mut nodes = 0;

@@ -36,7 +36,7 @@ fn wishes() -> impl Strategy<Value = Wishes> {
     let uncore = prop_oneof![4 => Just(None), 1 => Just(Some(Uncore::Require)), 1 => Just(Some(Uncore::Ignore))];
     let numa = prop_oneof![6 => Just(None), 1 => Just(Some(Numa::Single))];
     let smt = prop_oneof![4 => Just(None), 1 => Just(Some(Smt::FullCores)), 1 => Just(Some(Smt::Isolate))];
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, engine: None })
 }
 
 /// A container: its size, its wishes, whether it is movable, a CPU of the window of the machine

@@ -31,6 +31,7 @@ mod owner;
 mod pace;
 mod persist;
 mod poller;
+mod rebalance;
 mod reload;
 mod repair;
 mod report;

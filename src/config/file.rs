@@ -1,6 +1,7 @@
 //! The file as YAML.
 
 use super::namespaces::{Entry, EntryPolicy};
+use super::rebalance;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text, shared, shared_if_set};
 use crate::placement::{Options, TopologyManager};
@@ -30,6 +31,7 @@ pub(super) struct File {
     pub(super) strict: Option<Text>,
     pub(super) expose_cpus: Option<Text>,
     pub(super) exclusive_mems: Option<Text>,
+    pub(super) rebalance: Option<rebalance::Fields>,
     #[serde(deserialize_with = "shared_if_set")]
     pub(super) namespaces: Option<Arc<[Entry]>>,
     /// Only in an entry of `nodes`.

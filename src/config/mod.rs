@@ -8,6 +8,7 @@ mod file;
 mod follow;
 mod namespaces;
 mod nodes;
+mod rebalance;
 mod source;
 mod values;
 
@@ -17,7 +18,7 @@ pub use source::ConfigError;
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
-use crate::ledger::{Namespaces, Policy, Settings, Stance};
+use crate::ledger::{Namespaces, Policy, Rebalance, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::placement::{
     self, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError, TopologyPolicy,
@@ -57,6 +58,7 @@ pub struct Config {
     expose_cpus: bool,
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
+    rebalance: Option<Rebalance>,
     namespaces: Namespaces,
 }
 
@@ -171,6 +173,8 @@ impl Config {
         let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &booleans)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
+        let isolated = partition == PartitionType::Isolated;
+        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref(), isolated)?;
         Ok(Config {
             source,
             file,
@@ -188,6 +192,7 @@ impl Config {
             applied: Vec::new(),
             expose_cpus,
             mems_follow_cpus,
+            rebalance,
             namespaces,
         })
     }
@@ -271,6 +276,7 @@ impl Config {
             expose_cpus: self.expose_cpus,
             mems_follow_cpus: self.mems_follow_cpus,
             namespaces: self.namespaces.clone(),
+            rebalance: self.rebalance.clone(),
         })
     }
 

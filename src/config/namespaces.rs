@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Defaults {
             match *wish {
                 Wish::Uncore(uncore) => both.uncore = Some(uncore),
                 Wish::Numa(numa) => both.numa = Some(numa),
-                Wish::Smt(_) | Wish::Cpus(_) => {}
+                Wish::Smt(_) | Wish::Cpus(_) | Wish::Movable(_) => {}
             }
         }
         match contradiction(&both) {

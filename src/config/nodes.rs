@@ -148,6 +148,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         strict,
         expose_cpus,
         exclusive_mems,
+        rebalance,
         namespaces,
         names: _,
         labels: _,
@@ -176,6 +177,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         strict: strict.or(base.strict),
         expose_cpus: expose_cpus.or(base.expose_cpus),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
+        rebalance: rebalance.or(base.rebalance),
         // The list is one value: a merged list would allow wishes that the override does not show.
         namespaces: namespaces.or(base.namespaces),
         names: base.names,

@@ -75,7 +75,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems`, `rebalance`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
@@ -236,7 +236,7 @@ fn namespaces_that_cannot_be() {
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),
-        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt (did you mean uncore?)",
+        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt or movable (did you mean uncore?)",
     );
     refuses(
         &with("names: [a]\n  defaults: {uncore: prefer, numa: spread}"),

@@ -12,6 +12,8 @@ pub(super) struct CallFacts {
     pub(super) lists: bool,
     /// Whether the runtime has removed a container.
     pub(super) removes: bool,
+    /// Whether a pod has ended, with its exclusive CPUs.
+    pub(super) frees: bool,
     /// What its answer carries; `None` if the runtime reads no updates from it.
     pub(super) channel: Option<Channel>,
     /// Whether the runtime makes its next call as soon as it has made the updates of the answer.
@@ -45,6 +47,10 @@ impl CallFacts {
             created: call.created().cloned(),
             lists: matches!(event, Some(Event::Synchronize { .. })),
             removes: matches!(event, Some(Event::Remove(_))),
+            frees: matches!(
+                event,
+                Some(Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_))
+            ),
             channel: call.channel(),
             prompt: event.is_none(),
             kind: EventKind::from(call),

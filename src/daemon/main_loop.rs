@@ -29,6 +29,8 @@ enum Wake {
     Tidy,
     /// Updates are due that no answer could carry.
     Flush,
+    /// CPUs have become free.
+    Rebalance,
     /// A container has drifted.
     Repair(Finding),
     Kubelet(Look),
@@ -77,6 +79,7 @@ pub async fn serve(
             (Wake::Settle(id), Some(owner)) => drop(owner.settle(&id).await),
             (Wake::Tidy, Some(owner)) => owner.enforcement.tidy().await,
             (Wake::Flush, Some(owner)) => owner.flush().await,
+            (Wake::Rebalance, Some(owner)) => owner.rebalance().await,
             (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
             (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
@@ -119,6 +122,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         checks,
         drift,
         orphans,
+        unbalanced,
         ..
     } = owner;
     if let Some(id) = enforcement.next_unsettled() {
@@ -129,6 +133,9 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     }
     if std::mem::take(&mut delivery.owing) {
         return Wake::Flush;
+    }
+    if std::mem::take(unbalanced) {
+        return Wake::Rebalance;
     }
     if let Some(finding) = drift.next() {
         return Wake::Repair(finding);

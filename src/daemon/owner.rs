@@ -33,6 +33,8 @@ pub struct Owner {
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
     pub(super) strict: bool,
+    /// CPUs have become free: others may move there.
+    pub(super) unbalanced: bool,
 }
 
 impl Owner {
@@ -58,6 +60,7 @@ impl Owner {
         let facts = CallFacts::of(&call);
         let started = Instant::now();
         self.prepare(&mut call, &facts).await;
+        self.make_room(&call).await;
         let answer = match self.decide(call, &facts).await {
             Ok(()) => self.answer(&facts).await,
             Err(refusal) => Answer { result: Err(refusal), sent: Sent::default() },
@@ -97,6 +100,7 @@ impl Owner {
         if facts.removes || facts.lists {
             self.end_deserted().await;
         }
+        self.unbalanced |= facts.frees && self.ledger.settings().rebalance.is_some();
         let notes = self.ledger.take_notes();
         self.record.log_all(&notes, &self.ledger);
         let placement = &self.ledger.settings().placement;

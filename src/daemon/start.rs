@@ -74,6 +74,7 @@ impl Owner {
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
             strict: config.strict(),
+            unbalanced: false,
         };
         owner.apply(Event::Mechanism(mechanism));
         let active = owner.kubelet.check_first(config.policy());

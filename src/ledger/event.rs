@@ -5,8 +5,8 @@ use super::books::Basis;
 use super::claim::KubeletClaim;
 use super::environment::Variable;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
-use super::policy::Mechanism;
-use super::policy::Stance;
+use super::moves::{Move, MovePlan};
+use super::policy::{Mechanism, Stance};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
@@ -105,6 +105,13 @@ pub enum Event {
     /// The daemon cannot answer with the decision on this container's creation. The container gets
     /// nothing, as if it had been refused.
     Revoked(ContainerId),
+    /// A step of a plan: the container has other exclusive CPUs from now on. It changes nothing if
+    /// it does not fit any more.
+    Move(Move),
+    /// A dry run would have carried out this plan.
+    Suggested(MovePlan),
+    /// Threads of this container have affinities of their own: it does not move.
+    BoundItself(ContainerId),
     /// The kernel makes no partition for this container: groups have to keep others off its CPUs.
     PartitionRefused(ContainerId),
     /// These containers may have other CPUs than were sent: they are due again.
@@ -198,6 +205,9 @@ impl Event {
             Event::Settings(_) => "settings",
             Event::Mechanism(_) => "mechanism",
             Event::Unbound(_) => "unbound",
+            Event::Move(_) => "move",
+            Event::Suggested(_) => "suggested",
+            Event::BoundItself(_) => "bound_itself",
             Event::Created(..) => "created",
             Event::Sent(_) => "sent",
             Event::Revoked(_) => "revoked",

@@ -32,12 +32,14 @@ pub mod event;
 mod identity;
 mod life;
 pub mod model;
+mod moves;
 pub mod namespaces;
 mod node;
 pub mod note;
 mod order;
 mod policy;
 mod queries;
+mod rebalance;
 mod request;
 mod resize;
 mod settings;
@@ -57,10 +59,11 @@ pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
+pub use moves::{Move, MovePlan, MoveTotals, Occasion};
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};
-pub use settings::Settings;
+pub use settings::{Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
@@ -160,6 +163,11 @@ impl Ledger {
             Event::Created(id, adjustment) => life::created(books, &id, adjustment.as_ref()),
             Event::Sent(due) => desired::record(books, &due),
             Event::Revoked(id) => life::revoke(books, &id),
+            Event::Move(step) => rebalance::take(node, books, &step),
+            Event::Suggested(plan) => rebalance::suggest(node, books, &plan),
+            Event::BoundItself(id) => {
+                books.change_found(&id, |entry| entry.bind_itself());
+            }
             Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
                 if entry.enforced_by == Mechanism::Partitions {
                     entry.enforced_by = Mechanism::Groups;
@@ -181,6 +189,18 @@ impl Ledger {
         self.view.take();
         self.pool = self.node.pool(&self.books);
         debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// The best moves of running containers for one that is about to be created, if moves are
+    /// configured and gain something. Carry out its steps one after the other
+    /// ([`Event::Move`]), and then decide about the creation.
+    pub fn plan_arrival(&self, creation: &Admission) -> Option<MovePlan> {
+        rebalance::for_arrival(&self.node, &self.books, creation)
+    }
+
+    /// The same without a newcomer, after CPUs have become free.
+    pub fn plan_departure(&self) -> Option<MovePlan> {
+        rebalance::for_departure(&self.node, &self.books)
     }
 
     /// The updates that are due on this channel. They stay due until they are [sent](Event::Sent).

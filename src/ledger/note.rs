@@ -51,6 +51,18 @@ pub enum What {
         to: CpuSet,
         why: MoveReason,
     },
+    /// It runs, and moved to better CPUs.
+    Rebalanced {
+        from: CpuSet,
+        to: CpuSet,
+        why: String,
+    },
+    /// What a dry run would have moved.
+    Suggested {
+        from: CpuSet,
+        to: CpuSet,
+        why: String,
+    },
     Resized {
         /// Its exclusive CPUs before; `None` if it was a shared one.
         from: Option<CpuSet>,
@@ -154,6 +166,12 @@ impl fmt::Display for What {
             What::Moved { from: Some(from), to, why } => {
                 let (from, to) = (wording::cpus(from), wording::cpus(to));
                 write!(f, "moved from {from} to exclusive {to}: {why}")
+            }
+            What::Rebalanced { from, to, why } => {
+                write!(f, "moved from exclusive {} to {to}: {why}", wording::cpus(from))
+            }
+            What::Suggested { from, to, why } => {
+                write!(f, "would move from exclusive {} to {to}: {why}", wording::cpus(from))
             }
             What::Resized { from: Some(from), to: Some(to) } => {
                 write!(f, "resized from exclusive {} to {to}", wording::cpus(from))

@@ -4,8 +4,9 @@ use super::Ledger;
 use super::books::ContainerRef;
 use super::claim::Claim;
 use super::model::{ContainerId, PodUid};
+use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
-use super::settings::Settings;
+use super::settings::{RebalanceMode, Settings};
 use super::target::{self, Deserted, Holder, PodPlace, Target};
 use super::view::View;
 use crate::cpuset::CpuSet;
@@ -75,6 +76,23 @@ impl Ledger {
     /// Whether containers wait for CPUs that others are about to leave.
     pub fn waits(&self) -> bool {
         self.books.waits()
+    }
+
+    /// Whether cgroups, or the kernel by partitions, keep the containers of all pods off others'
+    /// exclusive CPUs, without updates by the runtime.
+    pub fn is_bound_by_cgroups(&self) -> bool {
+        self.node.mechanism != Mechanism::Runtime && self.node.unbound.is_empty()
+    }
+
+    /// Whether plans are carried out; otherwise they are only suggested.
+    pub fn moves_containers(&self) -> bool {
+        let rebalance = self.settings().rebalance.as_ref();
+        rebalance.is_some_and(|rebalance| rebalance.mode == RebalanceMode::Move)
+    }
+
+    /// What was moved so far.
+    pub fn move_totals(&self) -> MoveTotals {
+        self.books.moves.totals
     }
 
     /// Whether a container's exclusive CPUs are those that the instance before it had.

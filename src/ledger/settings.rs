@@ -15,4 +15,29 @@ pub struct Settings {
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
     pub namespaces: Namespaces,
+    /// Moves of running containers to better CPUs; `None` if they stay where they are.
+    pub rebalance: Option<Rebalance>,
+}
+
+/// How running containers move to better CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebalance {
+    pub mode: RebalanceMode,
+    /// How many containers may move while 100 with exclusive CPUs start. A fifth of that may move
+    /// at once.
+    pub moves_per_100_starts: u32,
+    /// Whether a container may move to a NUMA node where it has no CPU.
+    pub across_numa_nodes: bool,
+    /// How many [quiet periods](super::Event::QuietPeriod) a container stays after its start or
+    /// its last move.
+    pub min_stay: u32,
+    /// Whether partitions are isolated ones, whose containers do not move.
+    pub isolated_partitions: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RebalanceMode {
+    Move,
+    /// Only notes what it would do.
+    Suggest,
 }

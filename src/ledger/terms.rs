@@ -36,6 +36,8 @@ pub(super) struct Terms {
     pub(super) wishes: Wishes,
     /// The NUMA nodes of its devices; empty if they do not matter.
     pub(super) devices: NodeSet,
+    /// Whether it may move to other exclusive CPUs while it runs; it may unless this says no.
+    pub(super) movable: Option<bool>,
 }
 
 impl Terms {
@@ -45,6 +47,7 @@ impl Terms {
             Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
             Wish::Numa(numa) => self.wishes.numa = Some(numa),
             Wish::Smt(smt) => self.wishes.smt = Some(smt),
+            Wish::Movable(movable) => self.movable = Some(movable),
         }
     }
 
@@ -233,7 +236,8 @@ fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms,
     if contradiction(&wishes).is_some() {
         (wishes.uncore, wishes.numa) = (own.wishes.uncore, own.wishes.numa);
     }
-    Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, ..terms })
+    let movable = own.movable.or(terms.movable);
+    Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, movable, ..terms })
 }
 
 /// Two wishes that exclude each other, as the policy options behind them do.

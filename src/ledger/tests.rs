@@ -13,6 +13,7 @@ mod mems;
 mod outdated_list;
 mod partitions;
 mod pod_resources;
+mod rebalance;
 mod resize;
 mod restart;
 mod running_wishes;

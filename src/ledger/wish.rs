@@ -19,9 +19,11 @@ pub enum Wish {
     Uncore(Uncore),
     Numa(Numa),
     Smt(Smt),
+    /// Whether it may move to other exclusive CPUs while it runs.
+    Movable(bool),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 10] = [
+pub(super) const ALL: [(&str, &str, Wish); 12] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
     ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
@@ -32,6 +34,8 @@ pub(super) const ALL: [(&str, &str, Wish); 10] = [
     ("numa", "spread", Wish::Numa(Numa::Spread)),
     ("smt", "full-cores", Wish::Smt(Smt::FullCores)),
     ("smt", "isolate", Wish::Smt(Smt::Isolate)),
+    ("movable", "true", Wish::Movable(true)),
+    ("movable", "false", Wish::Movable(false)),
 ];
 
 impl Wish {

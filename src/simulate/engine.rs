@@ -10,7 +10,9 @@
 
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
-use crate::ledger::{Admission, Call, ContainerId, ContainerKind, Decision, Event, Ledger, Pod};
+use crate::ledger::{
+    Admission, Call, ContainerId, ContainerKind, Decision, Event, Ledger, MovePlan, Pod,
+};
 use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -202,6 +204,7 @@ impl Simulation<'_> {
             guest.attempts += 1;
             let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
             let create = Admission::Create { pod: guest.pod.clone(), container: instance.clone() };
+            self.rebalance(self.ledger.plan_arrival(&create));
             match self.ask(create) {
                 Ok(decision) => {
                     let adjustment =
@@ -244,7 +247,18 @@ impl Simulation<'_> {
         self.send(Event::StopPod(pod.sandbox.clone()));
         self.send(Event::RemovePod(pod.sandbox));
         self.room += self.workload.pods[number].request();
+        self.rebalance(self.ledger.plan_departure());
         true
+    }
+
+    /// Carries a plan out, or only counts it, as configured.
+    fn rebalance(&mut self, plan: Option<MovePlan>) {
+        let Some(plan) = plan else { return };
+        if self.ledger.moves_containers() {
+            plan.steps.into_iter().for_each(|step| self.send(Event::Move(step)));
+        } else {
+            self.send(Event::Suggested(plan));
+        }
     }
 
     /// Waiting containers and pods try again, in the order of the pods' arrival.

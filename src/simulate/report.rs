@@ -116,9 +116,14 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// What a ledger has moved so far. Ledgers move no running container to better CPUs yet.
-    pub(super) fn of(_ledger: &Ledger) -> Moves {
-        Moves::default()
+    pub(super) fn of(ledger: &Ledger) -> Moves {
+        let totals = ledger.move_totals();
+        Moves {
+            containers: totals.containers(),
+            cpus: totals.cpus,
+            across_numa_nodes: totals.across_numa_nodes,
+            staged: totals.staged,
+        }
     }
 }
 

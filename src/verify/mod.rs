@@ -18,6 +18,8 @@ use std::{fs, io};
 const PROCESSES: usize = 16;
 /// How many processes of a container get a wider mask at most.
 const WIDENED: usize = 4096;
+/// How many threads of a container to check for affinities of their own.
+const THREADS: usize = 1024;
 
 /// A difference from the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,14 +231,19 @@ impl Verifier {
     /// At most `most` processes of a cgroup and of at most as many cgroups in it: with systemd's
     /// cgroups, crun puts a container's processes into an inner one.
     fn processes_of(&self, group: &CgroupPath, most: usize) -> Result<Vec<u32>, FileError> {
-        let mut processes = pids(&self.on.read(group, "cgroup.procs")?);
+        self.tasks_of(group, "cgroup.procs", most)
+    }
+
+    /// The same for what this file lists.
+    fn tasks_of(&self, group: &CgroupPath, file: &str, most: usize) -> Result<Vec<u32>, FileError> {
+        let mut processes = pids(&self.on.read(group, file)?);
         let mut inner = self.on.children(group);
         for _ in 0..most {
             if processes.len() >= most {
                 break;
             }
             let Some(group) = inner.pop() else { break };
-            processes.extend(pids(&self.on.read(&group, "cgroup.procs").unwrap_or_default()));
+            processes.extend(pids(&self.on.read(&group, file).unwrap_or_default()));
             inner.extend(self.on.children(&group));
         }
         processes.truncate(most);
@@ -258,6 +265,19 @@ impl Verifier {
             }
         }
         Ok(())
+    }
+
+    /// Whether some thread of a container runs on a part of the container's CPUs only: it has chosen
+    /// them, or inherited them, and the kernel keeps its choice through a change of the cpuset as
+    /// far as it can (Linux 6.2).
+    pub fn has_bound_itself(&self, target: &Target) -> bool {
+        let Some(group) = &target.cgroup else { return false };
+        let Ok(effective) = self.on.cpus(group, EFFECTIVE) else { return false };
+        let threads = self.tasks_of(group, "cgroup.threads", THREADS).unwrap_or_default();
+        threads
+            .into_iter()
+            .filter_map(|thread| self.status(thread))
+            .any(|status| status.allowed != effective && status.allowed.is_subset(&effective))
     }
 
     /// A process may give itself fewer CPUs, which is no drift. A mask that equals the parent's is

@@ -73,7 +73,7 @@ impl History {
         match &note.what {
             _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record),
             What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record),
-            What::LeftShared(_) | What::Contested(_) => {
+            What::LeftShared(_) | What::Contested(_) | What::Suggested { .. } => {
                 push(&mut self.troubles, MAX_TROUBLES, record);
             }
             What::Released(_) | What::Resized { to: None, .. } => {
@@ -89,6 +89,7 @@ impl History {
             | What::Kept(_)
             | What::Adopted(_)
             | What::Moved { .. }
+            | What::Rebalanced { .. }
             | What::Resized { .. } => self.live(record),
         }
     }

@@ -43,6 +43,7 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
                     expose_cpus: true,
                     mems_follow_cpus: true,
                     namespaces: wishes::all_allowed(),
+                    rebalance: None,
                 },
                 mechanism,
             )

@@ -49,6 +49,12 @@ pub(crate) struct ContainerEntry {
     /// Whether it waits for CPUs that others have yet to leave, see
     /// [`order`](crate::ledger::order).
     pub(crate) waits: bool,
+    /// For how many quiet periods it stays where it is.
+    stays: u32,
+    /// Whether it was given the numbers of its CPUs when it was created: they cannot follow.
+    told: bool,
+    /// Whether its threads have affinities of their own.
+    has_own_affinity: bool,
     pub(crate) created_at: Option<i64>,
     pub(crate) enforced_by: Mechanism,
     pub(crate) cgroup: Option<CgroupPath>,
@@ -152,6 +158,26 @@ impl ContainerEntry {
         self.holding.take().map(|held| held.cpus)
     }
 
+    /// It keeps its CPUs for so many quiet periods at least.
+    pub(crate) fn stay(&mut self, quiet_periods: u32) {
+        self.stays = quiet_periods;
+    }
+
+    /// It keeps its CPUs: its program knows their numbers.
+    pub(crate) fn tell(&mut self) {
+        self.told = true;
+    }
+
+    /// It keeps its CPUs: its threads have chosen among them.
+    pub(crate) fn bind_itself(&mut self) {
+        self.has_own_affinity = true;
+    }
+
+    /// Whether it may move to other CPUs, as far as its own history and wishes go.
+    pub(crate) fn is_free_to_move(&self) -> bool {
+        self.stays == 0 && !self.told && !self.has_own_affinity && self.terms.movable != Some(false)
+    }
+
     pub(super) fn end(&mut self) {
         if self.is_alive() {
             self.phase = Phase::Ended;
@@ -162,6 +188,11 @@ impl ContainerEntry {
     /// The shared pool uses its CPUs until it is back.
     pub(super) fn lend(&mut self) {
         self.loan = Loan::Lent;
+    }
+
+    /// A quiet period has ended for one that exists.
+    pub(super) fn stay_on(&mut self) {
+        self.stays = self.stays.saturating_sub(1);
     }
 
     /// A quiet period has ended: after two of them without the container its CPUs are lent.
@@ -200,6 +231,9 @@ impl ContainerEntry {
             unlisted: false,
             applied,
             waits: false,
+            stays: 0,
+            told: false,
+            has_own_affinity: false,
             created_at: container.created_at,
             enforced_by,
             cgroup: container.cgroup.clone(),

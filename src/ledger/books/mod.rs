@@ -4,8 +4,10 @@
 //! All changes of a pod go through a [`PodMut`], which counts the pod anew when it is dropped.
 
 mod applied;
+mod budget;
 mod entry;
 mod journal;
+mod moves;
 mod pod;
 mod sums;
 
@@ -13,6 +15,7 @@ pub(super) use applied::{Applied, Certainty};
 pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
+use moves::MoveBook;
 pub(super) use pod::{BudgetFit, PodEntry};
 pub(super) use sums::{Basis, Held, PodMut};
 
@@ -43,6 +46,7 @@ pub(super) struct Books {
     /// elsewhere.
     delivered: Option<Basis>,
     pub(super) journal: Journal,
+    pub(super) moves: MoveBook,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -381,6 +385,7 @@ impl Books {
         *self = Books {
             revision: self.revision + 1,
             journal: std::mem::take(&mut self.journal),
+            moves: self.moves,
             ..Books::default()
         };
     }

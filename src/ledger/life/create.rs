@@ -68,6 +68,13 @@ fn enter(
     entry.assign(claim.unwrap_or_default(), false);
     entry.inherited = matches!(grant, Grant::Kept(_));
     let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
+    if matches!(grant, Grant::Chosen(..)) {
+        books.moves.started(node.settings.rebalance.as_ref());
+        entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
+    }
+    if claim.is_some() && node.settings.expose_cpus {
+        entry.tell();
+    }
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
         if let Grant::Chosen(placement, _) = &grant {
             pod.raise_budget(&placement.cpus);

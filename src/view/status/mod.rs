@@ -317,6 +317,8 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::Kept(_) => "kept",
                 What::Adopted(_) => "adopted",
                 What::Moved { .. } => "moved",
+                What::Rebalanced { .. } => "rebalanced",
+                What::Suggested { .. } => "suggested",
                 What::Resized { .. } => "resized",
                 What::LeftShared(_) => "shared",
                 What::Refused { .. } => "refused",

@@ -1,0 +1,154 @@
+//! How the owner moves running containers to better CPUs: one step after the other, each decided,
+//! on disk, carried out and verified before the next one.
+//!
+//! Where cgroups keep exclusivity, the daemon carries a step out itself, before the answer that
+//! needs it. Where the runtime does, all steps of a plan are in the answer to a creation, in an
+//! order in which each container leaves its CPUs before another one gets them; a plan that would
+//! need a container moved twice is left alone there.
+
+use super::blocking;
+use super::owner::Owner;
+use crate::exclusivity::Scope;
+use crate::ledger::{
+    Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MovePlan, Target,
+};
+use crate::verify::Drift;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long the steps of one plan may take: far less than the runtime's time limit. What is left of
+/// the plan is given up.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long to wait for the kernel until a step is in force, and how often to look.
+const LOOKS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(5);
+/// How many containers with affinities of their own a plan may turn out to need.
+const TRIES: usize = 4;
+
+impl Owner {
+    /// Makes room for a container that is about to be created.
+    pub(super) async fn make_room(&mut self, call: &Call) {
+        let Call::Admission(creation @ Admission::Create { .. }) = call else { return };
+        if self.ledger.settings().rebalance.is_none() {
+            return;
+        }
+        let arrival = self.plan(|ledger| ledger.plan_arrival(creation)).await;
+        if self.writes_moves() {
+            self.carry_out_plan(arrival).await;
+        } else if let Some(plan) = arrival.or(self.plan(Ledger::plan_departure).await) {
+            // The decision saves them, and its answer carries them.
+            let steps = if plan.is_staged() { Vec::new() } else { plan.steps };
+            self.apply_all(steps.into_iter().map(Event::Move).collect());
+        }
+    }
+
+    /// Moves containers to better CPUs that have become free.
+    pub(super) async fn rebalance(&mut self) {
+        if self.writes_moves() {
+            let plan = self.plan(Ledger::plan_departure).await;
+            self.carry_out_plan(plan).await;
+            self.flush_owed().await;
+        }
+    }
+
+    /// Whether the daemon itself can carry moves out.
+    fn writes_moves(&self) -> bool {
+        self.ledger.is_bound_by_cgroups() && self.enforcement.cannot_write().is_none()
+    }
+
+    /// A plan without containers whose threads have affinities of their own: the kernel keeps these
+    /// through a move as far as it can. A plan that is not to be carried out is only recorded.
+    async fn plan(&mut self, plan: impl Fn(&Ledger) -> Option<MovePlan>) -> Option<MovePlan> {
+        for _ in 0..TRIES {
+            let found = plan(&self.ledger)?;
+            let bound = self.bound_themselves(&found).await;
+            if bound.is_empty() {
+                if self.ledger.moves_containers() {
+                    return Some(found);
+                }
+                self.apply(Event::Suggested(found));
+                return None;
+            }
+            self.apply_all(bound.into_iter().map(Event::BoundItself).collect());
+        }
+        None
+    }
+
+    async fn bound_themselves(&self, plan: &MovePlan) -> Vec<ContainerId> {
+        let Some(verifier) = self.checks.verifier() else { return Vec::new() };
+        let moved = plan.steps.iter().filter(|step| !step.staged);
+        let targets = moved.filter_map(|step| self.ledger.target(&step.container));
+        let targets: Vec<Target> = targets.collect();
+        let bound = move || {
+            let bound = targets.into_iter().filter(|target| verifier.has_bound_itself(target));
+            bound.map(|target| target.subject.id).collect()
+        };
+        blocking(bound).await
+    }
+
+    async fn carry_out_plan(&mut self, plan: Option<MovePlan>) {
+        let until = Instant::now() + PATIENCE;
+        for step in plan.map(|plan| plan.steps).unwrap_or_default() {
+            if Instant::now() > until || !self.carry_out_move(step).await {
+                return;
+            }
+        }
+    }
+
+    /// Carries out one step. Returns whether it is in force; if not, it has been taken back.
+    async fn carry_out_move(&mut self, step: Move) -> bool {
+        let id = step.container.clone();
+        let taken = self.ledger.move_totals();
+        self.apply(Event::Move(step.clone()));
+        if self.ledger.move_totals() == taken {
+            return false;
+        }
+        let failed = match self.save().await {
+            // Here a program can be told that it will lose CPUs.
+            Ok(()) => self.write_move(&id).await,
+            Err(_) => Some("the plugin cannot keep its state".to_owned()),
+        };
+        let Some(why) = failed else { return true };
+        log::warn!("move taken back: {why}");
+        self.apply(Event::Move(step.undone(why)));
+        // An error is in the log, and the next decision tries again.
+        let _ = self.save().await;
+        self.write_move(&id).await;
+        false
+    }
+
+    /// Brings a container to its CPUs. Returns what is not as decided.
+    async fn write_move(&mut self, id: &ContainerId) -> Option<String> {
+        // Shared containers leave the new CPUs, and the groups above the container get them.
+        self.bind(Scope::Binding).await;
+        if self.ledger.mechanism() == Mechanism::Partitions {
+            self.settle(id).await;
+        }
+        self.write_cpus().await;
+        // The groups above lose the old ones.
+        self.bind(Scope::Binding).await;
+        let target = self.ledger.target(id)?;
+        let mut difference = None;
+        for _ in 0..LOOKS {
+            match self.difference(&target).await {
+                None => return None,
+                found => difference = found,
+            }
+            sleep(PAUSE).await;
+            self.bind(Scope::Binding).await;
+        }
+        difference
+    }
+
+    /// Where a container runs other than decided.
+    async fn difference(&self, target: &Target) -> Option<String> {
+        let Some(verifier) = self.checks.verifier() else {
+            return Some("cgroups cannot be seen".to_owned());
+        };
+        let (subject, target) = (target.subject.clone(), target.clone());
+        let drift = blocking(move || verifier.check(&target)).await;
+        let quota = |drift: &Drift| matches!(drift, Drift::Quota(_) | Drift::OwnQuota(_));
+        let found = drift.into_iter().find(|drift| !quota(drift))?;
+        Some(format!("{subject}: {found}"))
+    }
+}

@@ -1,0 +1,217 @@
+//! Moves of running containers to better CPUs, within a budget.
+//!
+//! The planner ([`planner`]) knows CPUs; here is who may move, how many, and what is recorded. A plan
+//! is only a proposal: each of its steps comes back as [`Event::Move`](super::Event::Move), one
+//! after the other, and changes nothing if it does not fit any more. So a plan can end after every
+//! step, and the ledger is right.
+
+mod reason;
+
+use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
+use super::event::Admission;
+use super::model::ContainerId;
+use super::moves::{Move, MovePlan, Occasion};
+use super::node::Node;
+use super::note::What;
+use super::policy::Mechanism;
+use super::request::{Grant, grant, running};
+use super::settings::{Rebalance, RebalanceMode};
+use super::terms::Terms;
+use crate::cpuset::CpuSet;
+use crate::placement::moves::{self as planner, Limits, Plan, Resident};
+use crate::placement::{Placement, Request, Scope};
+use reason::{numa_nodes, reason};
+
+/// The best moves for a container that is about to be created; `None` if they gain nothing.
+pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> Option<MovePlan> {
+    let Admission::Create { pod, container } = admission else { return None };
+    let rebalance = active(node, books)?;
+    let moves = books.moves.left(rebalance);
+    if moves == 0 {
+        return None;
+    }
+    let entry = books.pod(&pod.uid)?;
+    let terms = Terms::of_new(&node.settings, &entry.pod, container).ok()?;
+    let (placed, request): (Option<Placement>, Box<Request>) =
+        match grant(node, books, entry, container, &terms) {
+            Ok(Grant::Chosen(placement, request)) => (Some(placement), request),
+            Err((_, Some(request))) => (None, request),
+            _ => return None,
+        };
+    // What a container of the pod has left is not free for others.
+    if !request.reuse.cpus().is_empty() {
+        return None;
+    }
+    let (ids, residents) = residents(node, books, rebalance);
+    let limits = limits(node, rebalance, moves);
+    let free = node.free(books);
+    let placed = placed.as_ref();
+    let plan = planner::for_arrival(&node.topology, free, &residents, &request, placed, &limits)?;
+    let newcomer = format!("{}/{}/{}", entry.pod.namespace, entry.pod.name, container.name);
+    let after = plan.newcomer.as_ref().map(|placement| placement.cpus);
+    let why = match after {
+        Some(after) => {
+            reason(&node.topology, &newcomer, placed.map(|placement| placement.cpus), after)
+        }
+        None => newcomer,
+    };
+    steps(node, free, &residents, &ids, &plan, &limits, (Occasion::Arrival, why))
+}
+
+/// The best moves without a newcomer; `None` if they gain nothing.
+pub(super) fn for_departure(node: &Node, books: &Books) -> Option<MovePlan> {
+    let rebalance = active(node, books)?;
+    let moves = books.moves.spare(rebalance);
+    if moves == 0 {
+        return None;
+    }
+    let (ids, residents) = residents(node, books, rebalance);
+    let limits = limits(node, rebalance, moves);
+    let free = node.free(books);
+    let plan = planner::for_departure(&node.topology, free, &residents, &limits)?;
+    let better = plan.moves.iter().map(|planned| {
+        let Resident { held, request, .. } = &residents[planned.resident];
+        let before = planner::badness(&node.topology, request, held);
+        let gain = before.saturating_sub(planner::badness(&node.topology, request, &planned.to));
+        (gain, planned)
+    });
+    let (_, best) = better.max_by_key(|(gain, _)| *gain)?;
+    let ContainerRef { pod, name, .. } = books.find(&ids[best.resident])?;
+    let subject = format!("{}/{}/{name}", pod.pod.namespace, pod.pod.name);
+    let before = Some(residents[best.resident].held);
+    let why = reason(&node.topology, &subject, before, best.to);
+    steps(node, free, &residents, &ids, &plan, &limits, (Occasion::Departure, why))
+}
+
+/// The settings, if containers can move now. Until all claims of the last process are found again,
+/// nobody knows who runs where.
+fn active<'a>(node: &'a Node, books: &Books) -> Option<&'a Rebalance> {
+    let ready = node.assigns() && node.is_static() && books.remembered().is_empty();
+    node.settings.rebalance.as_ref().filter(|_| ready)
+}
+
+fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
+    /// Memory that stays behind on another node costs more than caches to be filled again.
+    const FAR: usize = 3;
+    Limits {
+        containers,
+        across_numa_nodes: rebalance.across_numa_nodes,
+        weight_across: if node.settings.mems_follow_cpus { 1 } else { FAR },
+    }
+}
+
+/// All containers that have exclusive CPUs now.
+fn residents(
+    node: &Node,
+    books: &Books,
+    rebalance: &Rebalance,
+) -> (Vec<ContainerId>, Vec<Resident>) {
+    let all = books.containers().filter_map(|ContainerRef { pod, entry, .. }| {
+        let held = entry.claim()?;
+        let request = running(node, books, pod, entry, held.len());
+        let movable = is_movable(node, rebalance, pod, entry);
+        Some((entry.id().clone(), Resident { held, request, movable }))
+    });
+    all.unzip()
+}
+
+/// Whether a container may move at all.
+///
+/// In pod scope the containers of a pod have one affinity: only one that is alone moves. The
+/// kernel's isolated partitions balance no load, so that a program's threads would stay where the
+/// kernel puts them first.
+fn is_movable(node: &Node, rebalance: &Rebalance, pod: &PodEntry, entry: &ContainerEntry) -> bool {
+    let in_container_scope = node.settings.placement.topology_manager.scope == Scope::Container;
+    let settled = entry.phase == Phase::Running && !entry.waits && !entry.lost;
+    let alone = || pod.containers().filter(|(_, other)| other.claim().is_some()).count() == 1;
+    let isolated = rebalance.isolated_partitions && entry.enforced_by == Mechanism::Partitions;
+    settled
+        && entry.is_free_to_move()
+        && !entry.applied.keeps_mems()
+        && !isolated
+        && (in_container_scope || alone())
+}
+
+/// The plan's steps in order; `None` if a ring of containers cannot be opened.
+fn steps(
+    node: &Node,
+    free: CpuSet,
+    residents: &[Resident],
+    ids: &[ContainerId],
+    plan: &Plan,
+    limits: &Limits,
+    (occasion, why): (Occasion, String),
+) -> Option<MovePlan> {
+    let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
+    let steps = planner::steps(&node.topology, free, residents, plan, limits)?;
+    let steps = steps.into_iter().map(|step| Move {
+        occasion,
+        container: ids[step.resident].clone(),
+        from: std::mem::replace(&mut held[step.resident], step.to),
+        to: step.to,
+        staged: step.staged,
+        why: why.clone(),
+    });
+    Some(MovePlan { occasion, steps: steps.collect() })
+}
+
+/// Takes a step of a plan. It changes nothing if it does not fit any more.
+pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
+    let Some(found) = books.find(&step.container) else { return };
+    let (entry, subject) = (found.entry, found.subject());
+    let isolated = entry.is_isolated();
+    let target = node.with_idle(&step.to, isolated);
+    let fits = node.assigns()
+        && entry.is_alive()
+        && entry.claim() == Some(step.from)
+        && step.to.len() == step.from.len()
+        && target.is_subset(&(node.free(books) | node.taken(entry)));
+    if !fits {
+        return;
+    }
+    let rebalance = node.settings.rebalance.as_ref();
+    let stay = rebalance.map_or(0, |rebalance| rebalance.min_stay);
+    books.change_found(&step.container, |entry| {
+        entry.move_to(step.to, isolated);
+        entry.stay(if step.staged { 0 } else { stay });
+    });
+    count(node, books, step);
+    let what = What::Rebalanced { from: step.from, to: step.to, why: step.why.clone() };
+    books.journal.note(false, subject, what);
+}
+
+fn count(node: &Node, books: &mut Books, step: &Move) {
+    let totals = &mut books.moves.totals;
+    let nodes = |cpus: &CpuSet| numa_nodes(&node.topology, cpus);
+    match step.occasion {
+        Occasion::Undo => {
+            totals.undone += 1;
+            return;
+        }
+        _ if step.staged => totals.staged += 1,
+        Occasion::Arrival => totals.arrivals += 1,
+        Occasion::Departure => totals.departures += 1,
+    }
+    totals.cpus += (step.to - step.from).len() as u64;
+    if step.staged {
+        return;
+    }
+    totals.across_numa_nodes += u64::from(!nodes(&step.to).is_subset(nodes(&step.from)));
+    if let Some(rebalance) = &node.settings.rebalance {
+        books.moves.moved(rebalance);
+    }
+}
+
+/// Notes what a dry run would have done, and counts it as if it had.
+pub(super) fn suggest(node: &Node, books: &mut Books, plan: &MovePlan) {
+    let Some(rebalance) = &node.settings.rebalance else { return };
+    debug_assert_eq!(rebalance.mode, RebalanceMode::Suggest);
+    for step in plan.steps.iter().filter(|step| !step.staged) {
+        let Some(found) = books.find(&step.container) else { continue };
+        let subject = found.subject();
+        let what = What::Suggested { from: step.from, to: step.to, why: step.why.clone() };
+        books.journal.note(false, subject, what);
+        books.moves.totals.suggested += 1;
+        books.moves.moved(rebalance);
+    }
+}

@@ -1,0 +1,196 @@
+//! Moves of running containers: what is planned, what is recorded, who stays.
+
+use super::*;
+use crate::ledger::wish::Wish;
+
+fn rebalancing() -> Rebalance {
+    Rebalance {
+        mode: RebalanceMode::Move,
+        moves_per_100_starts: 10,
+        across_numa_nodes: true,
+        min_stay: 0,
+        isolated_partitions: false,
+    }
+}
+
+fn with(rebalance: Rebalance) -> Settings {
+    Settings { rebalance: Some(rebalance), ..settings() }
+}
+
+/// One container of two CPUs lies in the cache that another one needs for itself.
+fn fragmented(settings: Settings, annotations: &[(&str, &str)]) -> Node {
+    let mut node = Node::with(settings, Vec::new());
+    let six = guaranteed("six", 6000);
+    assert_eq!(node.create(&six, "c", "six", 6000).unwrap(), "2-7");
+    let mut two = guaranteed("two", 2000);
+    two.annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    assert_eq!(node.create(&two, "c", "two", 2000).unwrap(), "8-9");
+    node.stop("six");
+    node.stop_pod(&six);
+    node
+}
+
+fn eight() -> (Pod, Admission) {
+    let pod = guaranteed("eight", 8000);
+    let container = container(&pod, "c", "eight", 8000);
+    (pod.clone(), Admission::Create { pod, container })
+}
+
+fn planned(node: &mut Node) -> Option<MovePlan> {
+    let (pod, create) = eight();
+    node.event(Event::RunPod(pod)).unwrap();
+    node.ledger.plan_arrival(&create)
+}
+
+#[test]
+fn a_container_makes_way_for_one_that_fits_into_a_cache_then() {
+    let mut node = fragmented(with(rebalancing()), &[]);
+    let plan = planned(&mut node).unwrap();
+    assert!(!plan.is_staged());
+    let moves: Vec<_> =
+        plan.steps.iter().map(|step| (&*step.container.0, step.to.to_string())).collect();
+    assert_eq!(moves, [("two", "2-3".to_owned())]);
+    node.ledger.take_notes();
+    for step in plan.steps {
+        node.event(Event::Move(step)).unwrap();
+    }
+    let notes: Vec<String> = node.ledger.take_notes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "default/two/c: moved from exclusive CPUs 8-9 to 2-3: default/eight/c fits into one uncore cache"
+        ]
+    );
+    assert_eq!(node.create(&eight().0, "c", "eight", 8000).unwrap(), "8-15");
+    node.check("two", "2-3");
+    let totals = node.ledger.move_totals();
+    assert_eq!((totals.arrivals, totals.cpus, totals.staged), (1, 2, 0));
+    assert_eq!(node.ledger.view().moves.values().sum::<u64>(), 0, "no move by need");
+}
+
+#[test]
+fn who_stays() {
+    let movable = "movable.cpu-manager.nri.io";
+    let bounds = |wishes: &[Wish], defaults: &[Wish]| {
+        let bounds = Bounds {
+            allow: wishes.iter().copied().collect(),
+            defaults: defaults.to_vec(),
+            ..Bounds::default()
+        };
+        Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap()
+    };
+    let stays = [Wish::Movable(false)];
+    let moves = |settings: Settings, annotations: &[(&str, &str)]| {
+        planned(&mut fragmented(settings, annotations)).is_some()
+    };
+    assert!(moves(with(rebalancing()), &[]));
+    assert!(!moves(settings(), &[]), "not configured");
+    let namespaces = bounds(&stays, &[]);
+    let allowed = Settings { namespaces, ..with(rebalancing()) };
+    assert!(moves(allowed.clone(), &[]));
+    assert!(!moves(allowed, &[(movable, "false")]));
+    let by_default = Settings { namespaces: bounds(&[], &stays), ..with(rebalancing()) };
+    assert!(!moves(by_default, &[]));
+    let told = Settings { expose_cpus: true, ..with(rebalancing()) };
+    assert!(!moves(told, &[]), "its program knows its CPUs");
+
+    let mut node = fragmented(with(rebalancing()), &[]);
+    node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
+    assert_eq!(planned(&mut node), None, "its threads have affinities of their own");
+
+    let mut node = fragmented(with(Rebalance { min_stay: 2, ..rebalancing() }), &[]);
+    for expected in [false, false, true] {
+        assert_eq!(planned(&mut node).is_some(), expected);
+        node.event(Event::QuietPeriod).unwrap();
+    }
+
+    let mut node = fragmented(with(Rebalance { isolated_partitions: true, ..rebalancing() }), &[]);
+    assert!(planned(&mut node).is_some());
+    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
+    assert_eq!(planned(&mut node), None, "isolated partitions");
+}
+
+#[test]
+fn the_budget_ends_and_comes_back_with_starts() {
+    let mut node = fragmented(with(Rebalance { moves_per_100_starts: 1, ..rebalancing() }), &[]);
+    let step = planned(&mut node).unwrap().steps.remove(0);
+    node.event(Event::Move(step.clone())).unwrap();
+    let back = step.clone().undone("no reason".to_owned());
+    node.event(Event::Move(back)).unwrap();
+    node.check("two", "8-9");
+    assert_eq!(node.ledger.move_totals().undone, 1);
+    assert_eq!(planned(&mut node), None, "one move for 100 starts");
+    let one = guaranteed("one", 1000);
+    for id in 0..100 {
+        assert!(node.ledger.plan_arrival(&eight().1).is_none(), "start {id}");
+        node.create(&one, "c", &format!("one{id}"), 1000).unwrap();
+        node.stop(&format!("one{id}"));
+        node.stop_pod(&one);
+    }
+    assert!(node.ledger.plan_arrival(&eight().1).is_some());
+}
+
+/// A plan may be carried out late, twice, or after what it was made for has gone.
+#[test]
+fn a_step_that_does_not_fit_changes_nothing() {
+    let mut node = fragmented(with(rebalancing()), &[]);
+    let step = planned(&mut node).unwrap().steps.remove(0);
+    let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+    for wrong in [
+        Move { container: ContainerId("nobody".to_owned()), ..step.clone() },
+        Move { from: cpus("10-11"), ..step.clone() },
+        Move { to: cpus("2-4"), ..step.clone() },
+        Move { to: cpus("0-1"), ..step.clone() },
+        Move { to: cpus("2,99"), ..step.clone() },
+        Move { to: CpuSet::EMPTY, ..step.clone() },
+    ] {
+        node.event(Event::Move(wrong.clone())).unwrap();
+        assert_eq!(node.ledger.target(&step.container).unwrap().adjustment.cpus(), cpus("8-9"));
+        assert_eq!(node.ledger.move_totals(), MoveTotals::default(), "{wrong:?}");
+    }
+    node.create(&guaranteed("three", 3000), "c", "three", 3000).unwrap();
+    node.event(Event::Move(step)).unwrap();
+    assert_eq!(node.ledger.move_totals(), MoveTotals::default(), "another container has CPU 2");
+}
+
+#[test]
+fn a_dry_run_moves_nobody() {
+    let mut node =
+        fragmented(with(Rebalance { mode: RebalanceMode::Suggest, ..rebalancing() }), &[]);
+    let plan = planned(&mut node).unwrap();
+    assert!(!node.ledger.moves_containers());
+    node.ledger.take_notes();
+    node.event(Event::Suggested(plan)).unwrap();
+    let notes: Vec<String> = node.ledger.take_notes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "default/two/c: would move from exclusive CPUs 8-9 to 2-3: default/eight/c fits into one uncore cache"
+        ]
+    );
+    node.check("two", "8-9");
+    assert_eq!(node.ledger.move_totals().suggested, 1);
+}
+
+/// A container across caches moves into one when there is room.
+#[test]
+fn what_lies_badly_moves_when_others_end() {
+    let mut node = Node::with(with(rebalancing()), Vec::new());
+    let four = guaranteed("four", 4000);
+    assert_eq!(node.create(&four, "c", "four", 4000).unwrap(), "2-5");
+    let six = guaranteed("six", 6000);
+    assert_eq!(node.create(&six, "c", "six", 6000).unwrap(), "8-13");
+    let split = guaranteed("split", 4000);
+    assert_eq!(node.create(&split, "c", "split", 4000).unwrap(), "6-7,14-15");
+    assert_eq!(node.ledger.plan_departure(), None);
+    node.stop("six");
+    node.stop_pod(&six);
+    let plan = node.ledger.plan_departure().unwrap();
+    for step in plan.steps {
+        node.event(Event::Move(step)).unwrap();
+    }
+    let now = node.ledger.target(&ContainerId("split".to_owned())).unwrap().adjustment.cpus();
+    assert!(now.is_subset(&"8-15".parse().unwrap()), "{now}");
+    assert_eq!(node.ledger.move_totals().departures, 1);
+    assert_eq!(node.ledger.plan_departure(), None);
+}

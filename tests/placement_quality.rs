@@ -28,7 +28,7 @@ const MACHINES: [&str; 5] = [
 ];
 const LOAD: u64 = 95;
 const SEED: u64 = 1;
-const LENGTH: Length = Length { arrivals: 300, warm_up: 100 };
+const LENGTH: Length = Length { arrivals: 200, warm_up: 80 };
 
 #[test]
 fn figures_are_those_saved() {
@@ -47,7 +47,7 @@ fn figures_are_those_saved() {
     };
     let mut lines = Vec::new();
     parallel::each(&jobs, run, |(mix, machine, engine), figures| {
-        assert_eq!(figures.live.samples, 200);
+        assert_eq!(figures.live.samples, 120);
         lines.push(format!("{} {} {} {figures}\n", mix.name, machine.name, engine.name));
     });
     lines.sort_unstable();

@@ -287,6 +287,7 @@ impl Node {
     fn create(&mut self, instance: Instance) {
         let pod = instance.pod.clone();
         let container = instance.container.clone();
+        self.make_room(&pod, &container);
         let before: Vec<Claim> = self.ledger.claims().collect();
         // The earlier instance's process has ended before the runtime creates the next one.
         let mut instances = self.instances.values_mut();
@@ -304,6 +305,43 @@ impl Node {
         // The earlier instance was not replaced, so its own stop has to report its end.
         if let Some(id) = earlier {
             self.event(Event::Stop(id));
+        }
+    }
+
+    /// Moves containers as the daemon does. Where the runtime enforces exclusivity, the answer to
+    /// the creation carries all moves; elsewhere each one is carried out before the next, and in
+    /// some histories the plugin gives up in between, or takes a step back.
+    fn make_room(&mut self, pod: &Pod, container: &Container) {
+        let creation = Admission::Create { pod: pod.clone(), container: container.clone() };
+        let plan = self.ledger.plan_arrival(&creation).or_else(|| self.ledger.plan_departure());
+        let Some(plan) = plan else { return };
+        let in_answer = self.mechanism == Mechanism::Runtime;
+        if in_answer && plan.is_staged() {
+            return;
+        }
+        for (at, step) in plan.steps.into_iter().enumerate() {
+            let given_up = !in_answer && (self.serial + at).is_multiple_of(5);
+            let target =
+                |ledger: &Ledger| ledger.target(&step.container).map(|t| t.adjustment.cpus());
+            self.ledger.apply(Event::Move(step.clone()));
+            assert_eq!(target(&self.ledger), Some(step.to), "{step:?}");
+            if in_answer {
+                continue;
+            }
+            self.carry_out_pending();
+            self.check();
+            if given_up {
+                let from = step.from;
+                if self.serial.is_multiple_of(2) {
+                    let id = step.container.clone();
+                    self.ledger.apply(Event::Move(step.undone("given up".to_owned())));
+                    self.carry_out_pending();
+                    self.check();
+                    let now = self.ledger.target(&id).map(|t| t.adjustment.cpus());
+                    assert_eq!(now, Some(from));
+                }
+                return;
+            }
         }
     }
 

@@ -17,6 +17,9 @@ use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+/// The time between two quiet periods, as on a node.
+const QUIET_PERIOD: Time = 30_000;
+
 /// The scheduler's reason for a refusal: too few unrequested CPUs.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
 
@@ -167,8 +170,18 @@ impl Simulation<'_> {
         self.pass(moment);
     }
 
+    /// As the daemon, reports quiet periods: for a long time without changes, as many as matter.
+    fn pass_quiet_periods(&mut self, to: Time) {
+        let Some(rebalance) = &self.ledger.settings().rebalance else { return };
+        let passed = to / QUIET_PERIOD - self.now / QUIET_PERIOD;
+        for _ in 0..passed.min(u64::from(rebalance.min_stay)) {
+            self.send(Event::QuietPeriod);
+        }
+    }
+
     fn pass(&mut self, to: Time) {
         if self.now < to {
+            self.pass_quiet_periods(to);
             self.see(&Happening::Passes(self.now, to));
             self.now = to;
         }

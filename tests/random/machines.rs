@@ -2,7 +2,7 @@
 
 use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Mechanism, Namespaces, Policy, Settings};
+use nri_cpu_manager::ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings};
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
@@ -28,6 +28,8 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
             let topology = machine.topology().unwrap();
             options.align_by_socket &=
                 options.check_machine(&topology, topology_manager.policy).is_ok();
+            // Half of the nodes move containers: those that do not tell them their CPUs.
+            let moves = reserved % 2 == 1;
             let reserved = topology.online().lowest(reserved);
             let placement = placement::Settings {
                 options,
@@ -40,10 +42,16 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
                 Settings {
                     policy: Policy::Static,
                     placement,
-                    expose_cpus: true,
+                    expose_cpus: !moves,
                     mems_follow_cpus: true,
                     namespaces: wishes::all_allowed(),
-                    rebalance: None,
+                    rebalance: moves.then_some(Rebalance {
+                        mode: RebalanceMode::Move,
+                        moves_per_100_starts: 100,
+                        across_numa_nodes: true,
+                        min_stay: 0,
+                        isolated_partitions: false,
+                    }),
                 },
                 mechanism,
             )

@@ -210,7 +210,12 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
     let mechanism = node.mechanism;
-    let entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
+    let mut entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
+    // It may know its CPUs, and may have started a moment ago.
+    if node.settings.expose_cpus {
+        entry.tell();
+    }
+    entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
     books.enter_found(uid, &container.name, entry);
 }
 

@@ -50,6 +50,15 @@ impl<'t> Calls<'t> {
         let cpus = self.place(&request)?.cpus;
         // Where cores are of unequal sizes, the kubelet's answer may be parts of cores.
         let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
+        // Its devices do not move with it.
+        let near = |cpus: &CpuSet| {
+            let nodes = self.machine.nodes().iter();
+            let near = nodes.filter(|node| resident.request.devices.contains(node.id));
+            near.filter(|node| !node.cpus.is_disjoint(cpus)).count()
+        };
+        if near(&cpus) < near(&held) {
+            return None;
+        }
         let breaks = request.settings.options.full_pcpus_only && whole(&held) && !whole(&cpus);
         if breaks { None } else { Some(cpus) }
     }

@@ -75,7 +75,11 @@ const ROOMS: &[Room] = &[
     Room { path: "src/cpuset.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/topology", except: &["src/topology/sysfs"], absent: OUTSIDE },
     Room { path: "src/placement", except: &[], absent: OUTSIDE },
-    Room { path: "src", except: &["src/placement"], absent: &["placement::kubelet"] },
+    Room {
+        path: "src",
+        except: &["src/placement"],
+        absent: &["placement::kubelet", "placement::compact"],
+    },
     Room { path: "src/ledger", except: &["src/ledger/tests"], absent: OUTSIDE },
     Room { path: "src", except: &["src/edge/nri"], absent: &["protobuf", "ttrpc"] },
     Room {

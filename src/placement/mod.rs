@@ -5,7 +5,8 @@
 //! only way to an engine. Engines are folders above the vocabulary, which knows none of them:
 //!
 //! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
-//!   answers are legal; its files say where they are not.
+//!   answers are legal; its files say where they are not;
+//! * [`compact`] takes the fewest NUMA nodes and uncore caches.
 //!
 //! [`moves`] is above the engines: it plans which running containers move to make room for others.
 //!
@@ -13,6 +14,7 @@
 //! holds what.
 
 mod combinations;
+mod compact;
 pub mod cores;
 mod engine;
 #[cfg(test)]
@@ -44,11 +46,13 @@ pub use wishes::Wishes;
 
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
+use compact::Compact;
 use kubelet::Kubelet;
 
 fn engine_of(settings: &Settings) -> &'static dyn Engine {
     match settings.engine {
         EngineKind::Kubelet => &Kubelet,
+        EngineKind::Compact => &Compact,
         #[cfg(test)]
         EngineKind::FirstFree => &first_free::FirstFree,
     }

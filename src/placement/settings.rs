@@ -22,6 +22,8 @@ pub enum EngineKind {
     /// The kubelet's answers ([`kubelet`](super::kubelet)).
     #[default]
     Kubelet,
+    /// The fewest NUMA nodes and uncore caches ([`compact`](super::compact)).
+    Compact,
     /// An engine that only tests choose.
     #[cfg(test)]
     FirstFree,

@@ -7,6 +7,7 @@
 //! All but [`sysfs`] are pure. [`sysfs`] reads files, but logs nothing: it returns doubtful facts
 //! as [`sysfs::Warning`]s.
 
+mod cells;
 pub mod model;
 pub mod picture;
 pub mod presets;
@@ -14,6 +15,7 @@ pub mod synthetic;
 pub mod sysfs;
 mod tally;
 
+pub use cells::{Cell, Cells, Part};
 pub use model::{
     CacheSize, CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Sizes, Topology, TopologyError,
 };

@@ -4,6 +4,7 @@
 //! people, but nothing else follows from them. They may be sparse, and on some machines they are
 //! shuffled.
 
+use super::cells::Cells;
 use super::tally::{Place, Tally};
 use crate::cpuset::{CpuSet, PastLimit};
 use std::collections::BTreeMap;
@@ -110,6 +111,7 @@ pub struct Topology {
     /// By CPU number; `None` for offline CPUs.
     places: Vec<Option<Place>>,
     sizes: Tally,
+    cells: Cells,
     offline: Vec<OfflineCpu>,
     cores: Vec<Domain>,
     uncores: Vec<Domain>,
@@ -197,11 +199,16 @@ impl Topology {
             cpus,
             places,
             sizes: Tally::default(),
+            cells: Cells::default(),
             offline,
             online,
             isolated,
         };
         topology.sizes = topology.tally(&online);
+        topology.cells = Cells::new(
+            online.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?))),
+            topology.nodes.iter().map(|node| node.distances.as_slice()),
+        );
         Ok(topology)
     }
 
@@ -234,6 +241,10 @@ impl Topology {
     /// The number of online CPUs in each domain.
     pub fn sizes(&self) -> &Tally {
         &self.sizes
+    }
+
+    pub fn cells(&self) -> &Cells {
+        &self.cells
     }
 
     pub fn offline(&self) -> &[OfflineCpu] {

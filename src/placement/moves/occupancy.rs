@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 /// and the uncore cache in common: caches that span nodes need no special case then.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Occupancy {
-    cells: Vec<Cell>,
+    cells: Vec<Share>,
 }
 
+/// The CPUs in one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell {
+struct Share {
     /// Positions in the machine's lists.
     node: usize,
     cache: usize,
@@ -21,12 +22,12 @@ struct Cell {
 
 impl Occupancy {
     pub(super) fn of(machine: &Topology, cpus: &CpuSet) -> Occupancy {
-        let mut cells: Vec<Cell> = Vec::new();
+        let mut cells: Vec<Share> = Vec::new();
         for place in cpus.iter().filter_map(|cpu| machine.place(cpu)) {
             let (node, cache) = (place.node(), place.uncore());
             match cells.iter_mut().find(|cell| cell.node == node && cell.cache == cache) {
                 Some(cell) => cell.cpus += 1,
-                None => cells.push(Cell { node, cache, cpus: 1 }),
+                None => cells.push(Share { node, cache, cpus: 1 }),
             }
         }
         cells.sort_unstable();

@@ -5,7 +5,7 @@ mod random;
 
 use super::super::cores::whole_cores;
 use super::super::memory;
-use super::super::{Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
+use super::super::{EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
 use super::*;
 use crate::nodeset::NodeSet;
 

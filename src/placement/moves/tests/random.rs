@@ -25,8 +25,9 @@ fn settings() -> impl Strategy<Value = Settings> {
         1 => Just(TopologyPolicy::Restricted),
         1 => Just(TopologyPolicy::SingleNumaNode),
     ];
-    (policy, prop::bool::weighted(0.3)).prop_map(|(policy, full_pcpus_only)| {
-        let mut settings = under(policy);
+    let engine = prop_oneof![Just(EngineKind::Kubelet), Just(EngineKind::Compact)];
+    (policy, prop::bool::weighted(0.3), engine).prop_map(|(policy, full_pcpus_only, engine)| {
+        let mut settings = Settings { engine, ..under(policy) };
         settings.options.full_pcpus_only = full_pcpus_only;
         settings
     })

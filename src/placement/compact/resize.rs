@@ -1,0 +1,145 @@
+//! [`resize()`]: the CPUs of a container that runs. It keeps what it holds and gets more by the same
+//! cost as one that starts, or keeps what is the cheapest part of it.
+//!
+//! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a container
+//! may start (KEP-693), and this one runs already.
+
+use super::capacity::{cores, fewest_caches};
+use super::place::{has_enough, place};
+use super::search::{Demand, search};
+use super::sets::Nodes;
+use super::view::{Cores, View};
+use crate::cpuset::CpuSet;
+use crate::placement::rejection::{NotEnough, Rejection};
+use crate::placement::request::{Request, Running};
+use crate::placement::topology_manager::TopologyPolicy;
+use crate::placement::wishes::Uncore;
+use crate::topology::Topology;
+
+pub(super) fn resize(
+    machine: &Topology,
+    request: &Request,
+    running: &Running,
+) -> Result<CpuSet, Rejection> {
+    let mut request = *request;
+    let policy = &mut request.settings.topology_manager.policy;
+    if *policy != TopologyPolicy::None {
+        *policy = TopologyPolicy::BestEffort;
+    }
+    match running {
+        Running::Shared => Ok(place(machine, &request)?.cpus),
+        Running::Exclusive(held) if request.cpus < held.len() => shrink(machine, &request, held),
+        Running::Exclusive(held) => grow(machine, &request, held),
+        Running::Reduced { left, broken } => Ok(complete(machine, &request, left, broken)?),
+    }
+}
+
+fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
+    let view = around(machine, request, held);
+    has_enough(machine, request, &view, held.len())?;
+    let mut most_caches = usize::MAX;
+    if request.wishes.uncore == Some(Uncore::Require) {
+        let fewest = fewest_caches(machine, request);
+        most_caches = fewest.saturating_sub(view.held_caches.len());
+        if fewest < view.held_caches.len() {
+            return Err(too_few_in_caches(machine, request, &view, held, fewest));
+        }
+    }
+    let demand = Demand {
+        cpus: request.cpus - held.len(),
+        nodes: Nodes::all(&view),
+        most_caches,
+        align: request.wishes.uncore != Some(Uncore::Ignore),
+    };
+    match add(machine, &view, demand, held) {
+        Some(cpus) => Ok(cpus),
+        None if most_caches < usize::MAX => {
+            let fewest = most_caches + view.held_caches.len();
+            Err(too_few_in_caches(machine, request, &view, held, fewest))
+        }
+        None => Err(Rejection::cores_of_other_sizes(request.cpus)),
+    }
+}
+
+fn too_few_in_caches(
+    machine: &Topology,
+    request: &Request,
+    view: &View<'_>,
+    held: &CpuSet,
+    fewest: usize,
+) -> Rejection {
+    let cells = machine.cells().all().iter().zip(&view.loads);
+    let around = cells.filter(|(cell, _)| view.held_caches.contains(&cell.uncore));
+    let room: usize = around.map(|(_, load)| load.free).sum();
+    Rejection::uncore_alignment(request.cpus, fewest, held.len() + room)
+}
+
+/// What a container that holds these CPUs can get.
+fn around<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
+    let usable = (request.free & machine.online()) - request.settings.reserved;
+    View::new(machine, &usable, held, &CpuSet::EMPTY, cores(request))
+}
+
+fn add(machine: &Topology, view: &View<'_>, demand: Demand, held: &CpuSet) -> Option<CpuSet> {
+    let mut cpus = *held;
+    let mut missing = demand.cpus;
+    if let Some((choice, _)) = search(view, demand) {
+        missing = choice.take(view, &mut cpus);
+    } else if demand.most_caches < machine.uncores().len() {
+        return None;
+    }
+    if missing > 0 {
+        // Cores are of several sizes, or only the nodes past the limit of affinities have room.
+        cpus = *held;
+        missing = demand.cpus;
+        for cell in 0..view.loads.len() {
+            missing = view.take(cell, missing, &mut cpus);
+        }
+    }
+    if missing == 0 { Some(cpus) } else { None }
+}
+
+/// The cheapest part of the CPUs that a container holds.
+fn shrink(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
+    let n = request.cpus;
+    let per_core = machine.cpus_per_core().max(1);
+    let wants_whole = cores(request) == Cores::Whole;
+    if wants_whole && !n.is_multiple_of(per_core) {
+        return Err(Rejection::partial_core(n, per_core));
+    }
+    let part = |cores: Cores| {
+        let view = View::new(machine, held, &CpuSet::EMPTY, &CpuSet::EMPTY, cores);
+        let demand =
+            Demand { cpus: n, nodes: Nodes::all(&view), most_caches: usize::MAX, align: true };
+        if n <= view.total { add(machine, &view, demand, &CpuSet::EMPTY) } else { None }
+    };
+    // It may hold parts of cores: the option can be younger than the container.
+    let whole = if wants_whole { part(Cores::Whole) } else { None };
+    let available = held.len();
+    let kept = whole.or_else(|| part(Cores::Any));
+    kept.ok_or_else(|| NotEnough { requested: n, available }.into())
+}
+
+/// A container that lost CPUs gets others instead, whole cores or not: it did not ask for a change,
+/// so no rule about the start of containers refuses it.
+fn complete(
+    machine: &Topology,
+    request: &Request,
+    left: &CpuSet,
+    broken: &CpuSet,
+) -> Result<CpuSet, NotEnough> {
+    // The rest of a broken core is no whole core.
+    let whole = if request.settings.options.full_pcpus_only { *left - *broken } else { *left };
+    let completed = [whole, *left].into_iter().find_map(|kept| {
+        let view = around(machine, request, &kept).breaking_cores();
+        let demand = Demand {
+            cpus: request.cpus.checked_sub(kept.len())?,
+            nodes: Nodes::all(&view),
+            most_caches: usize::MAX,
+            align: true,
+        };
+        if demand.cpus <= view.total { add(machine, &view, demand, &kept) } else { None }
+    });
+    let available = (request.free | *left).len();
+    completed.ok_or(NotEnough { requested: request.cpus, available })
+}

@@ -2,12 +2,12 @@
 //! them that is placed badly.
 //!
 //! Placement alone cannot keep a machine in order: containers end, and what they leave is
-//! scattered. A few moves can. A plan lifts one or two containers, asks the engine to place the
+//! scattered. A few moves can. A plan lifts up to three containers, asks the engine to place the
 //! newcomer, then them, and counts what everybody gains and loses ([`badness()`]):
 //!
 //! ```text
-//! candidates ── lift ── newcomer ── the lifted ones ── gain > 0? ── can it be carried out? ── best
-//! (candidates)                (trial, calls)                              (steps)
+//! sets ── lift one ── place the newcomer ── place the lifted ── gain? ── can it be done? ── the best
+//! (sets, candidates)            (trial, calls)              (badness)      (steps)
 //! ```
 //!
 //! Sets are tried in the order of what they could gain by the number of CPUs alone, and the engine
@@ -21,6 +21,7 @@ mod calls;
 mod candidates;
 mod occupancy;
 mod plan;
+mod sets;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -38,15 +39,18 @@ use badness::Needs;
 use calls::Calls;
 use occupancy::{Occupancy, Room};
 use std::cmp::Reverse;
-use trial::{Lying, Search, Subject};
+use trial::{Profile, Search, Subject};
 
 /// The calls to the engine for one plan. One call takes a few microseconds.
 const MOST_CALLS: usize = 1_000;
 
+/// How many containers that are placed badly are looked at for one plan.
+const MOST_SUBJECTS: usize = 8;
+
 /// The best plan for a container that starts; `None` if moves gain nothing.
 ///
-/// `free` are the CPUs that are exclusive to no container, as in [`Request::free`]. `placed` is
-/// where the newcomer would go without moves, `None` if it is refused.
+/// `free` are the CPUs that are exclusive to no container, as in [`Request::free`], and take the
+/// place of the newcomer's. `placed` is where it would go without moves, `None` if it is refused.
 pub fn for_arrival(
     machine: &Topology,
     free: CpuSet,
@@ -82,11 +86,11 @@ fn arrival(
     if placed.is_none() && !could_be_admitted(calls, residents, newcomer, &free, &usable, machine) {
         return None;
     }
-    let lying = Lying::all(machine, residents);
+    let profiles = Profile::all(machine, residents);
     let room = Room::of(machine, &usable);
     let subject = Subject::Newcomer { request: newcomer, need, badness };
     let mut search =
-        Search { machine, free, residents, lying: &lying, limits, subject, room, best: None };
+        Search { machine, free, residents, profiles: &profiles, limits, subject, room, best: None };
     search.run(calls);
     search.best
 }
@@ -133,17 +137,25 @@ fn departure(
     if limits.containers == 0 {
         return None;
     }
-    let lying = Lying::all(machine, residents);
-    let bad = |&at: &usize| lying[at].movable && lying[at].badness > 0;
+    let profiles = Profile::all(machine, residents);
+    let bad = |&at: &usize| profiles[at].movable && profiles[at].badness > 0;
     let mut worst: Vec<usize> = (0..residents.len()).filter(bad).collect();
-    worst.sort_by_key(|&at| (Reverse(lying[at].badness), residents[at].held.len()));
-    for at in worst {
+    worst.sort_by_key(|&at| (Reverse(profiles[at].badness), residents[at].held.len()));
+    for at in worst.into_iter().take(MOST_SUBJECTS) {
         let own = &residents[at].request.settings.reserved;
-        let usable = ((free | lying[at].footprint) & machine.online()) - *own;
+        let usable = ((free | profiles[at].footprint) & machine.online()) - *own;
         let room = Room::of(machine, &usable);
         let subject = Subject::Resident(at);
-        let mut search =
-            Search { machine, free, residents, lying: &lying, limits, subject, room, best: None };
+        let mut search = Search {
+            machine,
+            free,
+            residents,
+            profiles: &profiles,
+            limits,
+            subject,
+            room,
+            best: None,
+        };
         search.run(calls);
         if search.best.is_some() || calls.left() == 0 {
             return search.best;

@@ -11,6 +11,13 @@ pub(super) struct Occupancy {
     cells: Vec<Share>,
 }
 
+/// A NUMA node or an uncore cache, by position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Domain {
+    Node(usize),
+    Cache(usize),
+}
+
 /// The CPUs in one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Share {
@@ -43,6 +50,14 @@ impl Occupancy {
     /// The CPUs of each cell, with the position of its NUMA node.
     pub(super) fn by_node(&self) -> impl Iterator<Item = (usize, usize)> {
         self.cells.iter().map(|cell| (cell.node, cell.cpus))
+    }
+
+    pub(super) fn in_domain(&self, domain: Domain) -> usize {
+        let inside = self.cells.iter().filter(|cell| match domain {
+            Domain::Node(at) => cell.node == at,
+            Domain::Cache(at) => cell.cache == at,
+        });
+        inside.map(|cell| cell.cpus).sum()
     }
 
     /// The number of uncore caches.
@@ -83,6 +98,18 @@ impl Room {
         for cell in &taken.cells {
             self.nodes[cell.node] = self.nodes[cell.node].saturating_sub(cell.cpus);
             self.caches[cell.cache] = self.caches[cell.cache].saturating_sub(cell.cpus);
+        }
+    }
+
+    pub(super) fn domains(&self) -> impl Iterator<Item = Domain> {
+        let caches = (0..self.caches.len()).map(Domain::Cache);
+        caches.chain((0..self.nodes.len()).map(Domain::Node))
+    }
+
+    pub(super) fn in_domain(&self, domain: Domain) -> usize {
+        match domain {
+            Domain::Node(at) => self.nodes[at],
+            Domain::Cache(at) => self.caches[at],
         }
     }
 

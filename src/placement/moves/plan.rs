@@ -14,8 +14,8 @@ pub struct Resident {
     /// As many CPUs as it requests; otherwise it does not move.
     pub held: CpuSet,
     /// What it would ask for if it started now. The planner fills in `free` and `promised`; `reuse`
-    /// must be empty. In pod scope, `pod` must name the affinity chosen for the pod: the planner
-    /// does not know who belongs to the same pod.
+    /// must be empty. In pod scope, `pod` must name the affinity chosen for the pod, which the
+    /// container does not leave: the planner does not know who belongs to the same pod.
     pub request: Request,
     pub movable: bool,
 }

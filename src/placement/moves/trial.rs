@@ -12,7 +12,7 @@ use crate::placement::request::Request;
 use crate::topology::Topology;
 
 /// A resident, and what follows from where it is.
-pub(super) struct Lying<'a> {
+pub(super) struct Profile<'a> {
     pub(super) resident: &'a Resident,
     pub(super) need: Need,
     /// Its CPUs, with their siblings if they stay idle.
@@ -40,7 +40,7 @@ pub(super) struct Search<'a> {
     pub(super) machine: &'a Topology,
     pub(super) free: CpuSet,
     pub(super) residents: &'a [Resident],
-    pub(super) lying: &'a [Lying<'a>],
+    pub(super) profiles: &'a [Profile<'a>],
     pub(super) limits: &'a Limits,
     pub(super) subject: Subject<'a>,
     /// What the subject can use: free CPUs, and its own.
@@ -60,19 +60,19 @@ struct Draft {
     cost: usize,
 }
 
-impl<'a> Lying<'a> {
-    pub(super) fn all(machine: &'a Topology, residents: &'a [Resident]) -> Vec<Lying<'a>> {
+impl<'a> Profile<'a> {
+    pub(super) fn all(machine: &'a Topology, residents: &'a [Resident]) -> Vec<Profile<'a>> {
         let mut needs = Needs::of(machine);
-        let lying = residents.iter().map(|resident| {
+        let profiles = residents.iter().map(|resident| {
             let need = needs.need(&resident.request);
             let footprint = resident.request.footprint(machine, &resident.held);
             let occupancy = Occupancy::of(machine, &footprint);
             let badness = need.badness(&occupancy);
             // A move changes no container's number of CPUs.
             let movable = resident.movable && resident.held.len() == resident.request.cpus;
-            Lying { resident, need, footprint, occupancy, badness, movable }
+            Profile { resident, need, footprint, occupancy, badness, movable }
         });
-        lying.collect()
+        profiles.collect()
     }
 }
 
@@ -81,14 +81,14 @@ impl Search<'_> {
     pub(super) fn badness(&self) -> u32 {
         match self.subject {
             Subject::Newcomer { badness, .. } => badness,
-            Subject::Resident(at) => self.lying[at].badness,
+            Subject::Resident(at) => self.profiles[at].badness,
         }
     }
 
     pub(super) fn need(&self) -> &Need {
         match &self.subject {
             Subject::Newcomer { need, .. } => need,
-            Subject::Resident(at) => &self.lying[*at].need,
+            Subject::Resident(at) => &self.profiles[*at].need,
         }
     }
 
@@ -110,13 +110,13 @@ impl Search<'_> {
     }
 
     fn plan_lifting(&self, others: &[usize], calls: &mut Calls<'_>) -> Option<Plan> {
-        let lifted = others.iter().map(|&at| self.lying[at].badness).sum::<u32>();
+        let lifted = others.iter().map(|&at| self.profiles[at].badness).sum::<u32>();
         let before = self.badness() + lifted;
         let mut draft = self.lift(others);
         self.place_subject(&mut draft, others, calls)?;
         for (placed, &at) in others.iter().enumerate() {
             // Give up as soon as the best that can still follow is no gain.
-            let left = others[placed..].iter().map(|&at| self.lying[at].need.least(&draft.room));
+            let left = others[placed..].iter().map(|&at| self.profiles[at].need.least(&draft.room));
             let least = left.sum::<Option<u32>>()?;
             if before < draft.badness + least + self.gain().max(1) {
                 return None;
@@ -133,11 +133,11 @@ impl Search<'_> {
         let mut free = self.free;
         let mut room = self.room.clone();
         if let Subject::Resident(at) = self.subject {
-            free |= self.lying[at].footprint;
+            free |= self.profiles[at].footprint;
         }
         for &at in others {
-            free |= self.lying[at].footprint;
-            room.add(&self.lying[at].occupancy);
+            free |= self.profiles[at].footprint;
+            room.add(&self.profiles[at].occupancy);
         }
         let (newcomer, taken) = (None, CpuSet::EMPTY);
         Draft { free, room, newcomer, taken, moves: Vec::new(), badness: 0, cost: 0 }
@@ -154,7 +154,7 @@ impl Search<'_> {
             Subject::Resident(at) => return self.place_resident(draft, *at, calls),
         };
         // Lifted CPUs are promised to the containers that they were lifted from.
-        let lifted = others.iter().map(|&at| self.lying[at].footprint.len()).sum::<usize>();
+        let lifted = others.iter().map(|&at| self.profiles[at].footprint.len()).sum::<usize>();
         let promised = request.promised + lifted;
         let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
         let taken = request.footprint(self.machine, &placement.cpus);
@@ -169,30 +169,30 @@ impl Search<'_> {
 
     /// A container whose CPUs are still free stays, unless the plan is for it.
     fn place_resident(&self, draft: &mut Draft, at: usize, calls: &mut Calls<'_>) -> Option<()> {
-        let lying = &self.lying[at];
+        let profile = &self.profiles[at];
         let is_subject = matches!(self.subject, Subject::Resident(subject) if subject == at);
-        if !is_subject && lying.footprint.is_subset(&draft.free) {
-            draft.badness += lying.badness;
-            draft.free -= lying.footprint;
-            draft.room.remove(&lying.occupancy);
+        if !is_subject && profile.footprint.is_subset(&draft.free) {
+            draft.badness += profile.badness;
+            draft.free -= profile.footprint;
+            draft.room.remove(&profile.occupancy);
             return Some(());
         }
-        let to = calls.place_again(lying.resident, &draft.free, self.limits)?;
-        let taken = lying.resident.request.footprint(self.machine, &to);
+        let to = calls.place_again(profile.resident, &draft.free, self.limits)?;
+        let taken = profile.resident.request.footprint(self.machine, &to);
         let occupancy = Occupancy::of(self.machine, &taken);
-        draft.badness += lying.need.badness(&occupancy);
+        draft.badness += profile.need.badness(&occupancy);
         draft.free -= taken;
         draft.room.remove(&occupancy);
-        draft.cost += self.cost(lying, &to);
-        if to != lying.resident.held {
+        draft.cost += self.cost(profile, &to);
+        if to != profile.resident.held {
             draft.moves.push(Move { resident: at, to });
         }
         Some(())
     }
 
-    fn cost(&self, lying: &Lying<'_>, to: &CpuSet) -> usize {
-        let entered = Occupancy::of(self.machine, &(*to - lying.resident.held));
-        let known = |node| lying.occupancy.nodes().any(|held| held == node);
+    fn cost(&self, profile: &Profile<'_>, to: &CpuSet) -> usize {
+        let entered = Occupancy::of(self.machine, &(*to - profile.resident.held));
+        let known = |node| profile.occupancy.nodes().any(|held| held == node);
         entered
             .by_node()
             .map(|(node, n)| if known(node) { n } else { n * self.limits.weight_across })

@@ -1,8 +1,8 @@
 //! Worked examples.
 
 use super::super::super::machines::{Shape, caches, set};
-use super::super::super::place;
 use super::super::super::wishes::Uncore;
+use super::super::super::{Hint, PodDemand, place};
 use super::*;
 
 /// Two sockets of one node, each with two caches of four cores, without SMT.
@@ -103,6 +103,31 @@ fn two_make_room_for_a_newcomer() {
     assert_eq!(arrival(&machine, &pinned, &newcomer, &one), "0: 11; new: 0,2-3,7");
     let none: Vec<Resident> = all.iter().map(|one| Resident { movable: false, ..*one }).collect();
     assert_eq!(arrival(&machine, &none, &newcomer, &ANYWHERE), "none");
+}
+
+#[test]
+fn three_make_room_for_a_newcomer() {
+    let settings = Settings { engine: EngineKind::Compact, ..aligned() };
+    let machine = caches(4, 6);
+    let mut all = residents(&settings, &["0", "1", "2", "6-10", "12-16", "18-22"]);
+    all[3..].iter_mut().for_each(|pinned| pinned.movable = false);
+    let newcomer = request(&settings, Wishes::NONE, 6);
+    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "0: 11; 1: 17; 2: 23; new: 0-5");
+}
+
+#[test]
+fn a_container_stays_in_the_affinity_of_its_pod() {
+    let settings = aligned();
+    let machine = two_nodes();
+    let mut all = residents(&settings, &["0-1", "4-7", "8-11", "12-13"]);
+    all[3].movable = false;
+    let newcomer = request(&settings, Wishes::NONE, 4);
+    for (node, expect) in [(0, "none"), (1, "0: 14-15; new: 0-3")] {
+        let hint = Hint { nodes: Some(NodeSet::of(node)), preferred: true };
+        let pod = PodDemand { cpus: 2, held: CpuSet::EMPTY, chosen: Some(hint) };
+        all[0].request.pod = Some(pod);
+        assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), expect, "node {node}");
+    }
 }
 
 #[test]

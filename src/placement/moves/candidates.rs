@@ -25,7 +25,7 @@ impl Search<'_> {
         if own == 1 {
             self.try_each([vec![]].into_iter(), calls);
         }
-        let others = self.limits.containers.saturating_sub(own);
+        let others = self.ctx.limits.containers.saturating_sub(own);
         if others == 0 {
             return;
         }

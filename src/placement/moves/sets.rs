@@ -1,7 +1,7 @@
 //! Sets of one, two and three residents that may be lifted together.
 
 use super::occupancy::Room;
-use super::trial::Profile;
+use super::profile::Profile;
 use crate::cpuset::CpuSet;
 use crate::placement::request::Request;
 

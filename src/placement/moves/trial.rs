@@ -1,27 +1,15 @@
 //! [`Search`]: tries sets of containers, each lifted from its CPUs and placed again after the
 //! container that the plan is for.
 
-use super::badness::{Need, Needs};
+use super::badness::Need;
 use super::calls::Calls;
 use super::occupancy::{Occupancy, Room};
-use super::plan::{Limits, Move, Plan, Resident};
+use super::plan::{Ctx, Move, Plan};
+use super::profile::Profile;
 use super::steps::steps_with;
 use crate::cpuset::CpuSet;
 use crate::placement::engine::Placement;
 use crate::placement::request::Request;
-use crate::topology::Topology;
-
-/// A resident, and what follows from where it is.
-pub(super) struct Profile<'a> {
-    pub(super) resident: &'a Resident,
-    pub(super) need: Need,
-    /// Its CPUs, with their siblings if they stay idle.
-    pub(super) footprint: CpuSet,
-    /// That of the footprint.
-    pub(super) occupancy: Occupancy,
-    pub(super) badness: u32,
-    pub(super) movable: bool,
-}
 
 /// The container that a plan is for.
 pub(super) enum Subject<'a> {
@@ -37,13 +25,9 @@ pub(super) enum Subject<'a> {
 
 /// The search for the best plan for one container.
 pub(super) struct Search<'a> {
-    pub(super) machine: &'a Topology,
-    pub(super) free: CpuSet,
-    pub(super) residents: &'a [Resident],
+    pub(super) ctx: Ctx<'a>,
     pub(super) profiles: &'a [Profile<'a>],
-    pub(super) limits: &'a Limits,
     pub(super) subject: Subject<'a>,
-    /// What the subject can use: free CPUs, and its own.
     pub(super) room: Room,
     pub(super) best: Option<Plan>,
 }
@@ -60,23 +44,18 @@ struct Draft {
     cost: usize,
 }
 
-impl<'a> Profile<'a> {
-    pub(super) fn all(machine: &'a Topology, residents: &'a [Resident]) -> Vec<Profile<'a>> {
-        let mut needs = Needs::of(machine);
-        let profiles = residents.iter().map(|resident| {
-            let need = needs.need(&resident.request);
-            let footprint = resident.request.footprint(machine, &resident.held);
-            let occupancy = Occupancy::of(machine, &footprint);
-            let badness = need.badness(&occupancy);
-            // A move changes no container's number of CPUs.
-            let movable = resident.movable && resident.held.len() == resident.request.cpus;
-            Profile { resident, need, footprint, occupancy, badness, movable }
-        });
-        profiles.collect()
+impl<'a> Search<'a> {
+    /// `usable` is what the subject can use: free CPUs, and its own.
+    pub(super) fn new(
+        ctx: &Ctx<'a>,
+        profiles: &'a [Profile<'a>],
+        subject: Subject<'a>,
+        usable: &CpuSet,
+    ) -> Search<'a> {
+        let room = Room::of(ctx.machine, usable);
+        Search { ctx: *ctx, profiles, subject, room, best: None }
     }
-}
 
-impl Search<'_> {
     /// The subject's badness without a plan.
     pub(super) fn badness(&self) -> u32 {
         match self.subject {
@@ -103,8 +82,7 @@ impl Search<'_> {
         if self.best.as_ref().is_some_and(|best| !plan.is_better_than(best)) {
             return;
         }
-        let Search { machine, free, residents, limits, .. } = *self;
-        if steps_with(calls, machine, free, residents, &plan, limits).is_some() {
+        if steps_with(calls, &self.ctx, &plan).is_some() {
             self.best = Some(plan);
         }
     }
@@ -124,13 +102,13 @@ impl Search<'_> {
             self.place_resident(&mut draft, at, calls)?;
         }
         let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
-        let affordable = draft.moves.len() <= self.limits.containers && !draft.moves.is_empty();
+        let affordable = draft.moves.len() <= self.ctx.limits.containers && !draft.moves.is_empty();
         let Draft { newcomer, taken, moves, cost, .. } = draft;
         if affordable { Some(Plan { moves, newcomer, taken, gain, cost }) } else { None }
     }
 
     fn lift(&self, others: &[usize]) -> Draft {
-        let mut free = self.free;
+        let mut free = self.ctx.free;
         let mut room = self.room.clone();
         if let Subject::Resident(at) = self.subject {
             free |= self.profiles[at].footprint;
@@ -139,8 +117,15 @@ impl Search<'_> {
             free |= self.profiles[at].footprint;
             room.add(&self.profiles[at].occupancy);
         }
-        let (newcomer, taken) = (None, CpuSet::EMPTY);
-        Draft { free, room, newcomer, taken, moves: Vec::new(), badness: 0, cost: 0 }
+        Draft {
+            free,
+            room,
+            newcomer: None,
+            taken: CpuSet::EMPTY,
+            moves: Vec::new(),
+            badness: 0,
+            cost: 0,
+        }
     }
 
     fn place_subject(
@@ -157,8 +142,8 @@ impl Search<'_> {
         let lifted = others.iter().map(|&at| self.profiles[at].footprint.len()).sum::<usize>();
         let promised = request.promised + lifted;
         let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
-        let taken = request.footprint(self.machine, &placement.cpus);
-        let occupancy = Occupancy::of(self.machine, &taken);
+        let taken = request.footprint(self.ctx.machine, &placement.cpus);
+        let occupancy = Occupancy::of(self.ctx.machine, &taken);
         draft.badness += need.badness(&occupancy);
         draft.free -= taken;
         draft.room.remove(&occupancy);
@@ -177,25 +162,16 @@ impl Search<'_> {
             draft.room.remove(&profile.occupancy);
             return Some(());
         }
-        let to = calls.place_again(profile.resident, &draft.free, self.limits)?;
-        let taken = profile.resident.request.footprint(self.machine, &to);
-        let occupancy = Occupancy::of(self.machine, &taken);
+        let to = calls.place_again(profile.resident, &draft.free, self.ctx.limits)?;
+        let taken = profile.resident.request.footprint(self.ctx.machine, &to);
+        let occupancy = Occupancy::of(self.ctx.machine, &taken);
         draft.badness += profile.need.badness(&occupancy);
         draft.free -= taken;
         draft.room.remove(&occupancy);
-        draft.cost += self.cost(profile, &to);
+        draft.cost += profile.cost(self.ctx.machine, &to, self.ctx.limits);
         if to != profile.resident.held {
             draft.moves.push(Move { resident: at, to });
         }
         Some(())
-    }
-
-    fn cost(&self, profile: &Profile<'_>, to: &CpuSet) -> usize {
-        let entered = Occupancy::of(self.machine, &(*to - profile.resident.held));
-        let known = |node| profile.occupancy.nodes().any(|held| held == node);
-        entered
-            .by_node()
-            .map(|(node, n)| if known(node) { n } else { n * self.limits.weight_across })
-            .sum()
     }
 }

@@ -30,7 +30,7 @@ fn arrival(
     let placed = place(machine, &Request { free, ..*newcomer }).ok();
     let plan = for_arrival(machine, free, residents, newcomer, placed.as_ref(), limits);
     let Some(plan) = plan else { return "none".to_owned() };
-    Node { machine, free, residents, limits }.check(&plan, Some((newcomer, placed.as_ref())));
+    Ctx { machine, free, residents, limits }.check(&plan, Some((newcomer, placed.as_ref())));
     let moves = plan.moves.iter().map(|one| format!("{}: {}", one.resident, one.to));
     let all: Vec<String> = moves.chain([format!("new: {}", plan.newcomer.unwrap().cpus)]).collect();
     all.join("; ")
@@ -41,7 +41,7 @@ fn departure(machine: &Topology, residents: &[Resident], limits: &Limits) -> Str
     let Some(plan) = for_departure(machine, free, residents, limits) else {
         return "none".to_owned();
     };
-    Node { machine, free, residents, limits }.check(&plan, None);
+    Ctx { machine, free, residents, limits }.check(&plan, None);
     let moves = plan.moves.iter().map(|one| format!("{}: {}", one.resident, one.to));
     moves.collect::<Vec<String>>().join("; ")
 }

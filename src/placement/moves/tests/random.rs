@@ -93,10 +93,10 @@ proptest! {
         let (containers, across_numa_nodes, weight_across) = limits;
         let limits = Limits { containers, across_numa_nodes, weight_across };
 
-        let node = Node { machine: &machine, free, residents: &residents, limits: &limits };
+        let ctx = Ctx { machine: &machine, free, residents: &residents, limits: &limits };
         let mut calls = Calls::at_most(&machine, most);
-        if let Some(plan) = departure(&mut calls, &machine, free, &residents, &limits) {
-            node.check(&plan, None);
+        if let Some(plan) = departure(&mut calls, &ctx) {
+            ctx.check(&plan, None);
             prop_assert_eq!(plan.newcomer, None);
         }
 
@@ -107,13 +107,13 @@ proptest! {
         let mut newcomer = request(&settings, wishes, n);
         newcomer.reuse = Reuse::Beside(reuse);
         newcomer.promised = promised;
+        let ctx = Ctx { free, ..ctx };
         let placed = place(&machine, &Request { free, ..newcomer }).ok();
         let mut calls = Calls::at_most(&machine, most);
         let plan =
-            arrival(&mut calls, &machine, free, &residents, &newcomer, placed.as_ref(), &limits);
+            arrival(&mut calls, &ctx, &newcomer, placed.as_ref());
         if let Some(plan) = plan {
-            let node = Node { machine: &machine, free, residents: &residents, limits: &limits };
-            node.check(&plan, Some((&newcomer, placed.as_ref())));
+            ctx.check(&plan, Some((&newcomer, placed.as_ref())));
         }
     }
 }

@@ -81,7 +81,6 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         topology_manager,
         reserved,
         engine: EngineKind::ALL[random.below(2)],
-        ..placement::Settings::default()
     };
     Some(Settings { policy: Policy::Static, placement, ..Settings::default() })
 }

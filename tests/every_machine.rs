@@ -12,7 +12,7 @@ use nri_cpu_manager::ledger::{
     Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
-    self, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
+    self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
 };
 use nri_cpu_manager::topology::Topology;
 use random::Random;
@@ -80,7 +80,7 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         options,
         topology_manager,
         reserved,
-        ..placement::Settings::default()
+        engine: EngineKind::ALL[random.below(2)],
     };
     Some(Settings { policy: Policy::Static, placement, ..Settings::default() })
 }

@@ -102,26 +102,27 @@ async fn the_configuration_in_force() {
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
         };
         let (text, usual) = config("").await;
-        for field in ["cpusetPartition", "onActiveKubelet", "exposeCpus", "exclusiveMems", "names"] {
+        for field in ["placement", "cpusetPartition", "onActiveKubelet", "exposeCpus", "exclusiveMems", "names"] {
             assert!(!text.contains(field), "{field} in\n{text}");
         }
-        assert_eq!(usual["cpuset_partition"], "root");
+        assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));
         assert_eq!(usual["on_active_kubelet"], "refuse");
         assert_eq!((&usual["expose_cpus"], &usual["exclusive_mems"]), (&false.into(), &"all".into()));
         assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
 
-        let own = "cpusetPartition: isolated\nonActiveKubelet: observe\nexposeCpus: true\nexclusiveMems: follow-cpus\n";
+        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCpus: true\nexclusiveMems: follow-cpus\n";
         let (text, changed) = config(&format!("{own}{NAMESPACES}")).await;
         has(
             &text,
             &[
-                "strict false, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
+                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
                 "          namespaces (the first match applies):\n",
                 "            hpc: pods may wish for uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
                 "            all others: no wishes allowed\n",
             ],
         );
+        assert_eq!(changed["placement"], "compact");
         assert_eq!(changed["cpuset_partition"], "isolated");
         assert_eq!(changed["on_active_kubelet"], "observe");
         assert_eq!(changed["expose_cpus"], true);

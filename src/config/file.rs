@@ -23,6 +23,7 @@ pub(super) struct File {
     pub(super) system_reserved: Pairs,
     pub(super) kube_reserved: Pairs,
     pub(super) uncore_cache_order: Option<Text>,
+    pub(super) placement: Option<Text>,
     pub(super) kubelet_state_dir: Option<Text>,
     pub(super) on_active_kubelet: Option<Text>,
     pub(super) exclusivity: Option<Text>,

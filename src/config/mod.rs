@@ -20,8 +20,8 @@ use crate::exclusivity::Exclusivity;
 use crate::ledger::{Namespaces, Policy, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::placement::{
-    self, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError, TopologyPolicy,
-    UncoreOrder,
+    self, EngineKind, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError,
+    TopologyPolicy, UncoreOrder,
 };
 use crate::topology::Topology;
 use crate::wording;
@@ -47,6 +47,7 @@ pub struct Config {
     /// `systemReserved` plus `kubeReserved`, in thousandths of a CPU.
     reserved_milli: u64,
     uncore_order: UncoreOrder,
+    engine: EngineKind,
     kubelet_state_dir: Option<PathBuf>,
     on_active_kubelet: Stance,
     exclusivity: Exclusivity,
@@ -151,6 +152,8 @@ impl Config {
         let orders =
             [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
         let uncore_order = source.one_of("uncoreCacheOrder", &file.uncore_cache_order, &orders)?;
+        let engines = EngineKind::ALL.map(|engine| (engine.name(), engine));
+        let engine = source.one_of("placement", &file.placement, &engines)?;
         let dir = file.kubelet_state_dir.as_ref().map_or(KUBELET_STATE_DIR, |dir| dir.0.as_str());
         if !(dir.is_empty() || dir.starts_with('/')) {
             let why = format!(
@@ -180,6 +183,7 @@ impl Config {
             reserved,
             reserved_milli: system.saturating_add(kube),
             uncore_order,
+            engine,
             kubelet_state_dir,
             on_active_kubelet,
             exclusivity,
@@ -258,6 +262,10 @@ impl Config {
         let mut settings =
             wanted.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
         settings.options.uncore_order = self.uncore_order;
+        settings.engine = self.engine;
+        settings
+            .check_engine()
+            .map_err(|conflict| self.source.at(conflict.option, conflict.to_string()))?;
         if settings.reserved == topology.online() {
             let why = format!(
                 "all online CPUs ({}) are reserved, none is left to assign",

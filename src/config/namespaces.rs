@@ -72,6 +72,7 @@ impl<'de> Deserialize<'de> for Defaults {
             match *wish {
                 Wish::Uncore(uncore) => both.uncore = Some(uncore),
                 Wish::Numa(numa) => both.numa = Some(numa),
+                Wish::Placement(engine) => both.engine = Some(engine),
                 Wish::Smt(_) | Wish::Cpus(_) => {}
             }
         }

@@ -75,7 +75,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `placement`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
@@ -236,7 +236,7 @@ fn namespaces_that_cannot_be() {
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),
-        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt (did you mean uncore?)",
+        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt or placement (did you mean uncore?)",
     );
     refuses(
         &with("names: [a]\n  defaults: {uncore: prefer, numa: spread}"),
@@ -412,4 +412,34 @@ fn what_is_not_known_of_a_node_and_matters() {
         "{error}"
     );
     assert!(on("", "", "nodes: []\n").is_ok());
+}
+
+#[test]
+fn placement_and_what_contradicts_it() {
+    let with = |text: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n{text}");
+    assert_eq!(resolve(&with("")).unwrap().placement.engine, EngineKind::Kubelet);
+    let implied = "placement: compact\nuncoreCacheOrder: fewest-free\n\
+                   cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: true, full-pcpus-only: true}\n";
+    assert_eq!(resolve(&with(implied)).unwrap().placement.engine, EngineKind::Compact);
+    refuses(
+        "placement: compakt\n",
+        "line 1: placement: \"compakt\" is unknown, expected kubelet or compact (did you mean compact?)",
+    );
+    for (option, why) in [
+        ("distribute-cpus-across-numa", "compact takes the fewest NUMA nodes and fills them"),
+        ("distribute-cpus-across-cores", "compact takes whole cores first"),
+        ("align-by-socket", "compact takes the fewest NUMA nodes before it counts sockets"),
+    ] {
+        let options = format!("cpuManagerPolicyOptions:\n  {option}: true\n");
+        assert!(resolve(&with(&options)).is_ok(), "{option}");
+        refuses(
+            &with(&format!("placement: compact\n{options}")),
+            &format!("line 5: {option}: cannot be used with placement: compact: {why}"),
+        );
+    }
+    refuses(
+        &with("placement: compact\nuncoreCacheOrder: numerical\n"),
+        "line 4: uncoreCacheOrder: cannot be used with placement: compact: compact takes the uncore caches \
+         that leave the smallest remainder, not by number",
+    );
 }

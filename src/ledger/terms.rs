@@ -12,7 +12,7 @@ use super::settings::Settings;
 use super::wish::{Cpus, Wish, unknown};
 use crate::nodeset::NodeSet;
 use crate::placement::wishes::{Numa, Uncore, Wishes};
-use crate::placement::{Reason, Rejection, TopologyPolicy};
+use crate::placement::{EngineKind, Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
 use std::iter;
 
@@ -45,6 +45,7 @@ impl Terms {
             Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
             Wish::Numa(numa) => self.wishes.numa = Some(numa),
             Wish::Smt(smt) => self.wishes.smt = Some(smt),
+            Wish::Placement(engine) => self.wishes.engine = Some(engine),
         }
     }
 
@@ -228,20 +229,26 @@ fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms,
         uncore: own.wishes.uncore.or(terms.wishes.uncore),
         numa: own.wishes.numa.or(terms.wishes.numa),
         smt: own.wishes.smt.or(terms.wishes.smt),
+        engine: own.wishes.engine.or(terms.wishes.engine),
     };
     // A default gives way to a wish that it contradicts.
     if contradiction(&wishes).is_some() {
-        (wishes.uncore, wishes.numa) = (own.wishes.uncore, own.wishes.numa);
+        wishes = Wishes { smt: wishes.smt, ..own.wishes };
     }
     Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, ..terms })
 }
 
 /// Two wishes that exclude each other, as the policy options behind them do.
 pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
-    match (wishes.uncore?, wishes.numa?) {
-        (uncore @ (Uncore::Prefer | Uncore::Require), numa @ Numa::Spread) => {
-            Some((Wish::Uncore(uncore), Wish::Numa(numa)))
+    if wishes.numa != Some(Numa::Spread) {
+        return None;
+    }
+    let spread = Wish::Numa(Numa::Spread);
+    match (wishes.uncore, wishes.engine) {
+        (Some(uncore @ (Uncore::Prefer | Uncore::Require)), _) => {
+            Some((Wish::Uncore(uncore), spread))
         }
+        (_, Some(engine @ EngineKind::Compact)) => Some((Wish::Placement(engine), spread)),
         _ => None,
     }
 }

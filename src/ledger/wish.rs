@@ -1,5 +1,6 @@
 //! [`Wish`]: one thing that a pod may ask for a container, by key and value.
 
+use crate::placement::EngineKind;
 use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
 use crate::wording::nearest;
 use std::fmt;
@@ -19,9 +20,10 @@ pub enum Wish {
     Uncore(Uncore),
     Numa(Numa),
     Smt(Smt),
+    Placement(EngineKind),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 10] = [
+pub(super) const ALL: [(&str, &str, Wish); 12] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
     ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
@@ -32,6 +34,8 @@ pub(super) const ALL: [(&str, &str, Wish); 10] = [
     ("numa", "spread", Wish::Numa(Numa::Spread)),
     ("smt", "full-cores", Wish::Smt(Smt::FullCores)),
     ("smt", "isolate", Wish::Smt(Smt::Isolate)),
+    ("placement", "kubelet", Wish::Placement(EngineKind::Kubelet)),
+    ("placement", "compact", Wish::Placement(EngineKind::Compact)),
 ];
 
 impl Wish {
@@ -60,11 +64,14 @@ impl Wish {
 
     /// The wishes about which CPUs, each by itself.
     pub fn list(wishes: &Wishes) -> Vec<Wish> {
-        let Wishes { uncore, numa, smt } = *wishes;
-        [uncore.map(Wish::Uncore), numa.map(Wish::Numa), smt.map(Wish::Smt)]
-            .into_iter()
-            .flatten()
-            .collect()
+        let Wishes { uncore, numa, smt, engine } = *wishes;
+        let wishes = [
+            uncore.map(Wish::Uncore),
+            numa.map(Wish::Numa),
+            smt.map(Wish::Smt),
+            engine.map(Wish::Placement),
+        ];
+        wishes.into_iter().flatten().collect()
     }
 }
 

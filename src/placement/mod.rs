@@ -39,7 +39,7 @@ pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wante
 pub use options::Options;
 pub use rejection::{NotEnough, Reason, Rejection};
 pub use request::{PodDemand, Request, Reuse, Running};
-pub use settings::{EngineKind, Settings};
+pub use settings::{EngineConflict, EngineKind, Settings};
 pub use strategy::{Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
 pub use wishes::Wishes;

@@ -29,9 +29,9 @@ pub struct Options {
 const FULL_PCPUS_ONLY: &str = "full-pcpus-only";
 const STRICT_CPU_RESERVATION: &str = "strict-cpu-reservation";
 const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
-const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
-const ALIGN_BY_SOCKET: &str = "align-by-socket";
-const ACROSS_CORES: &str = "distribute-cpus-across-cores";
+pub(super) const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
+pub(super) const ALIGN_BY_SOCKET: &str = "align-by-socket";
+pub(super) const ACROSS_CORES: &str = "distribute-cpus-across-cores";
 
 /// Why policy options are refused, in the kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! [`Wishes`]: what a container asks for beyond the node's configuration.
 
 use super::cores::with_idle_siblings;
-use super::settings::Settings;
+use super::settings::{EngineKind, Settings};
+use super::strategy::UncoreOrder;
 use super::topology_manager::{Scope, TopologyPolicy};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
@@ -43,10 +44,12 @@ pub struct Wishes {
     pub uncore: Option<Uncore>,
     pub numa: Option<Numa>,
     pub smt: Option<Smt>,
+    /// How its CPUs are chosen.
+    pub engine: Option<EngineKind>,
 }
 
 impl Wishes {
-    pub const NONE: Wishes = Wishes { uncore: None, numa: None, smt: None };
+    pub const NONE: Wishes = Wishes { uncore: None, numa: None, smt: None, engine: None };
 
     /// Whether SMT siblings of its CPUs stay idle.
     pub fn isolates(&self) -> bool {
@@ -106,6 +109,18 @@ impl Wishes {
         if self.smt == Some(Smt::FullCores) {
             options.full_pcpus_only = true;
             options.distribute_cpus_across_cores = false;
+        }
+        settings.engine = match (self.engine, self.numa) {
+            (Some(engine), _) => engine,
+            // The same share in each node is not the fewest nodes.
+            (None, Some(Numa::Spread)) => EngineKind::Kubelet,
+            (None, _) => node.engine,
+        };
+        if settings.engine == EngineKind::Compact {
+            options.distribute_cpus_across_numa = false;
+            options.distribute_cpus_across_cores = false;
+            options.align_by_socket = false;
+            options.uncore_order = UncoreOrder::default();
         }
         settings
     }

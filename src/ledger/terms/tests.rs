@@ -69,7 +69,7 @@ fn typing_errors_are_told() {
         (
             "uncor.cpu-manager.nri.io/container.db",
             "require",
-            "\"uncor\" is unknown, expected cpus or uncore or numa or smt (did you mean uncore?)",
+            "\"uncor\" is unknown, expected cpus or uncore or numa or smt or placement (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io/pod",
@@ -85,7 +85,7 @@ fn typing_errors_are_told() {
         (
             "a.smt.cpu-manager.nri.io",
             "isolate",
-            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt",
+            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement",
         ),
     ] {
         check(&[(name, value)], &format!("{unknown} {name}: {why}"));
@@ -131,6 +131,14 @@ fn contradictions_are_told() {
         &[("uncore.cpu-manager.nri.io", "prefer"), ("numa.cpu-manager.nri.io", "spread")],
         "WishUnmetError: uncore: prefer and numa: spread contradict each other",
     );
+    check(
+        &[("placement.cpu-manager.nri.io", "compact"), ("numa.cpu-manager.nri.io", "spread")],
+        "WishUnmetError: placement: compact and numa: spread contradict each other",
+    );
+    let bounds = bounds(&[("numa", "spread")], &[("placement", "compact")]);
+    assert_eq!(resolved(&[], Some(&bounds)), "placement: compact");
+    let spread = [("numa.cpu-manager.nri.io", "spread")];
+    assert_eq!(resolved(&spread, Some(&bounds)), "numa: spread");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The engine follows from the settings, so a configuration change can replace it.
 
 use super::resize::resize;
+use super::wishes;
 use super::*;
+use crate::ledger::wish::Wish;
 use crate::placement::{EngineKind, explain};
 
 fn set_engine(node: &mut Node, engine: EngineKind) {
@@ -47,4 +49,32 @@ fn a_change_of_the_engine_moves_no_running_container() {
     assert_eq!(node.create(&guaranteed("d", 5000), "c", "d", 5000).unwrap(), "11-15");
     assert_ne!(reasons(&mut node), ["The first free CPUs."]);
     assert_eq!(node.ledger.view().moves.values().sum::<u64>(), 0);
+}
+
+/// Two caches of eight CPUs, two of them reserved: what is left of the first one is filled up, or
+/// left alone for a container that fits into the other one.
+#[test]
+fn a_pod_may_wish_for_another_engine_than_the_nodes() {
+    let allowed = |engine| {
+        let mut settings = wishes::allowing(&[]);
+        settings.placement.engine = engine;
+        let bounds = Bounds {
+            allow: [EngineKind::Kubelet, EngineKind::Compact].map(Wish::Placement).into(),
+            ..Bounds::default()
+        };
+        settings.namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap();
+        wishes::node_with(settings, Vec::new())
+    };
+    // The first cache has 6 CPUs left, so 8 are spread over both by the kubelet's packing.
+    let plain = || guaranteed("a", 8000);
+    let wish = |value| wishes::wishing(plain(), &[("placement", value)]);
+    for (node, pod, expect) in [
+        (EngineKind::Kubelet, plain(), "2-9"),
+        (EngineKind::Kubelet, wish("compact"), "8-15"),
+        (EngineKind::Compact, plain(), "8-15"),
+        (EngineKind::Compact, wish("kubelet"), "2-9"),
+    ] {
+        let mut node = allowed(node);
+        assert_eq!(node.create(&pod, "c", "a", 8000).unwrap(), expect);
+    }
 }

@@ -42,7 +42,7 @@ pub(super) fn explain(
     if let Some(placement) = placement {
         weighed.reasons = reasons(machine, request, placement, costs);
     }
-    weigh_nodes(machine, request, &view, placement, &mut weighed);
+    weigh_nodes(machine, request, &view, attempt.more(request), placement, &mut weighed);
     weighed
 }
 
@@ -51,6 +51,7 @@ fn weigh_nodes(
     machine: &Topology,
     request: &Request,
     view: &View<'_>,
+    more: usize,
     placement: Option<&Placement>,
     weighed: &mut Weighed,
 ) {
@@ -58,19 +59,22 @@ fn weigh_nodes(
     let others = others(view, &nodes);
     let width = fewest_nodes(machine, cores(request), request.cpus);
     let taken = placement.map(|placement| nodes_of(machine, &placement.cpus));
-    for size in 1..=others.len() {
-        let found = sets(view, &nodes, &others, size, request.cpus, false);
+    let base: usize = nodes.base.iter().map(|node| view.nodes[node]).sum();
+    let fewest = usize::from(nodes.base.is_empty());
+    for size in fewest..=others.len() {
+        let found = sets(view, &nodes, &others, size, more, false);
         if found.is_empty() {
             continue;
         }
-        let preferred = if size <= width { found.len() } else { 0 };
+        let preferred = if size + nodes.base.len() <= width { found.len() } else { 0 };
         weighed.numa_sets = Some((found.len(), preferred));
         for (at, candidate) in found.iter().enumerate() {
-            let ids: NodeSet = candidate.nodes.iter().map(|at| machine.nodes()[at].id).collect();
+            let all = candidate.nodes.union(nodes.base);
+            let ids: NodeSet = all.iter().map(|at| machine.nodes()[at].id).collect();
             let chosen = taken == Some(ids);
             if at < MAX_SETS || chosen {
-                let hint = Hint { nodes: Some(ids), preferred: size <= width };
-                weighed.numa.push(NumaCandidate { hint, free: candidate.free, chosen });
+                let hint = Hint { nodes: Some(ids), preferred: size + nodes.base.len() <= width };
+                weighed.numa.push(NumaCandidate { hint, free: base + candidate.free, chosen });
             }
         }
         return;
@@ -115,9 +119,7 @@ fn reasons(
         ));
         if let Some(second) = second {
             let why = cost.advantage(&second);
-            reasons.push(format!(
-                "Best other choice in these nodes or equally good ones: {second}; {why}."
-            ));
+            reasons.push(format!("Best other place: {second}; {why}."));
         }
     }
     let manager = &request.settings.topology_manager;

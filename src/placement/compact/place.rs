@@ -62,6 +62,11 @@ impl Attempt {
         View::new(machine, &self.usable, &self.held, &self.reusable, cores(request))
     }
 
+    /// The number of CPUs beside those held.
+    pub(super) fn more(&self, request: &Request) -> usize {
+        request.cpus - self.held.len()
+    }
+
     /// The placement, what it costs, and the best cost of the others that were looked at.
     pub(super) fn place(
         &self,
@@ -69,12 +74,11 @@ impl Attempt {
         request: &Request,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         let view = self.view(machine, request);
-        let more = request.cpus - self.held.len();
         has_enough(machine, request, &view, self.held.len())?;
         let required = request.wishes.uncore == Some(Uncore::Require);
         let fewest = if required { fewest_caches(machine, request) } else { usize::MAX };
         let demand = Demand {
-            cpus: more,
+            cpus: self.more(request),
             nodes: Nodes::all(&view),
             most_caches: fewest.saturating_sub(view.held_caches.len()),
             align: request.wishes.uncore != Some(Uncore::Ignore),
@@ -137,7 +141,7 @@ impl Attempt {
         hint: Hint,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         let mut cpus = self.held;
-        let mut left = request.cpus - self.held.len();
+        let mut left = self.more(request);
         for cell in 0..view.loads.len() {
             left = view.take(cell, left, &mut cpus);
         }

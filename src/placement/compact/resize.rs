@@ -81,6 +81,9 @@ fn around<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'
 }
 
 fn add(machine: &Topology, view: &View<'_>, demand: Demand, held: &CpuSet) -> Option<CpuSet> {
+    if demand.cpus == 0 {
+        return Some(*held);
+    }
     let mut cpus = *held;
     let mut missing = demand.cpus;
     if let Some((choice, _)) = search(view, demand) {

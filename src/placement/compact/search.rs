@@ -302,6 +302,10 @@ impl Search<'_, '_> {
         // Large remainders and empty nodes are worth more to requests to come than small and used
         // ones.
         cost.potential = 5 * left_over + self.free;
+        let again = |best: &Choice| best.cost == cost && self.takes_the_same(best, takes);
+        if self.best.as_ref().is_some_and(again) {
+            return;
+        }
         if self.best.as_ref().is_some_and(|best| best.cost <= cost) {
             self.second = Some(self.second.map_or(cost, |second| second.min(cost)));
             return;
@@ -310,6 +314,14 @@ impl Search<'_, '_> {
         all.extend(takes.iter().map(|&(at, cpus)| Take { uncore: self.caches[at].uncore, cpus }));
         let before = self.best.replace(Choice { cost, nodes: self.nodes, takes: all });
         self.second = before.map(|before| before.cost);
+    }
+
+    /// Whether a way is the one that was found before, with the caches in another order.
+    fn takes_the_same(&self, best: &Choice, takes: &[(usize, usize)]) -> bool {
+        let same = |&(at, cpus): &(usize, usize)| {
+            best.takes.contains(&Take { uncore: self.caches[at].uncore, cpus })
+        };
+        best.nodes == self.nodes && takes.iter().all(same)
     }
 }
 

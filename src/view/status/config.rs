@@ -102,6 +102,8 @@ impl ConfigStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnSettings {
+    /// `kubelet` or `compact`: how exclusive CPUs are chosen.
+    pub placement: String,
     /// `root` or `isolated`: the type of the cpuset partitions under `exclusivity: kernel`.
     pub cpuset_partition: String,
     /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
@@ -121,6 +123,7 @@ impl OwnSettings {
     ) -> OwnSettings {
         let exclusive_mems = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
         OwnSettings {
+            placement: settings.placement.engine.name().to_owned(),
             cpuset_partition: partition.to_string(),
             on_active_kubelet: stance_name(on_active_kubelet).to_owned(),
             expose_cpus: settings.expose_cpus,
@@ -141,6 +144,7 @@ impl Display for OwnSettings {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let fields = |of: &OwnSettings| {
             [
+                ("placement", of.placement.clone()),
                 ("cpusetPartition", of.cpuset_partition.clone()),
                 ("onActiveKubelet", of.on_active_kubelet.clone()),
                 ("exposeCpus", of.expose_cpus.to_string()),

@@ -1,12 +1,9 @@
 //! The engine against all subsets of CPUs of small machines.
 
+use super::{cpus, request};
 use crate::cpuset::CpuSet;
-use crate::nodeset::NodeSet;
 use crate::placement::wishes::{Smt, Uncore};
-use crate::placement::{
-    EngineKind, Options, Request, Reuse, Running, Settings, TopologyManager, TopologyPolicy,
-    Wishes, place, resize,
-};
+use crate::placement::{Options, Request, Running, TopologyPolicy, place, resize};
 use crate::topology::model::NodeFacts;
 use crate::topology::{Cpu, Facts, Topology};
 use proptest::prelude::*;
@@ -41,30 +38,8 @@ fn build(threads: usize, places: &[(usize, usize, bool)], distances: &[u32]) -> 
     Topology::build(facts).unwrap()
 }
 
-fn cpus(bits: u64) -> CpuSet {
-    (0..64).filter(|cpu| bits >> cpu & 1 == 1).map(|cpu| CpuSet::of(cpu).unwrap()).collect()
-}
-
 fn policies() -> impl Strategy<Value = TopologyPolicy> {
     prop::sample::select(TopologyPolicy::ALL.to_vec())
-}
-
-fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
-    Request {
-        cpus: n,
-        free,
-        reuse: Reuse::Beside(CpuSet::EMPTY),
-        promised: 0,
-        pod: None,
-        wishes: Wishes::NONE,
-        devices: NodeSet::EMPTY,
-        settings: Settings {
-            engine: EngineKind::Compact,
-            topology_manager: TopologyManager { policy, ..TopologyManager::default() },
-            reserved,
-            ..Settings::default()
-        },
-    }
 }
 
 /// Nodes, the sum of their distances, caches.

@@ -6,6 +6,9 @@
 //! implementation, it prints a table of ratios instead. `--requests` prints requests to time, and
 //! times nothing.
 //!
+//! With `--engine compact`, `take` is a whole decision of that engine (which ignores the strategy of
+//! a request), and `admit` is decided by it; `hints` and `merge` are the kubelet's engine alone.
+//!
 //! The calls:
 //!
 //! * `take`: one allocation from a set of free CPUs. The machine is built before; nothing else is
@@ -19,9 +22,11 @@
 
 use clap::Parser;
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::nodeset::NodeSet;
 use nri_cpu_manager::placement::kubelet::{Demand, merge, take};
 use nri_cpu_manager::placement::{
-    NumaNodes, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
+    self, EngineKind, NumaNodes, Reuse, Settings, Strategy, TopologyManager, TopologyPolicy,
+    UncoreOrder, Wishes, place,
 };
 use nri_cpu_manager::topology::Topology;
 use serde::{Deserialize, Serialize};
@@ -59,6 +64,14 @@ struct Args {
     /// long it took.
     #[arg(long, value_name = "OTHER")]
     against: Option<PathBuf>,
+    /// What decides: kubelet or compact.
+    #[arg(long, value_name = "ENGINE", default_value = "kubelet", value_parser = engine)]
+    engine: EngineKind,
+}
+
+fn engine(name: &str) -> Result<EngineKind, String> {
+    let named = EngineKind::ALL.into_iter().find(|engine| engine.name() == name);
+    named.ok_or_else(|| "expected kubelet or compact".to_owned())
 }
 
 #[derive(Deserialize)]
@@ -119,7 +132,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     for line in runner::open(file)?.lines() {
         let line = line?;
         let request: Request = serde_json::from_str(&line)?;
-        let timing = call(&request, &line).map_err(|error| format!("{}: {error}", request.id))?;
+        let timing = call(&request, &line, args.engine)
+            .map_err(|error| format!("{}: {error}", request.id))?;
         match &mut table {
             Some(table) => table.add(&request, timing)?,
             None => {
@@ -134,12 +148,13 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn call(request: &Request, line: &str) -> Result<Timing, Box<dyn Error>> {
+fn call(request: &Request, line: &str, engine: EngineKind) -> Result<Timing, Box<dyn Error>> {
     match request.op.as_str() {
+        "take" if engine == EngineKind::Compact => time_place(request, engine),
         "take" => time_take(request),
         "hints" => time_hints(request),
         "merge" => time_merge(line),
-        "admit" => admission::time_admission(&topology(request)?, line),
+        "admit" => admission::time_admission(&topology(request)?, line, engine),
         other => Err(format!("unknown operation {other}").into()),
     }
 }
@@ -158,6 +173,21 @@ fn time_take(request: &Request) -> Result<Timing, Box<dyn Error>> {
         _ => Strategy::Packed { uncore: request.uncore.then_some(UncoreOrder::FewestFree) },
     };
     Ok(time(|| take(&topology, black_box(&available), request.n, strategy)))
+}
+
+fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn Error>> {
+    let topology = topology(request)?;
+    let request = placement::Request {
+        cpus: request.n,
+        free: request.available.parse()?,
+        reuse: Reuse::Beside(CpuSet::EMPTY),
+        promised: 0,
+        pod: None,
+        wishes: Wishes::NONE,
+        devices: NodeSet::EMPTY,
+        settings: Settings { engine, ..Settings::default() },
+    };
+    Ok(time(|| place(&topology, black_box(&request))))
 }
 
 fn time_hints(request: &Request) -> Result<Timing, Box<dyn Error>> {

@@ -4,7 +4,7 @@ use crate::runner::options::Config;
 use crate::runner::simulated::{Node, PodSpec};
 use crate::timing::{Timing, time_each};
 use nri_cpu_manager::ledger::{Admission, Call, Decision, Event, Ledger};
-use nri_cpu_manager::placement::Rejection;
+use nri_cpu_manager::placement::{EngineKind, Rejection};
 use nri_cpu_manager::topology::Topology;
 use serde::Deserialize;
 use std::error::Error;
@@ -23,9 +23,14 @@ struct Step {
     pod: PodSpec,
 }
 
-pub(crate) fn time_admission(topology: &Topology, line: &str) -> Result<Timing, Box<dyn Error>> {
+pub(crate) fn time_admission(
+    topology: &Topology,
+    line: &str,
+    engine: EngineKind,
+) -> Result<Timing, Box<dyn Error>> {
     let Sequence { config, steps } = serde_json::from_str(line)?;
-    let settings = config.settings(topology).ok_or("not a configuration")??;
+    let mut settings = config.settings(topology).ok_or("not a configuration")??;
+    settings.engine = engine;
     let mut node = Node::new(topology.clone(), settings);
     let (last, others) = steps.split_last().ok_or("no pod to admit")?;
     for step in others {

@@ -2,7 +2,7 @@
 
 use super::view::View;
 use crate::nodeset::NodeSet;
-use crate::placement::combinations::next_combination;
+use std::collections::BinaryHeap;
 
 /// Up to so many sets of one size are all looked at.
 const ALL_SETS: usize = 1200;
@@ -62,22 +62,23 @@ pub(super) fn sets(
     every: bool,
 ) -> Vec<Candidate> {
     let base: usize = nodes.base.iter().map(|node| view.nodes[node]).sum();
-    let mut found = Found { view, nodes, wanted: n.saturating_sub(base), every, sets: Vec::new() };
+    let wanted = n.saturating_sub(base);
+    // Single nodes are few enough.
+    let limited = !every && size > 1;
+    let mut found = Found { view, nodes, others, wanted, limited, sets: BinaryHeap::new() };
+    let none = Candidate { distance: 0, free: 0, nodes: NodeSet::EMPTY };
     if combinations(others.len(), size) <= ALL_SETS {
-        let mut indices: Vec<usize> = (0..size).collect();
-        loop {
-            found.offer(indices.iter().map(|&index| others[index]));
-            if !next_combination(&mut indices, others.len()) {
-                break;
-            }
-        }
+        found.extend(none, 0, size);
     } else {
         for &start in others {
-            found.offer(found.around(start, others, size).into_iter());
+            let set = found.around(start, size).into_iter();
+            let set = set.fold(none, |set, node| found.with(set, node));
+            if set.nodes.len() == size && set.free >= wanted {
+                found.offer(set);
+            }
         }
     }
-    let mut sets = found.sets;
-    sets.sort_unstable();
+    let mut sets = found.sets.into_sorted_vec();
     sets.dedup();
     sets
 }
@@ -85,41 +86,57 @@ pub(super) fn sets(
 struct Found<'v, 'm> {
     view: &'v View<'m>,
     nodes: &'v Nodes,
+    others: &'v [usize],
     /// CPUs that the base lacks.
     wanted: usize,
-    every: bool,
-    sets: Vec<Candidate>,
+    /// Whether the nearest sets, and of many equally near ones some, are enough.
+    limited: bool,
+    /// The worst on top.
+    sets: BinaryHeap<Candidate>,
 }
 
 impl Found<'_, '_> {
-    fn offer(&mut self, added: impl Iterator<Item = usize> + Clone) {
-        let free = added.clone().map(|node| self.view.nodes[node]).sum();
-        if free < self.wanted {
+    /// Offers all sets that have `left` more nodes than `set`, of the others from this position on.
+    fn extend(&mut self, set: Candidate, from: usize, left: usize) {
+        if left == 0 {
+            self.offer(set);
             return;
         }
-        let mut nodes = NodeSet::EMPTY;
-        let mut distance = 0;
-        for node in added {
-            distance += self.distance(node, nodes);
-            nodes = nodes.union(NodeSet::of(node));
+        for at in from..=self.others.len() - left {
+            // These are the fullest ones that are left.
+            let most = self.others[at..at + left].iter().map(|&node| self.view.nodes[node]);
+            if set.free + most.sum::<usize>() < self.wanted {
+                return;
+            }
+            let next = self.with(set, self.others[at]);
+            if self.limited && self.sets.peek().is_some_and(|set| set.distance < next.distance) {
+                continue;
+            }
+            self.extend(next, at + 1, left - 1);
         }
-        let set = Candidate { distance, free, nodes };
-        if self.every || nodes.len() < 2 {
-            self.sets.push(set);
-            return;
+    }
+
+    fn with(&self, set: Candidate, node: usize) -> Candidate {
+        Candidate {
+            distance: set.distance + self.distance(node, set.nodes),
+            free: set.free + self.view.nodes[node],
+            nodes: set.nodes.union(NodeSet::of(node)),
         }
-        match self.sets.first() {
-            Some(best) if best.distance < distance => return,
-            Some(best) if distance < best.distance => self.sets.clear(),
-            _ => {}
+    }
+
+    fn offer(&mut self, set: Candidate) {
+        if self.limited {
+            match self.sets.peek() {
+                Some(worst) if worst.distance < set.distance => return,
+                Some(worst) if set.distance < worst.distance => self.sets.clear(),
+                Some(worst) if self.sets.len() == EQUAL_SETS && set > *worst => return,
+                _ => {}
+            }
+            if self.sets.len() == EQUAL_SETS {
+                self.sets.pop();
+            }
         }
-        if self.sets.len() < EQUAL_SETS {
-            self.sets.push(set);
-        } else if let Some(worst) = self.sets.iter_mut().max()
-            && set < *worst
-        {
-            *worst = set;
-        }
+        self.sets.push(set);
     }
 
     /// What a node adds to the distance of a set and the base.
@@ -134,7 +151,8 @@ impl Found<'_, '_> {
 
     /// The node `start`, and again and again the node nearest to those before that leaves the request
     /// possible.
-    fn around(&self, start: usize, others: &[usize], size: usize) -> Vec<usize> {
+    fn around(&self, start: usize, size: usize) -> Vec<usize> {
+        let others = self.others;
         let mut set = vec![start];
         let mut free = self.view.nodes[start];
         let mut distances: Vec<u64> =

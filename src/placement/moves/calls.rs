@@ -7,7 +7,7 @@ use crate::placement::cores::whole_cores;
 use crate::placement::engine::Placement;
 use crate::placement::place;
 use crate::placement::request::Request;
-use crate::topology::Topology;
+use crate::topology::{NumaNode, Topology};
 
 /// Calls to the engine that are left.
 pub(super) struct Calls<'t> {
@@ -41,9 +41,18 @@ impl<'t> Calls<'t> {
     ) -> Option<CpuSet> {
         let Resident { held, mut request, .. } = *resident;
         request.free = *free;
-        if !limits.across_numa_nodes {
-            let nodes = self.machine.nodes().iter().map(|node| node.cpus);
-            request.free &= nodes.filter(|node| !node.is_disjoint(&held)).collect::<CpuSet>();
+        // An engine goes beyond the pod's affinity where it has too little room: then the container
+        // stays.
+        let affinity = request.pod.and_then(|pod| pod.chosen).and_then(|hint| hint.nodes);
+        if !limits.across_numa_nodes || affinity.is_some() {
+            let allowed = |node: &&NumaNode| {
+                let is_entered = node.cpus.is_disjoint(&held);
+                let may_enter = limits.across_numa_nodes
+                    && affinity.is_none_or(|affinity| affinity.contains(node.id));
+                !is_entered || may_enter
+            };
+            let nodes = self.machine.nodes().iter().filter(allowed);
+            request.free &= nodes.map(|node| node.cpus).collect::<CpuSet>();
         }
         let taken = request.footprint(self.machine, &held).len();
         request.promised = request.free.len().saturating_sub(taken);

@@ -8,11 +8,19 @@ use std::cmp::Reverse;
 /// and the uncore cache in common: caches that span nodes need no special case then.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Occupancy {
-    cells: Vec<Cell>,
+    cells: Vec<Share>,
 }
 
+/// A NUMA node or an uncore cache, by position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Domain {
+    Node(usize),
+    Cache(usize),
+}
+
+/// The CPUs in one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell {
+struct Share {
     /// Positions in the machine's lists.
     node: usize,
     cache: usize,
@@ -21,12 +29,12 @@ struct Cell {
 
 impl Occupancy {
     pub(super) fn of(machine: &Topology, cpus: &CpuSet) -> Occupancy {
-        let mut cells: Vec<Cell> = Vec::new();
+        let mut cells: Vec<Share> = Vec::new();
         for place in cpus.iter().filter_map(|cpu| machine.place(cpu)) {
             let (node, cache) = (place.node(), place.uncore());
             match cells.iter_mut().find(|cell| cell.node == node && cell.cache == cache) {
                 Some(cell) => cell.cpus += 1,
-                None => cells.push(Cell { node, cache, cpus: 1 }),
+                None => cells.push(Share { node, cache, cpus: 1 }),
             }
         }
         cells.sort_unstable();
@@ -42,6 +50,14 @@ impl Occupancy {
     /// The CPUs of each cell, with the position of its NUMA node.
     pub(super) fn by_node(&self) -> impl Iterator<Item = (usize, usize)> {
         self.cells.iter().map(|cell| (cell.node, cell.cpus))
+    }
+
+    pub(super) fn in_domain(&self, domain: Domain) -> usize {
+        let inside = self.cells.iter().filter(|cell| match domain {
+            Domain::Node(at) => cell.node == at,
+            Domain::Cache(at) => cell.cache == at,
+        });
+        inside.map(|cell| cell.cpus).sum()
     }
 
     /// The number of uncore caches.
@@ -82,6 +98,18 @@ impl Room {
         for cell in &taken.cells {
             self.nodes[cell.node] = self.nodes[cell.node].saturating_sub(cell.cpus);
             self.caches[cell.cache] = self.caches[cell.cache].saturating_sub(cell.cpus);
+        }
+    }
+
+    pub(super) fn domains(&self) -> impl Iterator<Item = Domain> {
+        let caches = (0..self.caches.len()).map(Domain::Cache);
+        caches.chain((0..self.nodes.len()).map(Domain::Node))
+    }
+
+    pub(super) fn in_domain(&self, domain: Domain) -> usize {
+        match domain {
+            Domain::Node(at) => self.nodes[at],
+            Domain::Cache(at) => self.caches[at],
         }
     }
 

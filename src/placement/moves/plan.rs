@@ -3,6 +3,7 @@
 use crate::cpuset::CpuSet;
 use crate::placement::engine::Placement;
 use crate::placement::request::Request;
+use crate::topology::Topology;
 
 /// The badness of a newcomer that is refused although enough CPUs are free: more than any placement
 /// can have, so that a plan that admits it wins.
@@ -14,8 +15,8 @@ pub struct Resident {
     /// As many CPUs as it requests; otherwise it does not move.
     pub held: CpuSet,
     /// What it would ask for if it started now. The planner fills in `free` and `promised`; `reuse`
-    /// must be empty. In pod scope, `pod` must name the affinity chosen for the pod: the planner
-    /// does not know who belongs to the same pod.
+    /// must be empty. In pod scope, `pod` must name the affinity chosen for the pod, which the
+    /// container does not leave: the planner does not know who belongs to the same pod.
     pub request: Request,
     pub movable: bool,
 }
@@ -30,6 +31,15 @@ pub struct Limits {
     /// What a CPU costs that enters another NUMA node; any other costs 1. More than 1 if memory
     /// stays behind.
     pub weight_across: usize,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy)]
+pub(super) struct Ctx<'a> {
+    pub(super) machine: &'a Topology,
+    pub(super) free: CpuSet,
+    pub(super) residents: &'a [Resident],
+    pub(super) limits: &'a Limits,
 }
 
 /// One container's new CPUs.

@@ -6,7 +6,7 @@
 //! staged once at most and the loop ends.
 
 use super::calls::Calls;
-use super::plan::{Limits, Plan, Resident, Step};
+use super::plan::{Ctx, Limits, Plan, Resident, Step};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
@@ -32,24 +32,14 @@ pub fn steps(
     plan: &Plan,
     limits: &Limits,
 ) -> Option<Vec<Step>> {
-    let most = most_calls(plan.moves.len());
-    steps_with(&mut Calls::at_most(machine, most), machine, free, residents, plan, limits)
+    // Each of the moves that are left may be tried before each one that is staged.
+    let most = plan.moves.len() * plan.moves.len();
+    let ctx = Ctx { machine, free, residents, limits };
+    steps_with(&mut Calls::at_most(machine, most), &ctx, plan)
 }
 
-/// The calls to the engine that the steps of so many moves need at most: each move that is left
-/// may be tried before each one that is staged.
-pub(super) fn most_calls(moves: usize) -> usize {
-    moves * moves
-}
-
-pub(super) fn steps_with(
-    calls: &mut Calls<'_>,
-    machine: &Topology,
-    mut free: CpuSet,
-    residents: &[Resident],
-    plan: &Plan,
-    limits: &Limits,
-) -> Option<Vec<Step>> {
+pub(super) fn steps_with(calls: &mut Calls<'_>, ctx: &Ctx<'_>, plan: &Plan) -> Option<Vec<Step>> {
+    let Ctx { machine, mut free, residents, limits } = *ctx;
     let pending = plan.moves.iter().map(|planned| {
         let Resident { held, request, .. } = &residents[planned.resident];
         Pending {

@@ -1,27 +1,15 @@
 //! [`Search`]: tries sets of containers, each lifted from its CPUs and placed again after the
 //! container that the plan is for.
 
-use super::badness::{Need, Needs};
+use super::badness::Need;
 use super::calls::Calls;
 use super::occupancy::{Occupancy, Room};
-use super::plan::{Limits, Move, Plan, Resident};
+use super::plan::{Ctx, Move, Plan};
+use super::profile::Profile;
 use super::steps::steps_with;
 use crate::cpuset::CpuSet;
 use crate::placement::engine::Placement;
 use crate::placement::request::Request;
-use crate::topology::Topology;
-
-/// A resident, and what follows from where it is.
-pub(super) struct Lying<'a> {
-    pub(super) resident: &'a Resident,
-    pub(super) need: Need,
-    /// Its CPUs, with their siblings if they stay idle.
-    pub(super) footprint: CpuSet,
-    /// That of the footprint.
-    pub(super) occupancy: Occupancy,
-    pub(super) badness: u32,
-    pub(super) movable: bool,
-}
 
 /// The container that a plan is for.
 pub(super) enum Subject<'a> {
@@ -37,13 +25,9 @@ pub(super) enum Subject<'a> {
 
 /// The search for the best plan for one container.
 pub(super) struct Search<'a> {
-    pub(super) machine: &'a Topology,
-    pub(super) free: CpuSet,
-    pub(super) residents: &'a [Resident],
-    pub(super) lying: &'a [Lying<'a>],
-    pub(super) limits: &'a Limits,
+    pub(super) ctx: Ctx<'a>,
+    pub(super) profiles: &'a [Profile<'a>],
     pub(super) subject: Subject<'a>,
-    /// What the subject can use: free CPUs, and its own.
     pub(super) room: Room,
     pub(super) best: Option<Plan>,
 }
@@ -60,35 +44,30 @@ struct Draft {
     cost: usize,
 }
 
-impl<'a> Lying<'a> {
-    pub(super) fn all(machine: &'a Topology, residents: &'a [Resident]) -> Vec<Lying<'a>> {
-        let mut needs = Needs::of(machine);
-        let lying = residents.iter().map(|resident| {
-            let need = needs.need(&resident.request);
-            let footprint = resident.request.footprint(machine, &resident.held);
-            let occupancy = Occupancy::of(machine, &footprint);
-            let badness = need.badness(&occupancy);
-            // A move changes no container's number of CPUs.
-            let movable = resident.movable && resident.held.len() == resident.request.cpus;
-            Lying { resident, need, footprint, occupancy, badness, movable }
-        });
-        lying.collect()
+impl<'a> Search<'a> {
+    /// `usable` is what the subject can use: free CPUs, and its own.
+    pub(super) fn new(
+        ctx: &Ctx<'a>,
+        profiles: &'a [Profile<'a>],
+        subject: Subject<'a>,
+        usable: &CpuSet,
+    ) -> Search<'a> {
+        let room = Room::of(ctx.machine, usable);
+        Search { ctx: *ctx, profiles, subject, room, best: None }
     }
-}
 
-impl Search<'_> {
     /// The subject's badness without a plan.
     pub(super) fn badness(&self) -> u32 {
         match self.subject {
             Subject::Newcomer { badness, .. } => badness,
-            Subject::Resident(at) => self.lying[at].badness,
+            Subject::Resident(at) => self.profiles[at].badness,
         }
     }
 
     pub(super) fn need(&self) -> &Need {
         match &self.subject {
             Subject::Newcomer { need, .. } => need,
-            Subject::Resident(at) => &self.lying[*at].need,
+            Subject::Resident(at) => &self.profiles[*at].need,
         }
     }
 
@@ -103,20 +82,19 @@ impl Search<'_> {
         if self.best.as_ref().is_some_and(|best| !plan.is_better_than(best)) {
             return;
         }
-        let Search { machine, free, residents, limits, .. } = *self;
-        if steps_with(calls, machine, free, residents, &plan, limits).is_some() {
+        if steps_with(calls, &self.ctx, &plan).is_some() {
             self.best = Some(plan);
         }
     }
 
     fn plan_lifting(&self, others: &[usize], calls: &mut Calls<'_>) -> Option<Plan> {
-        let lifted = others.iter().map(|&at| self.lying[at].badness).sum::<u32>();
+        let lifted = others.iter().map(|&at| self.profiles[at].badness).sum::<u32>();
         let before = self.badness() + lifted;
         let mut draft = self.lift(others);
         self.place_subject(&mut draft, others, calls)?;
         for (placed, &at) in others.iter().enumerate() {
             // Give up as soon as the best that can still follow is no gain.
-            let left = others[placed..].iter().map(|&at| self.lying[at].need.least(&draft.room));
+            let left = others[placed..].iter().map(|&at| self.profiles[at].need.least(&draft.room));
             let least = left.sum::<Option<u32>>()?;
             if before < draft.badness + least + self.gain().max(1) {
                 return None;
@@ -124,23 +102,30 @@ impl Search<'_> {
             self.place_resident(&mut draft, at, calls)?;
         }
         let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
-        let affordable = draft.moves.len() <= self.limits.containers && !draft.moves.is_empty();
+        let affordable = draft.moves.len() <= self.ctx.limits.containers && !draft.moves.is_empty();
         let Draft { newcomer, taken, moves, cost, .. } = draft;
         if affordable { Some(Plan { moves, newcomer, taken, gain, cost }) } else { None }
     }
 
     fn lift(&self, others: &[usize]) -> Draft {
-        let mut free = self.free;
+        let mut free = self.ctx.free;
         let mut room = self.room.clone();
         if let Subject::Resident(at) = self.subject {
-            free |= self.lying[at].footprint;
+            free |= self.profiles[at].footprint;
         }
         for &at in others {
-            free |= self.lying[at].footprint;
-            room.add(&self.lying[at].occupancy);
+            free |= self.profiles[at].footprint;
+            room.add(&self.profiles[at].occupancy);
         }
-        let (newcomer, taken) = (None, CpuSet::EMPTY);
-        Draft { free, room, newcomer, taken, moves: Vec::new(), badness: 0, cost: 0 }
+        Draft {
+            free,
+            room,
+            newcomer: None,
+            taken: CpuSet::EMPTY,
+            moves: Vec::new(),
+            badness: 0,
+            cost: 0,
+        }
     }
 
     fn place_subject(
@@ -154,11 +139,11 @@ impl Search<'_> {
             Subject::Resident(at) => return self.place_resident(draft, *at, calls),
         };
         // Lifted CPUs are promised to the containers that they were lifted from.
-        let lifted = others.iter().map(|&at| self.lying[at].footprint.len()).sum::<usize>();
+        let lifted = others.iter().map(|&at| self.profiles[at].footprint.len()).sum::<usize>();
         let promised = request.promised + lifted;
         let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
-        let taken = request.footprint(self.machine, &placement.cpus);
-        let occupancy = Occupancy::of(self.machine, &taken);
+        let taken = request.footprint(self.ctx.machine, &placement.cpus);
+        let occupancy = Occupancy::of(self.ctx.machine, &taken);
         draft.badness += need.badness(&occupancy);
         draft.free -= taken;
         draft.room.remove(&occupancy);
@@ -169,33 +154,24 @@ impl Search<'_> {
 
     /// A container whose CPUs are still free stays, unless the plan is for it.
     fn place_resident(&self, draft: &mut Draft, at: usize, calls: &mut Calls<'_>) -> Option<()> {
-        let lying = &self.lying[at];
+        let profile = &self.profiles[at];
         let is_subject = matches!(self.subject, Subject::Resident(subject) if subject == at);
-        if !is_subject && lying.footprint.is_subset(&draft.free) {
-            draft.badness += lying.badness;
-            draft.free -= lying.footprint;
-            draft.room.remove(&lying.occupancy);
+        if !is_subject && profile.footprint.is_subset(&draft.free) {
+            draft.badness += profile.badness;
+            draft.free -= profile.footprint;
+            draft.room.remove(&profile.occupancy);
             return Some(());
         }
-        let to = calls.place_again(lying.resident, &draft.free, self.limits)?;
-        let taken = lying.resident.request.footprint(self.machine, &to);
-        let occupancy = Occupancy::of(self.machine, &taken);
-        draft.badness += lying.need.badness(&occupancy);
+        let to = calls.place_again(profile.resident, &draft.free, self.ctx.limits)?;
+        let taken = profile.resident.request.footprint(self.ctx.machine, &to);
+        let occupancy = Occupancy::of(self.ctx.machine, &taken);
+        draft.badness += profile.need.badness(&occupancy);
         draft.free -= taken;
         draft.room.remove(&occupancy);
-        draft.cost += self.cost(lying, &to);
-        if to != lying.resident.held {
+        draft.cost += profile.cost(self.ctx.machine, &to, self.ctx.limits);
+        if to != profile.resident.held {
             draft.moves.push(Move { resident: at, to });
         }
         Some(())
-    }
-
-    fn cost(&self, lying: &Lying<'_>, to: &CpuSet) -> usize {
-        let entered = Occupancy::of(self.machine, &(*to - lying.resident.held));
-        let known = |node| lying.occupancy.nodes().any(|held| held == node);
-        entered
-            .by_node()
-            .map(|(node, n)| if known(node) { n } else { n * self.limits.weight_across })
-            .sum()
     }
 }

@@ -1,8 +1,8 @@
 //! Worked examples.
 
 use super::super::super::machines::{Shape, caches, set};
-use super::super::super::place;
 use super::super::super::wishes::Uncore;
+use super::super::super::{Hint, PodDemand, place};
 use super::*;
 
 /// Two sockets of one node, each with two caches of four cores, without SMT.
@@ -30,7 +30,7 @@ fn arrival(
     let placed = place(machine, &Request { free, ..*newcomer }).ok();
     let plan = for_arrival(machine, free, residents, newcomer, placed.as_ref(), limits);
     let Some(plan) = plan else { return "none".to_owned() };
-    Node { machine, free, residents, limits }.check(&plan, Some((newcomer, placed.as_ref())));
+    Ctx { machine, free, residents, limits }.check(&plan, Some((newcomer, placed.as_ref())));
     let moves = plan.moves.iter().map(|one| format!("{}: {}", one.resident, one.to));
     let all: Vec<String> = moves.chain([format!("new: {}", plan.newcomer.unwrap().cpus)]).collect();
     all.join("; ")
@@ -41,7 +41,7 @@ fn departure(machine: &Topology, residents: &[Resident], limits: &Limits) -> Str
     let Some(plan) = for_departure(machine, free, residents, limits) else {
         return "none".to_owned();
     };
-    Node { machine, free, residents, limits }.check(&plan, None);
+    Ctx { machine, free, residents, limits }.check(&plan, None);
     let moves = plan.moves.iter().map(|one| format!("{}: {}", one.resident, one.to));
     moves.collect::<Vec<String>>().join("; ")
 }
@@ -103,6 +103,31 @@ fn two_make_room_for_a_newcomer() {
     assert_eq!(arrival(&machine, &pinned, &newcomer, &one), "0: 11; new: 0,2-3,7");
     let none: Vec<Resident> = all.iter().map(|one| Resident { movable: false, ..*one }).collect();
     assert_eq!(arrival(&machine, &none, &newcomer, &ANYWHERE), "none");
+}
+
+#[test]
+fn three_make_room_for_a_newcomer() {
+    let settings = Settings { engine: EngineKind::Compact, ..aligned() };
+    let machine = caches(4, 6);
+    let mut all = residents(&settings, &["0", "1", "2", "6-10", "12-16", "18-22"]);
+    all[3..].iter_mut().for_each(|pinned| pinned.movable = false);
+    let newcomer = request(&settings, Wishes::NONE, 6);
+    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "0: 11; 1: 17; 2: 23; new: 0-5");
+}
+
+#[test]
+fn a_container_stays_in_the_affinity_of_its_pod() {
+    let settings = aligned();
+    let machine = two_nodes();
+    let mut all = residents(&settings, &["0-1", "4-7", "8-11", "12-13"]);
+    all[3].movable = false;
+    let newcomer = request(&settings, Wishes::NONE, 4);
+    for (node, expect) in [(0, "none"), (1, "0: 14-15; new: 0-3")] {
+        let hint = Hint { nodes: Some(NodeSet::of(node)), preferred: true };
+        let pod = PodDemand { cpus: 2, held: CpuSet::EMPTY, chosen: Some(hint) };
+        all[0].request.pod = Some(pod);
+        assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), expect, "node {node}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod random;
 
 use super::super::cores::whole_cores;
 use super::super::memory;
-use super::super::{Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
+use super::super::{EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
 use super::*;
 use crate::nodeset::NodeSet;
 
@@ -35,22 +35,14 @@ fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
     }
 }
 
-/// The CPUs with the owner of each checked at every step.
-struct Node<'a> {
-    machine: &'a Topology,
-    free: CpuSet,
-    residents: &'a [Resident],
-    limits: &'a Limits,
-}
-
-impl Node<'_> {
+impl Ctx<'_> {
     fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
         memory::memory_of(self.machine, cpus).unwrap_or_default()
     }
 
     /// Carries a plan out and checks everything that a plan promises.
     fn check(&self, plan: &Plan, newcomer: Option<(&Request, Option<&Placement>)>) {
-        let Node { machine, residents, limits, .. } = *self;
+        let Ctx { machine, residents, limits, .. } = *self;
         let mut free = self.free;
         let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
         let steps = steps(machine, free, residents, plan, limits).expect("a plan has steps");

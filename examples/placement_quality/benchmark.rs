@@ -6,7 +6,7 @@
 //! and figures.
 
 mod engines;
-mod figures;
+pub(crate) mod figures;
 mod machines;
 mod mixes;
 mod observer;
@@ -14,11 +14,11 @@ mod quantiles;
 mod workload;
 
 pub(crate) use engines::{ENGINES, Engine};
-pub(crate) use figures::Figures;
 pub(crate) use machines::{Machine, machines};
 pub(crate) use mixes::{MIXES, Mix};
 pub(crate) use workload::Length;
 
+use figures::Figures;
 use nri_cpu_manager::ledger::Ledger;
 use nri_cpu_manager::simulate::{NoRoom, engine};
 use observer::Observer;

@@ -5,64 +5,53 @@ use super::mixes::Mix;
 use nri_cpu_manager::ledger::{self, Policy, Rebalance, RebalanceMode};
 use nri_cpu_manager::placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
 
+#[derive(Clone, Copy)]
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     kind: EngineKind,
     prefer_uncore_caches: bool,
     best_effort: bool,
-    /// Moves for 100 starts; 0 moves nobody.
+    /// Container moves per 100 starts.
     moves: u32,
 }
 
+const KUBELET: Engine = Engine {
+    name: "packed",
+    kind: EngineKind::Kubelet,
+    prefer_uncore_caches: false,
+    best_effort: false,
+    moves: 0,
+};
+
+const COMPACT: Engine = Engine { name: "compact", kind: EngineKind::Compact, ..KUBELET };
+
 pub(crate) const ENGINES: [Engine; 6] = [
-    Engine {
-        name: "packed",
-        kind: EngineKind::Kubelet,
-        prefer_uncore_caches: false,
-        best_effort: false,
-        moves: 0,
-    },
-    Engine {
-        name: "uncore",
-        kind: EngineKind::Kubelet,
-        prefer_uncore_caches: true,
-        best_effort: false,
-        moves: 0,
-    },
-    Engine {
-        name: "uncore+best-effort",
-        kind: EngineKind::Kubelet,
-        prefer_uncore_caches: true,
-        best_effort: true,
-        moves: 0,
-    },
-    Engine {
-        name: "compact",
-        kind: EngineKind::Compact,
-        prefer_uncore_caches: false,
-        best_effort: false,
-        moves: 0,
-    },
-    Engine {
-        name: "compact+10",
-        kind: EngineKind::Compact,
-        prefer_uncore_caches: false,
-        best_effort: false,
-        moves: 10,
-    },
-    Engine {
-        name: "compact+20",
-        kind: EngineKind::Compact,
-        prefer_uncore_caches: false,
-        best_effort: false,
-        moves: 20,
-    },
+    KUBELET,
+    Engine { name: "uncore", prefer_uncore_caches: true, ..KUBELET },
+    Engine { name: "uncore+best-effort", prefer_uncore_caches: true, best_effort: true, ..KUBELET },
+    COMPACT,
+    Engine { name: "compact+10", moves: 10, ..COMPACT },
+    Engine { name: "compact+20", moves: 20, ..COMPACT },
 ];
 
 impl Engine {
     /// Whether this engine differs from all before it under the mix's own topology policy.
     pub(crate) fn is_for(&self, mix: &Mix) -> bool {
         mix.policy.is_none() || !self.best_effort
+    }
+
+    /// Any container may move at any time, to any NUMA node.
+    fn rebalance(&self) -> Option<Rebalance> {
+        if self.moves == 0 {
+            return None;
+        }
+        Some(Rebalance {
+            mode: RebalanceMode::Move,
+            moves_per_100_starts: self.moves,
+            across_numa_nodes: true,
+            min_stay: 0,
+            isolated_partitions: false,
+        })
     }
 
     pub(super) fn settings(&self, machine: &Machine, mix: &Mix) -> ledger::Settings {
@@ -81,13 +70,7 @@ impl Engine {
                 topology_manager,
                 reserved: machine.reserved,
             },
-            rebalance: (self.moves > 0).then_some(Rebalance {
-                mode: RebalanceMode::Move,
-                moves_per_100_starts: self.moves,
-                across_numa_nodes: true,
-                min_stay: 0,
-                isolated_partitions: false,
-            }),
+            rebalance: self.rebalance(),
             ..ledger::Settings::default()
         }
     }

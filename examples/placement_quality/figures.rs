@@ -15,7 +15,11 @@ pub(crate) struct Figures {
     /// CPUs that may be exclusive, as often.
     capacity: u64,
     pub(super) refused: Refused,
+    pub(super) moved: MoveTotals,
+    /// Of decisions.
     pub(crate) times: Times,
+    /// Of plans of moves.
+    pub(crate) plans: Times,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,6 +27,13 @@ pub(super) struct Refused {
     /// With as many CPUs free as requested.
     pub(super) enough: u64,
     pub(super) too_few: u64,
+}
+
+/// Moves of running containers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MoveTotals {
+    pub(super) containers: u64,
+    pub(super) cpus: u64,
 }
 
 impl Figures {
@@ -62,6 +73,16 @@ impl Figures {
         100.0 * ratio(self.refused.enough, self.live.samples)
     }
 
+    /// Container moves per 100 arrivals.
+    pub(crate) fn moved_containers(&self) -> f64 {
+        100.0 * ratio(self.moved.containers, self.live.samples)
+    }
+
+    /// CPUs of moved containers per 100 arrivals.
+    pub(crate) fn moved_cpus(&self) -> f64 {
+        100.0 * ratio(self.moved.cpus, self.live.samples)
+    }
+
     /// Percentage of the arrivals.
     pub(crate) fn refused_with_too_few(&self) -> f64 {
         100.0 * ratio(self.refused.too_few, self.live.samples)
@@ -94,18 +115,21 @@ impl AddAssign<&Figures> for Figures {
         self.capacity += other.capacity;
         self.refused.enough += other.refused.enough;
         self.refused.too_few += other.refused.too_few;
+        self.moved.containers += other.moved.containers;
+        self.moved.cpus += other.moved.cpus;
         self.times += &other.times;
+        self.plans += &other.plans;
     }
 }
 
 /// The integers, for comparisons: everything but times.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { live, used, capacity, refused, times: _ } = self;
+        let Figures { live, used, capacity, refused, moved, times: _, plans: _ } = self;
         write!(
             f,
             "samples={} containers={} fit={} in-one={} excess-caches={} excess-nodes={} \
-             shared-cores={} used={used}/{capacity} refused={}+{}",
+             shared-cores={} used={used}/{capacity} refused={}+{} moved={}/{}",
             live.samples,
             live.containers,
             live.fit_one_cache,
@@ -115,6 +139,8 @@ impl fmt::Display for Figures {
             live.shared_cores,
             refused.enough,
             refused.too_few,
+            moved.containers,
+            moved.cpus,
         )
     }
 }

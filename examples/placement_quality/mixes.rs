@@ -21,10 +21,9 @@ enum Sizes {
 }
 
 /// The first one is what the last line of the benchmark is about.
-pub(crate) const MIXES: [Mix; 6] = [
+pub(crate) const MIXES: [Mix; 5] = [
     Mix { name: "mixed", sizes: Sizes::Mixed, full_pcpus_only: false, policy: None },
-    Mix { name: "even", sizes: Sizes::Even, full_pcpus_only: false, policy: None },
-    Mix { name: "even-full-pcpus-only", sizes: Sizes::Even, full_pcpus_only: true, policy: None },
+    Mix { name: "even", sizes: Sizes::Even, full_pcpus_only: true, policy: None },
     Mix { name: "cache", sizes: Sizes::Cache, full_pcpus_only: false, policy: None },
     Mix { name: "node", sizes: Sizes::Node, full_pcpus_only: false, policy: None },
     Mix {

@@ -40,6 +40,13 @@ impl Observer {
             Happening::Decided(Call::Admission(Admission::Create { .. }), _) => {
                 self.figures.times.add(self.ended.elapsed());
             }
+            Happening::Planned(plan) => {
+                self.figures.plans.add(self.ended.elapsed());
+                for step in plan.iter().flat_map(|plan| &plan.steps) {
+                    self.figures.moved.containers += 1;
+                    self.figures.moved.cpus += step.to.len() as u64;
+                }
+            }
             Happening::Refused { container, .. } => {
                 if container.request <= ledger.free().len() as u64 * 1000 {
                     refused.enough += 1;

@@ -1,6 +1,7 @@
 //! The figures as text.
 
-use crate::benchmark::{Engine, Figures, Machine, Mix};
+use crate::benchmark::figures::{Figures, Times};
+use crate::benchmark::{Engine, Machine, Mix};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -60,7 +61,10 @@ impl<'a> Cells<'a> {
             "refused, enough free %",
             "refused, too few %",
             "use %",
+            "moves per 100",
+            "CPUs moved per 100",
             "us p99",
+            "plan us p99",
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for (engine, name) in self.engines.iter().map(|engine| engine.name).enumerate() {
@@ -76,7 +80,10 @@ impl<'a> Cells<'a> {
                 mean(Figures::refused_with_enough, 2),
                 mean(Figures::refused_with_too_few, 2),
                 mean(Figures::used, 1),
+                mean(Figures::moved_containers, 1),
+                mean(Figures::moved_cpus, 0),
                 or_dash(self.sum(engine).times.p99()),
+                or_dash(self.sum(engine).plans.p99()),
             ]);
         }
         text + &aligned(&rows)
@@ -131,7 +138,9 @@ pub(crate) struct Summary {
     /// Aligned and excess nodes, by name.
     quality: BTreeMap<String, String>,
     /// Without moves.
-    sum: Figures,
+    decisions: Times,
+    /// With both budgets.
+    plans: Times,
 }
 
 impl Summary {
@@ -149,8 +158,11 @@ impl Summary {
             let aligned = cells.mean(engine, Figures::aligned);
             let nodes = cells.mean(engine, Figures::excess_nodes);
             self.quality.insert(key, format!("{aligned:.1}/{nodes:.3}"));
+            let sum = cells.sum(engine);
             if name == "compact" {
-                self.sum += &cells.sum(engine);
+                self.decisions += &sum.times;
+            } else {
+                self.plans += &sum.plans;
             }
         }
     }
@@ -161,8 +173,8 @@ impl fmt::Display for Summary {
         for name in Summary::NAMES {
             write!(f, "{name}={} ", self.quality.get(name).map_or("-", String::as_str))?;
         }
-        // Nothing plans moves yet.
-        write!(f, "us-p99={} plan-ms-p99=-", or_dash(self.sum.times.p99()))
+        let plans = self.plans.p99().map(|micros| micros.div_ceil(1000));
+        write!(f, "us-p99={} plan-ms-p99={}", or_dash(self.decisions.p99()), or_dash(plans))
     }
 }
 

@@ -38,6 +38,8 @@ pub enum NoRoom {
 pub enum Happening<'a> {
     /// Time passes from one moment to another without changes.
     Passes(Time, Time),
+    /// The ledger has looked for moves that are worth it; they follow, one by one.
+    Planned(Option<&'a MovePlan>),
     Decided(&'a Call, &'a Result<Decision, Rejection>),
     /// A container is admitted.
     Placed {
@@ -266,6 +268,7 @@ impl Simulation<'_> {
 
     /// Carries a plan out, or only counts it, as configured.
     fn rebalance(&mut self, plan: Option<MovePlan>) {
+        self.see(&Happening::Planned(plan.as_ref()));
         let Some(plan) = plan else { return };
         if self.ledger.moves_containers() {
             plan.steps.into_iter().for_each(|step| self.send(Event::Move(step)));

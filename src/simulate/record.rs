@@ -173,6 +173,7 @@ impl StepObserver for Recorder {
                 self.by_cache.lasted(by_cache, span, self.step);
                 self.by_node.lasted(by_node, span, self.step);
             }
+            Happening::Planned(_) => {}
             Happening::Decided(_, answer) => {
                 report.updates += answer.as_ref().map_or(0, |decision| decision.updates.len());
             }

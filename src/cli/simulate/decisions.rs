@@ -71,6 +71,7 @@ impl StepObserver for DecisionTable<'_> {
                 (pod, "", outcome, String::new(), OUT_OF_CPU.to_owned())
             }
             Happening::Passes(..)
+            | Happening::Planned(_)
             | Happening::Decided(..)
             | Happening::Complete(_)
             | Happening::Arrived(_) => return,

@@ -6,7 +6,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Mechanism, Qos};
 use nri_cpu_manager::placement::kubelet::{Demand, take};
 use nri_cpu_manager::placement::{
-    NumaNodes, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
+    EngineKind, NumaNodes, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -52,7 +52,19 @@ fn grid(size: Size) -> Result<(), Box<dyn Error>> {
         let demand = Demand::new(topology, black_box(&free), &CpuSet::EMPTY, n, false);
         demand.best(TopologyPolicy::BestEffort, &NumaNodes::of(topology, &manager))
     })?;
-    admissions(&node, size, &at)
+    admissions(&node, size, &at)?;
+    compact(size, &at)
+}
+
+/// The engine `compact`, and a plan of moves for a container that needs more CPUs than any cache
+/// has free.
+fn compact(size: Size, at: &str) -> Result<(), Box<dyn Error>> {
+    let node = Node::half_full_by(EngineKind::Compact, size, Mechanism::Groups)?;
+    let milli = size.request() as u64 * 1000;
+    let (mut ledger, creation) = black_box(node.admission(Qos::Guaranteed, milli)?);
+    case(&format!("plan-moves/{at}"), || ledger.plan_arrival(&creation))?;
+    case(&format!("admit-compact/{at}"), || ledger.handle(creation))??;
+    Ok(())
 }
 
 /// Admission of an exclusive container and of a shared one, from the call to the answer.

@@ -3,9 +3,11 @@
 
 use nri_cpu_manager::ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid,
-    Policy, Qos, SandboxId, Settings,
+    Policy, Qos, Rebalance, RebalanceMode, SandboxId, Settings,
 };
-use nri_cpu_manager::placement::{self, Options, Rejection, TopologyManager, TopologyPolicy};
+use nri_cpu_manager::placement::{
+    self, EngineKind, Options, Rejection, TopologyManager, TopologyPolicy,
+};
 use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering};
 
 /// A machine's size.
@@ -50,6 +52,15 @@ pub(super) struct Node {
 impl Node {
     /// A node that was filled with pods of 2, 4 and 6 CPUs, every second of which has ended.
     pub(super) fn half_full(size: Size, mechanism: Mechanism) -> Result<Node, DescriptionError> {
+        Node::half_full_by(EngineKind::Kubelet, size, mechanism)
+    }
+
+    /// The same, filled by this engine. By `compact` it has a budget of moves.
+    pub(super) fn half_full_by(
+        engine: EngineKind,
+        size: Size,
+        mechanism: Mechanism,
+    ) -> Result<Node, DescriptionError> {
         let topology = size.machine().topology()?;
         let policy = TopologyPolicy::BestEffort;
         let settings = Settings {
@@ -58,8 +69,15 @@ impl Node {
                 options: Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() },
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
                 reserved: topology.cores()[0].cpus,
-                ..placement::Settings::default()
+                engine,
             },
+            rebalance: (engine == EngineKind::Compact).then_some(Rebalance {
+                mode: RebalanceMode::Move,
+                moves_per_100_starts: 20,
+                across_numa_nodes: true,
+                min_stay: 0,
+                isolated_partitions: false,
+            }),
             ..Settings::default()
         };
         let mut node = Node { ledger: Ledger::new(topology, settings, Vec::new()), serial: 0 };

@@ -301,7 +301,7 @@ impl Search<'_, '_> {
         cost.not_reused = self.demand.cpus.saturating_sub(reused);
         // Large remainders and empty nodes are worth more to requests to come than small and used
         // ones.
-        cost.potential = 5 * left_over + self.free;
+        cost.potential = 20 * left_over + self.free;
         let again = |best: &Choice| best.cost == cost && self.takes_the_same(best, takes);
         if self.best.as_ref().is_some_and(again) {
             return;

@@ -13,6 +13,7 @@ use nri_cpu_manager::ledger::{
     Adjustment, Admission, Call, CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision,
     Event, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
 };
+use nri_cpu_manager::placement::{self, EngineKind, Options};
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ mod restart;
 #[path = "random/wishes.rs"]
 mod wishes;
 use machines::{change, machine};
-use ops::{Op, op};
+use ops::{Op, coming_and_going, op};
 
 #[derive(Debug, Clone)]
 struct Instance {
@@ -399,6 +400,25 @@ proptest! {
         let strict = node.settings.placement.options.strict_cpu_reservation;
         let all = node.topology.online() - if strict { reserved } else { CpuSet::EMPTY };
         prop_assert_eq!(node.ledger.pool(), all);
+    }
+
+    #[test]
+    fn moves_keep_what_must_always_hold(
+        (topology, settings, mechanism) in machine(),
+        ops in coming_and_going(),
+        compact in any::<bool>(),
+    ) {
+        let reserved = settings.placement.reserved;
+        let engine = if compact { EngineKind::Compact } else { EngineKind::Kubelet };
+        let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
+        let placement = placement::Settings { engine, options, reserved, ..Default::default() };
+        let rebalance = Some(machines::rebalance());
+        let settings = Settings { placement, rebalance, expose_cpus: false, ..settings };
+        let mut node = Node::new((topology, settings, mechanism));
+        for op in &ops {
+            node.run(op);
+            node.check();
+        }
     }
 
     /// Resizes, hotplug and late starts are left out: about them the runtime's list after a restart

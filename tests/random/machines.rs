@@ -45,18 +45,23 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
                     expose_cpus: !moves,
                     mems_follow_cpus: true,
                     namespaces: wishes::all_allowed(),
-                    rebalance: moves.then_some(Rebalance {
-                        mode: RebalanceMode::Move,
-                        moves_per_100_starts: 100,
-                        across_numa_nodes: true,
-                        min_stay: 0,
-                        isolated_partitions: false,
-                    }),
+                    rebalance: moves.then(rebalance),
                 },
                 mechanism,
             )
         },
     )
+}
+
+/// Nearly every container may move at any time.
+pub(super) fn rebalance() -> Rebalance {
+    Rebalance {
+        mode: RebalanceMode::Move,
+        moves_per_100_starts: 100,
+        across_numa_nodes: true,
+        min_stay: 0,
+        isolated_partitions: false,
+    }
 }
 
 /// A later change of the settings, for any machine: see [`Change::settings`].

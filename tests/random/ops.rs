@@ -104,3 +104,25 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
     ]
 }
+
+/// Guaranteed pods of one container come and go, and sometimes the plugin restarts: what scatters
+/// free CPUs, so that moves are planned.
+pub(super) fn coming_and_going() -> impl Strategy<Value = Vec<Op>> {
+    let pod = 0..16usize;
+    let arrival = (1..5u8, pod.clone()).prop_map(|(cpus, pod)| {
+        let (kinds, wishes) = (3, [0; 4]);
+        let run = Op::RunPod { qos: 2, cpus: [2 * cpus, 0], kinds, wishes };
+        let container = pod;
+        vec![run, Op::Create { pod, container: 0 }, Op::Start { container }]
+    });
+    let again = (pod.clone(), pod.clone()).prop_map(|(pod, container)| {
+        vec![Op::Create { pod, container: 0 }, Op::Start { container }]
+    });
+    let step = prop_oneof![
+        4 => arrival,
+        4 => again,
+        3 => pod.prop_map(|pod| vec![Op::StopPod { pod }]),
+        1 => (0..3u8).prop_map(|checkpoint| vec![Op::Restart { checkpoint }]),
+    ];
+    prop::collection::vec(step, 10..60).prop_map(|steps| steps.concat())
+}

@@ -97,6 +97,8 @@ impl Search<'_, '_> {
         }
         let limited = most_caches < self.view.loads.len();
         let most = (nodes.most - nodes.base.len()).min(others.len());
+        // Each node that is added has another cache then.
+        let most = if self.view.cells.caches_span_nodes() { most } else { most.min(most_caches) };
         for size in fewest..=most {
             let mut last = None;
             for candidate in sets(self.view, &nodes, &others, size, n, limited) {

@@ -9,6 +9,9 @@ const ALL_SETS: usize = 1200;
 /// Of equally near sets, so many with the fewest usable CPUs are looked into.
 const EQUAL_SETS: usize = 24;
 
+/// So many nodes, over all sets, are found by growing sets.
+const GROWTH: usize = 256;
+
 /// Which nodes a container may use, by position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nodes {
@@ -70,7 +73,9 @@ pub(super) fn sets(
     if combinations(others.len(), size) <= ALL_SETS {
         found.extend(none, 0, size);
     } else {
-        for &start in others {
+        // The larger the sets, the less they depend on where they begin.
+        let step = (others.len() * size).div_ceil(GROWTH);
+        for &start in others.iter().step_by(step) {
             let set = found.around(start, size).into_iter();
             let set = set.fold(none, |set, node| found.with(set, node));
             if set.nodes.len() == size && set.free >= wanted {
@@ -154,13 +159,14 @@ impl Found<'_, '_> {
     fn around(&self, start: usize, size: usize) -> Vec<usize> {
         let others = self.others;
         let mut set = vec![start];
+        let mut chosen = NodeSet::of(start);
         let mut free = self.view.nodes[start];
         let mut distances: Vec<u64> =
             others.iter().map(|&node| self.distance(node, NodeSet::of(start))).collect();
         while set.len() < size {
             let left = size - set.len();
             // The fullest nodes that are left, of which this one may be one.
-            let rest = || others.iter().filter(|node| !set.contains(node));
+            let rest = || others.iter().filter(|&&node| !chosen.contains(node));
             let fullest: usize = rest().take(left - 1).map(|&node| self.view.nodes[node]).sum();
             let last = rest().nth(left - 1).map_or(0, |&node| self.view.nodes[node]);
             let fits = |node: usize| {
@@ -168,7 +174,7 @@ impl Found<'_, '_> {
                 self.wanted <= free + fullest + if own > last { last } else { own }
             };
             let open = others.iter().zip(&distances);
-            let open = open.filter(|&(node, _)| !set.contains(node) && fits(*node));
+            let open = open.filter(|&(&node, _)| !chosen.contains(node) && fits(node));
             let Some((&next, _)) =
                 open.min_by_key(|&(node, distance)| (*distance, self.view.nodes[*node]))
             else {
@@ -176,6 +182,7 @@ impl Found<'_, '_> {
             };
             free += self.view.nodes[next];
             set.push(next);
+            chosen = chosen.union(NodeSet::of(next));
             for (distance, &node) in distances.iter_mut().zip(others) {
                 *distance += u64::from(self.view.cells.distance(node, next));
             }

@@ -8,6 +8,9 @@ pub(super) struct Cost {
     pub(super) nodes: usize,
     /// Of all pairs of nodes, and from them to the container's devices.
     pub(super) distance: u64,
+    /// Where requests must fit into one node: how many requests of an eighth of a node, two, and so
+    /// on up to a whole one it makes impossible there, and the node's position.
+    pub(super) room: (usize, usize),
     /// Uncore caches.
     pub(super) caches: usize,
     /// On how many cores others run, or could.
@@ -21,8 +24,13 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    pub(super) fn at_least(nodes: usize, distance: u64, caches: usize) -> Cost {
-        Cost { nodes, distance, caches, ..Cost::default() }
+    pub(super) fn at_least(
+        nodes: usize,
+        distance: u64,
+        room: (usize, usize),
+        caches: usize,
+    ) -> Cost {
+        Cost { nodes, distance, room, caches, ..Cost::default() }
     }
 }
 
@@ -43,6 +51,8 @@ impl Cost {
             "it has more NUMA nodes"
         } else if self.distance < other.distance {
             "its NUMA nodes are farther from each other or from the devices"
+        } else if self.room < other.room {
+            "it leaves less room for large requests in one NUMA node"
         } else if self.caches < other.caches {
             "it has more uncore caches"
         } else if self.shared_cores < other.shared_cores {

@@ -114,8 +114,9 @@ fn reasons(
     let mut reasons = Vec::new();
     let nodes = nodes_of(machine, &placement.cpus);
     if let Some((cost, second)) = costs {
+        let room = if is_strict(request) { " most room for large requests," } else { "" };
         reasons.push(format!(
-            "placement compact: fewest NUMA nodes, then nearest nodes, fewest uncore caches, fewest shared cores, smallest remainders. Chosen: {cost}."
+            "placement compact: fewest NUMA nodes, then nearest nodes,{room} fewest uncore caches, fewest shared cores, smallest remainders. Chosen: {cost}."
         ));
         if let Some(second) = second {
             let why = cost.advantage(&second);

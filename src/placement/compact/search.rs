@@ -44,6 +44,9 @@ struct Cache {
     load: Load,
 }
 
+/// Requests are of so many parts of a node, see [`Cost::room`].
+const EIGHTHS: usize = 8;
+
 pub(super) struct Search<'v, 'm> {
     view: &'v View<'m>,
     demand: Demand,
@@ -52,6 +55,8 @@ pub(super) struct Search<'v, 'm> {
     distance: u64,
     /// Usable CPUs in these.
     free: usize,
+    /// See [`Cost::room`].
+    room: (usize, usize),
     /// Their caches with usable CPUs, those that the container holds CPUs of first.
     caches: Vec<Cache>,
     takes: Vec<Take>,
@@ -69,6 +74,7 @@ pub(super) fn search(view: &View<'_>, demand: Demand) -> Option<(Choice, Option<
         nodes: NodeSet::EMPTY,
         distance: 0,
         free: 0,
+        room: (0, 0),
         caches: Vec::new(),
         takes: Vec::new(),
         numbers: Vec::new(),
@@ -120,6 +126,7 @@ impl Search<'_, '_> {
         self.nodes = candidate.nodes.union(self.demand.nodes.base);
         self.distance = candidate.distance;
         self.free = self.nodes.iter().map(|node| self.view.nodes[node]).sum();
+        self.room = self.room_taken();
         self.list_caches();
         let n = self.demand.cpus;
         if !self.demand.align {
@@ -141,6 +148,23 @@ impl Search<'_, '_> {
             self.use_held(held, |load| load.whole);
             self.choose(held, self.caches.len(), n - whole, held);
         }
+    }
+
+    /// Where a request that fits no single node is refused, room for large ones in one node is what
+    /// runs out first. Of equal nodes the first one is taken, so that the last ones stay empty.
+    fn room_taken(&self) -> (usize, usize) {
+        let mut nodes = self.nodes.iter();
+        let (Some(node), None) = (nodes.next(), nodes.next()) else { return (0, 0) };
+        if self.demand.nodes.most == usize::MAX {
+            return (0, 0);
+        }
+        let cells = self.view.cells;
+        let size: usize = cells.of_node(node).map(|at| cells.all()[at].size).sum();
+        let requests = |free: usize| -> usize {
+            (1..=EIGHTHS).map(|part| EIGHTHS * free / (part * size.max(1))).sum()
+        };
+        let left = self.free.saturating_sub(self.demand.cpus);
+        (requests(self.free) - requests(left), node)
     }
 
     fn list_caches(&mut self) {
@@ -212,7 +236,7 @@ impl Search<'_, '_> {
     }
 
     fn is_hopeless(&self, caches: usize) -> bool {
-        let cost = Cost::at_least(self.nodes.len(), self.distance, caches);
+        let cost = Cost::at_least(self.nodes.len(), self.distance, self.room, caches);
         self.best.as_ref().is_some_and(|best| best.cost < cost)
     }
 
@@ -283,7 +307,7 @@ impl Search<'_, '_> {
     /// Keeps a way if it is the cheapest so far: CPUs of caches, by index, beside those taken
     /// before.
     fn offer(&mut self, caches: usize, takes: &[(usize, usize)]) {
-        let mut cost = Cost::at_least(self.nodes.len(), self.distance, caches);
+        let mut cost = Cost::at_least(self.nodes.len(), self.distance, self.room, caches);
         let mut reused = 0;
         let mut left_over = 0;
         for &(at, cpus) in takes {

@@ -237,8 +237,7 @@ fn what_was_weighed() {
     assert_eq!(
         weighed.reasons,
         [
-            "placement compact: fewest NUMA nodes, then nearest nodes, fewest uncore caches, fewest shared cores, smallest remainders. Chosen: 1 NUMA node, 2 uncore caches, 0 shared cores.",
-            "Best other place: 1 NUMA node, 2 uncore caches, 0 shared cores; it leaves larger remainders or uses emptier NUMA nodes.",
+            "placement compact: fewest NUMA nodes, then nearest nodes, most room for large requests, fewest uncore caches, fewest shared cores, smallest remainders. Chosen: 1 NUMA node, 2 uncore caches, 0 shared cores.",
             "topologyManagerPolicy restricted admits 1 NUMA node.",
         ]
     );

@@ -16,7 +16,7 @@ pub(crate) mod report;
 pub mod table;
 mod workload;
 
-pub use crate::view::alignment::{LiveScore, Scorer};
+pub use crate::view::status::alignment::{LiveScore, Scorer};
 pub use engine::{Happening, NoRoom, StepObserver};
 pub use record::Recorder;
 pub use report::{RunReport, Setup, SimulationReport};

@@ -6,8 +6,8 @@ use super::workload::{PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::{Ledger, Phase};
 use crate::topology::{Tally, Topology};
-use crate::view::alignment::Scorer;
 use crate::view::fragmentation::fragmentation;
+use crate::view::status::alignment::Scorer;
 
 /// The number of samples over time.
 const SAMPLES: usize = 60;

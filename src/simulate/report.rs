@@ -4,9 +4,9 @@
 use crate::ledger::MoveOutcome;
 use crate::ledger::{ContainerView, Ledger, Phase, View};
 use crate::topology::Topology;
-use crate::view::alignment::LiveScore;
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant, names};
+use crate::view::status::alignment::LiveScore;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -5,10 +5,10 @@
 //! others begin with `nri_cpu_manager_`. docs/metrics.md is the reference for users; a test
 //! compares it with this file.
 
-use super::alignment::LiveScore;
 use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
+use super::status::alignment::LiveScore;
 use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
 use crate::ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};

@@ -3,7 +3,6 @@
 //!
 //! `history` keeps what later explanations need; `counters` is what the ledger's owner counts.
 
-pub mod alignment;
 pub mod badge;
 pub(crate) mod config_state;
 pub(crate) mod counters;

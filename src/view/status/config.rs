@@ -1,7 +1,7 @@
 //! The configuration in the status, in its own words.
 
 use crate::ledger::wish::Wish;
-use crate::ledger::{Mechanism, Namespaces, Policy, Settings, Stance};
+use crate::ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::view::config_state::ConfigState;
 use crate::view::node::NodeFigures;
@@ -112,6 +112,8 @@ pub struct OwnSettings {
     pub expose_cpus: bool,
     /// `follow-cpus` or `all`: the NUMA nodes of exclusive containers' memory.
     pub exclusive_mems: String,
+    /// The budget of moves of running containers, `off` without any.
+    pub rebalance: String,
 }
 
 impl OwnSettings {
@@ -128,6 +130,7 @@ impl OwnSettings {
             on_active_kubelet: stance_name(on_active_kubelet).to_owned(),
             expose_cpus: settings.expose_cpus,
             exclusive_mems: exclusive_mems.to_owned(),
+            rebalance: settings.rebalance.as_ref().map_or_else(|| "off".to_owned(), rebalance),
         }
     }
 }
@@ -149,11 +152,20 @@ impl Display for OwnSettings {
                 ("onActiveKubelet", of.on_active_kubelet.clone()),
                 ("exposeCpus", of.expose_cpus.to_string()),
                 ("exclusiveMems", of.exclusive_mems.clone()),
+                ("rebalance", of.rebalance.clone()),
             ]
         };
         let defaults = fields(&OwnSettings::default());
         let mut changed = fields(self).into_iter().filter(|field| !defaults.contains(field));
         changed.try_for_each(|(name, value)| write!(f, ", {name} {value}"))
+    }
+}
+
+fn rebalance(settings: &Rebalance) -> String {
+    let moves = format!("{} moves per 100 starts", settings.moves_per_100_starts);
+    match settings.mode {
+        RebalanceMode::Move => moves,
+        RebalanceMode::Suggest => format!("suggest {moves}"),
     }
 }
 

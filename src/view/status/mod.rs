@@ -1,13 +1,13 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a
 //! promise to scripts; docs/status.md is the reference.
 
+pub mod alignment;
 pub(super) mod config;
 pub(super) mod cpus;
 
 pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
 pub use cpus::{CpuStatus, DomainStatus};
 
-use super::alignment::LiveScore;
 use super::badge::Badge;
 use super::health::obstacles;
 use super::history::{Happened, History, HistoryRecord};
@@ -19,6 +19,7 @@ use crate::snapshot::Snapshot;
 use crate::topology::Sizes;
 use crate::topology::Topology;
 use crate::wording;
+use alignment::LiveScore;
 use config::stance_name;
 use cpus::{are_whole_cores, nodes_of, uncores_of};
 use serde::{Deserialize, Serialize};

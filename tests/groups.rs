@@ -397,3 +397,37 @@ async fn the_quota_of_an_adopted_container_is_lifted_soon() {
     })
     .await;
 }
+
+/// One container of two CPUs is in the uncore cache that another one needs for itself.
+async fn fragmented(daemon: &Daemon) {
+    let six = create("six", Qos::Guaranteed, 6000);
+    let Admission::Create { pod, .. } = &six else { unreachable!() };
+    let sandbox = pod.sandbox.clone();
+    assert_eq!(daemon.create("six", Qos::Guaranteed, 6000).await.unwrap(), "2-7");
+    let Admission::Create { pod, container } = create("two", Qos::Guaranteed, 2000) else {
+        unreachable!()
+    };
+    start(daemon, (pod, container)).await;
+    daemon.event(Event::StopPod(sandbox)).await.unwrap();
+    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
+        unreachable!()
+    };
+    daemon.event(Event::RunPod(pod)).await.unwrap();
+}
+
+const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
+     rebalance: {movesPer100Starts: 10, minStay: 0s}\n";
+
+/// Where the runtime enforces exclusivity, it makes the move before it creates the container.
+#[tokio::test]
+async fn an_answer_carries_the_moves_that_it_needs() {
+    local(async {
+        let daemon = Daemon::beside_kubelet(MOVES, None);
+        fragmented(&daemon).await;
+        let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
+        assert_eq!(answer.adjustment.unwrap().cpus().to_string(), "8-15");
+        assert_eq!(updates(&answer), ["id-two 2-3"]);
+        assert_eq!(daemon.claims_on_disk(), ["eight 8-15", "two 2-3"]);
+    })
+    .await;
+}

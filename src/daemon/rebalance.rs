@@ -142,8 +142,8 @@ impl Owner {
 
     /// Where a container runs other than decided.
     async fn difference(&self, target: &Target) -> Option<String> {
-        let Some(verifier) = self.checks.verifier() else {
-            return Some("cgroups cannot be seen".to_owned());
+        let (Some(verifier), Some(_)) = (self.checks.verifier(), &target.cgroup) else {
+            return Some(format!("{}: its cgroup cannot be seen", target.subject));
         };
         let (subject, target) = (target.subject.clone(), target.clone());
         let drift = blocking(move || verifier.check(&target)).await;

@@ -176,8 +176,7 @@ impl Config {
         let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &booleans)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
-        let isolated = partition == PartitionType::Isolated;
-        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref(), isolated)?;
+        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
         Ok(Config {
             source,
             file,

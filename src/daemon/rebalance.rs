@@ -10,7 +10,7 @@ use super::blocking;
 use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MoveOutcome, MovePlan, Target,
+    Admission, Call, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, Target,
 };
 use crate::verify::Drift;
 use std::time::Duration;
@@ -121,9 +121,6 @@ impl Owner {
     async fn write_move(&mut self, id: &ContainerId) -> Option<String> {
         // Shared containers leave the new CPUs, and the groups above the container get them.
         self.bind(Scope::Binding).await;
-        if self.ledger.mechanism() == Mechanism::Partitions {
-            self.settle(id).await;
-        }
         self.write_cpus().await;
         // The groups above lose the old ones.
         self.bind(Scope::Binding).await;

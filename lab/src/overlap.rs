@@ -36,9 +36,15 @@ pub struct Member {
 }
 
 /// Running containers with the plugin's decisions. Needs cgroup v2.
-pub fn members(node: &Node, plugin: &PluginFiles) -> Result<Vec<Member>> {
+///
+/// `ends` names the pods that will end: their cgroups stay for a while when their CPUs are free.
+pub fn members(
+    node: &Node,
+    plugin: &PluginFiles,
+    ends: impl Fn(&str) -> bool,
+) -> Result<Vec<Member>> {
     let mut members = Vec::new();
-    for running in node.pods() {
+    for running in node.pods().iter().filter(|running| !ends(&running.pod.name)) {
         for container in &running.containers {
             let (pod, name) = (&running.pod.name, &container.name);
             members.push(Member {

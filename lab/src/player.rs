@@ -188,6 +188,10 @@ impl<'a> Player<'a> {
                 let program = &self.shipped.program;
                 return self.plugin()?.0.files().status(program).map(Outcome::Text);
             }
+            Step::Explain(pod) => {
+                let program = &self.shipped.program;
+                return self.plugin()?.0.files().explain(program, pod).map(Outcome::Text);
+            }
             Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
             Step::WaitFor(text, count) => {
                 let (plugin, node) = self.plugin()?;
@@ -211,7 +215,10 @@ impl<'a> Player<'a> {
             }
             Step::Watch(steps) => {
                 let (plugin, node) = self.plugin()?;
-                let members = overlap::members(node, plugin.files())?;
+                let ends = |pod: &str| {
+                    steps.iter().any(|step| matches!(step, Step::Remove(gone) if gone == pod))
+                };
+                let members = overlap::members(node, plugin.files(), ends)?;
                 let watched = overlap::watch(&members, || self.play_all(steps))?;
                 return Ok(Outcome::Watched(watched));
             }

@@ -172,6 +172,11 @@ impl PluginFiles {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
     }
 
+    /// Runs `nri-cpu-manager explain` on the node.
+    pub fn explain(&self, program: &Path, pod: &str) -> Result<String> {
+        run(command(program, ["explain", pod, "--state-dir"]).arg(&self.state))
+    }
+
     /// Since this start.
     pub fn log(&self) -> String {
         let text = self.log_path().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();

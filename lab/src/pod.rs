@@ -11,6 +11,9 @@ use crate::image;
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
 
+/// A program with a thread that has its own affinity.
+pub const BINDS: [&str; 2] = ["/bin/probe", "bind"];
+
 /// The kubelet's `cgroupDriver`.
 #[derive(
     Debug,

@@ -57,6 +57,8 @@ pub enum Step {
     /// Change the plugin's configuration like a kubelet that changes a mounted ConfigMap.
     SwapConfig(String),
     Status,
+    /// `nri-cpu-manager explain` for a pod.
+    Explain(String),
     /// GET this path from the plugin.
     Fetch(String),
     /// Wait until the plugin has logged this text so many times since its last start.

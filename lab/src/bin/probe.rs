@@ -5,6 +5,7 @@
 //!   FILE and sleeps.
 //! * `probe spin FILE`: a busy thread per CPU, which writes when it last ran on each CPU.
 //! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
+//! * `probe bind`: a thread that binds itself to one CPU, as programs with own affinities do.
 //! * `probe sleep`: waits, as the first process of a container that is observed from outside.
 //!
 //! Times are of CLOCK_MONOTONIC, which all containers of a machine share. If the spinning process last
@@ -16,8 +17,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nix::sched::sched_getcpu;
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
 
 fn main() -> ExitCode {
     let start = monotonic();
@@ -30,8 +32,11 @@ fn main() -> ExitCode {
             spin(file, std::thread::available_parallelism().map_or(1, usize::from), None)
         }
         ["spin", file, go] => spin(file, 1, Some((*go).to_owned())),
+        ["bind"] => bind(),
         ["sleep"] => Ok(()),
-        _ => Err(std::io::Error::other("usage: probe first FILE [PID..] | spin FILE [GO] | sleep")),
+        _ => Err(std::io::Error::other(
+            "usage: probe first FILE [PID..] | spin FILE [GO] | bind | sleep",
+        )),
     };
     if let Err(error) = result {
         eprintln!("probe: {error}");
@@ -72,6 +77,22 @@ fn spin(file: &str, threads: usize, go: Option<String>) -> std::io::Result<()> {
             }
         });
     }
+    Ok(())
+}
+
+/// The thread keeps to the CPU on which it starts; all others may use every CPU of the container.
+fn bind() -> std::io::Result<()> {
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu()?)?;
+    std::thread::spawn(move || {
+        if let Err(error) = sched_setaffinity(Pid::from_raw(0), &one) {
+            eprintln!("probe: cannot bind a thread: {error}");
+            std::process::exit(1);
+        }
+        loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+    });
     Ok(())
 }
 

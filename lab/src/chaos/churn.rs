@@ -82,7 +82,9 @@ impl Worker<'_> {
     /// Refusals and failures are part of the storm: they are counted.
     fn act(&mut self) -> Result<()> {
         let dice = self.rng.u8(0..100);
-        let result = match dice {
+        // Restarts leave no gaps to move containers into; pods that end do.
+        let turns_over = self.storm.settings.rebalance && dice >= 60;
+        let result = match if turns_over { 0 } else { dice } {
             _ if self.pods.is_empty() => self.start_pod(),
             0..15 if self.pods.len() < PODS => self.start_pod(),
             0..15 => self.remove_a_pod(),
@@ -132,7 +134,9 @@ impl Worker<'_> {
     /// Small sizes are more frequent; a machine with two CPUs has only one size.
     fn size(&mut self) -> i64 {
         let most = self.storm.most();
-        self.rng.i64(1..=most).min(self.rng.i64(1..=most))
+        let size = self.rng.i64(1..=most);
+        // Large ones are those that do not fit into an uncore cache.
+        if self.storm.settings.rebalance { size } else { size.min(self.rng.i64(1..=most)) }
     }
 
     /// Starts all containers of a pod that do not run, like a kubelet's retry.

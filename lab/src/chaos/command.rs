@@ -19,6 +19,9 @@ use crate::vm::{self, Machine};
 /// Default of `--cpus`.
 const CPUS: usize = 16;
 
+/// Configuration for `--rebalance`.
+const REBALANCE: &str = "placement: compact\nrebalance: {movesPer100Starts: 100, minStay: 0s}\n";
+
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// How often the plugin, the runtime or both are killed
@@ -51,6 +54,10 @@ pub struct Options {
     /// Additional configuration of the plugin, as YAML
     #[arg(long, default_value = "")]
     pub config: String,
+    /// Have the plugin move running containers to better CPUs, on a machine with several uncore
+    /// caches
+    #[arg(long)]
+    pub rebalance: bool,
     /// Run the plugin in its pod, as shipped
     #[arg(long)]
     pub confined: bool,
@@ -101,12 +108,15 @@ pub fn run(options: &Options) -> Result<()> {
     if summary.kernel_warned {
         println!("the kernel warned or oopsed: see its log");
     }
+    if summary.rebalanced.is_some() {
+        println!("{} kills while a container was being moved", summary.struck);
+    }
     println!("{}", summary.line());
     if !summary.is_good() {
         bail!("an invariant was violated");
     }
-    if summary.exclusive == 0 {
-        bail!("no container ever had exclusive CPUs: this storm proves nothing");
+    if let Some(why) = summary.is_void() {
+        bail!("{why}: this storm proves nothing");
     }
     Ok(())
 }
@@ -119,9 +129,11 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
         workers: options.workers,
         seed: options.seed,
         reserved: reserved.to_owned(),
+        rebalance: options.rebalance,
     };
+    let moves = if options.rebalance { REBALANCE } else { "" };
     let config = format!(
-        "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\nexclusivity: {}\n{}\n",
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\nexclusivity: {}\n{moves}{}\n",
         options.exclusivity, options.config
     );
     let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
@@ -146,7 +158,10 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
             outcomes
         }
         Location::Server => {
-            let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
+            // Many small caches: containers often lie across several.
+            let caches = if options.rebalance { options.cpus / 4 } else { 2 };
+            let cores = options.cpus / caches.max(1);
+            let machine = Machine { memory: 4096, ..Machine::single("chaos", caches, cores) };
             // A kill with a restart takes some seconds on emulated CPUs, and more if the plugin
             // runs in a container.
             let kill = if options.confined { 20 } else { 10 };

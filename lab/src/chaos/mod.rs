@@ -82,6 +82,9 @@ pub fn storm(
         killed
     })?;
     let millis = millis(start.elapsed());
+    if settings.rebalance {
+        storm.witness.compare_with(&plugin.log());
+    }
     report("all pods are removed: filling the node");
     let lost = unassignable(node, reserved)?;
     let mut summary = Summary {

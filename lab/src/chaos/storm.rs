@@ -42,7 +42,7 @@ impl<'a> Storm<'a> {
             settings,
             driver: node.driver(),
             socket: node.containerd().socket(),
-            witness: Witness::new(reserved),
+            witness: Witness::new(reserved, settings.rebalance),
             turns: AtomicU64::new(0),
             hopeless: Mutex::default(),
             rest: RwLock::new(()),

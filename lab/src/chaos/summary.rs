@@ -12,6 +12,9 @@ pub struct StormSettings {
     pub seed: u64,
     /// CPUs that are never exclusive.
     pub reserved: String,
+    /// Whether the plugin moves running containers to better CPUs. Half of all kills then hit it
+    /// while it does.
+    pub rebalance: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,10 @@ pub struct Summary {
     pub overlaps: u64,
     /// Containers whose exclusive CPUs changed without a request.
     pub moved: u64,
+    /// Moves of running containers to better CPUs; None unless they are configured.
+    pub rebalanced: Option<u64>,
+    /// Kills right after the plugin has logged such a move.
+    pub struck: u64,
     /// CPUs that no container could get any more when all pods were gone.
     pub lost: u64,
     /// Whether the kernel was tainted during the storm.
@@ -63,8 +70,42 @@ impl Summary {
         (self.overlaps, self.moved, self.lost) == (0, 0, 0) && !self.kernel_warned
     }
 
+    /// Why the storm proves nothing, if so.
+    pub fn is_void(&self) -> Option<&'static str> {
+        if self.exclusive == 0 {
+            Some("no container ever had exclusive CPUs")
+        } else if self.rebalanced == Some(0) {
+            Some("no container was moved to better CPUs")
+        } else {
+            None
+        }
+    }
+
     pub fn line(&self) -> String {
         let Self { kills, creations, overlaps, moved, lost, .. } = self;
-        format!("kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}")
+        let rebalanced = self.rebalanced.map(|count| format!(" rebalanced={count}"));
+        format!(
+            "kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}{}",
+            rebalanced.unwrap_or_default()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_without_configured_moves_proves_nothing() {
+        let usual = Summary { kills: 3, creations: 9, exclusive: 5, ..Summary::default() };
+        assert_eq!(usual.is_void(), None);
+        assert_eq!(usual.line(), "kills=3 creations=9 overlaps=0 moved=0 lost=0");
+        let none = Summary { rebalanced: Some(0), ..usual.clone() };
+        assert_eq!(none.is_void(), Some("no container was moved to better CPUs"));
+        let some = Summary { rebalanced: Some(2), ..usual.clone() };
+        assert_eq!(some.is_void(), None);
+        assert!(some.line().ends_with(" lost=0 rebalanced=2"));
+        let idle = Summary { exclusive: 0, ..some };
+        assert_eq!(idle.is_void(), Some("no container ever had exclusive CPUs"));
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use super::history::{Histories, now, short};
+use super::storm::NAMESPACE;
 use super::summary::Summary;
 use crate::{command, process};
 
@@ -19,8 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before an event is triggered.
 const NUDGE: Duration = Duration::from_secs(5);
 
+/// In the plugin's log for each step of a plan that moves containers to better CPUs.
+pub(super) const MOVED: &str = ": moved from exclusive CPU";
+
 pub(super) struct Witness {
     reserved: CpuSet,
+    /// Whether the plugin moves running containers to better CPUs.
+    rebalance: bool,
     observed: Mutex<Observations>,
 }
 
@@ -34,6 +40,9 @@ struct Observations {
     met: BTreeSet<(String, String)>,
     exclusive: u64,
     moved: u64,
+    /// Containers that have got as many other CPUs, by pod and name, and these CPUs: the plugin has
+    /// to have logged each.
+    rebalanced: Vec<(String, CpuSet)>,
     checks: u64,
     longest_repair: Duration,
     histories: Histories,
@@ -63,8 +72,8 @@ impl Running {
 }
 
 impl Witness {
-    pub(super) fn new(reserved: CpuSet) -> Self {
-        Self { reserved, observed: Mutex::default() }
+    pub(super) fn new(reserved: CpuSet, rebalance: bool) -> Self {
+        Self { reserved, rebalance, observed: Mutex::default() }
     }
 
     fn observed(&self) -> MutexGuard<'_, Observations> {
@@ -110,6 +119,11 @@ impl Witness {
 
     /// At any time: exclusive containers must neither meet nor move.
     pub(super) fn check(&self) {
+        self.look(self.rebalance);
+    }
+
+    /// `moves`: containers may be on their way to better CPUs.
+    fn look(&self, moves: bool) {
         let running = self.observed().running.clone();
         let allowed: Vec<(&String, &Running, CpuSet)> =
             running.iter().filter_map(|(id, r)| Some((id, r, r.allowed()?))).collect();
@@ -131,7 +145,12 @@ impl Witness {
         for (id, running, cpus) in &allowed {
             // A container stopped meanwhile may belong to a removed pod.
             if observed.running.contains_key(*id) {
-                observed.compare(&running.name, *cpus, self.reserved);
+                let held = observed.held.get(&running.name);
+                // A partition has both sets for a moment.
+                let is_midway = moves && held.is_some_and(|held| held.is_subset(cpus));
+                if !is_midway || held == Some(cpus) {
+                    observed.compare(&running.name, *cpus, self.reserved, self.rebalance);
+                }
             }
         }
     }
@@ -147,7 +166,8 @@ impl Witness {
         let mut nudged = start;
         loop {
             let (intruders, deprived) = (self.intruders(), self.deprived());
-            if intruders.is_empty() && deprived.is_empty() {
+            let midway = self.midway();
+            if intruders.is_empty() && deprived.is_empty() && midway.is_empty() {
                 let mut observed = self.observed();
                 observed.longest_repair = observed.longest_repair.max(start.elapsed());
                 return Ok(true);
@@ -160,6 +180,8 @@ impl Witness {
                 let mut observed = self.observed();
                 intruders.into_iter().for_each(|pair| observed.meet(pair));
                 deprived.into_iter().for_each(|(name, cpus)| observed.deprive(&name, cpus));
+                drop(observed);
+                self.look(false);
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -187,6 +209,18 @@ impl Witness {
         meetings
     }
 
+    /// Exclusive containers with more CPUs than they had: a move has stopped halfway.
+    fn midway(&self) -> Vec<String> {
+        let running = self.observed().running.clone();
+        let held = self.observed().held.clone();
+        let is_midway = |running: &&Running| {
+            let Some(held) = held.get(&running.name) else { return false };
+            let Some(cpus) = running.allowed() else { return false };
+            cpus.is_disjoint(&self.reserved) && held.is_subset(&cpus) && *held != cpus
+        };
+        running.values().filter(is_midway).map(|running| running.name.clone()).collect()
+    }
+
     /// Containers on shared CPUs that were exclusive before their restart.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
         let running = self.observed().running.clone();
@@ -207,9 +241,27 @@ impl Witness {
         }
     }
 
+    /// Every move to better CPUs must be in the plugin's log over all its starts.
+    pub(super) fn compare_with(&self, log: &str) {
+        let mut observed = self.observed();
+        let moves: Vec<&str> = log.lines().filter(|line| line.contains(MOVED)).collect();
+        let is_logged = |(name, cpus): &(String, CpuSet)| {
+            let (name, to) = (format!("{NAMESPACE}/{name}: "), format!(" to {cpus}: "));
+            moves.iter().any(|line| line.contains(&name) && line.contains(&to))
+        };
+        let rebalanced = std::mem::take(&mut observed.rebalanced);
+        let (logged, unlogged): (Vec<_>, Vec<_>) = rebalanced.into_iter().partition(is_logged);
+        observed.rebalanced = logged;
+        for (name, cpus) in unlogged {
+            observed.moved += 1;
+            observed.find(&format!("{name} moved to {cpus}, which nobody logged"), &[&name]);
+        }
+    }
+
     /// Adds the observations to the summary.
     pub(super) fn testify(&self, summary: &mut Summary) {
         let observed = self.observed();
+        summary.rebalanced = self.rebalance.then_some(observed.rebalanced.len() as u64);
         summary.overlaps = observed.met.len() as u64;
         summary.exclusive = observed.exclusive;
         summary.moved = observed.moved;
@@ -226,11 +278,18 @@ impl Observations {
         }
     }
 
-    /// A container keeps its first exclusive CPUs until its pod ends. Without the plugin, it has
-    /// none at first.
-    fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet) {
+    /// A container keeps its first exclusive CPUs until its pod ends, or gets as many others if
+    /// `rebalance` is configured. Without the plugin, it has none at first.
+    fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet, rebalance: bool) {
         let exclusive = cpus.is_disjoint(&reserved);
         match self.held.get(name).copied() {
+            Some(before)
+                if before != cpus && exclusive && rebalance && before.len() == cpus.len() =>
+            {
+                self.held.insert(name.to_owned(), cpus);
+                self.rebalanced.push((name.to_owned(), cpus));
+                self.histories.record(name, &format!("moved from {before} to {cpus}"));
+            }
             Some(before) if before != cpus && exclusive => {
                 self.held.insert(name.to_owned(), cpus);
                 self.moved += 1;

@@ -2,7 +2,9 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{classes, drift, hotplug, life, options, pods, reconfigure, uninstall, wishes, worked};
+use super::{
+    classes, drift, hotplug, life, options, pods, rebalance, reconfigure, uninstall, wishes, worked,
+};
 
 #[derive(Clone, Copy)]
 pub struct Scenario {
@@ -112,6 +114,22 @@ pub fn all() -> Vec<Scenario> {
             "reserved-change",
             "CPUs of an exclusive container become reserved: it leaves before others come",
             reconfigure::reserved,
+        ),
+        scenario(
+            "rebalance",
+            "a busy container moves for a starting one, another one after a pod's end: no CPU is shared",
+            rebalance::aligned,
+        ),
+        scenario("rebalance-compact", "the same with placement: compact", rebalance::compact),
+        scenario(
+            "rebalance-ring",
+            "two containers change places, one of them by way of other CPUs",
+            rebalance::ring,
+        ),
+        scenario(
+            "rebalance-stays",
+            "unmovable, bound and young containers do not move, nor any with mode: suggest",
+            rebalance::stays,
         ),
         scenario(
             "drift",

@@ -8,6 +8,7 @@ mod invariants;
 mod life;
 mod options;
 mod pods;
+mod rebalance;
 mod reconfigure;
 #[cfg(test)]
 mod rehearsal;

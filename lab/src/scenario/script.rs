@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::invariants::Promise;
+use super::invariants::{Promise, parse};
 use super::shape::Shape;
 use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::node::FirstInstruction;
 use crate::overlap::Watched;
 use crate::pod::Pod;
 use crate::step::{Outcome, Settled, Step};
-use crate::view::View;
+use crate::view::{ContainerView, View};
 
 /// In the plugin's log for a drift: CPU 3 was, or CPUs 3-4 were, decided.
 const DRIFT: &str = ": decided CPU";
+
+/// The error of a step that should have had a text.
+pub(super) const NO_TEXT: &str = "no text";
 
 /// Fewer readings prove nothing.
 const FEW: u64 = 20;
@@ -197,10 +200,20 @@ impl Script {
     /// As [`unmoved`](Self::unmoved), but shared containers may have moved.
     pub fn exclusive_unmoved(&mut self, since: ViewId) -> ViewId {
         let Promise { reserved, .. } = self.promise;
-        self.compare(since, move |cpus| cpus.is_disjoint(&reserved))
+        self.compare(since, move |container| parse(&container.allowed).is_disjoint(&reserved))
     }
 
-    fn compare(&mut self, since: ViewId, counts: impl Fn(CpuSet) -> bool + 'static) -> ViewId {
+    /// As [`unmoved`](Self::unmoved), but these pods may have moved.
+    pub fn unmoved_but(&mut self, since: ViewId, pods: &[&str]) -> ViewId {
+        let pods: Vec<String> = pods.iter().map(|pod| (*pod).to_owned()).collect();
+        self.compare(since, move |container| !pods.contains(&container.pod))
+    }
+
+    fn compare(
+        &mut self,
+        since: ViewId,
+        counts: impl Fn(&ContainerView) -> bool + 'static,
+    ) -> ViewId {
         self.view_with_history(move |now, views| {
             let before = views.get(since.0).ok_or("no such view")?;
             for container in &before.containers {
@@ -208,9 +221,8 @@ impl Script {
                     .containers
                     .iter()
                     .find(|c| (&c.pod, &c.container) == (&container.pod, &container.container));
-                let cpus = container.allowed.parse().unwrap_or_default();
                 if let Some(moved) =
-                    same.filter(|moved| counts(cpus) && moved.allowed != container.allowed)
+                    same.filter(|moved| counts(container) && moved.allowed != container.allowed)
                 {
                     return Err(format!(
                         "{}/{} moved from {} to {}",
@@ -226,7 +238,7 @@ impl Script {
     pub fn says(&mut self, step: Step, parts: &[&str]) {
         let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
         self.push(step, move |outcome, _| {
-            let Outcome::Text(text) = outcome else { return Err("no text".to_owned()) };
+            let Outcome::Text(text) = outcome else { return Err(NO_TEXT.to_owned()) };
             match parts.iter().find(|part| !text.contains(*part)) {
                 None => Ok(()),
                 Some(part) => Err(format!("no {part:?} in\n{text}")),

@@ -16,6 +16,7 @@ impl Step {
             Self::KillBoth => "kill and restart containerd and the plugin".to_owned(),
             Self::SwapConfig(_) => "change the ConfigMap".to_owned(),
             Self::Status => "run nri-cpu-manager status".to_owned(),
+            Self::Explain(pod) => format!("run nri-cpu-manager explain {pod}"),
             Self::Fetch(path) => format!("get {path}"),
             Self::WaitFor(text, count) => {
                 format!("wait for {text:?} in the plugin's log ({count} times)")

@@ -101,6 +101,7 @@ impl<'a> Search<'a> {
             }
             self.place_resident(&mut draft, at, calls)?;
         }
+        self.place_newcomer_again(&mut draft, calls)?;
         let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
         let affordable = draft.moves.len() <= self.ctx.limits.containers && !draft.moves.is_empty();
         let Draft { newcomer, taken, moves, cost, .. } = draft;
@@ -147,6 +148,24 @@ impl<'a> Search<'a> {
         draft.badness += need.badness(&occupancy);
         draft.free -= taken;
         draft.room.remove(&occupancy);
+        draft.taken = taken;
+        draft.newcomer = Some(placement);
+        Some(())
+    }
+
+    /// When the newcomer is created, the engine decides again, without the CPUs that were lifted: it
+    /// may choose others, and only that counts.
+    fn place_newcomer_again(&self, draft: &mut Draft, calls: &mut Calls<'_>) -> Option<()> {
+        let Subject::Newcomer { request, need, .. } = &self.subject else { return Some(()) };
+        let free = draft.free | (draft.taken - request.reuse.cpus());
+        let placement = calls.place(&Request { free, ..**request })?;
+        if draft.newcomer.as_ref().is_some_and(|first| first.cpus == placement.cpus) {
+            return Some(());
+        }
+        let badness = |taken| need.badness(&Occupancy::of(self.ctx.machine, taken));
+        let taken = request.footprint(self.ctx.machine, &placement.cpus);
+        draft.badness = (draft.badness + badness(&taken)).checked_sub(badness(&draft.taken))?;
+        draft.free = free - taken;
         draft.taken = taken;
         draft.newcomer = Some(placement);
         Some(())

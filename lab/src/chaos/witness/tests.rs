@@ -10,7 +10,7 @@ fn own() -> CpuSet {
 }
 
 fn witness_of(held: &str) -> Witness {
-    let witness = Witness::new(own());
+    let witness = Witness::new(own(), false);
     witness.observed().held.insert("pod/c0".to_owned(), cpus(held));
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness
@@ -18,10 +18,10 @@ fn witness_of(held: &str) -> Witness {
 
 #[test]
 fn exclusive_cpus_are_remembered_until_the_pod_ends() {
-    let witness = Witness::new(cpus("0"));
+    let witness = Witness::new(cpus("0"), false);
     let look = |list: &str| {
         let mut observed = witness.observed();
-        observed.compare("pod/c0", cpus(list), witness.reserved);
+        observed.compare("pod/c0", cpus(list), witness.reserved, false);
         (observed.exclusive, observed.moved)
     };
     assert_eq!(look("15"), (1, 0));
@@ -37,7 +37,7 @@ fn exclusive_cpus_are_remembered_until_the_pod_ends() {
 
 #[test]
 fn a_finding_has_the_history_of_its_container() {
-    let witness = Witness::new(cpus("0"));
+    let witness = Witness::new(cpus("0"), false);
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.forget("0123456789abcdef");
     witness.record("pod", "c0", "creation refused");
@@ -46,7 +46,7 @@ fn a_finding_has_the_history_of_its_container() {
     {
         let mut observed = witness.observed();
         for list in ["15", "11"] {
-            observed.compare("pod/c0", cpus(list), witness.reserved);
+            observed.compare("pod/c0", cpus(list), witness.reserved, false);
         }
     }
     let mut summary = Summary::default();
@@ -77,4 +77,38 @@ fn an_exclusive_container_that_shares_at_rest_has_moved() {
     witness.watch("another", "pod", "c1", std::process::id());
     witness.observed().held.insert("pod/c2".to_owned(), cpus("3"));
     assert_eq!(witness.deprived(), []);
+}
+
+#[test]
+fn moves_to_as_many_cpus_count_apart_if_the_plugin_logged_them() {
+    let witness = Witness::new(cpus("0"), true);
+    let look = |list: &str| {
+        let mut observed = witness.observed();
+        observed.compare("pod/c0", cpus(list), witness.reserved, true);
+        (observed.rebalanced.len(), observed.moved)
+    };
+    assert_eq!(look("4-5"), (0, 0));
+    assert_eq!(look("8-9"), (1, 0));
+    assert_eq!(look("9-10"), (2, 0));
+    // No move changes the number.
+    assert_eq!(look("10"), (2, 1));
+    witness.compare_with("storm/pod/c0: moved from exclusive CPUs 4-5 to 8-9: pod/d fits");
+    let mut summary = Summary::default();
+    witness.testify(&mut summary);
+    assert_eq!((summary.rebalanced, summary.moved), (Some(1), 2));
+}
+
+#[test]
+fn a_container_with_two_sets_at_rest_is_midway() {
+    let all = own();
+    let witness = Witness::new(CpuSet::EMPTY, true);
+    witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
+    witness.observed().held.insert("pod/c0".to_owned(), all);
+    assert_eq!(witness.midway(), Vec::<String>::new());
+    witness.observed().held.insert("pod/c0".to_owned(), all - all.lowest(1));
+    assert_eq!(witness.midway(), ["pod/c0"]);
+    witness.check();
+    assert_eq!(witness.observed().moved, 0);
+    witness.look(false);
+    assert_eq!(witness.observed().moved, 1);
 }

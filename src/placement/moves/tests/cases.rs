@@ -2,7 +2,7 @@
 
 use super::super::super::machines::{Shape, caches, set};
 use super::super::super::wishes::Uncore;
-use super::super::super::{Hint, PodDemand, place};
+use super::super::super::{Hint, PodDemand};
 use super::*;
 
 /// Two sockets of one node, each with two caches of four cores, without SMT.

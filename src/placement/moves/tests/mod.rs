@@ -5,7 +5,9 @@ mod random;
 
 use super::super::cores::whole_cores;
 use super::super::memory;
-use super::super::{EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
+use super::super::{
+    EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes, place,
+};
 use super::*;
 use crate::nodeset::NodeSet;
 
@@ -98,6 +100,9 @@ impl Ctx<'_> {
             assert!(placement.cpus.is_subset(&(machine.online() - request.settings.reserved)));
             assert_eq!(placement.cpus.len(), request.cpus);
             assert!((free - plan.taken).len() >= request.promised);
+            // The engine decides again when all moves are made.
+            let again = place(machine, &Request { free, ..*request }).unwrap();
+            assert_eq!(again.cpus, placement.cpus, "another answer after {plan:?}");
             before += placed.map_or(REFUSED, |p| badness(machine, request, &p.cpus));
             after += badness(machine, request, &placement.cpus);
         }

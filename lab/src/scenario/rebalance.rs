@@ -1,0 +1,297 @@
+//! `rebalance`: running containers move to better CPUs, and some never do.
+//!
+//! Two uncore caches matter, the last ones; pods fill all others. A `small` pod is all that the last
+//! one has, and a `new` one needs the whole of it.
+
+use super::exclusive;
+use super::invariants::parse;
+use super::script::Script;
+use super::shape::Shape;
+use crate::pod::{BINDS, Container, Pod};
+use crate::step::Step;
+use crate::view::View;
+use nri_cpu_manager::cpuset::CpuSet;
+
+/// In the plugin's log for each step of a plan.
+const MOVED: &str = "moved from exclusive CPU";
+const WOULD_MOVE: &str = "would move from exclusive CPU";
+/// In the plugin's log for a step that was undone.
+const TAKEN_BACK: &str = "move taken back";
+/// Logged when another configuration is in force.
+const CHANGED: &str = "config: reloaded; in force: ";
+
+/// Seconds for containers to be where they were moved to.
+const FOLLOWED: u64 = 30;
+/// A smaller uncore cache has no room for all of this.
+const LEAST: usize = 4;
+/// CPUs of the pod that always stays in the lower cache.
+const STAY: usize = 1;
+/// CPUs of the caches in which three containers have to change places.
+const RING: usize = 8;
+
+const ALIGNED: &str =
+    "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\nplacement: kubelet";
+const COMPACT: &str = "placement: compact";
+
+fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
+    shape.config(&format!(
+        "{engine}\nrebalance: {{movesPer100Starts: 100, {rebalance}}}\n\
+         namespaces:\n- names: [default]\n  allow: {{movable: [\"false\"]}}"
+    ))
+}
+
+/// Whether the runtime keeps exclusivity: then only the answer to a creation moves containers.
+fn by_runtime(shape: &Shape) -> bool {
+    shape.exclusivity == "runtime"
+}
+
+/// Sizes for two uncore caches.
+struct Sizes {
+    /// The CPUs of the caches that can be exclusive.
+    lower: CpuSet,
+    upper: CpuSet,
+    small: usize,
+}
+
+impl Sizes {
+    /// None if the caches are too few or too small. Where cores have more than two threads, or a
+    /// cache several NUMA nodes, the kubelet's answer to odd sizes lies across caches that have
+    /// room.
+    fn of(shape: &Shape) -> Option<Self> {
+        let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
+        if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
+            return None;
+        }
+        let [.., lower, upper] = shape.caches()[..] else { return None };
+        let (lower, upper) = (lower & shape.free(), upper & shape.free());
+        let small = (upper.len() / 4).max(2);
+        let fits = upper.len() >= LEAST && lower.len() > small + STAY;
+        fits.then_some(Self { lower, upper, small })
+    }
+}
+
+/// Fills all uncore caches but the last so many.
+fn fill_others(script: &mut Script, shape: &Shape, but: usize) {
+    let caches = shape.caches();
+    for (number, cache) in caches[..caches.len() - but].iter().enumerate() {
+        script.exclusive(&format!("filler-{number}"), (*cache & shape.free()).len());
+    }
+}
+
+/// Starts the plugin, and `stay` in the lower cache.
+fn begin(script: &mut Script, shape: &Shape, config: String) {
+    script.plugin(config);
+    fill_others(script, shape, 2);
+    script.run(fixed("stay", STAY));
+}
+
+/// Starts a pod in the upper cache, although the lower one has room for it in the end.
+fn above(script: &mut Script, sizes: &Sizes, start: Step) {
+    script.exclusive("gone", sizes.lower.len() - STAY);
+    script.does(start);
+    script.remove("gone");
+}
+
+fn fixed(name: &str, cpus: usize) -> Pod {
+    exclusive(name, cpus).wishing("movable", "false")
+}
+
+fn is_in(view: &View, pod: &str, cpus: CpuSet) -> Result<(), String> {
+    let allowed = view.allowed(pod);
+    if !parse(allowed).is_empty() && parse(allowed).is_subset(&cpus) {
+        Ok(())
+    } else {
+        Err(format!("{pod} may run on {allowed}, expected some of {cpus}"))
+    }
+}
+
+/// The busy pod ran on its own CPUs only.
+fn keeps_to_own(view: &View, pod: &str) -> Result<(), String> {
+    let (allowed, ran) = view.busy(pod);
+    let (allowed, ran) = (parse(allowed), parse(ran));
+    if !ran.is_empty() && ran.is_subset(&allowed) {
+        Ok(())
+    } else {
+        Err(format!("{pod} may run on {allowed}, and ran on {ran}"))
+    }
+}
+
+fn counted(occasion: &str, outcome: &str, count: usize) -> String {
+    format!(
+        "nri_cpu_manager_rebalance_moves_total{{occasion=\"{occasion}\",outcome=\"{outcome}\"}} \
+         {count}\n"
+    )
+}
+
+pub(super) fn aligned(shape: &Shape) -> Option<Script> {
+    moves(shape, ALIGNED)
+}
+
+pub(super) fn compact(shape: &Shape) -> Option<Script> {
+    moves(shape, COMPACT)
+}
+
+/// A busy container leaves an uncore cache for one that needs all of it; another one, which lies
+/// across two caches, moves into one when a pod has ended. Busy shared containers never run where
+/// these are.
+fn moves(shape: &Shape, engine: &str) -> Option<Script> {
+    let sizes = Sizes::of(shape)?;
+    let Sizes { lower, upper, small } = sizes;
+    let mut script = Script::new(shape);
+    let config = config(shape, engine, "minStay: 0s");
+    begin(&mut script, shape, config);
+    above(&mut script, &sizes, Step::RunBusy(exclusive("small", small)));
+    script.does(Step::RunBusy(super::shared("web")));
+    let before = script.view_where(move |view| is_in(view, "small", upper));
+    let new = exclusive("new", upper.len());
+    script.watches(vec![Step::Run(new), Step::Settle(FOLLOWED)]);
+    script.view_where(move |view| {
+        is_in(view, "small", lower)?;
+        keeps_to_own(view, "small")?;
+        keeps_to_own(view, "web")
+    });
+    script.unmoved_but(before, &["small", "web"]);
+    script.expect(&[("new", upper)]);
+    script.says(Step::Log, &["default/small/main", MOVED, ": default/new/main "]);
+    script.says(Step::Explain("small".to_owned()), &[MOVED, ": default/new/main "]);
+    script.says(Step::Status, &["rebalance: 1 moved for a container that started, 0 after"]);
+    let metrics = || Step::Fetch("/metrics".to_owned());
+    script.says(metrics(), &[&counted("arrival", "done", 1), &counted("departure", "done", 0)]);
+
+    // One CPU is left in each cache.
+    let rest = lower.len() - STAY - small - 1;
+    script.remove("new");
+    script.exclusive("left", upper.len() - 1);
+    if rest > 0 {
+        script.run(fixed("rest", rest));
+    }
+    script.does(Step::RunBusy(exclusive("wide", 2)));
+    let torn = script.view_where(move |view| match parse(view.allowed("wide")) {
+        cpus if cpus.is_disjoint(&lower) || cpus.is_disjoint(&upper) => {
+            Err(format!("wide may run on {cpus}, expected both caches"))
+        }
+        _ => Ok(()),
+    });
+    // Where the runtime keeps exclusivity, the next creation moves it, and the one after that gives
+    // shared containers what it has left.
+    script.watches(vec![
+        Step::Remove("left".to_owned()),
+        Step::Run(super::shared("late")),
+        Step::Run(super::shared("later")),
+        Step::WaitFor(MOVED.to_owned(), 2),
+        Step::Settle(FOLLOWED),
+    ]);
+    script.view_where(move |view| {
+        is_in(view, "wide", upper)?;
+        keeps_to_own(view, "wide")?;
+        keeps_to_own(view, "web")
+    });
+    script.unmoved_but(torn, &["wide", "web"]);
+    script.says(Step::Log, &["default/wide/main", ": default/wide/main "]);
+    script.says(metrics(), &[&counted("arrival", "done", 1), &counted("departure", "done", 1)]);
+    script.says(Step::Status, &["1 moved for a container that started, 1 after one had ended;"]);
+    // A restarted plugin finds them where they are.
+    let moved = script.view();
+    script.does(Step::KillPlugin);
+    script.unmoved(moved);
+    script.never_says(TAKEN_BACK);
+    script.quiet();
+    Some(script)
+}
+
+/// Who has said no, binds threads itself, or has just started, does not move; and with `mode:
+/// suggest` nobody does.
+pub(super) fn stays(shape: &Shape) -> Option<Script> {
+    let sizes = Sizes::of(shape)?;
+    let small = sizes.small;
+    let mut script = Script::new(shape);
+    begin(&mut script, shape, config(shape, ALIGNED, "minStay: 0s"));
+    torn(&mut script, &sizes, fixed("fixed", small));
+    let bound = Container::guaranteed("main", super::milli(small)).running(BINDS);
+    torn(&mut script, &sizes, Pod::new("bound", [bound]));
+    script.never_says(MOVED);
+
+    script.does(Step::SwapConfig(config(shape, ALIGNED, "minStay: 0s, mode: suggest")));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 1));
+    torn(&mut script, &sizes, exclusive("asked", small));
+    script.says(Step::Log, &["default/asked/main", WOULD_MOVE]);
+    script.says(Step::Status, &["rebalance: dry run, 1 container would have moved"]);
+    let metrics = Step::Fetch("/metrics".to_owned());
+    script.says(metrics, &[&counted("arrival", "suggested", 1), &counted("arrival", "done", 0)]);
+
+    script.does(Step::SwapConfig(config(shape, ALIGNED, "minStay: 1h")));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 2));
+    torn(&mut script, &sizes, exclusive("young", small));
+    script.never_says(MOVED);
+    script.quiet();
+    Some(script)
+}
+
+/// Another pod that needs the whole upper cache gets parts of both, because this one does not move.
+/// Both end.
+fn torn(script: &mut Script, sizes: &Sizes, pod: Pod) {
+    let Sizes { upper, .. } = *sizes;
+    let name = pod.name.clone();
+    above(script, sizes, Step::Run(pod));
+    let stays = name.clone();
+    let before = script.view_where(move |view| is_in(view, &stays, upper));
+    script.exclusive("new", upper.len());
+    let all = script.exclusive_unmoved(before);
+    script.view_where(move |view| match parse(view.allowed("new")) {
+        cpus if cpus.is_subset(&upper) => Err(format!("new may run on {cpus}")),
+        _ => Ok(()),
+    });
+    script.remove("new");
+    script.exclusive_unmoved(all);
+    script.remove(&name);
+}
+
+/// Two containers of different sizes change places, so that the smaller one has to wait elsewhere:
+/// in the first cache five of eight CPUs, in the second three, and two are free in a third one.
+/// Where the runtime keeps exclusivity, such a plan is left alone.
+pub(super) fn ring(shape: &Shape) -> Option<Script> {
+    let [.., first, second, third] = shape.caches()[..] else { return None };
+    let all = first | second | third;
+    let is_free = all.is_subset(&shape.free());
+    if shape.threads() > 1
+        || !is_free
+        || [first, second, third].iter().any(|cache| cache.len() != RING)
+    {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(config(shape, ALIGNED, "minStay: 0s"));
+    fill_others(&mut script, shape, 3);
+    script.does(Step::RunBusy(exclusive("large", 5)));
+    script.run(fixed("one", 1));
+    script.run(fixed("first", 2));
+    script.does(Step::RunBusy(exclusive("small", 3)));
+    script.run(fixed("two", 2));
+    script.run(fixed("second", 3));
+    script.run(fixed("third", 6));
+    script.does(Step::RunBusy(super::shared("web")));
+    script.remove("first");
+    script.remove("second");
+    let before = script.view_where(move |view| {
+        is_in(view, "large", first)?;
+        is_in(view, "small", second)
+    });
+    script.watches(vec![Step::Run(exclusive("new", 4)), Step::Settle(FOLLOWED)]);
+    if by_runtime(shape) {
+        script.exclusive_unmoved(before);
+        script.never_says(MOVED);
+        return Some(script);
+    }
+    script.view_where(move |view| {
+        is_in(view, "large", second)?;
+        is_in(view, "small", first)?;
+        is_in(view, "new", first)?;
+        ["large", "small", "web"].iter().try_for_each(|busy| keeps_to_own(view, busy))
+    });
+    script.unmoved_but(before, &["large", "small", "web"]);
+    let metrics = Step::Fetch("/metrics".to_owned());
+    script.says(metrics, &[&counted("arrival", "done", 2), &counted("arrival", "staged", 1)]);
+    script.never_says(TAKEN_BACK);
+    script.quiet();
+    Some(script)
+}

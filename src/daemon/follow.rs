@@ -2,6 +2,7 @@
 
 use super::checks::Findings;
 use super::owner::Owner;
+use super::suspects::Finding;
 use crate::config::Reading;
 use crate::exclusivity::Scope;
 use crate::kubelet::Look;
@@ -57,7 +58,10 @@ impl Owner {
     /// A check pass has ended.
     pub(super) async fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
         self.bind(Scope::All).await;
-        drifted.retain(|finding| self.is_decided(&finding.target));
+        // One that waits for others has a part of its CPUs, as decided.
+        drifted.retain(|Finding { target, .. }| {
+            self.is_decided(target) && !self.ledger.is_waiting(&target.subject.id)
+        });
         let all_as_decided = drifted.is_empty();
         let next = self.drift.note(drifted, &self.delivery.pace);
         self.checks.set_due(next);

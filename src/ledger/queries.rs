@@ -95,6 +95,11 @@ impl Ledger {
         &self.books.moves.totals
     }
 
+    /// Whether this container waits for CPUs that others are about to leave.
+    pub fn is_waiting(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some_and(|found| found.entry.waits)
+    }
+
     /// Whether a container's exclusive CPUs are those that the instance before it had.
     pub fn inherits(&self, container: &ContainerId) -> bool {
         self.books.find(container).is_some_and(|found| found.entry.inherited)

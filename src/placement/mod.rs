@@ -6,7 +6,7 @@
 //!
 //! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
 //!   answers are legal; its files say where they are not;
-//! * [`compact`] takes the fewest NUMA nodes and uncore caches.
+//! * `compact` takes the fewest NUMA nodes and uncore caches.
 //!
 //! [`moves`] is above the engines: it plans which running containers move to make room for others.
 //!

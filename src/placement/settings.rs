@@ -24,7 +24,7 @@ pub enum EngineKind {
     /// The kubelet's answers ([`kubelet`](super::kubelet)).
     #[default]
     Kubelet,
-    /// The fewest NUMA nodes and uncore caches ([`compact`](super::compact)).
+    /// The fewest NUMA nodes and uncore caches (`compact/`).
     Compact,
     /// An engine that only tests choose.
     #[cfg(test)]

@@ -59,6 +59,10 @@ impl Sizes {
     /// room.
     fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
+        // Partitions do not move.
+        if shape.exclusivity == "kernel" {
+            return None;
+        }
         if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
             return None;
         }

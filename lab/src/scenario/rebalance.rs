@@ -45,6 +45,11 @@ fn by_runtime(shape: &Shape) -> bool {
     shape.exclusivity == "runtime"
 }
 
+/// Whether containers are partitions, which do not move.
+fn by_kernel(shape: &Shape) -> bool {
+    shape.exclusivity == "kernel"
+}
+
 /// Sizes for two uncore caches.
 struct Sizes {
     /// The CPUs of the caches that can be exclusive.
@@ -59,8 +64,7 @@ impl Sizes {
     /// room.
     fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
-        // Partitions do not move.
-        if shape.exclusivity == "kernel" {
+        if by_kernel(shape) {
             return None;
         }
         if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
@@ -252,7 +256,7 @@ fn torn(script: &mut Script, sizes: &Sizes, pod: Pod) {
 
 /// Two containers of different sizes change places, so that the smaller one has to wait elsewhere:
 /// in the first cache five of eight CPUs, in the second three, and two are free in a third one.
-/// Where the runtime keeps exclusivity, such a plan is left alone.
+/// Where the runtime or the kernel keeps exclusivity, such a plan is left alone.
 pub(super) fn ring(shape: &Shape) -> Option<Script> {
     let [.., first, second, third] = shape.caches()[..] else { return None };
     let all = first | second | third;
@@ -281,7 +285,7 @@ pub(super) fn ring(shape: &Shape) -> Option<Script> {
         is_in(view, "small", second)
     });
     script.watches(vec![Step::Run(exclusive("new", 4)), Step::Settle(FOLLOWED)]);
-    if by_runtime(shape) {
+    if by_runtime(shape) || by_kernel(shape) {
         script.exclusive_unmoved(before);
         script.never_says(MOVED);
         return Some(script);

@@ -114,8 +114,8 @@ fn residents(node: &Node, books: &Books) -> (Vec<ContainerId>, Vec<Resident>) {
 /// Whether a container may move at all.
 ///
 /// In pod scope the containers of a pod have one affinity: only one that is alone moves. Partitions
-/// stay: in a storm of kills, Linux 6.12 crashed in `remote_partition_disable` after partitions had
-/// got other CPUs.
+/// stay: Linux 6.12 warns (`partition_xcpus_del`), and can crash, when one gets entirely different
+/// CPUs.
 fn is_movable(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
     let in_container_scope = node.settings.placement.topology_manager.scope == Scope::Container;
     let settled = entry.phase == Phase::Running && !entry.waits && !entry.lost;

@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::history::short;
-use super::storm::{NAMESPACE, Storm};
+use super::storm::Storm;
+use super::summary::NAMESPACE;
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 

@@ -13,7 +13,8 @@ use nri_cpu_manager::edge::{Message, Refusal, Subscriptions};
 use nri_cpu_manager::ledger::{Admission, Call, Decision};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::storm::{NAMESPACE, Storm};
+use super::storm::Storm;
+use super::summary::NAMESPACE;
 
 /// One creation in so many is refused.
 const ONE_IN: u32 = 12;

@@ -11,9 +11,6 @@ use super::witness::Witness;
 use crate::cgroup::Driver;
 use crate::node::Node;
 
-/// Only the workers' pods are in this namespace.
-pub(super) const NAMESPACE: &str = "storm";
-
 /// Failed creations without a success that end a storm.
 const HOPELESS: u64 = 10;
 

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Only the workers' pods are in this namespace.
+pub(super) const NAMESPACE: &str = "storm";
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StormSettings {
     pub kills: u64,

@@ -10,8 +10,7 @@ use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use super::history::{Histories, now, short};
-use super::storm::NAMESPACE;
-use super::summary::Summary;
+use super::summary::{NAMESPACE, Summary};
 use crate::{command, process};
 
 const SHOWN: usize = 20;

@@ -122,11 +122,6 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario("rebalance-compact", "the same with placement: compact", rebalance::compact),
         scenario(
-            "rebalance-ring",
-            "two containers change places, one of them by way of other CPUs",
-            rebalance::ring,
-        ),
-        scenario(
             "rebalance-stays",
             "unmovable, bound and young containers do not move, nor any with mode: suggest",
             rebalance::stays,

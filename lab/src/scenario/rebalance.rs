@@ -26,8 +26,6 @@ const FOLLOWED: u64 = 30;
 const LEAST: usize = 4;
 /// CPUs of the pod that always stays in the lower cache.
 const STAY: usize = 1;
-/// CPUs of the caches in which three containers have to change places.
-const RING: usize = 8;
 
 const ALIGNED: &str =
     "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\nplacement: kubelet";
@@ -38,11 +36,6 @@ fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
         "{engine}\nrebalance: {{movesPer100Starts: 100, {rebalance}}}\n\
          namespaces:\n- names: [default]\n  allow: {{movable: [\"false\"]}}"
     ))
-}
-
-/// Whether the runtime keeps exclusivity: then only the answer to a creation moves containers.
-fn by_runtime(shape: &Shape) -> bool {
-    shape.exclusivity == "runtime"
 }
 
 /// Whether containers are partitions, which do not move.
@@ -252,54 +245,4 @@ fn torn(script: &mut Script, sizes: &Sizes, pod: Pod) {
     script.remove("new");
     script.exclusive_unmoved(all);
     script.remove(&name);
-}
-
-/// Two containers of different sizes change places, so that the smaller one has to wait elsewhere:
-/// in the first cache five of eight CPUs, in the second three, and two are free in a third one.
-/// Where the runtime or the kernel keeps exclusivity, such a plan is left alone.
-pub(super) fn ring(shape: &Shape) -> Option<Script> {
-    let [.., first, second, third] = shape.caches()[..] else { return None };
-    let all = first | second | third;
-    let is_free = all.is_subset(&shape.free());
-    if shape.threads() > 1
-        || !is_free
-        || [first, second, third].iter().any(|cache| cache.len() != RING)
-    {
-        return None;
-    }
-    let mut script = Script::new(shape);
-    script.plugin(config(shape, ALIGNED, "minStay: 0s"));
-    fill_others(&mut script, shape, 3);
-    script.does(Step::RunBusy(exclusive("large", 5)));
-    script.run(fixed("one", 1));
-    script.run(fixed("first", 2));
-    script.does(Step::RunBusy(exclusive("small", 3)));
-    script.run(fixed("two", 2));
-    script.run(fixed("second", 3));
-    script.run(fixed("third", 6));
-    script.does(Step::RunBusy(super::shared("web")));
-    script.remove("first");
-    script.remove("second");
-    let before = script.view_where(move |view| {
-        is_in(view, "large", first)?;
-        is_in(view, "small", second)
-    });
-    script.watches(vec![Step::Run(exclusive("new", 4)), Step::Settle(FOLLOWED)]);
-    if by_runtime(shape) || by_kernel(shape) {
-        script.exclusive_unmoved(before);
-        script.never_says(MOVED);
-        return Some(script);
-    }
-    script.view_where(move |view| {
-        is_in(view, "large", second)?;
-        is_in(view, "small", first)?;
-        is_in(view, "new", first)?;
-        ["large", "small", "web"].iter().try_for_each(|busy| keeps_to_own(view, busy))
-    });
-    script.unmoved_but(before, &["large", "small", "web"]);
-    let metrics = Step::Fetch("/metrics".to_owned());
-    script.says(metrics, &[&counted("arrival", "done", 2), &counted("arrival", "staged", 1)]);
-    script.never_says(TAKEN_BACK);
-    script.quiet();
-    Some(script)
 }

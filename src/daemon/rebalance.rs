@@ -34,12 +34,15 @@ impl Owner {
         }
         let arrival = self.plan(|ledger| ledger.plan_arrival(creation)).await;
         if self.writes_moves() {
-            self.carry_out_plan(arrival).await;
-        } else if let Some(plan) = arrival.or(self.plan(Ledger::plan_departure).await) {
-            // The decision saves them, and its answer carries them.
-            let steps = if plan.is_staged() { Vec::new() } else { plan.steps };
-            self.apply_all(steps.into_iter().map(Event::Move).collect());
+            return self.carry_out_plan(arrival).await;
         }
+        let plan = match arrival {
+            None => self.plan(Ledger::plan_departure).await,
+            found => found,
+        };
+        // The decision saves them, and its answer carries them.
+        let steps = plan.filter(|plan| !plan.is_staged()).map(|plan| plan.steps);
+        self.apply_all(steps.into_iter().flatten().map(Event::Move).collect());
     }
 
     /// Moves containers to better CPUs that have become free.

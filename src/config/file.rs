@@ -1,6 +1,7 @@
 //! The file as YAML.
 
 use super::namespaces::{Entry, EntryPolicy};
+use super::pod_resources;
 use super::rebalance;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text, shared, shared_if_set};
@@ -33,6 +34,7 @@ pub(super) struct File {
     pub(super) expose_cpus: Option<Text>,
     pub(super) exclusive_mems: Option<Text>,
     pub(super) rebalance: Option<rebalance::Fields>,
+    pub(super) pod_resources: Option<pod_resources::Fields>,
     #[serde(deserialize_with = "shared_if_set")]
     pub(super) namespaces: Option<Arc<[Entry]>>,
     /// Only in an entry of `nodes`.

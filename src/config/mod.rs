@@ -8,12 +8,14 @@ mod file;
 mod follow;
 mod namespaces;
 mod nodes;
+mod pod_resources;
 mod rebalance;
 mod source;
 mod values;
 
 pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
+pub use pod_resources::PodResources;
 pub use source::ConfigError;
 
 use crate::cpuset::CpuSet;
@@ -60,6 +62,7 @@ pub struct Config {
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
     rebalance: Option<Rebalance>,
+    pod_resources: Option<PodResources>,
     namespaces: Namespaces,
 }
 
@@ -177,6 +180,7 @@ impl Config {
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
         let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
+        let pod_resources = pod_resources::resolve(&source, file.pod_resources.as_ref())?;
         Ok(Config {
             source,
             file,
@@ -196,6 +200,7 @@ impl Config {
             expose_cpus,
             mems_follow_cpus,
             rebalance,
+            pod_resources,
             namespaces,
         })
     }
@@ -232,6 +237,11 @@ impl Config {
 
     pub fn strict(&self) -> bool {
         self.strict
+    }
+
+    /// `None` if the plugin serves no podresources.
+    pub fn pod_resources(&self) -> Option<&PodResources> {
+        self.pod_resources.as_ref()
     }
 
     /// The error for `exclusivity: kernel` on a node whose kernel cannot do it.

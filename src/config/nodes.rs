@@ -150,6 +150,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         expose_cpus,
         exclusive_mems,
         rebalance,
+        pod_resources,
         namespaces,
         names: _,
         labels: _,
@@ -180,6 +181,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         expose_cpus: expose_cpus.or(base.expose_cpus),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
         rebalance: rebalance.or(base.rebalance),
+        pod_resources: pod_resources.or(base.pod_resources),
         // The list is one value: a merged list would allow wishes that the override does not show.
         namespaces: namespaces.or(base.namespaces),
         names: base.names,

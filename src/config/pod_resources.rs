@@ -1,0 +1,128 @@
+//! `podResources`: where the plugin answers as the kubelet's podresources does.
+
+use super::source::{ConfigError, Source};
+use super::values::Text;
+use serde::Deserialize;
+use std::path::{Component, Path, PathBuf};
+
+/// The kubelet's default; its name in a directory is what every consumer expects.
+const KUBELET_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+/// The longest path of a unix socket, in bytes.
+const MAX_PATH: usize = 107;
+
+/// Where the plugin listens, and whom it asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodResources {
+    /// The directory of the socket and of the file with the policy in force.
+    pub listen: PathBuf,
+    /// The kubelet's own socket.
+    pub kubelet: PathBuf,
+}
+
+impl PodResources {
+    pub fn socket(&self) -> PathBuf {
+        self.listen.join("kubelet.sock")
+    }
+
+    /// A KubeletConfiguration of the policy in force.
+    pub fn config_file(&self) -> PathBuf {
+        self.listen.join("config.yaml")
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Fields {
+    listen: Option<Text>,
+    kubelet: Option<Text>,
+}
+
+pub(super) fn resolve(
+    source: &Source,
+    fields: Option<&Fields>,
+) -> Result<Option<PodResources>, ConfigError> {
+    let Some(fields) = fields else { return Ok(None) };
+    let Some(Text(listen)) = &fields.listen else {
+        let why = "expected a directory like {listen: /var/lib/nri-cpu-manager/pod-resources}";
+        return Err(source.at("podResources", why.to_owned()));
+    };
+    let listen = absolute(listen).map_err(|why| source.at("listen", why))?;
+    let kubelet = match &fields.kubelet {
+        None => PathBuf::from(KUBELET_SOCKET),
+        Some(Text(path)) => absolute(path).map_err(|why| source.at("kubelet", why))?,
+    };
+    let settings = PodResources { listen, kubelet };
+    let socket = settings.socket();
+    // It is bound under a longer name, and then renamed.
+    if socket.as_os_str().len() + ".new".len() > MAX_PATH {
+        let why = format!("{} is too long for the path of a socket", socket.display());
+        return Err(source.at("listen", why));
+    }
+    if [settings.kubelet.as_path(), Path::new(KUBELET_SOCKET)].contains(&socket.as_path()) {
+        let why = format!("{} is the kubelet's own socket", socket.display());
+        return Err(source.at("listen", why));
+    }
+    Ok(Some(settings))
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() && !path.components().any(|part| part == Component::ParentDir) {
+        Ok(path)
+    } else {
+        Err(format!("{text:?} is not an absolute path without \"..\""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[track_caller]
+    fn refuses(text: &str, expect: &str) {
+        let error = Config::parse("config.yaml", text).unwrap_err().to_string();
+        assert_eq!(error, format!("config.yaml, {expect}. Nothing was changed"), "{text}");
+    }
+
+    #[test]
+    fn it_is_off_without_the_field_and_has_the_kubelets_default() {
+        let of = |text: &str| Config::parse("c", text).unwrap().pod_resources().cloned();
+        assert_eq!(of(""), None);
+        let settings = of("podResources: {listen: /run/x/}\n").unwrap();
+        assert_eq!(settings.socket().to_str(), Some("/run/x/kubelet.sock"));
+        assert_eq!(settings.kubelet.to_str(), Some("/var/lib/kubelet/pod-resources/kubelet.sock"));
+        let settings = of("podResources:\n  listen: /run/x\n  kubelet: /k.sock\n").unwrap();
+        assert_eq!(settings.kubelet.to_str(), Some("/k.sock"));
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_their_line() {
+        refuses(
+            "strict: true\npodResources: {}\n",
+            "line 2: podResources: expected a directory like {listen: /var/lib/nri-cpu-manager/pod-resources}",
+        );
+        refuses(
+            "podResources:\n  listen: run/x\n",
+            "line 2: listen: \"run/x\" is not an absolute path without \"..\"",
+        );
+        refuses(
+            "podResources:\n  listen: /run/x\n  kubelet: ../k.sock\n",
+            "line 3: kubelet: \"../k.sock\" is not an absolute path without \"..\"",
+        );
+        refuses(
+            "podResources: {listen: /var/lib/kubelet//pod-resources/}\n",
+            "line 1: listen: /var/lib/kubelet//pod-resources/kubelet.sock is the kubelet's own socket",
+        );
+        refuses(
+            "podResources: {listen: /run/x, kubelet: /run/x/kubelet.sock}\n",
+            "line 1: listen: /run/x/kubelet.sock is the kubelet's own socket",
+        );
+        let long = "x".repeat(90);
+        refuses(
+            &format!("podResources: {{listen: /{long}}}\n"),
+            &format!("line 1: listen: /{long}/kubelet.sock is too long for the path of a socket"),
+        );
+        let error = Config::parse("c", "\npodResources: {dir: /x}\n").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("unknown field `dir`"), "{error}");
+    }
+}

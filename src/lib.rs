@@ -13,6 +13,7 @@ pub mod nodeset;
 mod partition;
 mod pattern;
 pub mod placement;
+pub mod podresources;
 mod quantity;
 pub mod serve;
 pub mod simulate;

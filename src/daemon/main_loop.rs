@@ -9,6 +9,7 @@ use crate::config::{Config, Reading};
 use crate::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use crate::kubelet::Look;
 use crate::ledger::{Call, ContainerId, Event};
+use crate::podresources::{self, PolicyFile};
 use crate::serve::{Question, ViewSource, endpoint};
 use crate::view::{Link, NodeView};
 use std::future::pending;
@@ -56,10 +57,19 @@ pub async fn serve(
 ) {
     let waiting = "the runtime has not sent the configuration yet".to_owned();
     let (session, link) = (Session(0), Link::default());
-    let mut main_loop =
-        MainLoop { paths, observer, listening: false, owner, waiting, session, link };
+    let mut main_loop = MainLoop {
+        paths,
+        observer,
+        listening: false,
+        pod_resources: None,
+        owner,
+        waiting,
+        session,
+        link,
+    };
     if main_loop.owner.is_some() {
         main_loop.listen_locally();
+        main_loop.serve_pod_resources();
     }
     // The last answer to a question, while nothing has changed since.
     let mut seen = None;
@@ -82,7 +92,12 @@ pub async fn serve(
             (Wake::Rebalance, Some(owner)) => owner.rebalance().await,
             (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
             (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
-            (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
+            (Wake::Config(reading), Some(owner)) => {
+                owner.reconfigure(reading).await;
+                if let Some(policy) = &main_loop.pod_resources {
+                    policy.follow(owner.ledger.settings());
+                }
+            }
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
             (Wake::Groups, Some(owner)) => owner.follow_groups().await,
             (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
@@ -156,6 +171,8 @@ struct MainLoop<'a> {
     /// For the socket in the state directory.
     observer: ViewSource,
     listening: bool,
+    /// The file with the policy in force, if podresources are served.
+    pod_resources: Option<PolicyFile>,
     owner: Option<Owner>,
     /// Why there is no owner.
     waiting: String,
@@ -225,6 +242,7 @@ impl MainLoop<'_> {
         if !self.listening {
             self.listen_locally();
         }
+        self.serve_pod_resources();
         self.owner.as_mut().ok_or_else(|| Refusal(self.waiting.clone()))
     }
 
@@ -243,6 +261,15 @@ impl MainLoop<'_> {
                     path.display()
                 );
             }
+        }
+    }
+
+    /// Answers as the kubelet's podresources do, if the configuration says so.
+    fn serve_pod_resources(&mut self) {
+        let Some(owner) = &self.owner else { return };
+        if let (Some(place), None) = (owner.config.pod_resources(), &self.pod_resources) {
+            let settings = owner.ledger.settings();
+            self.pod_resources = Some(podresources::start(place, self.observer.clone(), settings));
         }
     }
 

@@ -4,7 +4,7 @@ use super::Paths;
 use super::enforcement::wanted;
 use super::poller::Poller;
 use crate::clock::now;
-use crate::config::{Config, Follower, INTERVAL, Mistake, Reading};
+use crate::config::{Config, Follower, INTERVAL, Mistake, PodResources, Reading};
 use crate::exclusivity::{Exclusivity, probe};
 use crate::ledger::{Event, Mechanism, Policy, Settings, Stance};
 use crate::partition::PartitionType;
@@ -44,6 +44,11 @@ impl ConfigReload {
     /// The type of partitions; a change waits for a restart.
     pub(super) fn partition(&self) -> PartitionType {
         self.started.partition()
+    }
+
+    /// A change waits for a restart.
+    pub(super) fn pod_resources(&self) -> Option<&PodResources> {
+        self.started.pod_resources()
     }
 
     pub(super) fn on_active_kubelet(&self) -> Stance {
@@ -107,14 +112,15 @@ impl ConfigReload {
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }
 
-    /// The fields whose new values wait for a restart: the plugin's subscription with the runtime
-    /// and the groups of running containers depend on them.
+    /// The fields whose new values wait for a restart: the plugin's subscription with the runtime,
+    /// the groups of running containers and the socket of clients depend on them.
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
             ("exclusivity", pinning && wanted(&self.started) != wanted(config)),
             ("cpusetPartition", pinning && self.started.partition() != config.partition()),
             ("strict", self.started.strict() != config.strict()),
+            ("podResources", self.started.pod_resources() != config.pod_resources()),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
     }

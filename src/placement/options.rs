@@ -68,16 +68,8 @@ impl OptionError {
 
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let on = [
-            (FULL_PCPUS_ONLY, self.full_pcpus_only),
-            (STRICT_CPU_RESERVATION, self.strict_cpu_reservation),
-            (UNCORE, self.prefer_align_cpus_by_uncorecache),
-            (ACROSS_NUMA, self.distribute_cpus_across_numa),
-            (ALIGN_BY_SOCKET, self.align_by_socket),
-            (ACROSS_CORES, self.distribute_cpus_across_cores),
-        ];
         let mut separator = "";
-        for (name, _) in on.iter().filter(|(_, on)| *on) {
+        for name in self.enabled() {
             write!(f, "{separator}{name}")?;
             separator = ", ";
         }
@@ -99,6 +91,19 @@ impl Options {
         ALIGN_BY_SOCKET,
         ACROSS_CORES,
     ];
+
+    /// The kubelet's names of the options that are on.
+    pub fn enabled(&self) -> impl Iterator<Item = &'static str> {
+        let options = [
+            (FULL_PCPUS_ONLY, self.full_pcpus_only),
+            (STRICT_CPU_RESERVATION, self.strict_cpu_reservation),
+            (UNCORE, self.prefer_align_cpus_by_uncorecache),
+            (ACROSS_NUMA, self.distribute_cpus_across_numa),
+            (ALIGN_BY_SOCKET, self.align_by_socket),
+            (ACROSS_CORES, self.distribute_cpus_across_cores),
+        ];
+        options.into_iter().filter(|(_, on)| *on).map(|(name, _)| name)
+    }
 
     /// Reads options as `cpuManagerPolicyOptions` has them: names and values as text.
     pub fn parse<'a>(

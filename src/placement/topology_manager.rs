@@ -166,6 +166,16 @@ impl TopologyManager {
         if self.prefer_closest_numa_nodes { CLOSEST } else { "no options" }
     }
 
+    /// `topologyManagerPolicyOptions`: names and values that differ from the defaults.
+    pub fn changed_options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let default = TopologyManager::default();
+        let closest = self.prefer_closest_numa_nodes.then(|| (CLOSEST, "true".to_owned()));
+        let limit = self.max_allowable_numa_nodes;
+        let limit =
+            (limit != default.max_allowable_numa_nodes).then(|| (MAX_NODES, limit.to_string()));
+        closest.into_iter().chain(limit)
+    }
+
     /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
     ///
     /// With policy `none` it ignores the rest, as the kubelet does.

@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::process::Command;
 
 /// The base and its overlays.
-const OVERLAYS: [&str; 5] = ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate"];
+const OVERLAYS: [&str; 6] =
+    ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate", "podresources"];
 
 #[test]
 fn everything_that_ships_can_be_composed() {
@@ -48,6 +49,12 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     };
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet", true));
     assert_eq!(added.recursive_read_only, Some(RecursiveReadOnly::IfPossible));
+    let pod_resources = compose("podresources");
+    let [added] = &pod_resources.pod().containers[0].volume_mounts[paths(&base).len()..] else {
+        panic!("not one more: {:?}", paths(&pod_resources));
+    };
+    assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet/pod-resources", true));
+    assert!(pod_resources.config_map.unwrap().data["config.yaml"].contains("podResources:"));
     assert_eq!(paths(&compose("containerd-1.7")), paths(&base));
     assert_eq!(compose("containerd-1.7").pod().init_containers.len(), 1);
     let label = context(&compose("crio")).se_linux_options.unwrap();

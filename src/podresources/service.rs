@@ -99,8 +99,16 @@ impl Service {
     }
 }
 
+/// The node, if its containers are known. After a start the plugin knows none until the runtime
+/// lists them, and a consumer would publish their CPUs as free. Some runtimes never list them to a
+/// plugin that they launched: there the first container that they report has to suffice.
 fn figures(view: &NodeView) -> Result<&NodeFigures, Status> {
-    view.node.as_ref().map_err(|why| Status::new(Code::UNAVAILABLE, why.as_str()))
+    let unavailable = |why: &str| Status::new(Code::UNAVAILABLE, why);
+    let node = view.node.as_ref().map_err(|why| unavailable(why))?;
+    if !view.link.has_listed() && node.view.containers.is_empty() {
+        return Err(unavailable("the runtime has not listed its containers yet"));
+    }
+    Ok(node)
 }
 
 /// Only a request can be at fault where the kubelet's answer is left out.

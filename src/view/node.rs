@@ -87,6 +87,8 @@ pub struct Link {
     pub(super) connected: bool,
     /// Whether the runtime has listed its containers on this connection.
     pub(super) synchronized: bool,
+    /// Whether a runtime has listed its containers since the start.
+    listed: bool,
     /// The present or last runtime.
     pub(super) runtime: Option<Runtime>,
     /// The number of the present or last connection.
@@ -106,6 +108,13 @@ impl Link {
 
     pub fn synchronized(&mut self) {
         self.synchronized = self.connected;
+        self.listed |= self.connected;
+    }
+
+    /// Whether a runtime has listed its containers since the start, on this connection or an
+    /// earlier one.
+    pub fn has_listed(&self) -> bool {
+        self.listed
     }
 
     /// A connection has ended; the runtime may have opened the next one before.

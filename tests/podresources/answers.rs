@@ -1,10 +1,10 @@
 //! What clients get, with a kubelet and without one.
 
-use super::Node;
 use super::client::{ALLOCATABLE, Client, GET, LIST, call};
 use super::kubelet::Kubelet;
 use super::messages::{field, listed, numbers, pod, request};
-use super::observed::local;
+use super::observed::{Observed, local};
+use super::{Node, config};
 use nri_cpu_manager::ledger::Qos;
 use std::time::{Duration, Instant};
 
@@ -77,6 +77,27 @@ async fn no_failure_of_the_kubelet_hides_the_plugins_part() {
         // It is gone, and its socket is left.
         assert!(node.kubelet().exists());
         alone(&node).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn before_the_runtime_has_listed_its_containers_no_cpu_looks_free() {
+    local(async {
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = Observed::start(&config(dir.path(), ""));
+        let node = Node { daemon, dir };
+        node.listening().await;
+        let mut client = Client::connect(&node.socket()).await;
+        let unknown = Err((14, "the runtime has not listed its containers yet".to_owned()));
+        assert_eq!(client.call(LIST, &[]).await, unknown);
+        node.daemon.introduce(1).await;
+        assert_eq!(client.call(LIST, &[]).await, unknown);
+        node.daemon.synchronize().await;
+        assert_eq!(client.call(LIST, &[]).await, Ok(Vec::new()));
+        // What it has listed stays known while it restarts.
+        node.daemon.introduce(1).await;
+        assert_eq!(client.call(LIST, &[]).await, Ok(Vec::new()));
     })
     .await;
 }

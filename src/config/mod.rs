@@ -176,7 +176,8 @@ impl Config {
         let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &booleans)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
-        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
+        let isolated = partition == PartitionType::Isolated;
+        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref(), isolated)?;
         Ok(Config {
             source,
             file,

@@ -38,11 +38,6 @@ fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
     ))
 }
 
-/// Whether containers are partitions, which do not move.
-fn by_kernel(shape: &Shape) -> bool {
-    shape.exclusivity == "kernel"
-}
-
 /// Sizes for two uncore caches.
 struct Sizes {
     /// The CPUs of the caches that can be exclusive.
@@ -57,9 +52,6 @@ impl Sizes {
     /// room.
     fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
-        if by_kernel(shape) {
-            return None;
-        }
         if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
             return None;
         }

@@ -167,12 +167,23 @@ struct MainLoop<'a> {
 impl MainLoop<'_> {
     async fn receive(&mut self, message: Message) {
         match message {
-            Message::Configure { session, runtime, capabilities, config, reply, updater } => {
+            Message::Configure {
+                session,
+                runtime,
+                capabilities,
+                config,
+                answer_within,
+                updater,
+                reply,
+            } => {
                 self.session = session;
                 introduce(&runtime, &capabilities);
                 self.link.introduced(session.0, runtime);
                 let wishes = self.configured(&config);
-                let wishes = wishes.map(|owner| owner.connected(updater, &capabilities));
+                let wishes = wishes.map(|owner| {
+                    owner.answer_within = answer_within;
+                    owner.connected(updater, &capabilities)
+                });
                 // The runtime may have disconnected.
                 let _ = reply.send(wishes);
             }

@@ -16,6 +16,7 @@ use crate::checkpoint::StateError;
 use crate::edge::Refusal;
 use crate::exclusivity::Scope;
 use crate::ledger::{Call, Event, Ledger};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Owns the ledger and its checkpoint.
@@ -35,6 +36,8 @@ pub struct Owner {
     pub(super) strict: bool,
     /// CPUs have become free: others may move there.
     pub(super) unbalanced: bool,
+    /// How long the runtime waits for an answer.
+    pub(super) answer_within: Duration,
 }
 
 impl Owner {

@@ -16,9 +16,8 @@ use crate::verify::Drift;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long the steps of one plan may take: far less than the runtime's time limit. What is left of
-/// the plan is given up.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The part of the runtime's time limit after which no further step of a plan begins.
+const PATIENCE: f64 = 0.4;
 /// How long to wait for the kernel until a step is in force, and how often to look.
 const LOOKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -90,9 +89,12 @@ impl Owner {
     }
 
     async fn carry_out_plan(&mut self, plan: Option<MovePlan>) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.answer_within.mul_f64(PATIENCE);
         for step in plan.map(|plan| plan.steps).unwrap_or_default() {
-            if Instant::now() > until || !self.carry_out_move(step).await {
+            let now = Instant::now();
+            // The runtime would undo the step with an update that it is still making.
+            let is_updated = self.delivery.pace.overdue(&step.container, now).is_some();
+            if now > until || is_updated || !self.carry_out_move(step).await {
                 return;
             }
         }

@@ -19,6 +19,7 @@ use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
+use std::time::Duration;
 
 impl Owner {
     /// Checks the configuration against the machine, locks the state directory and reads the
@@ -75,6 +76,7 @@ impl Owner {
             orphans: Orphans::new(),
             strict: config.strict(),
             unbalanced: false,
+            answer_within: Duration::ZERO,
         };
         owner.apply(Event::Mechanism(mechanism));
         let active = owner.kubelet.check_first(config.policy());

@@ -122,6 +122,11 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario("rebalance-compact", "the same with placement: compact", rebalance::compact),
         scenario(
+            "rebalance-ring",
+            "two running containers change places for a third one",
+            rebalance::ring,
+        ),
+        scenario(
             "rebalance-stays",
             "unmovable, bound and young containers do not move, nor any with mode: suggest",
             rebalance::stays,

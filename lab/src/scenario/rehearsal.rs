@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, Admission, Call, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, MovePlan,
-    PodUid, Qos, SandboxId,
+    self, Admission, Call, Channel, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu,
+    MovePlan, PodUid, Qos, SandboxId,
 };
 
 use super::catalogue;
@@ -19,6 +19,9 @@ use crate::pod::{self, Pod};
 use crate::step::{Outcome, Step};
 use crate::view::{BusyView, ContainerView, View};
 use crate::vm::Machine;
+
+/// Containers that wait for others to leave their CPUs are written after those.
+const ROUNDS: usize = 3;
 
 /// A ledger whose decisions take effect at once.
 struct Rehearsal {
@@ -63,8 +66,14 @@ impl Rehearsal {
             return;
         }
         for step in plan.steps {
-            self.cpus.insert(step.container.0.clone(), step.to);
+            let (container, to) = (step.container.0.clone(), step.to);
             self.handle(Event::Move(step)).unwrap();
+            // The daemon writes each step before the next one.
+            self.cpus.insert(container, to);
+            for _ in 0..ROUNDS {
+                let due = self.ledger.due(&Channel::Groups);
+                self.handle(Event::Sent(due)).unwrap();
+            }
         }
     }
 
@@ -221,6 +230,7 @@ fn options_make_a_difference() {
             "uncore",
             &[
                 "far-siblings",
+                "four-caches",
                 "kep-4800",
                 "kep-4800-small",
                 "kep-4800-smt",
@@ -265,4 +275,5 @@ fn containers_move_where_caches_are_large_enough() {
     for name in ["rebalance", "rebalance-compact", "rebalance-stays"] {
         assert_eq!(rehearse(name), two, "{name}");
     }
+    assert_eq!(rehearse("rebalance-ring"), ["four-caches"]);
 }

@@ -141,6 +141,7 @@ impl Service {
             updater: if unsolicited_updates { Some(Arc::clone(&self.updater)) } else { None },
             capabilities,
             config: request.config,
+            answer_within: self.timeout,
             reply,
         });
         let progress = self.progress.clone();

@@ -150,7 +150,7 @@ fn steps(
         from: std::mem::replace(&mut held[step.resident], step.to),
         to: step.to,
         outcome: if step.staged { MoveOutcome::Staged } else { MoveOutcome::Done },
-        why: why.clone(),
+        why: if step.staged { format!("temporarily: {why}") } else { why.clone() },
     });
     Some(MovePlan { occasion, steps: steps.collect() })
 }

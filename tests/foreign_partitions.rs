@@ -50,7 +50,8 @@ async fn status(daemon: &Daemon, format: &str) -> String {
     let dir = daemon.paths.state_dir.display().to_string();
     let line = ["nri-cpu-manager", "status", "--output", format, "--state-dir", &dir];
     let Command::Status(args) = Cli::try_parse_from(line).unwrap().command else { unreachable!() };
-    // The daemon runs in this thread.
+    // The daemon may not have started to listen yet; it runs in this thread.
+    tokio::time::sleep(Duration::from_millis(1)).await;
     let run = move || {
         let mut out = Vec::new();
         cli::status::run(&args, &mut out).unwrap();

@@ -57,6 +57,8 @@ impl Owner {
 
     /// A check pass has ended.
     pub(super) async fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        // CPUs that a foreign partition has just taken are no drift.
+        self.check_machine().await;
         self.bind(Scope::All).await;
         // One that waits for others has a part of its CPUs, as decided.
         drifted.retain(|Finding { target, .. }| {

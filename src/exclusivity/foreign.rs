@@ -70,7 +70,7 @@ fn cpus_of(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
 /// Whether a runtime made this cgroup for that container: `ID`, `RUNTIME-ID.scope`.
 fn is_named_after(group: &CgroupPath, id: &ContainerId) -> bool {
     let name = group.as_str().rsplit('/').next().unwrap_or_default();
-    name.strip_suffix(".scope").unwrap_or(name).ends_with(&id.0)
+    !id.0.is_empty() && name.strip_suffix(".scope").unwrap_or(name).ends_with(&id.0)
 }
 
 #[cfg(test)]

@@ -60,8 +60,10 @@ impl Owner {
             log::info!("config: override for this node on line {line} applied");
         }
         let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
-        let verifier = Hierarchy::open(&paths.cgroup_root)
-            .map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
+        let hierarchy = Hierarchy::open(&paths.cgroup_root);
+        let hotplug = Hotplug::new(&paths.sysfs_root, topology.clone(), hierarchy.clone());
+        let verifier =
+            hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
         let mut owner = Owner {
             ledger: Ledger::new(topology, settings, claims),
             checkpoint,
@@ -70,7 +72,7 @@ impl Owner {
             enforcement,
             kubelet: KubeletWatch::new(config),
             config: ConfigReload::new(paths, config),
-            hotplug: Hotplug::new(&paths.sysfs_root),
+            hotplug,
             checks: Checks::new(verifier),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
@@ -79,6 +81,9 @@ impl Owner {
             answer_within: Duration::ZERO,
         };
         owner.apply(Event::Mechanism(mechanism));
+        if let Some(event) = owner.hotplug.changed(&owner.ledger) {
+            owner.apply(event);
+        }
         let active = owner.kubelet.check_first(config.policy());
         if let Some(event) = active {
             owner.apply(event);

@@ -14,7 +14,7 @@ use crate::wording;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
+pub(super) const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
 /// The state of a cgroup that is no partition.
 const MEMBER: &str = "member";
 
@@ -261,8 +261,7 @@ fn await_free(
 
 /// The CPUs of valid partitions among a cgroup and those in it.
 fn partitioned_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
-    let state = on.read(group, PARTITION).unwrap_or_default();
-    if PartitionType::ALL.iter().any(|kind| state == kind.name()) {
+    if is_valid_one(on, group) {
         return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
     }
     // A partition in a cgroup gets its CPUs from the cgroup's exclusive ones.
@@ -272,6 +271,13 @@ fn partitioned_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
         }
         _ => CpuSet::EMPTY,
     }
+}
+
+/// Whether a cgroup is a valid partition, of any type and CPUs. The kernel appends a reason to the
+/// state of an invalid one.
+pub(super) fn is_valid_one(on: &Hierarchy, group: &CgroupPath) -> bool {
+    let state = on.read(group, PARTITION).unwrap_or_default();
+    PartitionType::ALL.iter().any(|kind| state == kind.name())
 }
 
 /// Whether a cgroup is a partition of any type, valid or not.

@@ -84,7 +84,8 @@ pub enum Event {
     /// About half a minute has passed. A container that has ended and has not come back since the
     /// last one lends its CPUs.
     QuietPeriod,
-    /// CPUs have gone offline or come online: the machine as it is now.
+    /// CPUs have gone offline or come online: the machine as it is now. CPUs of other programs'
+    /// cpuset partitions are offline in it.
     Machine(Topology),
     Settings(Settings),
     /// This keeps exclusivity from now on.

@@ -63,6 +63,11 @@ impl Ledger {
         self.node.exclusive(&self.books)
     }
 
+    /// Exclusive CPUs of containers that run as partitions.
+    pub fn held_by_kernel(&self) -> CpuSet {
+        self.books.held().by_kernel
+    }
+
     /// CPUs that could become exclusive now.
     pub fn free(&self) -> CpuSet {
         self.node.free(&self.books)

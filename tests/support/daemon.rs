@@ -12,7 +12,7 @@ use nri_cpu_manager::edge::{Message, Refusal, Session};
 use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
@@ -31,11 +31,17 @@ impl Daemon {
 
     /// Starts beside a kubelet with this state file, with `more` added to the configuration.
     pub(crate) fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
+        Daemon::start_in(more, state, |_| ())
+    }
+
+    /// The same where something has been done in the cgroup file system before.
+    pub(crate) fn start_in(more: &str, state: Option<&str>, before: impl FnOnce(&Path)) -> Daemon {
         let dir = super::fake_sysfs::scratch();
         let kubelet = dir.path().join("kubelet");
         fs::create_dir(dir.path().join("cgroup")).unwrap();
         fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
         fs::write(dir.path().join("cgroup/cgroup.procs"), "").unwrap();
+        before(&dir.path().join("cgroup"));
         if let Some(state) = state {
             fs::create_dir(&kubelet).unwrap();
             fs::write(kubelet.join("cpu_manager_state"), state).unwrap();

@@ -3,7 +3,8 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, hotplug, life, options, pods, rebalance, reconfigure, uninstall, wishes, worked,
+    classes, drift, foreign, hotplug, life, options, pods, rebalance, reconfigure, uninstall,
+    wishes, worked,
 };
 
 #[derive(Clone, Copy)]
@@ -177,6 +178,11 @@ pub fn all() -> Vec<Scenario> {
             "hotplug-exclusive",
             "an exclusive CPU goes offline and online",
             hotplug::exclusive,
+        ),
+        scenario(
+            "foreign-partitions",
+            "cpuset partitions of other programs, before the plugin and beside containers",
+            foreign::partitions,
         ),
     ]
 }

@@ -15,6 +15,8 @@ pub(super) struct Promise {
     pub(super) strict: bool,
     /// Whether a plugin runs, so that its state file must have its decisions.
     pub(super) written: bool,
+    /// CPUs of partitions of other programs: no container may run there.
+    pub(super) foreign: CpuSet,
     /// CPUs reserved for ended containers.
     pub(super) held: usize,
     /// Containers, by pod and name, that came with pod-level resources and share.
@@ -27,7 +29,7 @@ impl Promise {
     /// Exclusive containers have as many CPUs as requested: online, not reserved, without another
     /// container and without a quota. All others have the remaining CPUs except idle siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
-        let online = parse(&view.hardware.online);
+        let online = parse(&view.hardware.online) - self.foreign;
         let mut exclusive = CpuSet::EMPTY;
         for container in &view.containers {
             let name = name(container);
@@ -38,6 +40,9 @@ impl Promise {
             }
             if !(cpus & self.reserved).is_empty() {
                 return Err(format!("{name} may run on reserved CPUs: {cpus}"));
+            }
+            if !cpus.is_subset(&online) {
+                return Err(format!("{name} may run on {cpus}, of which {online} are usable"));
             }
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(

@@ -31,6 +31,7 @@ pub(super) struct File {
     pub(super) cpuset_partition: Option<Text>,
     pub(super) strict: Option<Text>,
     pub(super) expose_cpus: Option<Text>,
+    pub(super) notice_seconds: Option<Text>,
     pub(super) exclusive_mems: Option<Text>,
     pub(super) rebalance: Option<rebalance::Fields>,
     #[serde(deserialize_with = "shared_if_set")]

@@ -148,6 +148,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         cpuset_partition,
         strict,
         expose_cpus,
+        notice_seconds,
         exclusive_mems,
         rebalance,
         namespaces,
@@ -178,6 +179,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         cpuset_partition: cpuset_partition.or(base.cpuset_partition),
         strict: strict.or(base.strict),
         expose_cpus: expose_cpus.or(base.expose_cpus),
+        notice_seconds: notice_seconds.or(base.notice_seconds),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
         rebalance: rebalance.or(base.rebalance),
         // The list is one value: a merged list would allow wishes that the override does not show.

@@ -40,6 +40,8 @@ enum Wake {
     /// Another program may have written into a cgroup, or a container has left CPUs.
     Groups,
     QuietPeriodEnded,
+    /// A container may have left old CPUs, or a notice has run out.
+    Exposed,
     Returned(Returned),
     Checked(Findings),
 }
@@ -86,6 +88,7 @@ pub async fn serve(
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
             (Wake::Groups, Some(owner)) => owner.follow_groups().await,
             (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
+            (Wake::Exposed, Some(owner)) => owner.follow_exposed().await,
             (Wake::Returned(call), Some(owner)) => owner.returned(call).await,
             (Wake::Checked(found), Some(owner)) => owner.checked(found).await,
             // Without an owner there is no work.
@@ -122,6 +125,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         checks,
         drift,
         orphans,
+        exposure,
         unbalanced,
         ..
     } = owner;
@@ -146,6 +150,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         () = hotplug.next() => Wake::Machine,
         () = enforcement.next() => Wake::Groups,
         () = orphans.quiet_period() => Wake::QuietPeriodEnded,
+        () = exposure.next() => Wake::Exposed,
         call = delivery.next() => Wake::Returned(call),
         found = checks.next(ledger) => Wake::Checked(found),
     }

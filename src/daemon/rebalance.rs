@@ -13,6 +13,7 @@ use crate::ledger::{
     Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MoveOutcome, MovePlan, Target,
 };
 use crate::verify::Drift;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -36,7 +37,9 @@ impl Owner {
             return self.carry_out_plan(arrival).await;
         }
         let plan = match arrival {
-            None => self.plan(Ledger::plan_departure).await,
+            None if self.ledger.settings().notice_seconds == 0 => {
+                self.plan(Ledger::plan_departure).await
+            }
             found => found,
         };
         // The decision saves them, and its answer carries them.
@@ -48,7 +51,10 @@ impl Owner {
     pub(super) async fn rebalance(&mut self) {
         if self.writes_moves() {
             let plan = self.plan(Ledger::plan_departure).await;
-            self.carry_out_plan(plan).await;
+            if self.may_move(plan.as_ref()).await {
+                self.carry_out_plan(plan).await;
+                self.tell_planned(&BTreeMap::new()).await;
+            }
             self.flush_owed().await;
         }
     }
@@ -109,11 +115,13 @@ impl Owner {
             return false;
         }
         let failed = match self.save().await {
-            // Here a program can be told that it will lose CPUs.
             Ok(()) => self.write_move(&id).await,
             Err(_) => Some("the plugin cannot keep its state".to_owned()),
         };
-        let Some(why) = failed else { return true };
+        let Some(why) = failed else {
+            self.settle_files_of(&id).await;
+            return true;
+        };
         log::warn!("move taken back: {why}");
         self.apply(Event::Move(step.undone(why)));
         // An error is in the log, and the next decision tries again.

@@ -5,6 +5,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, wanted};
+use super::exposure::Exposure;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::Orphans;
@@ -76,6 +77,7 @@ impl Owner {
             checks: Checks::new(verifier),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
+            exposure: Exposure::below(&paths.state_dir),
             strict: config.strict(),
             unbalanced: false,
             answer_within: Duration::ZERO,

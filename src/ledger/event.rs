@@ -237,6 +237,9 @@ pub struct Decision {
     pub adjustment: Option<Adjustment>,
     /// For [`Admission::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,
+    /// For [`Admission::Create`]: a directory of the host that the new container gets, read-only.
+    /// The ledger has none.
+    pub directory: Option<String>,
     /// Changes for containers that exist, in the order in which they must be made. For
     /// [`Admission::Update`] the container's own change is among them.
     pub updates: Vec<Update>,

@@ -125,6 +125,10 @@ impl Ledger {
         target::target(&self.node, &self.books, &self.pool, found)
     }
 
+    pub fn knows(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some()
+    }
+
     pub fn has_pod(&self, pod: &PodUid) -> bool {
         self.books.pod(pod).is_some()
     }

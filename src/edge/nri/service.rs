@@ -323,7 +323,8 @@ impl AnswerKind {
             }
             AnswerKind::Create(_) => {
                 let adjust = decision.adjustment.as_ref().map(|adjustment| {
-                    outgoing::container_adjustment(adjustment, &decision.environment)
+                    let Decision { environment, directory, .. } = decision;
+                    outgoing::container_adjustment(adjustment, environment, directory.as_deref())
                 });
                 encode(&wire::CreateContainerResponse {
                     adjust: adjust.into(),

@@ -20,6 +20,7 @@ use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, Sa
 use super::node::Node;
 use super::note::{Subject, What};
 use super::resize::resize_unseen;
+use super::settings::Exposure;
 use super::terms::Terms;
 use crate::cpuset::CpuSet;
 use evidence::Evidence;
@@ -212,7 +213,7 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
     // It may know its CPUs, and may have started a moment ago.
-    if node.settings.expose_cpus {
+    if node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
     entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));

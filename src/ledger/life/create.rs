@@ -8,6 +8,7 @@ use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
 use crate::ledger::request::{Grant, RefusedRequest, grant};
+use crate::ledger::settings::Exposure;
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 
@@ -72,7 +73,7 @@ fn enter(
         books.moves.started(node.settings.rebalance.as_ref());
         entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
     }
-    if claim.is_some() && node.settings.expose_cpus {
+    if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
     let notes = books.enter(uid, &container.name, entry, |pod, before| {

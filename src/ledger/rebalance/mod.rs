@@ -22,12 +22,14 @@ use crate::placement::moves::{self as planner, Limits, Plan, Resident};
 use crate::placement::{Placement, Request, Scope};
 use reason::{numa_nodes, reason};
 
-/// The best moves for a container that is about to be created; `None` if they gain nothing.
+/// The best moves for a container that is about to be created; `None` if they gain nothing, or would
+/// need notice.
 pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> Option<MovePlan> {
     let Admission::Create { pod, container } = admission else { return None };
     let rebalance = active(node, books)?;
     let moves = books.moves.left(rebalance);
-    if moves == 0 {
+    // A creation cannot wait until programs have had notice.
+    if moves == 0 || node.settings.notice_seconds > 0 {
         return None;
     }
     let entry = books.pod(&pod.uid)?;

@@ -92,7 +92,7 @@ fn who_stays() {
     assert!(!moves(allowed, &[(movable, "false")]));
     let by_default = Settings { namespaces: bounds(&[], &stays), ..with(rebalancing()) };
     assert!(!moves(by_default, &[]));
-    let told = Settings { expose_cpus: true, ..with(rebalancing()) };
+    let told = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
     assert!(!moves(told, &[]), "its program knows its CPUs");
 
     let mut node = fragmented(with(rebalancing()), &[]);

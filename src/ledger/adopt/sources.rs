@@ -160,8 +160,13 @@ pub(super) fn keep_margin(
     let online = node.topology.online();
     let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);
     let wanted = decided.map_or(entry.terms.wishes.margin(), |ours| ours.margin);
+    if wanted == Margin::NONE {
+        return;
+    }
     let margin = possible_margin(node, &claim, wanted, &(node.unclaimed(books) | claim));
-    books.change_container(uid, &container.name, |entry| entry.keep_idle(margin));
+    if margin != Margin::NONE {
+        books.change_container(uid, &container.name, |entry| entry.keep_idle(margin));
+    }
 }
 
 /// The part of a margin around these CPUs that is `free`.

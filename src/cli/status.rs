@@ -204,8 +204,8 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         };
         let cores = match (one.exclusive, one.whole_cores) {
             (false, _) => "-",
-            _ if !one.idle.is_empty() => "isolated",
             (true, true) => "whole",
+            _ if !one.idle.is_empty() => "isolated",
             (true, false) => "partial",
         };
         rows.push(vec![

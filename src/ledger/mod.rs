@@ -50,6 +50,7 @@ mod tests;
 mod view;
 pub mod wish;
 
+pub use crate::placement::wishes::Margin;
 pub use adjustment::{Adjustment, Update};
 pub use books::Phase;
 pub use cgroup::CgroupPath;

@@ -171,7 +171,7 @@ fn cpus(list: &str) -> CpuSet {
 
 fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
-        isolated: false,
+        margin: Margin::NONE,
         cpu: CpuRequest::default(),
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),

@@ -69,6 +69,11 @@ pub fn all() -> Vec<Scenario> {
             wishes::wishes,
         ),
         scenario(
+            "uncore-exclusive",
+            "annotation uncore: exclusive: whole uncore caches, whose rest stays idle",
+            wishes::uncore_exclusive,
+        ),
+        scenario(
             "churn",
             "fill and empty the node: no exclusive CPU is shared or lost",
             life::churn,

@@ -102,6 +102,11 @@ impl Rehearsal {
                     return Some(Outcome::Refused(why));
                 }
             }
+            Step::Resize(name, amount) => {
+                if let Err(why) = self.resize(name, *amount) {
+                    return Some(Outcome::Refused(why));
+                }
+            }
             Step::Remove(name) => {
                 self.pods.retain(|pod| pod.name != *name);
                 self.cpus.remove(name);
@@ -132,29 +137,24 @@ impl Rehearsal {
         Some(Outcome::Done)
     }
 
+    fn resize(&mut self, name: &str, amount: i64) -> Result<(), String> {
+        let milli = Some(MilliCpu(u64::try_from(amount).unwrap()));
+        let cpu = CpuRequest { request: milli, limit: milli };
+        let pod = self.pods.iter().find(|pod| pod.name == name).unwrap();
+        let (pod, container) = reported(pod)?;
+        let wanted = ledger::Wanted { cpu, sets_quota: true, cpus: None };
+        let update = Admission::Update { pod, container, wanted };
+        if let Some(adjustment) = self.handle(update)?.adjustment {
+            self.cpus.insert(name.to_owned(), adjustment.cpus());
+        }
+        let pod = self.pods.iter_mut().find(|pod| pod.name == name).unwrap();
+        (pod.containers[0].cpu_request, pod.containers[0].cpu_limit) = (amount, amount);
+        Ok(())
+    }
+
     fn run(&mut self, pod: &Pod) -> Result<(), String> {
-        let [only] = &pod.containers[..] else { return Err("several containers".to_owned()) };
-        let milli = |amount: i64| Some(MilliCpu(u64::try_from(amount).unwrap()));
-        let reported = ledger::Pod {
-            sandbox: SandboxId(pod.name.clone()),
-            uid: PodUid(pod.uid.clone()),
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            qos: match pod.qos() {
-                pod::Qos::Guaranteed => Qos::Guaranteed,
-                pod::Qos::Burstable => Qos::Burstable,
-                pod::Qos::BestEffort => Qos::BestEffort,
-            },
-            budget: milli(only.cpu_request),
-            annotations: pod.annotations.clone().into_iter().collect(),
-            cgroup: None,
-        };
-        let cpu = CpuRequest {
-            request: milli(only.cpu_request),
-            limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
-        };
-        let id = ContainerId(pod.name.clone());
-        let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
+        let only = &pod.containers[0];
+        let (reported, container) = reported(pod)?;
         self.handle(Event::RunPod(reported.clone()))?;
         let create = Admission::Create { pod: reported.clone(), container: container.clone() };
         self.rebalance(self.ledger.plan_arrival(&create));
@@ -196,6 +196,33 @@ impl Rehearsal {
             containers: running.map(container).collect(),
         }
     }
+}
+
+/// A pod and its only container as a runtime reports them.
+fn reported(pod: &Pod) -> Result<(ledger::Pod, ledger::Container), String> {
+    let [only] = &pod.containers[..] else { return Err("several containers".to_owned()) };
+    let milli = |amount: i64| Some(MilliCpu(u64::try_from(amount).unwrap()));
+    let reported = ledger::Pod {
+        sandbox: SandboxId(pod.name.clone()),
+        uid: PodUid(pod.uid.clone()),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        qos: match pod.qos() {
+            pod::Qos::Guaranteed => Qos::Guaranteed,
+            pod::Qos::Burstable => Qos::Burstable,
+            pod::Qos::BestEffort => Qos::BestEffort,
+        },
+        budget: milli(only.cpu_request),
+        annotations: pod.annotations.clone().into_iter().collect(),
+        cgroup: None,
+    };
+    let cpu = CpuRequest {
+        request: milli(only.cpu_request),
+        limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
+    };
+    let id = ContainerId(pod.name.clone());
+    let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
+    Ok((reported, container))
 }
 
 fn settings(shape: &Shape, config: &str) -> ledger::Settings {
@@ -257,6 +284,15 @@ fn scripts_can_be_passed() {
         ["kep-4800", "kep-4800-kubelet", "kep-2625", "kep-4540", "kep-693", "churn", "together"]
     {
         assert!(!rehearse(name).is_empty(), "{name} applies to no machine");
+    }
+}
+
+/// All of these have a cache without reserved CPUs, and CPUs outside of such caches.
+#[test]
+fn whole_caches_are_taken_where_there_are_any() {
+    let machines = rehearse("uncore-exclusive");
+    for machine in ["kep-4800", "kep-4800-smt", "llc-as-numa", "numa", "snc", "two-socket"] {
+        assert!(machines.iter().any(|fit| fit == machine), "{machine} is not in {machines:?}");
     }
 }
 

@@ -57,6 +57,7 @@ impl Script {
             held: 0,
             inheriting: BTreeSet::new(),
             isolated: BTreeSet::new(),
+            whole_caches: BTreeSet::new(),
         };
         Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
@@ -371,6 +372,11 @@ impl Script {
     /// From now on the SMT siblings of this pod's CPUs stay idle.
     pub fn isolates(&mut self, pod: &str) {
         self.promise.isolated.insert(pod.to_owned());
+    }
+
+    /// From now on the rest of the uncore caches of this pod's CPUs stays idle.
+    pub fn takes_whole_caches(&mut self, pod: &str) {
+        self.promise.whole_caches.insert(pod.to_owned());
     }
 
     fn push(

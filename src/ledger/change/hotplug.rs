@@ -48,10 +48,10 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
     let left = entry.held();
     // A container that runs comes before pods that are about to start.
     let request = Request { promised: 0, ..running(node, books, pod, entry, n) };
-    let isolates = request.wishes.isolates();
+    let margin = request.wishes.margin();
     let reduced = Running::Reduced { left, broken: *broken };
     if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
-        books.change_container(uid, name, |entry| entry.move_to(cpus, isolates));
+        books.change_container(uid, name, |entry| entry.move_to(cpus, margin));
     }
 }
 

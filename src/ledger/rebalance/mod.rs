@@ -161,8 +161,8 @@ fn steps(
 pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     let Some(found) = books.find(&step.container) else { return };
     let (entry, subject) = (found.entry, found.subject());
-    let isolated = entry.is_isolated();
-    let target = node.with_idle(&step.to, isolated);
+    let margin = entry.margin();
+    let target = node.with_idle(&step.to, margin);
     let fits = node.assigns()
         && entry.is_alive()
         && entry.claim() == Some(step.from)
@@ -174,7 +174,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     let rebalance = node.settings.rebalance.as_ref();
     let stay = rebalance.map_or(0, |rebalance| rebalance.min_stay);
     books.change_found(&step.container, |entry| {
-        entry.move_to(step.to, isolated);
+        entry.move_to(step.to, margin);
         entry.stay(if step.outcome == MoveOutcome::Done { stay } else { 0 });
     });
     count(node, books, step);

@@ -185,7 +185,7 @@ pub struct ContainerStatus {
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: CpuSet,
-    /// SMT siblings of its exclusive CPUs that stay idle for it.
+    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     #[serde(default)]
     pub idle: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.

@@ -93,7 +93,7 @@ mod tests {
             container: "c".to_owned(),
             id: ContainerId(ID.to_owned()),
             cpus: "2-3".parse().unwrap(),
-            isolated: false,
+            margin: Default::default(),
             cpu: CpuRequest::default(),
         };
         let topology = Machine { cores: 16, ..Machine::default() }.topology().unwrap();

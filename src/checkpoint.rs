@@ -6,7 +6,7 @@
 //! inspection, and starts without it.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
+use crate::ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -167,6 +167,9 @@ struct StoredClaim {
     /// Newer than the format; older versions ignore it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     isolated: bool,
+    /// As `isolated`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    whole_caches: bool,
     /// In thousandths of a CPU; older versions do not write it, and ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<u64>,
@@ -184,7 +187,8 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         container: claim.container.clone(),
         id: claim.id.0.clone(),
         cpus: claim.cpus.to_string(),
-        isolated: claim.isolated,
+        isolated: claim.margin.siblings,
+        whole_caches: claim.margin.caches,
         request: claim.cpu.request.map(|milli| milli.0),
         limit: claim.cpu.limit.map(|milli| milli.0),
     };
@@ -233,7 +237,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
                 container: stored.container,
                 id: ContainerId(stored.id),
                 cpus,
-                isolated: stored.isolated,
+                margin: Margin { siblings: stored.isolated, caches: stored.whole_caches },
                 cpu: CpuRequest {
                     request: stored.request.map(MilliCpu),
                     limit: stored.limit.map(MilliCpu),
@@ -266,7 +270,7 @@ mod tests {
             container: "c \"quoted\"".to_owned(),
             id: ContainerId(format!("id-{name}")),
             cpus: cpus.parse().unwrap(),
-            isolated: name == "b",
+            margin: Margin { siblings: name == "b", caches: name == "a" },
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
         vec![claim("a", "2-5"), claim("b", "8-17,2047")]
@@ -296,8 +300,9 @@ mod tests {
         let sum = checksum(&RawValue::from_string(state.clone()).unwrap());
         let file = format!(r#"{{"version":1,"checksum":"{sum}","state":{state}}}"#);
         let claims = decode(file.as_bytes()).unwrap();
-        let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.isolated, c.cpu)).collect();
-        assert_eq!(read, [("2-3".to_owned(), true, CpuRequest::default())]);
+        let siblings = Margin { siblings: true, caches: false };
+        let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.margin, c.cpu)).collect();
+        assert_eq!(read, [("2-3".to_owned(), siblings, CpuRequest::default())]);
     }
 
     #[test]

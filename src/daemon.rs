@@ -21,6 +21,8 @@ mod deliver;
 mod delivery;
 mod drift;
 mod enforcement;
+mod expose;
+mod exposure;
 mod facts;
 mod follow;
 mod hotplug;

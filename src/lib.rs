@@ -7,6 +7,7 @@ pub mod cpuset;
 pub mod daemon;
 pub mod edge;
 pub mod exclusivity;
+pub mod exposed;
 pub mod kubelet;
 pub mod ledger;
 pub mod nodeset;

@@ -7,7 +7,7 @@ mod fuzz_bodies;
 
 use fuzz_bodies::adopt;
 use nri_cpu_manager::checkpoint::{self, Loaded, StateDir};
-use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, PodUid};
+use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
 use proptest::prelude::*;
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn claims() -> Vec<Claim> {
         container: "c".to_owned(),
         id: ContainerId(format!("id-{name}")),
         cpus: cpus.parse().unwrap(),
-        isolated: false,
+        margin: Margin::NONE,
         cpu: CpuRequest::default(),
     };
     vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")]

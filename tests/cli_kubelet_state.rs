@@ -9,7 +9,7 @@ mod fake_sysfs;
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::kubelet::StateFile;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid};
-use nri_cpu_manager::ledger::{Claim, CpuRequest, Named};
+use nri_cpu_manager::ledger::{Claim, CpuRequest, Margin, Named};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn the_kubelet_gets_what_is_assigned() {
         container: container.to_owned(),
         id: ContainerId("id".to_owned()),
         cpus: cpus.parse().unwrap(),
-        isolated: false,
+        margin: Margin::NONE,
         cpu: CpuRequest::default(),
     };
     // Held by a plugin that runs.

@@ -4,7 +4,7 @@
 
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::cli::release::{ReleaseArgs, run};
-use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
+use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use std::fs;
 use std::path::Path;
 
@@ -156,7 +156,7 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
         container: String::new(),
         id: ContainerId(id(of)),
         cpus: "2-3".parse().unwrap(),
-        isolated: false,
+        margin: Margin::NONE,
         cpu: CpuRequest { request: limit.map(MilliCpu), limit: limit.map(MilliCpu) },
     };
     let claims =

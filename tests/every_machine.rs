@@ -7,9 +7,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Call, Container, ContainerId, ContainerKind, CpuRequest, Decision,
-    Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Adjustment, Admission, Bounds, Call, Container, ContainerId, ContainerKind, CpuRequest,
+    Decision, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
+    Wanted,
 };
 use nri_cpu_manager::placement::{
     self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -82,7 +84,16 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         reserved,
         engine: EngineKind::ALL[random.below(2)],
     };
-    Some(Settings { policy: Policy::Static, placement, ..Settings::default() })
+    let bounds = Bounds { allow: wishes().collect(), ..Bounds::default() };
+    let namespaces = Namespaces::new(vec![(vec!["default".to_owned()], bounds)]).unwrap();
+    Some(Settings { policy: Policy::Static, placement, namespaces, ..Settings::default() })
+}
+
+/// Those by which containers keep CPUs idle.
+const IDLE: [(&str, &str); 2] = [("uncore", "exclusive"), ("smt", "isolate")];
+
+fn wishes() -> impl Iterator<Item = Wish> {
+    IDLE.iter().map(|(key, value)| Wish::parse(key, value).unwrap())
 }
 
 impl Node<'_> {
@@ -121,7 +132,7 @@ impl Node<'_> {
             name: format!("pod-{serial}"),
             qos,
             budget: budget.map(MilliCpu),
-            annotations: Vec::new(),
+            annotations: self.annotations(),
             cgroup: None,
         };
         self.event(Event::RunPod(pod.clone())).unwrap();
@@ -237,6 +248,14 @@ impl Node<'_> {
         Ok(decision)
     }
 
+    /// One pod in six has whole uncore caches, one in six idle siblings.
+    fn annotations(&mut self) -> Vec<(String, String)> {
+        let wishes = IDLE.iter().filter(|_| self.random.below(6) == 0);
+        wishes
+            .map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), (*value).to_owned()))
+            .collect()
+    }
+
     /// A random request: mostly small and whole, at times up to the whole machine, or a fraction.
     fn milli(&mut self) -> u64 {
         let cpus = match self.random.below(8) {
@@ -260,7 +279,21 @@ impl Node<'_> {
         }
         assert!(exclusive.is_disjoint(&placement.reserved), "reserved CPUs are exclusive");
         assert!(exclusive.is_subset(&online), "offline CPUs are exclusive");
+        let topology = self.ledger.topology();
+        let mut idle = CpuSet::EMPTY;
+        for claim in self.ledger.claims().filter(|claim| self.pins.contains_key(&claim.id)) {
+            let whole = [
+                (claim.margin.siblings, topology.cores()),
+                (claim.margin.caches, topology.uncores()),
+            ];
+            for (_, domains) in whole.iter().filter(|(kept, _)| *kept) {
+                let touched = domains.iter().filter(|one| !one.cpus.is_disjoint(&claim.cpus));
+                idle |= touched.map(|one| one.cpus).collect::<CpuSet>() - claim.cpus;
+            }
+        }
+        let idle = idle - placement.reserved;
         for adjustment in self.pins.values() {
+            assert!(adjustment.cpus().is_disjoint(&idle), "a container runs on idle CPUs");
             assert!(!adjustment.cpus().is_empty());
             assert!(adjustment.cpus().is_subset(&online));
             assert!(adjustment.is_exclusive() || adjustment.cpus().is_disjoint(&exclusive));

@@ -9,23 +9,16 @@ mod daemon;
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
-use daemon::{Daemon, create, group, in_group, local, set_in_group, updates, write_group};
+use daemon::{
+    Daemon, create, fragmented, group, in_group, local, set_in_group, start, updates, write_group,
+};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{
-    Admission, CgroupPath, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted,
-};
+use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
-
-/// Creates and starts a container.
-async fn start(daemon: &Daemon, (pod, container): (Pod, Container)) {
-    let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-    daemon.event(create).await.unwrap();
-    daemon.event(Event::Started { pod, container }).await.unwrap();
-}
 
 /// Observed with CRI-O: after its restart it lists the CPUs of a container's creation.
 #[tokio::test]
@@ -396,23 +389,6 @@ async fn the_quota_of_an_adopted_container_is_lifted_soon() {
         assert_eq!(fs::read_to_string(quota).unwrap(), "max\n");
     })
     .await;
-}
-
-/// One container of two CPUs is in the uncore cache that another one needs for itself.
-async fn fragmented(daemon: &Daemon) {
-    let six = create("six", Qos::Guaranteed, 6000);
-    let Admission::Create { pod, .. } = &six else { unreachable!() };
-    let sandbox = pod.sandbox.clone();
-    assert_eq!(daemon.create("six", Qos::Guaranteed, 6000).await.unwrap(), "2-7");
-    let Admission::Create { pod, container } = create("two", Qos::Guaranteed, 2000) else {
-        unreachable!()
-    };
-    start(daemon, (pod, container)).await;
-    daemon.event(Event::StopPod(sandbox)).await.unwrap();
-    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
-        unreachable!()
-    };
-    daemon.event(Event::RunPod(pod)).await.unwrap();
 }
 
 const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\

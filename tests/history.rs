@@ -11,7 +11,7 @@ use nri_cpu_manager::exclusivity::CgroupTree;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     Adjustment, Admission, Call, CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision,
-    Event, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
+    Event, Exposure, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{self, EngineKind, Options};
 use nri_cpu_manager::topology::Topology;
@@ -413,7 +413,7 @@ proptest! {
         let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
         let placement = placement::Settings { engine, options, reserved, ..Default::default() };
         let rebalance = Some(machines::rebalance());
-        let settings = Settings { placement, rebalance, expose_cpus: false, ..settings };
+        let settings = Settings { placement, rebalance, expose_cpus: Exposure::None, ..settings };
         let mut node = Node::new((topology, settings, mechanism));
         for op in &ops {
             node.run(op);

@@ -102,12 +102,12 @@ async fn the_configuration_in_force() {
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
         };
         let (text, usual) = config("").await;
-        for field in ["placement", "cpusetPartition", "onActiveKubelet", "exposeCpus", "exclusiveMems", "names"] {
+        for field in ["placement", "cpusetPartition", "onActiveKubelet", "exposeCpus", "noticeSeconds", "exclusiveMems", "names"] {
             assert!(!text.contains(field), "{field} in\n{text}");
         }
         assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));
         assert_eq!(usual["on_active_kubelet"], "refuse");
-        assert_eq!((&usual["expose_cpus"], &usual["exclusive_mems"]), (&false.into(), &"all".into()));
+        assert_eq!((&usual["expose_cpus"], &usual["exclusive_mems"]), (&"false".into(), &"all".into()));
         assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
 
         let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCpus: true\nexclusiveMems: follow-cpus\n";
@@ -125,7 +125,7 @@ async fn the_configuration_in_force() {
         assert_eq!(changed["placement"], "compact");
         assert_eq!(changed["cpuset_partition"], "isolated");
         assert_eq!(changed["on_active_kubelet"], "observe");
-        assert_eq!(changed["expose_cpus"], true);
+        assert_eq!(changed["expose_cpus"], "true");
         assert_eq!(changed["exclusive_mems"], "follow-cpus");
         assert_eq!(changed["namespaces"][0]["name"], "hpc");
         assert_eq!(changed["namespaces"][0]["allow"][1], "uncore: require");

@@ -23,6 +23,15 @@ pub fn is_tainted() -> Result<bool> {
     Ok(flags & (DIED | WARNED) != 0)
 }
 
+/// The kernel's log.
+pub fn log() -> String {
+    let output = std::process::Command::new("dmesg").output();
+    output.map_or_else(
+        |error| format!("no kernel log: {error}"),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
+}
+
 /// The machine's CPUs that are `online`, `present` or `possible`.
 pub fn cpus(which: &str) -> Result<CpuSet> {
     let path = format!("/sys/devices/system/cpu/{which}");

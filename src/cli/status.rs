@@ -106,13 +106,18 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     let cpus = &node.cpus;
     writeln!(
         f,
-        "CPUs:     online {}, reserved {}, exclusive {}, free {}, shared pool {}\n",
+        "CPUs:     online {}, reserved {}, exclusive {}, free {}, shared pool {}",
         or_none(cpus.online),
         or_none(cpus.reserved),
         or_none(cpus.exclusive),
         or_none(cpus.free),
         or_none(cpus.shared)
     )?;
+    for (group, cpus) in &node.foreign_partitions {
+        let group = names::printable(group);
+        writeln!(f, "          foreign {cpus}: cpuset partition {group} of another program")?;
+    }
+    writeln!(f)?;
     match Picture::of_status(node) {
         Ok(Some(picture)) => writeln!(f, "{}", drawn::draw(&picture, style))?,
         Ok(None) => {}
@@ -199,8 +204,8 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         };
         let cores = match (one.exclusive, one.whole_cores) {
             (false, _) => "-",
-            _ if !one.idle.is_empty() => "isolated",
             (true, true) => "whole",
+            _ if !one.idle.is_empty() => "isolated",
             (true, false) => "partial",
         };
         rows.push(vec![

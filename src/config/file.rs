@@ -32,6 +32,7 @@ pub(super) struct File {
     pub(super) cpuset_partition: Option<Text>,
     pub(super) strict: Option<Text>,
     pub(super) expose_cpus: Option<Text>,
+    pub(super) notice_seconds: Option<Text>,
     pub(super) exclusive_mems: Option<Text>,
     pub(super) rebalance: Option<rebalance::Fields>,
     pub(super) pod_resources: Option<pod_resources::Fields>,

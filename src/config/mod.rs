@@ -4,6 +4,7 @@
 //! machine. Both name the file, the line and the field, and both run before the plugin touches any
 //! container.
 
+mod exposure;
 mod file;
 mod follow;
 mod namespaces;
@@ -20,7 +21,7 @@ pub use source::ConfigError;
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
-use crate::ledger::{Namespaces, Policy, Rebalance, Settings, Stance};
+use crate::ledger::{Exposure, Namespaces, Policy, Rebalance, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::placement::{
     self, EngineKind, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError,
@@ -58,7 +59,8 @@ pub struct Config {
     strict: bool,
     /// The positions of the applied entries of `nodes`, the most specific last.
     applied: Vec<usize>,
-    expose_cpus: bool,
+    expose_cpus: Exposure,
+    notice_seconds: u32,
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
     rebalance: Option<Rebalance>,
@@ -176,10 +178,13 @@ impl Config {
         let partition = source.one_of("cpusetPartition", &file.cpuset_partition, &kinds)?;
         let booleans = [("true", true), ("false", false)];
         let strict = source.one_of("strict", &file.strict, &booleans)?;
-        let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &booleans)?;
+        let exposures = Exposure::ALL.map(|exposure| (exposure.name(), exposure));
+        let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &exposures)?;
+        let notice_seconds = exposure::notice_seconds(&source, &file, expose_cpus)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
-        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
+        let isolated = partition == PartitionType::Isolated;
+        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref(), isolated)?;
         let pod_resources = pod_resources::resolve(&source, file.pod_resources.as_ref())?;
         Ok(Config {
             source,
@@ -198,6 +203,7 @@ impl Config {
             strict,
             applied: Vec::new(),
             expose_cpus,
+            notice_seconds,
             mems_follow_cpus,
             rebalance,
             pod_resources,
@@ -291,6 +297,7 @@ impl Config {
             policy,
             placement: settings,
             expose_cpus: self.expose_cpus,
+            notice_seconds: self.notice_seconds,
             mems_follow_cpus: self.mems_follow_cpus,
             namespaces: self.namespaces.clone(),
             rebalance: self.rebalance.clone(),

@@ -3,6 +3,7 @@
 mod entries;
 
 use super::*;
+use crate::ledger::Exposure;
 use crate::ledger::wish::Wish;
 use crate::topology::{Cpu, Facts};
 
@@ -184,11 +185,11 @@ fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
     let with = |more: &str| {
         resolve(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}")).unwrap()
     };
-    assert!(!with("").expose_cpus);
-    assert!(with("exposeCpus: true\n").expose_cpus);
+    assert_eq!(with("").expose_cpus, Exposure::None);
+    assert_eq!(with("exposeCpus: true\n").expose_cpus, Exposure::Environment);
     refuses(
         "exposeCpus: always\n",
-        "line 1: exposeCpus: \"always\" is unknown, expected true or false",
+        "line 1: exposeCpus: \"always\" is unknown, expected false or true or file",
     );
 }
 
@@ -232,7 +233,7 @@ fn namespaces_that_cannot_be() {
     let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
     refuses(
         &with("names: [a]\n  allow: {uncore: [prefer, requires]}"),
-        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore (did you mean require?)",
+        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore or exclusive (did you mean require?)",
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),

@@ -18,7 +18,7 @@ impl Owner {
     }
 
     pub(super) async fn check_machine(&mut self) {
-        let Some(event) = self.hotplug.changed(self.ledger.topology().online()) else { return };
+        let Some(event) = self.hotplug.changed(&self.ledger) else { return };
         self.apply(event);
         if self.ledger.bound().is_empty() {
             log::error!(
@@ -35,7 +35,7 @@ impl Owner {
     }
 
     pub(super) async fn reconfigure(&mut self, reading: Reading) {
-        let Some(judged) = self.config.judge(reading, self.ledger.topology()) else { return };
+        let Some(judged) = self.config.judge(reading, self.hotplug.machine()) else { return };
         let mechanism = self.ledger.mechanism();
         let (before, event) = self.config.apply(judged, self.ledger.settings(), mechanism);
         if let Some(event) = event {
@@ -57,6 +57,8 @@ impl Owner {
 
     /// A check pass has ended.
     pub(super) async fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        // CPUs that a foreign partition has just taken are no drift.
+        self.check_machine().await;
         self.bind(Scope::All).await;
         // One that waits for others has a part of its CPUs, as decided.
         drifted.retain(|Finding { target, .. }| {

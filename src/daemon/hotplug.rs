@@ -1,8 +1,12 @@
-//! Finds CPUs that go offline or come online: periodically, and before every admission.
+//! Finds CPUs that go offline or come online, and those that partitions of other programs take or
+//! return: periodically, and before every admission. To the ledger both are the same: no container
+//! can run there.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::Event;
+use crate::exclusivity::{ForeignPartitions, Hierarchy, foreign_partitions};
+use crate::ledger::{Event, Ledger};
 use crate::topology::{Topology, sysfs};
+use crate::wording;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -14,35 +18,60 @@ const PERIOD: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Hotplug {
     sysfs: PathBuf,
+    /// `None` if cgroups cannot be read.
+    hierarchy: Option<Hierarchy>,
     /// The kernel's list at the last check; it can differ from the topology's.
     listed: Option<CpuSet>,
+    machine: Topology,
+    foreign: ForeignPartitions,
     due: Instant,
 }
 
 impl Hotplug {
-    pub(super) fn new(sysfs: &Path) -> Hotplug {
-        let sysfs = sysfs.to_owned();
-        Hotplug { listed: sysfs::online(&sysfs), sysfs, due: Instant::now() + PERIOD }
+    /// `machine` is what `sysfs` describes.
+    pub(super) fn new(sysfs: &Path, machine: Topology, hierarchy: Option<Hierarchy>) -> Hotplug {
+        Hotplug {
+            sysfs: sysfs.to_owned(),
+            hierarchy,
+            listed: sysfs::online(sysfs),
+            machine,
+            foreign: ForeignPartitions::new(),
+            due: Instant::now() + PERIOD,
+        }
     }
 
-    /// The machine, if the kernel lists other CPUs as online than at the last check.
-    fn look(&mut self) -> Option<Topology> {
-        self.due = Instant::now() + PERIOD;
-        let listed = sysfs::online(&self.sysfs)?;
+    /// Reads the machine again if the kernel lists other CPUs as online than at the last check.
+    fn read_machine(&mut self) {
+        let Some(listed) = sysfs::online(&self.sysfs) else { return };
         if self.listed.replace(listed) == Some(listed) {
-            return None;
+            return;
         }
         // The start has logged the warnings.
         let read = sysfs::read(&self.sysfs).map_err(|error| error.to_string());
         let topology = read
             .and_then(|reading| Topology::build(reading.facts).map_err(|error| error.to_string()));
-        // During a change it may be inconsistent: the next check reads it again.
-        topology
-            .inspect_err(|error| {
+        match topology {
+            Ok(topology) => {
+                let before = self.machine.online();
+                let now = topology.online();
+                if now != before {
+                    log::warn!("hotplug: online CPUs have changed (before={before} now={now})");
+                }
+                self.machine = topology;
+            }
+            // During a change it may be inconsistent: the next check reads it again.
+            Err(error) => {
                 log::warn!("hotplug: cannot read the machine: {error}");
                 self.listed = None;
-            })
-            .ok()
+            }
+        }
+    }
+
+    fn read_partitions(&mut self, ledger: &Ledger) {
+        let Some(hierarchy) = &self.hierarchy else { return };
+        let now = foreign_partitions(hierarchy, self.machine.online(), ledger);
+        log_partitions(&self.foreign, &now);
+        self.foreign = now;
     }
 
     /// Cancel safe.
@@ -50,18 +79,53 @@ impl Hotplug {
         sleep_until(self.due).await;
     }
 
-    /// The machine as it is now, if other CPUs are online than before.
-    pub(super) fn changed(&mut self, before: CpuSet) -> Option<Event> {
-        let topology = self.look()?;
-        let now = topology.online();
-        if now == before {
+    /// The machine as it is now, if the ledger has another one. CPUs of foreign partitions are
+    /// offline in it.
+    pub(super) fn changed(&mut self, ledger: &Ledger) -> Option<Event> {
+        self.due = Instant::now() + PERIOD;
+        self.read_machine();
+        self.read_partitions(ledger);
+        let foreign = self.foreign.values().copied().collect();
+        if self.machine.online() - foreign == ledger.topology().online() {
             return None;
         }
-        log::warn!("hotplug: online CPUs have changed (before={before} now={now})");
-        Some(Event::Machine(topology))
+        let usable = self.machine.without(&foreign);
+        let usable = usable.inspect_err(|error| log::warn!("hotplug: partitions ignored: {error}"));
+        usable.ok().map(Event::Machine)
+    }
+
+    /// The machine as the kernel describes it, whoever has its CPUs.
+    pub(super) fn machine(&self) -> &Topology {
+        &self.machine
+    }
+
+    /// Partitions of other programs at the last check.
+    pub(super) fn foreign(&self) -> &ForeignPartitions {
+        &self.foreign
     }
 
     pub(super) fn sysfs(&self) -> &Path {
         &self.sysfs
+    }
+}
+
+fn log_partitions(before: &ForeignPartitions, now: &ForeignPartitions) {
+    for (group, cpus) in now {
+        match before.get(group) {
+            None => log::warn!(
+                "foreign partition: {group} has {}: not assigned to containers",
+                wording::cpus(*cpus)
+            ),
+            Some(had) if had != cpus => log::warn!(
+                "foreign partition: CPUs of {group} have changed (before={had} now={cpus})"
+            ),
+            Some(_) => {}
+        }
+    }
+    for (group, cpus) in before.iter().filter(|(group, _)| !now.contains_key(group)) {
+        log::warn!(
+            "foreign partition: {group} has ended: {} can be assigned again",
+            wording::cpus(*cpus)
+        );
     }
 }

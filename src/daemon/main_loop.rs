@@ -41,6 +41,8 @@ enum Wake {
     /// Another program may have written into a cgroup, or a container has left CPUs.
     Groups,
     QuietPeriodEnded,
+    /// A container may have left old CPUs, or a notice has run out.
+    Exposed,
     Returned(Returned),
     Checked(Findings),
 }
@@ -101,6 +103,7 @@ pub async fn serve(
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
             (Wake::Groups, Some(owner)) => owner.follow_groups().await,
             (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
+            (Wake::Exposed, Some(owner)) => owner.follow_exposed().await,
             (Wake::Returned(call), Some(owner)) => owner.returned(call).await,
             (Wake::Checked(found), Some(owner)) => owner.checked(found).await,
             // Without an owner there is no work.
@@ -137,6 +140,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         checks,
         drift,
         orphans,
+        exposure,
         unbalanced,
         ..
     } = owner;
@@ -161,6 +165,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         () = hotplug.next() => Wake::Machine,
         () = enforcement.next() => Wake::Groups,
         () = orphans.quiet_period() => Wake::QuietPeriodEnded,
+        () = exposure.next() => Wake::Exposed,
         call = delivery.next() => Wake::Returned(call),
         found = checks.next(ledger) => Wake::Checked(found),
     }
@@ -184,12 +189,23 @@ struct MainLoop<'a> {
 impl MainLoop<'_> {
     async fn receive(&mut self, message: Message) {
         match message {
-            Message::Configure { session, runtime, capabilities, config, reply, updater } => {
+            Message::Configure {
+                session,
+                runtime,
+                capabilities,
+                config,
+                answer_within,
+                updater,
+                reply,
+            } => {
                 self.session = session;
                 introduce(&runtime, &capabilities);
                 self.link.introduced(session.0, runtime);
                 let wishes = self.configured(&config);
-                let wishes = wishes.map(|owner| owner.connected(updater, &capabilities));
+                let wishes = wishes.map(|owner| {
+                    owner.answer_within = answer_within;
+                    owner.connected(updater, &capabilities)
+                });
                 // The runtime may have disconnected.
                 let _ = reply.send(wishes);
             }

@@ -6,6 +6,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::{Answer, Delivery, Sent};
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, RefusedTarget};
+use super::exposure::Exposure;
 use super::facts::{CallFacts, concerns_all};
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -16,6 +17,7 @@ use crate::checkpoint::StateError;
 use crate::edge::Refusal;
 use crate::exclusivity::Scope;
 use crate::ledger::{Call, Event, Ledger};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Owns the ledger and its checkpoint.
@@ -32,9 +34,12 @@ pub struct Owner {
     pub(super) checks: Checks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
+    pub(super) exposure: Exposure,
     pub(super) strict: bool,
     /// CPUs have become free: others may move there.
     pub(super) unbalanced: bool,
+    /// How long the runtime waits for an answer.
+    pub(super) answer_within: Duration,
 }
 
 impl Owner {
@@ -108,6 +113,9 @@ impl Owner {
             self.record.counters.rejected(facts.kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
+        if facts.lists {
+            self.adopt_exposed().await;
+        }
         match self.save().await {
             Ok(()) => {
                 let placement = &self.ledger.settings().placement;
@@ -133,10 +141,11 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes the checkpoint if claims have changed.
+    /// Writes the checkpoint if claims have changed, and has the files of containers name the CPUs.
     pub(super) async fn save(&mut self) -> Result<(), StateError> {
         let result = self.checkpoint.save(&self.ledger).await;
         self.record.counters.checkpoint_errors += u64::from(result.is_err());
+        self.tell().await;
         result.inspect_err(|error| log::error!("{error}"))
     }
 
@@ -163,6 +172,11 @@ impl Owner {
     async fn answer(&mut self, facts: &CallFacts) -> Answer {
         let mut decision = self.ledger.decision(facts.created.as_ref());
         let created = facts.created.clone().map(|id| (id, decision.adjustment));
+        if let Some((id, Some(adjustment))) = &created
+            && adjustment.is_exclusive()
+        {
+            decision.directory = self.expose(id, adjustment.cpus()).await;
+        }
         let mut sent = Sent { created, due: None, prompt: facts.prompt };
         if let Some(channel) = &facts.channel {
             let mut due = self.ledger.due(channel);

@@ -10,15 +10,15 @@ use super::blocking;
 use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, Call, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, Target,
+    Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MoveOutcome, MovePlan, Target,
 };
 use crate::verify::Drift;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long the steps of one plan may take: far less than the runtime's time limit. What is left of
-/// the plan is given up.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The part of the runtime's time limit after which no further step of a plan begins.
+const PATIENCE: f64 = 0.4;
 /// How long to wait for the kernel until a step is in force, and how often to look.
 const LOOKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -37,7 +37,9 @@ impl Owner {
             return self.carry_out_plan(arrival).await;
         }
         let plan = match arrival {
-            None => self.plan(Ledger::plan_departure).await,
+            None if self.ledger.settings().notice_seconds == 0 => {
+                self.plan(Ledger::plan_departure).await
+            }
             found => found,
         };
         // The decision saves them, and its answer carries them.
@@ -49,7 +51,10 @@ impl Owner {
     pub(super) async fn rebalance(&mut self) {
         if self.writes_moves() {
             let plan = self.plan(Ledger::plan_departure).await;
-            self.carry_out_plan(plan).await;
+            if self.may_move(plan.as_ref()).await {
+                self.carry_out_plan(plan).await;
+                self.tell_planned(&BTreeMap::new()).await;
+            }
             self.flush_owed().await;
         }
     }
@@ -90,9 +95,12 @@ impl Owner {
     }
 
     async fn carry_out_plan(&mut self, plan: Option<MovePlan>) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.answer_within.mul_f64(PATIENCE);
         for step in plan.map(|plan| plan.steps).unwrap_or_default() {
-            if Instant::now() > until || !self.carry_out_move(step).await {
+            let now = Instant::now();
+            // The runtime would undo the step with an update that it is still making.
+            let is_updated = self.delivery.pace.overdue(&step.container, now).is_some();
+            if now > until || is_updated || !self.carry_out_move(step).await {
                 return;
             }
         }
@@ -107,11 +115,13 @@ impl Owner {
             return false;
         }
         let failed = match self.save().await {
-            // Here a program can be told that it will lose CPUs.
             Ok(()) => self.write_move(&id).await,
             Err(_) => Some("the plugin cannot keep its state".to_owned()),
         };
-        let Some(why) = failed else { return true };
+        let Some(why) = failed else {
+            self.settle_files_of(&id).await;
+            return true;
+        };
         log::warn!("move taken back: {why}");
         self.apply(Event::Move(step.undone(why)));
         // An error is in the log, and the next decision tries again.
@@ -122,6 +132,10 @@ impl Owner {
 
     /// Brings a container to its CPUs. Returns what is not as decided.
     async fn write_move(&mut self, id: &ContainerId) -> Option<String> {
+        // The kernel takes a partition's new CPUs from all others.
+        if self.ledger.mechanism() == Mechanism::Partitions {
+            self.settle(id).await;
+        }
         // Shared containers leave the new CPUs, and the groups above the container get them.
         self.bind(Scope::Binding).await;
         self.write_cpus().await;

@@ -33,6 +33,7 @@ impl Owner {
         let mut drifts = self.drift.drifts.clone();
         drifts.insert(orphans::KIND, self.orphans.count);
         let enforcement = &self.enforcement;
+        let foreign = self.hotplug.foreign().iter();
         OwnFigures {
             strict: self.strict,
             partition: self.config.partition(),
@@ -52,6 +53,7 @@ impl Owner {
             group_bounds: enforcement.report.bounds.clone(),
             distrusted_groups: enforcement.report.distrusted.clone(),
             unbound_pods: enforcement.unbound(),
+            foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
             pool_writes: enforcement.written,
             checkpoint_error: self.checkpoint.error(),
         }

@@ -5,6 +5,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, wanted};
+use super::exposure::Exposure;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::Orphans;
@@ -19,6 +20,7 @@ use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
+use std::time::Duration;
 
 impl Owner {
     /// Checks the configuration against the machine, locks the state directory and reads the
@@ -59,8 +61,10 @@ impl Owner {
             log::info!("config: override for this node on line {line} applied");
         }
         let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
-        let verifier = Hierarchy::open(&paths.cgroup_root)
-            .map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
+        let hierarchy = Hierarchy::open(&paths.cgroup_root);
+        let hotplug = Hotplug::new(&paths.sysfs_root, topology.clone(), hierarchy.clone());
+        let verifier =
+            hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
         let mut owner = Owner {
             ledger: Ledger::new(topology, settings, claims),
             checkpoint,
@@ -69,14 +73,19 @@ impl Owner {
             enforcement,
             kubelet: KubeletWatch::new(config),
             config: ConfigReload::new(paths, config),
-            hotplug: Hotplug::new(&paths.sysfs_root),
+            hotplug,
             checks: Checks::new(verifier),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
+            exposure: Exposure::below(&paths.state_dir),
             strict: config.strict(),
             unbalanced: false,
+            answer_within: Duration::ZERO,
         };
         owner.apply(Event::Mechanism(mechanism));
+        if let Some(event) = owner.hotplug.changed(&owner.ledger) {
+            owner.apply(event);
+        }
         let active = owner.kubelet.check_first(config.policy());
         if let Some(event) = active {
             owner.apply(event);

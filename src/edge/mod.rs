@@ -47,6 +47,8 @@ pub enum Message {
         capabilities: Capabilities,
         /// The text of the configuration for a plugin that the runtime launched; otherwise empty.
         config: String,
+        /// How long the runtime waits for an answer.
+        answer_within: Duration,
         /// Changes containers without an event; `None` where that is not safe.
         updater: Option<Arc<dyn Updater>>,
         /// A refusal ends the connection; its text goes to the runtime's log.

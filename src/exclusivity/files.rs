@@ -32,10 +32,15 @@ pub(super) fn goal_now(on: &Hierarchy, layout: &Layout) -> Goal {
     goal
 }
 
-/// Whether the kernel still keeps some of these CPUs for a partition that is gone.
-pub(super) fn is_early(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> bool {
+/// Whether some of these CPUs still belong to a partition that is gone, or to one beside the cgroup.
+pub(super) fn is_early(on: &Hierarchy, layout: &Layout, group: &CgroupPath, cpus: CpuSet) -> bool {
     let added = cpus - on.cpus(group, CPUS).unwrap_or_default();
-    partition::await_removed(on, group, added, Instant::now()).is_err_and(|why| !why.is_gone())
+    // A class has as many siblings as there are pods, and no partition among them.
+    let pod = group.parent();
+    let is_beside = layout.goal.apart.iter().any(|leaf| leaf != group && leaf.parent() == pod);
+    let free = if is_beside { partition::check_siblings(on, group, added) } else { Ok(()) };
+    let free = free.and_then(|()| partition::await_removed(on, group, added, Instant::now()));
+    free.is_err_and(|why| !why.is_gone())
 }
 
 /// Writes a cgroup's CPUs, and once more if they are not there: systemd may clear them at the same

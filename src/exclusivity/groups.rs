@@ -111,7 +111,7 @@ impl Groups {
             }
             let before = report.errors;
             let outcome = carry_out(&mut tree, &goal, |group, cpus| {
-                if self.partitions && is_early(&on, group, cpus) {
+                if self.partitions && is_early(&on, layout, group, cpus) {
                     report.deferred = true;
                     return false;
                 }

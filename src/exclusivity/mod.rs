@@ -11,12 +11,14 @@
 //!   be, and the writes that lead there. [`Groups`] carries them out.
 //! * [`Writer`] makes cpuset partitions, and sets single containers' CPUs.
 //! * `release` undoes everything.
+//! * `foreign` reads other programs' partitions; nothing here writes them.
 //!
 //! What writes waits for the kernel: call it only where that delays no other work.
 
 mod affinity;
 mod cgroup_tree;
 mod files;
+mod foreign;
 mod goal;
 mod groups;
 mod hierarchy;
@@ -33,6 +35,7 @@ mod writer;
 pub use affinity::widen;
 pub use cgroup_tree::{CgroupTree, Refused};
 pub use files::Scope;
+pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};
 pub use groups::{Groups, Report, Undone};
 pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};

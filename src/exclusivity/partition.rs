@@ -14,7 +14,7 @@ use crate::wording;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
+pub(super) const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
 /// The state of a cgroup that is no partition.
 const MEMBER: &str = "member";
 
@@ -31,6 +31,8 @@ pub enum KernelRefusal {
     Nowhere,
     #[error("the kernel still holds {} for a removed cgroup", wording::cpus(.0))]
     Withheld(CpuSet),
+    #[error("a cpuset partition beside it still has {}", wording::cpus(.0))]
+    Beside(CpuSet),
     /// All writes succeeded, but the cgroup is no valid partition of its CPUs.
     #[error("{0}")]
     Invalid(String),
@@ -107,11 +109,12 @@ fn make(
     clear_siblings(on, group, cpus)?;
     // CPUs that it gives up leave `cpuset.cpus` first, and new CPUs come last, so that the cgroup is
     // never without CPUs.
-    let list = cpus.to_string();
-    if on.cpus(group, CPUS)? != cpus {
-        on.write(group, CPUS, &list)?;
+    // One that moves has both for a moment.
+    let held = on.cpus(group, EXCLUSIVE)?;
+    if !held.is_empty() && held.is_disjoint(&cpus) && is_any(on, group) {
+        set(on, group, held | cpus)?;
     }
-    on.write(group, EXCLUSIVE, &list)?;
+    set(on, group, cpus)?;
     if is_valid(on, group, cpus, kind)? {
         return Ok(());
     }
@@ -130,6 +133,13 @@ fn make(
     Err(KernelRefusal::Invalid(format!(
         "{group}: asked for a {kind} partition of {wanted}, got {state:?} with {effective}"
     )))
+}
+
+fn set(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
+    if on.cpus(group, CPUS)? != cpus {
+        on.write(group, CPUS, &cpus.to_string())?;
+    }
+    on.write(group, EXCLUSIVE, &cpus.to_string())
 }
 
 /// Removes `cpus`, and the CPUs of partitions beside `group`, from the ordinary cgroups beside it:
@@ -199,6 +209,23 @@ pub(super) fn await_removed(
     await_free(on, &top, cpus, |_| true, until)
 }
 
+/// Checks that no partition beside an ordinary cgroup has any of `cpus`.
+///
+/// The write of such CPUs into `cpuset.cpus` succeeds, and damages the partition and the kernel's
+/// memory as described at [`await_returned()`].
+pub(super) fn check_siblings(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+) -> Result<(), KernelRefusal> {
+    let Some(pod) = group.parent() else { return Ok(()) };
+    let siblings = on.children(&pod).into_iter().filter(|other| other != group);
+    let partitions = siblings.filter(|other| is_any(on, other));
+    let held: CpuSet = partitions.filter_map(|other| on.cpus(&other, EXCLUSIVE).ok()).collect();
+    let held = held & cpus;
+    if held.is_empty() { Ok(()) } else { Err(KernelRefusal::Beside(held)) }
+}
+
 /// Waits until all of `cpus` are free for the cgroups in `top`, but those of partitions in the top
 /// cgroups that `ignored` names.
 ///
@@ -234,8 +261,7 @@ fn await_free(
 
 /// The CPUs of valid partitions among a cgroup and those in it.
 fn partitioned_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
-    let state = on.read(group, PARTITION).unwrap_or_default();
-    if PartitionType::ALL.iter().any(|kind| state == kind.name()) {
+    if is_valid_one(on, group) {
         return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
     }
     // A partition in a cgroup gets its CPUs from the cgroup's exclusive ones.
@@ -245,6 +271,13 @@ fn partitioned_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
         }
         _ => CpuSet::EMPTY,
     }
+}
+
+/// Whether a cgroup is a valid partition, of any type and CPUs. The kernel appends a reason to the
+/// state of an invalid one.
+pub(super) fn is_valid_one(on: &Hierarchy, group: &CgroupPath) -> bool {
+    let state = on.read(group, PARTITION).unwrap_or_default();
+    PartitionType::ALL.iter().any(|kind| state == kind.name())
 }
 
 /// Whether a cgroup is a partition of any type, valid or not.
@@ -340,6 +373,24 @@ mod tests {
         let named = ["new", "other", "shared", "elsewhere", "unset"]
             .map(|name| on.read(&group(&format!("k/pod/{name}")), CPUS).unwrap());
         assert_eq!(named, ["1-2", "3-4", "0,5-7", "5-6", ""]);
+    }
+
+    #[test]
+    fn a_cgroup_gets_no_cpus_of_a_partition_beside_it() {
+        let root = tempfile::tempdir().unwrap();
+        let on = hierarchy(
+            root.path(),
+            &[
+                ("k/pod/moved", ["1-2", "1-2", "1-2", "root"]),
+                ("k/pod/shared", ["0,3-7", "", "0,3-7", MEMBER]),
+            ],
+        );
+        let check = |cpus: &str| check_siblings(&on, &group("k/pod/shared"), cpus.parse().unwrap());
+        check("0,3-7").unwrap();
+        let refused = check("0,2-7").unwrap_err().to_string();
+        assert_eq!(refused, "a cpuset partition beside it still has CPU 2");
+        // Its own are no reason.
+        check_siblings(&on, &group("k/pod/moved"), "1-4".parse().unwrap()).unwrap();
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn container_id(group: &CgroupPath) -> Option<&str> {
     if is_id { Some(id) } else { None }
 }
 
-fn is_of_pods(group: &CgroupPath) -> bool {
+pub(super) fn is_of_pods(group: &CgroupPath) -> bool {
     group.as_str().split(['/', '-']).any(|part| part.starts_with(KUBEPODS))
 }
 

@@ -60,7 +60,8 @@ impl Writer {
         ignore_gone(if target.adjustment.is_exclusive() {
             partition::await_returned(&self.on, group, added, until)
         } else {
-            partition::await_removed(&self.on, group, added, until)
+            partition::check_siblings(&self.on, group, added)
+                .and_then(|()| partition::await_removed(&self.on, group, added, until))
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use crate::cpuset::CpuSet;
+use crate::placement::wishes::Margin;
 use std::fmt;
 
 /// Exclusive CPUs and their container: the checkpoint has all of them.
@@ -13,8 +14,8 @@ pub struct Claim {
     pub container: String,
     pub id: ContainerId,
     pub cpus: CpuSet,
-    /// Whether their SMT siblings are kept idle for it.
-    pub isolated: bool,
+    /// What is kept idle around them.
+    pub margin: Margin,
     /// What it asked for in the last event that says so; nothing if that is unknown. A runtime's
     /// list may say less.
     pub cpu: CpuRequest,

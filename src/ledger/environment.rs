@@ -1,8 +1,8 @@
-//! Environment variables that describe a container's exclusive CPUs. They are set at creation and
-//! never change.
+//! What a program gets to know of its container's CPUs. Environment variables are set at creation
+//! and never change; files with the same values can follow.
 
 use super::adjustment::Adjustment;
-use super::settings::Settings;
+use super::settings::{Exposure, Settings};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
@@ -15,31 +15,46 @@ pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
 /// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
 pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 
-/// The variables of a new container; none unless `exposeCpus` is set and its CPUs are exclusive.
+/// The directory in the container with files that follow its CPUs.
+pub const DIRECTORY: &str = "NRI_CPU_MANAGER_DIR";
+
+/// The variables of a new container; none unless its CPUs are exclusive and exposed so.
 pub(super) fn environment(
     topology: &Topology,
     settings: &Settings,
     adjustment: &Adjustment,
 ) -> Vec<Variable> {
-    if settings.expose_cpus && adjustment.is_exclusive() {
-        describe(topology, adjustment.cpus())
+    if settings.expose_cpus == Exposure::Environment && adjustment.is_exclusive() {
+        let Description { cpus, numa_nodes, uncore_caches } =
+            Description::of(topology, adjustment.cpus());
+        vec![(CPUS, cpus), (NUMA_NODES, numa_nodes), (UNCORE_CACHES, uncore_caches)]
     } else {
         Vec::new()
     }
 }
 
-fn describe(topology: &Topology, cpus: CpuSet) -> Vec<Variable> {
-    let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));
-    // A machine has fewer nodes than a set has room for CPUs.
-    let nodes: CpuSet = nodes.filter_map(|node| CpuSet::of(node.id).ok()).collect();
-    let shares = topology.uncores().iter().map(|uncore| uncore.cpus & cpus);
-    let caches: Vec<String> =
-        shares.filter(|share| !share.is_empty()).map(|share| share.to_string()).collect();
-    vec![
-        (CPUS, cpus.to_string()),
-        (NUMA_NODES, nodes.to_string()),
-        (UNCORE_CACHES, caches.join(";")),
-    ]
+/// CPUs in the formats of [`CPUS`], [`NUMA_NODES`] and [`UNCORE_CACHES`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    pub cpus: String,
+    pub numa_nodes: String,
+    pub uncore_caches: String,
+}
+
+impl Description {
+    pub fn of(topology: &Topology, cpus: CpuSet) -> Description {
+        let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));
+        // A machine has fewer nodes than a set has room for CPUs.
+        let nodes: CpuSet = nodes.filter_map(|node| CpuSet::of(node.id).ok()).collect();
+        let shares = topology.uncores().iter().map(|uncore| uncore.cpus & cpus);
+        let caches: Vec<String> =
+            shares.filter(|share| !share.is_empty()).map(|share| share.to_string()).collect();
+        Description {
+            cpus: cpus.to_string(),
+            numa_nodes: nodes.to_string(),
+            uncore_caches: caches.join(";"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -50,9 +65,9 @@ mod tests {
     #[track_caller]
     fn check(machine: &str, cpus: &str, expect: [&str; 3]) {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
-        let variables = describe(&topology, cpus.parse().unwrap());
-        let values: Vec<&str> = variables.iter().map(|(_, value)| value.as_str()).collect();
-        assert_eq!(values, expect, "{cpus} of {machine}");
+        let Description { cpus: list, numa_nodes, uncore_caches } =
+            Description::of(&topology, cpus.parse().unwrap());
+        assert_eq!([list, numa_nodes, uncore_caches], expect, "{cpus} of {machine}");
     }
 
     #[test]

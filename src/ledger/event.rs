@@ -84,7 +84,8 @@ pub enum Event {
     /// About half a minute has passed. A container that has ended and has not come back since the
     /// last one lends its CPUs.
     QuietPeriod,
-    /// CPUs have gone offline or come online: the machine as it is now.
+    /// CPUs have gone offline or come online: the machine as it is now. CPUs of other programs'
+    /// cpuset partitions are offline in it.
     Machine(Topology),
     Settings(Settings),
     /// This keeps exclusivity from now on.
@@ -236,6 +237,9 @@ pub struct Decision {
     pub adjustment: Option<Adjustment>,
     /// For [`Admission::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,
+    /// For [`Admission::Create`]: a directory of the host that the new container gets, read-only.
+    /// The ledger has none.
+    pub directory: Option<String>,
     /// Changes for containers that exist, in the order in which they must be made. For
     /// [`Admission::Update`] the container's own change is among them.
     pub updates: Vec<Update>,

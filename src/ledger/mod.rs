@@ -50,6 +50,7 @@ mod tests;
 mod view;
 pub mod wish;
 
+pub use crate::placement::wishes::Margin;
 pub use adjustment::{Adjustment, Update};
 pub use books::Phase;
 pub use cgroup::CgroupPath;
@@ -63,7 +64,7 @@ pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, Occasion};
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};
-pub use settings::{Rebalance, RebalanceMode, Settings};
+pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
@@ -228,7 +229,7 @@ impl Ledger {
             Some(adjustment) => environment::environment(topology, settings, adjustment),
             None => Vec::new(),
         };
-        Decision { adjustment, environment, updates: Vec::new() }
+        Decision { adjustment, environment, ..Decision::default() }
     }
 
     /// Decides about a call and takes all that its answer carries for sent: for a runtime that

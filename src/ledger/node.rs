@@ -6,7 +6,7 @@ use super::policy::Stance;
 use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
-use crate::placement::cores::with_idle_siblings;
+use crate::placement::wishes::Margin;
 use crate::topology::Topology;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,19 +52,19 @@ impl Node {
         self.settings.placement.reserved
     }
 
-    pub(super) fn with_idle(&self, cpus: &CpuSet, isolated: bool) -> CpuSet {
-        if isolated { with_idle_siblings(&self.topology, &self.reserved(), cpus) } else { *cpus }
+    pub(super) fn with_idle(&self, cpus: &CpuSet, margin: Margin) -> CpuSet {
+        margin.footprint(&self.topology, &self.reserved(), cpus)
     }
 
-    /// CPUs that no other container can have because of this one: its own, and siblings that stay
-    /// idle for it.
+    /// CPUs that no other container can have because of this one: its own, and those that stay idle
+    /// for it.
     pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
-        self.with_idle(&entry.held(), entry.is_isolated())
+        self.with_idle(&entry.held(), entry.margin())
     }
 
     /// All CPUs that are exclusive to a container, those that are lent out too.
     pub(super) fn exclusive(&self, books: &Books) -> CpuSet {
-        books.isolated().fold(books.held().all, |all, entry| all | self.taken(entry))
+        books.with_margin().fold(books.held().all, |all, entry| all | self.taken(entry))
     }
 
     /// CPUs that could become exclusive now. If all reserved ones are offline, one more stays
@@ -85,7 +85,7 @@ impl Node {
     /// launched.
     pub(super) fn remembered(&self, books: &Books) -> CpuSet {
         let remembered = books.remembered().iter();
-        remembered.map(|claim| self.with_idle(&claim.cpus, claim.isolated)).collect()
+        remembered.map(|claim| self.with_idle(&claim.cpus, claim.margin)).collect()
     }
 
     pub(super) fn pool(&self, books: &Books) -> Pool {
@@ -95,7 +95,7 @@ impl Node {
             cpus -= reserved;
         }
         cpus -= self.remembered(books) - reserved;
-        for entry in books.isolated().filter(|entry| !entry.is_lent()) {
+        for entry in books.with_margin().filter(|entry| !entry.is_lent()) {
             // A partition has only the CPUs that its container runs on.
             cpus -= self.taken(entry) - entry.held();
         }

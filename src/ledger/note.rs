@@ -132,8 +132,8 @@ impl fmt::Display for MoveReason {
             MoveReason::Unpinned => "created while no plugin pinned containers",
             MoveReason::Conflict => "its CPUs are also exclusive to another container",
             MoveReason::Reserved => "some of its CPUs are now reserved",
-            MoveReason::Offline => "some of its CPUs are now offline",
-            MoveReason::Online => "it had fewer CPUs than requested, and more are online now",
+            MoveReason::Offline => "some of its CPUs are now offline or another program's",
+            MoveReason::Online => "it had fewer CPUs than requested, and more are available now",
             MoveReason::NotExclusive => "it requests exclusive CPUs and ran on others",
         })
     }

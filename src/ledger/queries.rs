@@ -63,6 +63,11 @@ impl Ledger {
         self.node.exclusive(&self.books)
     }
 
+    /// Exclusive CPUs of containers that run as partitions.
+    pub fn held_by_kernel(&self) -> CpuSet {
+        self.books.held().by_kernel
+    }
+
     /// CPUs that could become exclusive now.
     pub fn free(&self) -> CpuSet {
         self.node.free(&self.books)
@@ -118,6 +123,10 @@ impl Ledger {
 
     fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
         target::target(&self.node, &self.books, &self.pool, found)
+    }
+
+    pub fn knows(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some()
     }
 
     pub fn has_pod(&self, pod: &PodUid) -> bool {

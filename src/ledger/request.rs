@@ -131,7 +131,7 @@ pub(super) fn running(
     n: usize,
 ) -> Request {
     let wishes = entry.wishes();
-    let own = node.with_idle(&entry.held(), wishes.isolates());
+    let own = node.with_idle(&entry.held(), wishes.margin());
     Request {
         cpus: n,
         free: node.free(books) | own,

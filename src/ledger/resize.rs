@@ -36,7 +36,7 @@ pub(crate) fn resize(
     }
     let budget = resized_budget(pod, before, cpu);
     let claim = resized_claim(node, books, pod, entry, container, cpu, budget)?;
-    let taken = node.with_idle(&claim.unwrap_or_default(), entry.wishes().isolates());
+    let taken = node.with_idle(&claim.unwrap_or_default(), entry.wishes().margin());
     if let Some(mut pod) = books.change(uid) {
         pod.pod.budget = budget;
         pod.raise_budget(&claim.unwrap_or_default());
@@ -78,10 +78,10 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
 
 fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
     let held = books.change_container(uid, &container.name, |entry| {
-        let isolates = entry.wishes().isolates();
+        let margin = entry.wishes().margin();
         let held = entry.claim();
         match claim {
-            Some(cpus) => entry.move_to(cpus, isolates),
+            Some(cpus) => entry.move_to(cpus, margin),
             None => drop(entry.release()),
         }
         if claim != held {

@@ -9,14 +9,39 @@ pub struct Settings {
     pub policy: Policy,
     /// Which engine chooses their CPUs and how, and which ones are reserved.
     pub placement: placement::Settings,
-    /// Whether a container with exclusive CPUs gets their numbers in its
-    /// [`environment`](super::environment).
-    pub expose_cpus: bool,
+    pub expose_cpus: Exposure,
+    /// How many seconds before a planned loss of CPUs a container's file names these; 0 where
+    /// nothing waits for that.
+    pub notice_seconds: u32,
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
     pub namespaces: Namespaces,
     /// Moves of running containers to better CPUs; `None` if they stay where they are.
     pub rebalance: Option<Rebalance>,
+}
+
+/// How a container with exclusive CPUs learns their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exposure {
+    #[default]
+    None,
+    /// By its [`environment`](super::environment), which cannot follow changes.
+    Environment,
+    /// By files that follow changes.
+    File,
+}
+
+impl Exposure {
+    pub const ALL: [Exposure; 3] = [Exposure::None, Exposure::Environment, Exposure::File];
+
+    /// The value of `exposeCpus` in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Exposure::None => "false",
+            Exposure::Environment => "true",
+            Exposure::File => "file",
+        }
+    }
 }
 
 /// How running containers move to better CPUs.
@@ -31,6 +56,8 @@ pub struct Rebalance {
     /// How many [quiet periods](super::Event::QuietPeriod) a container stays after its start or
     /// its last move.
     pub min_stay: u32,
+    /// Whether partitions are isolated ones, whose containers do not move.
+    pub isolated_partitions: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

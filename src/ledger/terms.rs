@@ -249,7 +249,7 @@ pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
     }
     let spread = Wish::Numa(Numa::Spread);
     match (wishes.uncore, wishes.engine) {
-        (Some(uncore @ (Uncore::Prefer | Uncore::Require)), _) => {
+        (Some(uncore @ (Uncore::Prefer | Uncore::Require | Uncore::Exclusive)), _) => {
             Some((Wish::Uncore(uncore), spread))
         }
         (_, Some(engine @ EngineKind::Compact)) => Some((Wish::Placement(engine), spread)),

@@ -171,7 +171,7 @@ fn cpus(list: &str) -> CpuSet {
 
 fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
-        isolated: false,
+        margin: Margin::NONE,
         cpu: CpuRequest::default(),
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),
@@ -371,7 +371,7 @@ fn environment(settings: Settings, milli: u64) -> Vec<(&'static str, String)> {
 
 #[test]
 fn environment_variables_are_set_for_new_exclusive_containers_if_configured() {
-    let exposing = Settings { expose_cpus: true, ..settings() };
+    let exposing = Settings { expose_cpus: Exposure::Environment, ..settings() };
     let expect = [
         ("NRI_CPU_MANAGER_CPUS", "2-3,8-15"),
         ("NRI_CPU_MANAGER_NUMA_NODES", "0"),

@@ -12,6 +12,7 @@ use super::settings::Settings;
 use super::target::left_of;
 use super::wish::Cpus;
 use crate::cpuset::CpuSet;
+use crate::placement::wishes::Margin;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,8 +52,10 @@ pub struct ContainerView {
     /// none.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
-    /// SMT siblings of these that stay idle for it.
+    /// SMT siblings of these, or the rest of their uncore caches, that stay idle for it.
     pub idle: CpuSet,
+    /// Why they do.
+    pub margin: Margin,
     /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
     /// decides.
     pub cpus_wish: Option<Cpus>,
@@ -119,6 +122,7 @@ fn container(
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
         idle: node.taken(entry) - entry.held(),
+        margin: entry.margin(),
         cpus_wish: entry.terms.cpus,
         runs_on: runs_on.unwrap_or(node.topology.online()),
         phase: entry.phase,

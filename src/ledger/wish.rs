@@ -25,12 +25,13 @@ pub enum Wish {
     Movable(bool),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 14] = [
+pub(super) const ALL: [(&str, &str, Wish); 15] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
     ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
     ("uncore", "require", Wish::Uncore(Uncore::Require)),
     ("uncore", "ignore", Wish::Uncore(Uncore::Ignore)),
+    ("uncore", "exclusive", Wish::Uncore(Uncore::Exclusive)),
     ("numa", "single", Wish::Numa(Numa::Single)),
     ("numa", "closest", Wish::Numa(Numa::Closest)),
     ("numa", "spread", Wish::Numa(Numa::Spread)),

@@ -9,11 +9,6 @@ pub fn whole_cores(topology: &Topology, cpus: &CpuSet) -> CpuSet {
     cpus.iter().filter_map(core).collect()
 }
 
-/// These CPUs with their SMT siblings, but for reserved ones.
-pub fn with_idle_siblings(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
-    (whole_cores(topology, cpus) - *reserved) | *cpus
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::machines::{Shape, set};

@@ -13,6 +13,7 @@
 //! Nothing here keeps state, reads a file or a clock, or logs: the ledger knows which container
 //! holds what.
 
+pub mod caches;
 mod combinations;
 mod compact;
 pub mod cores;
@@ -96,7 +97,8 @@ fn check(
     held: &CpuSet,
 ) -> Result<(), NotEnough> {
     let supply = || request.free | request.reuse.cpus() | *held;
-    let legal = (cpus.is_subset(&request.free) || cpus.is_subset(&supply()))
+    let with_idle = request.footprint(machine, cpus);
+    let legal = (with_idle.is_subset(&request.free) || with_idle.is_subset(&supply()))
         && cpus.is_subset(&machine.online())
         && cpus.is_disjoint(&request.settings.reserved);
     debug_assert!(legal && cpus.len() == request.cpus, "{cpus} for {request:?}");

@@ -22,7 +22,7 @@ pub enum Reason {
     /// CPUs should have been free and are not.
     UnexpectedAdmission,
     /// With `uncore: require`, the CPUs cannot be in as few uncore caches as possible on this
-    /// machine.
+    /// machine; with `uncore: exclusive`, too few caches are free as a whole.
     UncoreAlignment,
     /// The pod wishes for something that its namespace may not.
     WishNotAllowed,
@@ -109,6 +109,25 @@ impl Rejection {
         let caches = if fewest == 1 { "cache" } else { "caches" };
         let message = format!(
             "Uncore Alignment Error: requested {requested} cpus must be in {fewest} uncore {caches}, as few as can be on this machine; at most {free} are free in so few"
+        );
+        Rejection { reason: Reason::UncoreAlignment, message }
+    }
+
+    /// The uncore caches that are free as a whole, or the container's own, have too few CPUs that it
+    /// can use. `blocked` caches have reserved CPUs.
+    pub fn not_enough_whole_caches(
+        requested: usize,
+        free: usize,
+        cpus: usize,
+        blocked: usize,
+    ) -> Rejection {
+        let never = match blocked {
+            0 => String::new(),
+            1 => ", 1 cache has reserved cpus and cannot be taken".to_owned(),
+            _ => format!(", {blocked} caches have reserved cpus and cannot be taken"),
+        };
+        let message = format!(
+            "Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested {requested} cpus, free whole caches = {free}, usable cpus in them = {cpus}{never}; request fewer cpus, or wait until other containers leave a cache"
         );
         Rejection { reason: Reason::UncoreAlignment, message }
     }

@@ -87,7 +87,7 @@ impl Running {
 }
 
 impl Request {
-    /// These CPUs, with their SMT siblings if they stay idle (`smt: isolate`).
+    /// These CPUs, with those that stay idle for the container ([`Margin`](super::wishes::Margin)).
     pub fn footprint(&self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
         self.wishes.footprint(machine, &self.settings.reserved, cpus)
     }

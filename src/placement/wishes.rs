@@ -1,6 +1,7 @@
 //! [`Wishes`]: what a container asks for beyond the node's configuration.
 
-use super::cores::with_idle_siblings;
+use super::caches::{in_free_caches, whole_caches};
+use super::cores::whole_cores;
 use super::settings::{EngineKind, Settings};
 use super::strategy::UncoreOrder;
 use super::topology_manager::{Scope, TopologyPolicy};
@@ -16,6 +17,8 @@ pub enum Uncore {
     Require,
     /// Anywhere.
     Ignore,
+    /// In the fewest that are free as a whole now, otherwise refused. The rest of them stays idle.
+    Exclusive,
 }
 
 /// Where a container's CPUs should be in the machine's NUMA nodes.
@@ -38,6 +41,40 @@ pub enum Smt {
     Isolate,
 }
 
+/// What a container takes beside the CPUs that it runs on: no container runs there, and none gets
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Margin {
+    /// The SMT siblings of its CPUs (`smt: isolate`).
+    pub siblings: bool,
+    /// The rest of the uncore caches of its CPUs (`uncore: exclusive`).
+    pub caches: bool,
+}
+
+impl Margin {
+    pub const NONE: Margin = Margin { siblings: false, caches: false };
+
+    /// All CPUs of the cores and caches that `cpus` touches, as far as they are in the margin.
+    pub fn around(&self, topology: &Topology, cpus: &CpuSet) -> CpuSet {
+        let mut all = *cpus;
+        if self.siblings {
+            all |= whole_cores(topology, cpus);
+        }
+        if self.caches {
+            all |= whole_caches(topology, cpus);
+        }
+        all
+    }
+
+    /// These CPUs of a container with the margin; reserved CPUs are never in it.
+    pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
+        if *self == Margin::NONE {
+            return *cpus;
+        }
+        (self.around(topology, cpus) - *reserved) | *cpus
+    }
+}
+
 /// The wishes of one container. Without a wish the node's configuration holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Wishes {
@@ -56,15 +93,23 @@ impl Wishes {
         self.smt == Some(Smt::Isolate)
     }
 
-    /// These CPUs of a container, with their SMT siblings if they are to stay idle; reserved ones
-    /// never are.
+    /// Whether it has whole uncore caches.
+    pub fn takes_caches(&self) -> bool {
+        self.uncore == Some(Uncore::Exclusive)
+    }
+
+    pub fn margin(&self) -> Margin {
+        Margin { siblings: self.isolates(), caches: self.takes_caches() }
+    }
+
+    /// These CPUs of a container, with those that are to stay idle for it.
     pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
-        if self.isolates() { with_idle_siblings(topology, reserved, cpus) } else { *cpus }
+        self.margin().footprint(topology, reserved, cpus)
     }
 
     /// Whether, in pod scope, its NUMA affinity is its pod's.
     pub fn shares_affinity(&self) -> bool {
-        self.numa.is_none() && !self.isolates()
+        self.numa.is_none() && self.margin() == Margin::NONE
     }
 
     /// The node's settings, changed by these wishes. An option of the node that contradicts a wish
@@ -77,7 +122,7 @@ impl Wishes {
         let options = &mut settings.options;
         let manager = &mut settings.topology_manager;
         match self.uncore {
-            Some(Uncore::Prefer | Uncore::Require) => {
+            Some(Uncore::Prefer | Uncore::Require | Uncore::Exclusive) => {
                 options.prefer_align_cpus_by_uncorecache = true;
                 options.distribute_cpus_across_numa = false;
                 options.distribute_cpus_across_cores = false;
@@ -127,16 +172,24 @@ impl Wishes {
 
     /// The part of `free` that a container with these wishes may get.
     ///
-    /// `held` are CPUs that it has already: on a core it keeps the thread that it has.
+    /// `held` are CPUs that it has already: on a core it keeps the thread that it has. Reserved CPUs
+    /// must not be in `free`.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
+        let free = self.in_its_caches(topology, free, held);
         let cores = topology.cores().iter().map(|core| core.cpus);
-        let whole = cores.filter(|core| core.is_subset(free));
+        let whole = cores.filter(|core| core.is_subset(&free));
         match self.smt {
-            None => *free,
+            None => free,
             Some(Smt::FullCores) => whole.collect(),
             Some(Smt::Isolate) => whole
                 .map(|core| if (core & *held).is_empty() { core.lowest(1) } else { core & *held })
                 .collect(),
         }
+    }
+
+    /// The part of `free` in uncore caches that a container with these wishes may use; `held` and
+    /// `free` are as in [`offered`](Wishes::offered).
+    pub fn in_its_caches(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
+        if self.takes_caches() { in_free_caches(topology, free, held) } else { *free }
     }
 }

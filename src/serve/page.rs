@@ -94,6 +94,9 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
     ] {
         fact(html, name, &cpus.len().to_string())?;
     }
+    if !cpus.foreign.is_empty() {
+        fact(html, "In other programs' partitions", &cpus.foreign.len().to_string())?;
+    }
     if let Some(scattered) = node.fragmentation.get("uncore_cache") {
         fact(html, "Fragmentation", &format!("{scattered:.2}"))?;
     }

@@ -308,19 +308,43 @@ impl Topology {
             let first = core.cpus & *preferred;
             remaining |= if first.is_empty() { core.cpus.lowest(1) } else { first.lowest(1) };
         }
-        let node = |node: &NumaNode| NodeFacts {
-            id: node.id,
-            distances: node.distances.clone(),
-            memoryless: node.memoryless,
-        };
         let facts = Facts {
             cpus: self.cpus.iter().filter(|cpu| remaining.contains(cpu.id)).copied().collect(),
             offline: Vec::new(),
-            nodes: self.nodes.iter().map(node).collect(),
+            nodes: self.node_facts(),
             isolated: self.isolated & remaining,
         };
         // This could fail only on a machine without cores.
         Topology::build(facts).unwrap_or_else(|_| self.clone())
+    }
+
+    /// The same machine with `cpus` offline.
+    ///
+    /// # Errors
+    /// If that leaves no CPU online.
+    pub fn without(&self, cpus: &CpuSet) -> Result<Topology, TopologyError> {
+        let (gone, left): (Vec<Cpu>, Vec<Cpu>) =
+            self.cpus.iter().partition(|cpu| cpus.contains(cpu.id));
+        let gone = gone.iter().map(|&Cpu { id, numa, socket, .. }| OfflineCpu {
+            id,
+            numa: Some(numa),
+            socket: Some(socket),
+        });
+        Topology::build(Facts {
+            cpus: left,
+            offline: self.offline.iter().copied().chain(gone).collect(),
+            nodes: self.node_facts(),
+            isolated: self.isolated,
+        })
+    }
+
+    fn node_facts(&self) -> Vec<NodeFacts> {
+        let facts = |node: &NumaNode| NodeFacts {
+            id: node.id,
+            distances: node.distances.clone(),
+            memoryless: node.memoryless,
+        };
+        self.nodes.iter().map(facts).collect()
     }
 
     /// The number of NUMA nodes with CPUs.

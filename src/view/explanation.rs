@@ -9,7 +9,7 @@ use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{RecordStatus, subject};
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
-use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, What};
+use crate::ledger::{ContainerView, Margin, Mechanism, Policy, Qos, Stance, What};
 use crate::placement::{self, CacheCandidate, Placement, Request, Weighed};
 use crate::topology::Topology;
 use crate::wording::{self, count};
@@ -205,10 +205,15 @@ impl Case<'_> {
         };
         why.push(format!("{mechanism} other containers off {}.", if one { "it" } else { "them" }));
         if !container.idle.is_empty() {
-            let siblings = count(container.idle.len(), "SMT sibling");
+            let (what, wishes) = match container.margin {
+                Margin { caches: false, .. } => ("SMT sibling", "smt: isolate"),
+                Margin { siblings: false, .. } => ("CPU", "uncore: exclusive"),
+                _ => ("CPU", "uncore: exclusive, smt: isolate"),
+            };
+            let idle = count(container.idle.len(), what);
             let stay = if container.idle.len() == 1 { "stays" } else { "stay" };
             why.push(format!(
-                "{siblings} ({}) {stay} idle for it (smt: isolate): no container runs there.",
+                "{idle} ({}) {stay} idle for it ({wishes}): no container runs there.",
                 container.idle
             ));
         }

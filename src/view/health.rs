@@ -86,6 +86,7 @@ mod tests {
             distrusted_groups: Vec::new(),
             unbound_pods: Vec::new(),
             group_bounds: Vec::new(),
+            foreign_partitions: Vec::new(),
             pool_writes: 0,
             group_write_errors: 0,
             checkpoint_error: None,

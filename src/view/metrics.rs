@@ -11,6 +11,7 @@ use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::alignment::LiveScore;
 use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
+use crate::cpuset::CpuSet;
 use crate::ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
 use std::fmt::Display;
 
@@ -27,7 +28,7 @@ pub(crate) fn text(view: &NodeView) -> String {
         families.alignment(&node.view);
         families.drifts(&node.own);
         families.exclusivity(node);
-        families.cpus(&node.view);
+        families.cpus(&node.view, node.own.foreign());
         families.settings(node);
         families.reloads(&node.own.config);
     }
@@ -252,8 +253,8 @@ impl Families {
         self.gauge("nri_cpu_manager_checkpoint_current", help, current);
     }
 
-    fn cpus(&mut self, view: &View) {
-        let cpus = CpuStatus::of(view);
+    fn cpus(&mut self, view: &View, foreign: CpuSet) {
+        let cpus = CpuStatus::of(view, foreign);
         let states = [
             ("exclusive", cpus.exclusive),
             ("free", cpus.free),
@@ -264,6 +265,8 @@ impl Families {
         let states = states.map(|(state, cpus)| (state, cpus.len()));
         let help = "CPUs by state; one may be in several.";
         self.gauges("nri_cpu_manager_cpus", help, by("state", states));
+        let help = "CPUs of other programs' cpuset partitions, which no container can run on.";
+        self.gauge("nri_cpu_manager_foreign_partition_cpus", help, cpus.foreign.len());
         let caches = DomainStatus::uncore_caches(view);
         let nodes = DomainStatus::numa_nodes(view);
         let help = "CPUs of an uncore cache that could become exclusive now.";

@@ -63,11 +63,20 @@ pub struct OwnFigures {
     pub unbound_pods: Vec<(String, String)>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
     pub group_bounds: Vec<(String, CpuSet)>,
+    /// Cpuset partitions of other programs, by cgroup.
+    pub foreign_partitions: Vec<(String, CpuSet)>,
     /// Writes of the shared pool into cgroups.
     pub pool_writes: u64,
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it succeeded.
     pub checkpoint_error: Option<String>,
+}
+
+impl OwnFigures {
+    /// The CPUs of other programs' partitions.
+    pub fn foreign(&self) -> CpuSet {
+        self.foreign_partitions.iter().map(|(_, cpus)| *cpus).collect()
+    }
 }
 
 impl NodeFigures {

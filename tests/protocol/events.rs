@@ -119,6 +119,7 @@ async fn creations_are_pinned_and_others_moved() {
         Call::Admission(Admission::Create { .. }) => at_once(Decision {
             adjustment: Adjustment::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
+            directory: Some("/var/lib/nri-cpu-manager/exposed/new".to_owned()),
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
         _ => content(call),
@@ -128,8 +129,14 @@ async fn creations_are_pinned_and_others_moved() {
     let made = runtime.create(&pod("a", 10_000), &container("new", "a", 10_000)).await.unwrap();
     let cpu = &made.adjust.linux.resources.cpu;
     assert_eq!((&*cpu.cpus, cpu.quota.value), ("8-17", -1));
+    let [mount] = &made.adjust.mounts[..] else { panic!("{:?}", made.adjust.mounts) };
+    let read_only = ["rbind", "ro", "nosuid", "nodev", "noexec"];
+    assert_eq!(mount.source, "/var/lib/nri-cpu-manager/exposed/new");
+    assert_eq!(mount.destination, "/run/nri-cpu-manager");
+    assert_eq!((&*mount.type_, &mount.options[..]), ("bind", &read_only.map(str::to_owned)[..]));
     let told: Vec<_> = made.adjust.env.iter().map(|env| (&*env.key, &*env.value)).collect();
-    assert_eq!(told, [("NRI_CPU_MANAGER_CPUS", "8-17")]);
+    let directory = ("NRI_CPU_MANAGER_DIR", "/run/nri-cpu-manager");
+    assert_eq!(told, [("NRI_CPU_MANAGER_CPUS", "8-17"), directory]);
     let moved: Vec<_> =
         made.update.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
     // The runtime fails a creation that comes with a change of the container itself.

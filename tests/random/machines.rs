@@ -2,7 +2,9 @@
 
 use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings};
+use nri_cpu_manager::ledger::{
+    Exposure, Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings,
+};
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
@@ -42,7 +44,8 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
                 Settings {
                     policy: Policy::Static,
                     placement,
-                    expose_cpus: !moves,
+                    expose_cpus: if moves { Exposure::None } else { Exposure::Environment },
+                    notice_seconds: 0,
                     mems_follow_cpus: true,
                     namespaces: wishes::all_allowed(),
                     rebalance: moves.then(rebalance),
@@ -60,6 +63,7 @@ pub(super) fn rebalance() -> Rebalance {
         moves_per_100_starts: 100,
         across_numa_nodes: true,
         min_stay: 0,
+        isolated_partitions: false,
     }
 }
 

@@ -3,20 +3,21 @@
 use super::Node;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::wish::Wish;
-use nri_cpu_manager::ledger::{Bounds, Namespaces, Pod};
+use nri_cpu_manager::ledger::{Bounds, Margin, Namespaces, Pod};
+use nri_cpu_manager::topology::Domain;
 use proptest::prelude::*;
 
 /// Every wish; the first value of a key stands for none.
 const VALUES: [(&str, &[&str]); 4] = [
     ("cpus", &["", "exclusive", "shared"]),
-    ("uncore", &["", "prefer", "require", "ignore"]),
+    ("uncore", &["", "prefer", "require", "ignore", "exclusive"]),
     ("numa", &["", "single", "closest", "spread"]),
     ("smt", &["", "full-cores", "isolate"]),
 ];
 
 /// The index of each key's value; half of all pods have no wish.
 pub(super) fn wishes() -> impl Strategy<Value = [u8; 4]> {
-    prop_oneof![Just([0; 4]), [0..3u8, 0..4u8, 0..4u8, 0..3u8]]
+    prop_oneof![Just([0; 4]), [0..3u8, 0..5u8, 0..4u8, 0..3u8]]
 }
 
 /// The wishes as annotations: `smt` of the first container, all others of the pod.
@@ -45,21 +46,31 @@ pub(super) fn opts_out(pod: &Pod) -> bool {
     pod.annotations.iter().any(|(name, value)| name.starts_with("cpus.") && value == "shared")
 }
 
+fn touched(domains: &[Domain], cpus: &CpuSet) -> CpuSet {
+    domains.iter().map(|one| one.cpus).filter(|one| !one.is_disjoint(cpus)).collect()
+}
+
 impl Node {
-    /// No container runs on a sibling that stays idle for a running one.
+    /// No container runs on a CPU that stays idle for a running one: a sibling, or the rest of its
+    /// uncore caches.
     pub(super) fn check_idle(&self) {
-        for claim in self.ledger.claims().filter(|claim| claim.isolated) {
+        for claim in self.ledger.claims().filter(|claim| claim.margin != Margin::NONE) {
             if self.instances.get(&claim.id.0).is_none_or(|instance| instance.stopped) {
                 continue;
             }
-            let cores = self.topology.cores().iter().map(|core| core.cpus);
-            let whole: CpuSet = cores.filter(|core| !core.is_disjoint(&claim.cpus)).collect();
+            let mut whole = CpuSet::EMPTY;
+            if claim.margin.siblings {
+                whole |= touched(self.topology.cores(), &claim.cpus);
+            }
+            if claim.margin.caches {
+                whole |= touched(self.topology.uncores(), &claim.cpus);
+            }
             let idle = whole - claim.cpus - self.settings.placement.reserved;
             for instance in self.instances.values().filter(|instance| !instance.stopped) {
                 let Some(adjustment) = instance.adjustment else { continue };
                 let id = &instance.container.id;
                 let runs = self.runs_on(id, adjustment);
-                assert!(runs.is_disjoint(&idle), "{id} runs on idle siblings {idle}");
+                assert!(runs.is_disjoint(&idle), "{id} runs on idle CPUs {idle}");
             }
         }
     }

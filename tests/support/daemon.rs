@@ -9,10 +9,12 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Session};
-use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos};
+use nri_cpu_manager::ledger::{
+    Admission, Call, CgroupPath, Claim, Container, Decision, Event, Pod, Qos,
+};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
@@ -31,11 +33,17 @@ impl Daemon {
 
     /// Starts beside a kubelet with this state file, with `more` added to the configuration.
     pub(crate) fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
+        Daemon::start_in(more, state, |_| ())
+    }
+
+    /// The same where something has been done in the cgroup file system before.
+    pub(crate) fn start_in(more: &str, state: Option<&str>, before: impl FnOnce(&Path)) -> Daemon {
         let dir = super::fake_sysfs::scratch();
         let kubelet = dir.path().join("kubelet");
         fs::create_dir(dir.path().join("cgroup")).unwrap();
         fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
         fs::write(dir.path().join("cgroup/cgroup.procs"), "").unwrap();
+        before(&dir.path().join("cgroup"));
         if let Some(state) = state {
             fs::create_dir(&kubelet).unwrap();
             fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
@@ -152,4 +160,28 @@ pub(crate) fn write_group(daemon: &Daemon, pod: &str, set: &str) {
 
 pub(crate) fn set_in_group(daemon: &Daemon, name: &str) -> String {
     fs::read_to_string(group(daemon, name).join("cpuset.cpus")).unwrap().trim().to_owned()
+}
+
+/// Creates and starts a container.
+pub(crate) async fn start(daemon: &Daemon, (pod, container): (Pod, Container)) {
+    let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+    daemon.event(create).await.unwrap();
+    daemon.event(Event::Started { pod, container }).await.unwrap();
+}
+
+/// One container of two CPUs is in the uncore cache that another one needs for itself.
+pub(crate) async fn fragmented(daemon: &Daemon) {
+    let six = create("six", Qos::Guaranteed, 6000);
+    let Admission::Create { pod, .. } = &six else { unreachable!() };
+    let sandbox = pod.sandbox.clone();
+    assert_eq!(daemon.create("six", Qos::Guaranteed, 6000).await.unwrap(), "2-7");
+    let Admission::Create { pod, container } = create("two", Qos::Guaranteed, 2000) else {
+        unreachable!()
+    };
+    start(daemon, (pod, container)).await;
+    daemon.event(Event::StopPod(sandbox)).await.unwrap();
+    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
+        unreachable!()
+    };
+    daemon.event(Event::RunPod(pod)).await.unwrap();
 }

@@ -15,6 +15,7 @@ use nri_cpu_manager::view::Status;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Reserves two CPUs of the first cache.
@@ -109,6 +110,7 @@ impl Observed {
             runtime,
             capabilities,
             config: String::new(),
+            answer_within: Duration::from_secs(2),
             updater: None,
             reply,
         };

@@ -100,6 +100,9 @@ pub fn storm(
         last_lines(&plugin.log(), LOGGED),
         last_lines(&complaints.join("\n"), LOGGED)
     );
+    if summary.kernel_warned {
+        summary.log += &format!("the kernel:\n{}\n", last_lines(&kernel::log(), LOGGED));
+    }
     Ok(summary)
 }
 

@@ -25,6 +25,10 @@ fn cri(setup: &ContainerdSetup) -> String {
     }
 }
 
+/// Four times the default: emulated CPUs are many times slower than real ones, and busy containers
+/// take theirs from the plugin.
+const NRI_TIMEOUT: &str = "8s";
+
 /// All paths are the defaults below the node's root directory.
 fn nri(setup: &ContainerdSetup, disable: bool) -> String {
     let root = setup.root.display().to_string();
@@ -34,6 +38,7 @@ fn nri(setup: &ContainerdSetup, disable: bool) -> String {
 [plugins."io.containerd.nri.v1.nri"]
 disable = {disable}
 disable_connections = false
+plugin_request_timeout = "{NRI_TIMEOUT}"
 socket_path = "{root}/var/run/nri/nri.sock"
 plugin_path = "{root}/opt/nri/plugins"
 plugin_config_path = "{root}/etc/nri/conf.d"

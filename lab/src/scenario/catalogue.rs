@@ -3,7 +3,8 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, hotplug, life, options, pods, rebalance, reconfigure, uninstall, wishes, worked,
+    classes, drift, foreign, hotplug, life, options, pods, rebalance, reconfigure, uninstall,
+    wishes, worked,
 };
 
 #[derive(Clone, Copy)]
@@ -68,6 +69,11 @@ pub fn all() -> Vec<Scenario> {
             wishes::wishes,
         ),
         scenario(
+            "uncore-exclusive",
+            "annotation uncore: exclusive: whole uncore caches, whose rest stays idle",
+            wishes::uncore_exclusive,
+        ),
+        scenario(
             "churn",
             "fill and empty the node: no exclusive CPU is shared or lost",
             life::churn,
@@ -122,6 +128,11 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario("rebalance-compact", "the same with placement: compact", rebalance::compact),
         scenario(
+            "rebalance-ring",
+            "two running containers change places for a third one",
+            rebalance::ring,
+        ),
+        scenario(
             "rebalance-stays",
             "unmovable, bound and young containers do not move, nor any with mode: suggest",
             rebalance::stays,
@@ -172,6 +183,11 @@ pub fn all() -> Vec<Scenario> {
             "hotplug-exclusive",
             "an exclusive CPU goes offline and online",
             hotplug::exclusive,
+        ),
+        scenario(
+            "foreign-partitions",
+            "cpuset partitions of other programs, before the plugin and beside containers",
+            foreign::partitions,
         ),
     ]
 }

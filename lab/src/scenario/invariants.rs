@@ -15,19 +15,23 @@ pub(super) struct Promise {
     pub(super) strict: bool,
     /// Whether a plugin runs, so that its state file must have its decisions.
     pub(super) written: bool,
+    /// CPUs of partitions of other programs: no container may run there.
+    pub(super) foreign: CpuSet,
     /// CPUs reserved for ended containers.
     pub(super) held: usize,
     /// Containers, by pod and name, that came with pod-level resources and share.
     pub(super) inheriting: BTreeSet<(String, String)>,
     /// Pods whose SMT siblings stay idle.
     pub(super) isolated: BTreeSet<String>,
+    /// Pods that have whole uncore caches: the rest of these stays idle.
+    pub(super) whole_caches: BTreeSet<String>,
 }
 
 impl Promise {
     /// Exclusive containers have as many CPUs as requested: online, not reserved, without another
-    /// container and without a quota. All others have the remaining CPUs except idle siblings.
+    /// container and without a quota. All others have the remaining CPUs except idle ones.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
-        let online = parse(&view.hardware.online);
+        let online = parse(&view.hardware.online) - self.foreign;
         let mut exclusive = CpuSet::EMPTY;
         for container in &view.containers {
             let name = name(container);
@@ -39,6 +43,9 @@ impl Promise {
             if !(cpus & self.reserved).is_empty() {
                 return Err(format!("{name} may run on reserved CPUs: {cpus}"));
             }
+            if !cpus.is_subset(&online) {
+                return Err(format!("{name} may run on {cpus}, of which {online} are usable"));
+            }
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(
                     "{name} may run on {cpus}, of which others have {}",
@@ -49,14 +56,22 @@ impl Promise {
                 return Err(format!("{name} has exclusive CPUs and a quota of {quota}m"));
             }
             exclusive |= cpus;
+            let mut idle = CpuSet::EMPTY;
             if self.isolated.contains(&container.pod) {
-                let idle = siblings(view, cpus) - self.reserved;
-                if !(idle & exclusive).is_empty() {
-                    return Err(format!("siblings {idle} of {name} are not idle"));
-                }
-                // Any other container there is on exclusive CPUs.
-                exclusive |= idle;
+                idle |= beside(&view.hardware.cores, cpus) - self.reserved;
             }
+            if self.whole_caches.contains(&container.pod) {
+                let rest = beside(&view.hardware.caches, cpus);
+                if !(rest & self.reserved).is_empty() {
+                    return Err(format!("{name} has a cache with reserved CPUs: {cpus}"));
+                }
+                idle |= rest;
+            }
+            if !(idle & exclusive).is_empty() {
+                return Err(format!("CPUs {idle} beside {name} are not idle"));
+            }
+            // Any other container there is on exclusive CPUs.
+            exclusive |= idle;
         }
         let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
         for container in view.containers.iter().filter(|c| self.wanted(c).is_none()) {
@@ -105,10 +120,10 @@ impl Promise {
     }
 }
 
-/// The SMT siblings of these CPUs, without the CPUs themselves.
-fn siblings(view: &View, cpus: CpuSet) -> CpuSet {
-    let cores = view.hardware.cores.iter().map(|core| parse(core));
-    let touched: CpuSet = cores.filter(|core| !core.is_disjoint(&cpus)).collect();
+/// The rest of the cores or caches that have some of these CPUs.
+fn beside(domains: &[String], cpus: CpuSet) -> CpuSet {
+    let domains = domains.iter().map(|domain| parse(domain));
+    let touched: CpuSet = domains.filter(|domain| !domain.is_disjoint(&cpus)).collect();
     touched - cpus
 }
 

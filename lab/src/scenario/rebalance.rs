@@ -38,11 +38,6 @@ fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
     ))
 }
 
-/// Whether containers are partitions, which do not move.
-fn by_kernel(shape: &Shape) -> bool {
-    shape.exclusivity == "kernel"
-}
-
 /// Sizes for two uncore caches.
 struct Sizes {
     /// The CPUs of the caches that can be exclusive.
@@ -57,16 +52,14 @@ impl Sizes {
     /// room.
     fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
-        if by_kernel(shape) {
-            return None;
-        }
         if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
             return None;
         }
         let [.., lower, upper] = shape.caches()[..] else { return None };
         let (lower, upper) = (lower & shape.free(), upper & shape.free());
         let small = (upper.len() / 4).max(2);
-        let fits = upper.len() >= LEAST && lower.len() > small + STAY;
+        // In a cache of 5 CPUs, the pod for the rest of the lower cache fits better into the upper.
+        let fits = upper.len() >= LEAST && upper.len() != 5 && lower.len() > small + STAY;
         fits.then_some(Self { lower, upper, small })
     }
 }
@@ -193,6 +186,51 @@ fn moves(shape: &Shape, engine: &str) -> Option<Script> {
     script.says(Step::Status, &["1 moved for a container that started, 1 after one had ended;"]);
     // A restarted plugin finds them where they are.
     let moved = script.view();
+    script.does(Step::KillPlugin);
+    script.unmoved(moved);
+    script.never_says(TAKEN_BACK);
+    script.quiet();
+    Some(script)
+}
+
+/// Two busy containers change places for a third one, which needs CPUs of both: one of them waits on
+/// other CPUs meanwhile. Before, each of the caches of 5 CPUs has one or two free ones.
+pub(super) fn ring(shape: &Shape) -> Option<Script> {
+    let caches = shape.caches();
+    let is_known = caches.len() == 4 && caches.iter().all(|cache| cache.len() == 5);
+    let is_known = is_known && shape.threads() == 1 && shape.free().len() == 19;
+    // The runtime cannot move a container twice with one answer.
+    if !is_known || shape.exclusivity == "runtime" {
+        return None;
+    }
+    let [first, second, ..] = caches[..] else { return None };
+    let mut script = Script::new(shape);
+    script.plugin(config(shape, COMPACT, "minStay: 0s"));
+    script.exclusive("gone-2", 2);
+    script.does(Step::RunBusy(exclusive("two", 2)));
+    script.exclusive("a", 3);
+    script.exclusive("gone-1", 1);
+    script.exclusive("b", 4);
+    script.does(Step::RunBusy(exclusive("one", 1)));
+    script.exclusive("c", 2);
+    script.remove("gone-1");
+    script.exclusive("d", 3);
+    script.remove("gone-2");
+    let before = script.view_where(move |view| {
+        is_in(view, "two", first)?;
+        is_in(view, "one", second)
+    });
+    script.watches(vec![Step::RunBusy(exclusive("three", 3)), Step::Settle(FOLLOWED)]);
+    let moved = script.view_where(move |view| {
+        is_in(view, "one", first)?;
+        is_in(view, "two", second)?;
+        is_in(view, "three", first)?;
+        ["one", "two", "three"].iter().try_for_each(|pod| keeps_to_own(view, pod))
+    });
+    script.unmoved_but(before, &["one", "two"]);
+    script.says(Step::Log, &["default/one/main", ": temporarily: default/three/main "]);
+    let metrics = Step::Fetch("/metrics".to_owned());
+    script.says(metrics, &[&counted("arrival", "staged", 1), &counted("arrival", "done", 2)]);
     script.does(Step::KillPlugin);
     script.unmoved(moved);
     script.never_says(TAKEN_BACK);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, Admission, Call, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, MovePlan,
-    PodUid, Qos, SandboxId,
+    self, Admission, Call, Channel, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu,
+    MovePlan, PodUid, Qos, SandboxId,
 };
 
 use super::catalogue;
@@ -19,6 +19,9 @@ use crate::pod::{self, Pod};
 use crate::step::{Outcome, Step};
 use crate::view::{BusyView, ContainerView, View};
 use crate::vm::Machine;
+
+/// Containers that wait for others to leave their CPUs are written after those.
+const ROUNDS: usize = 3;
 
 /// A ledger whose decisions take effect at once.
 struct Rehearsal {
@@ -63,8 +66,14 @@ impl Rehearsal {
             return;
         }
         for step in plan.steps {
-            self.cpus.insert(step.container.0.clone(), step.to);
+            let (container, to) = (step.container.0.clone(), step.to);
             self.handle(Event::Move(step)).unwrap();
+            // The daemon writes each step before the next one.
+            self.cpus.insert(container, to);
+            for _ in 0..ROUNDS {
+                let due = self.ledger.due(&Channel::Groups);
+                self.handle(Event::Sent(due)).unwrap();
+            }
         }
     }
 
@@ -90,6 +99,11 @@ impl Rehearsal {
             Step::Retry(name) => {
                 let pod = self.pods.iter().find(|pod| pod.name == *name).unwrap().clone();
                 if let Err(why) = self.run(&pod) {
+                    return Some(Outcome::Refused(why));
+                }
+            }
+            Step::Resize(name, amount) => {
+                if let Err(why) = self.resize(name, *amount) {
                     return Some(Outcome::Refused(why));
                 }
             }
@@ -123,29 +137,24 @@ impl Rehearsal {
         Some(Outcome::Done)
     }
 
+    fn resize(&mut self, name: &str, amount: i64) -> Result<(), String> {
+        let milli = Some(MilliCpu(u64::try_from(amount).unwrap()));
+        let cpu = CpuRequest { request: milli, limit: milli };
+        let pod = self.pods.iter().find(|pod| pod.name == name).unwrap();
+        let (pod, container) = reported(pod)?;
+        let wanted = ledger::Wanted { cpu, sets_quota: true, cpus: None };
+        let update = Admission::Update { pod, container, wanted };
+        if let Some(adjustment) = self.handle(update)?.adjustment {
+            self.cpus.insert(name.to_owned(), adjustment.cpus());
+        }
+        let pod = self.pods.iter_mut().find(|pod| pod.name == name).unwrap();
+        (pod.containers[0].cpu_request, pod.containers[0].cpu_limit) = (amount, amount);
+        Ok(())
+    }
+
     fn run(&mut self, pod: &Pod) -> Result<(), String> {
-        let [only] = &pod.containers[..] else { return Err("several containers".to_owned()) };
-        let milli = |amount: i64| Some(MilliCpu(u64::try_from(amount).unwrap()));
-        let reported = ledger::Pod {
-            sandbox: SandboxId(pod.name.clone()),
-            uid: PodUid(pod.uid.clone()),
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            qos: match pod.qos() {
-                pod::Qos::Guaranteed => Qos::Guaranteed,
-                pod::Qos::Burstable => Qos::Burstable,
-                pod::Qos::BestEffort => Qos::BestEffort,
-            },
-            budget: milli(only.cpu_request),
-            annotations: pod.annotations.clone().into_iter().collect(),
-            cgroup: None,
-        };
-        let cpu = CpuRequest {
-            request: milli(only.cpu_request),
-            limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
-        };
-        let id = ContainerId(pod.name.clone());
-        let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
+        let only = &pod.containers[0];
+        let (reported, container) = reported(pod)?;
         self.handle(Event::RunPod(reported.clone()))?;
         let create = Admission::Create { pod: reported.clone(), container: container.clone() };
         self.rebalance(self.ledger.plan_arrival(&create));
@@ -189,6 +198,33 @@ impl Rehearsal {
     }
 }
 
+/// A pod and its only container as a runtime reports them.
+fn reported(pod: &Pod) -> Result<(ledger::Pod, ledger::Container), String> {
+    let [only] = &pod.containers[..] else { return Err("several containers".to_owned()) };
+    let milli = |amount: i64| Some(MilliCpu(u64::try_from(amount).unwrap()));
+    let reported = ledger::Pod {
+        sandbox: SandboxId(pod.name.clone()),
+        uid: PodUid(pod.uid.clone()),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        qos: match pod.qos() {
+            pod::Qos::Guaranteed => Qos::Guaranteed,
+            pod::Qos::Burstable => Qos::Burstable,
+            pod::Qos::BestEffort => Qos::BestEffort,
+        },
+        budget: milli(only.cpu_request),
+        annotations: pod.annotations.clone().into_iter().collect(),
+        cgroup: None,
+    };
+    let cpu = CpuRequest {
+        request: milli(only.cpu_request),
+        limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
+    };
+    let id = ContainerId(pod.name.clone());
+    let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
+    Ok((reported, container))
+}
+
 fn settings(shape: &Shape, config: &str) -> ledger::Settings {
     let config = Config::parse("rehearsal", config).unwrap();
     let config = config.for_node(&NodeIdentity::default()).unwrap();
@@ -221,6 +257,7 @@ fn options_make_a_difference() {
             "uncore",
             &[
                 "far-siblings",
+                "four-caches",
                 "kep-4800",
                 "kep-4800-small",
                 "kep-4800-smt",
@@ -250,6 +287,15 @@ fn scripts_can_be_passed() {
     }
 }
 
+/// All of these have a cache without reserved CPUs, and CPUs outside of such caches.
+#[test]
+fn whole_caches_are_taken_where_there_are_any() {
+    let machines = rehearse("uncore-exclusive");
+    for machine in ["kep-4800", "kep-4800-smt", "llc-as-numa", "numa", "snc", "two-socket"] {
+        assert!(machines.iter().any(|fit| fit == machine), "{machine} is not in {machines:?}");
+    }
+}
+
 /// Without moves, each of these would fail.
 #[test]
 fn containers_move_where_caches_are_large_enough() {
@@ -265,4 +311,5 @@ fn containers_move_where_caches_are_large_enough() {
     for name in ["rebalance", "rebalance-compact", "rebalance-stays"] {
         assert_eq!(rehearse(name), two, "{name}");
     }
+    assert_eq!(rehearse("rebalance-ring"), ["four-caches"]);
 }

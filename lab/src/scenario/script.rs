@@ -10,7 +10,7 @@ use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::node::FirstInstruction;
 use crate::overlap::Watched;
 use crate::pod::Pod;
-use crate::step::{Outcome, Settled, Step};
+use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{ContainerView, View};
 
 /// In the plugin's log for a drift: CPU 3 was, or CPUs 3-4 were, decided.
@@ -53,9 +53,11 @@ impl Script {
             reserved: shape.reserved,
             strict: false,
             written: false,
+            foreign: CpuSet::EMPTY,
             held: 0,
             inheriting: BTreeSet::new(),
             isolated: BTreeSet::new(),
+            whole_caches: BTreeSet::new(),
         };
         Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
@@ -246,6 +248,19 @@ impl Script {
         });
     }
 
+    /// This file of a cgroup must have exactly this text.
+    pub fn reads(&mut self, group: CgroupRef, file: &str, text: &str) {
+        let expected = text.to_owned();
+        self.push(Step::ReadCgroup(group, file.to_owned()), move |outcome, _| {
+            let Outcome::Text(text) = outcome else { return Err(NO_TEXT.to_owned()) };
+            if text.trim() == expected {
+                Ok(())
+            } else {
+                Err(format!("it has {:?}, expected {expected:?}", text.trim()))
+            }
+        });
+    }
+
     /// The plugin's log has no drift so far: a change that merely takes time is not a drift.
     pub fn quiet(&mut self) {
         self.push(Step::Log, |outcome, _| {
@@ -339,6 +354,11 @@ impl Script {
         self.promise.reserved = cpus;
     }
 
+    /// From now on partitions of other programs have these CPUs.
+    pub fn foreign(&mut self, cpus: CpuSet) {
+        self.promise.foreign = cpus;
+    }
+
     /// From now on so many CPUs are kept for ended containers that will return.
     pub fn holding(&mut self, cpus: usize) {
         self.promise.held = cpus;
@@ -352,6 +372,11 @@ impl Script {
     /// From now on the SMT siblings of this pod's CPUs stay idle.
     pub fn isolates(&mut self, pod: &str) {
         self.promise.isolated.insert(pod.to_owned());
+    }
+
+    /// From now on the rest of the uncore caches of this pod's CPUs stays idle.
+    pub fn takes_whole_caches(&mut self, pod: &str) {
+        self.promise.whole_caches.insert(pod.to_owned());
     }
 
     fn push(

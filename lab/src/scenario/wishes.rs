@@ -2,10 +2,10 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::exclusive;
 use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
+use super::{exclusive, milli};
 use crate::step::Step;
 use crate::view::View;
 
@@ -57,6 +57,67 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     script.does(Step::KillPlugin);
     script.unmoved(quiet);
     script.remove("quiet");
+    script.expect(&[("web", shape.online())]);
+    Some(script)
+}
+
+const WHOLE: &str = "namespaces:
+- names: [default]
+  allow: {uncore: [exclusive]}";
+
+/// Containers that fill no uncore cache have one each, as long as any is free as a whole. Beside
+/// them a neighbour starts, ends, and fills what is left; then one of them grows and shrinks inside
+/// its cache. The views show that no other container may run in these caches.
+pub(super) fn uncore_exclusive(shape: &Shape) -> Option<Script> {
+    let caches = shape.caches();
+    let whole: Vec<CpuSet> =
+        caches.iter().filter(|cache| cache.is_disjoint(&shape.reserved)).copied().collect();
+    let smallest = whole.iter().map(CpuSet::len).min()?;
+    // One CPU of each cache stays idle at least, and the neighbour needs one elsewhere.
+    let elsewhere = shape.room() - whole.iter().map(CpuSet::len).sum::<usize>();
+    if caches.len() < 2 || smallest < 2 || elsewhere == 0 {
+        return None;
+    }
+    let size = smallest - 1;
+    let alone =
+        |number: usize| exclusive(&format!("alone-{number}"), size).wishing("uncore", "exclusive");
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(WHOLE));
+    script.shared("web");
+    for number in 0..whole.len() {
+        script.takes_whole_caches(&format!("alone-{number}"));
+        script.run(alone(number));
+        script.view();
+    }
+    let full = script.view();
+    script.says(Step::Explain("alone-0".to_owned()), &["idle for it (uncore: exclusive)"]);
+    let late = exclusive("late", 1).wishing("uncore", "exclusive");
+    script.refused(Step::Run(late), "uncore: exclusive takes whole uncore caches");
+    script.remove("late");
+    // Idle CPUs are not free.
+    let large = exclusive("large", elsewhere + 1);
+    script.refused(Step::Run(large), "UnexpectedAdmissionError");
+    script.remove("large");
+    let neighbour = exclusive("neighbour", elsewhere);
+    script.watches(vec![Step::RunBusy(neighbour), Step::Wait(1)]);
+    script.exclusive_unmoved(full);
+    script.does(Step::KillPlugin);
+    script.exclusive_unmoved(full);
+    script.remove("neighbour");
+    for more in [size + 1, 1, size] {
+        script.does(Step::Resize("alone-0".to_owned(), milli(more)));
+        script.view();
+    }
+    let beyond = Step::Resize("alone-0".to_owned(), milli(shape.room()));
+    script.refused(beyond, "uncore: exclusive takes whole uncore caches");
+    script.remove("alone-0");
+    script.run(exclusive("late", 1).wishing("uncore", "exclusive"));
+    script.takes_whole_caches("late");
+    script.view();
+    script.remove("late");
+    for number in 1..whole.len() {
+        script.remove(&format!("alone-{number}"));
+    }
     script.expect(&[("web", shape.online())]);
     Some(script)
 }

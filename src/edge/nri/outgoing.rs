@@ -1,29 +1,45 @@
 //! Converts the ledger's decisions into the runtime's messages.
 
 use super::wire;
-use crate::ledger::environment::Variable;
+use crate::ledger::environment::{DIRECTORY, Variable};
 use crate::ledger::{Adjustment, ContainerId, MilliCpu, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
 
+/// Where a container finds the files about its CPUs.
+const MOUNTED: &str = "/run/nri-cpu-manager";
+const MOUNT_OPTIONS: [&str; 5] = ["rbind", "ro", "nosuid", "nodev", "noexec"];
 /// No CFS quota for OCI runtimes; zero would mean "no change".
 const NO_QUOTA: i64 = -1;
 
 pub(super) fn container_adjustment(
     adjustment: &Adjustment,
     environment: &[Variable],
+    directory: Option<&str>,
 ) -> wire::ContainerAdjustment {
     let variable = |(key, value): &Variable| wire::KeyValue {
         key: (*key).to_owned(),
         value: value.clone(),
         ..Default::default()
     };
+    let mount = |source: &str| wire::Mount {
+        destination: MOUNTED.to_owned(),
+        type_: "bind".to_owned(),
+        source: source.to_owned(),
+        options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
+        ..Default::default()
+    };
+    let mut variables: Vec<wire::KeyValue> = environment.iter().map(variable).collect();
+    if directory.is_some() {
+        variables.push(variable(&(DIRECTORY, MOUNTED.to_owned())));
+    }
     let linux = wire::LinuxContainerAdjustment {
         resources: MessageField::some(resources(adjustment)),
         ..Default::default()
     };
     wire::ContainerAdjustment {
-        env: environment.iter().map(variable).collect(),
+        env: variables,
+        mounts: directory.into_iter().map(mount).collect(),
         linux: MessageField::some(linux),
         ..Default::default()
     }
@@ -97,7 +113,7 @@ mod tests {
             (Adjustment::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
             (Adjustment::shared("0-1".parse().unwrap()), "0-1", None),
         ] {
-            let made = container_adjustment(&adjustment.unwrap(), &[]);
+            let made = container_adjustment(&adjustment.unwrap(), &[], None);
             let cpu = &made.linux.resources.cpu;
             assert_eq!(
                 (cpu.cpus.as_str(), cpu.quota.as_ref().map(|quota| quota.value)),
@@ -109,14 +125,17 @@ mod tests {
         // Its CPUs are no longer its own, so its limit holds again.
         let adjustment =
             Adjustment::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
-        let made = container_adjustment(&adjustment, &[]);
+        let made = container_adjustment(&adjustment, &[], None);
         let cpu = &made.linux.resources.cpu;
         assert_eq!((cpu.quota.value, cpu.period.value), (250_000, 100_000));
         let adjustment = Adjustment::exclusive("4".parse().unwrap()).unwrap();
-        let made =
-            container_adjustment(&adjustment.with_mems(Some([0, 3].into_iter().collect())), &[]);
+        let made = container_adjustment(
+            &adjustment.with_mems(Some([0, 3].into_iter().collect())),
+            &[],
+            None,
+        );
         assert_eq!(made.linux.resources.cpu.mems, "0,3");
-        let made = container_adjustment(&adjustment.with_mems(Some(Default::default())), &[]);
+        let made = container_adjustment(&adjustment.with_mems(Some(Default::default())), &[], None);
         assert_eq!(made.linux.resources.cpu.mems, "", "an empty set is never sent");
     }
 

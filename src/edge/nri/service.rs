@@ -141,6 +141,7 @@ impl Service {
             updater: if unsolicited_updates { Some(Arc::clone(&self.updater)) } else { None },
             capabilities,
             config: request.config,
+            answer_within: self.timeout,
             reply,
         });
         let progress = self.progress.clone();
@@ -322,7 +323,8 @@ impl AnswerKind {
             }
             AnswerKind::Create(_) => {
                 let adjust = decision.adjustment.as_ref().map(|adjustment| {
-                    outgoing::container_adjustment(adjustment, &decision.environment)
+                    let Decision { environment, directory, .. } = decision;
+                    outgoing::container_adjustment(adjustment, environment, directory.as_deref())
                 });
                 encode(&wire::CreateContainerResponse {
                     adjust: adjust.into(),

@@ -20,12 +20,14 @@ use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, Sa
 use super::node::Node;
 use super::note::{Subject, What};
 use super::resize::resize_unseen;
+use super::settings::Exposure;
 use super::terms::Terms;
 use crate::cpuset::CpuSet;
+use crate::placement::wishes::Margin;
 use evidence::Evidence;
 use followed::Followed;
 use repair::{Lost, lost, repair};
-use sources::{ClaimSource, adopt, asks, giving_way, isolate};
+use sources::{ClaimSource, adopt, asks, giving_way, keep_margin, possible_margin};
 use std::collections::{HashMap, HashSet};
 
 /// Takes over what the runtime lists, and the claims that the kubelet has assigned.
@@ -80,9 +82,9 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
             }
         }
         // Comes after all adoptions, so that no running container leaves a CPU for another one's
-        // idle sibling.
+        // margin.
         for (uid, container) in containers {
-            isolate(node, books, uid, container, &evidence);
+            keep_margin(node, books, uid, container, &evidence);
         }
     }
     // Comes before the repairs, so that these do not take CPUs of containers that are just being
@@ -135,7 +137,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);
     }
-    isolate(node, books, uid, container, &evidence);
+    keep_margin(node, books, uid, container, &evidence);
     if node.assigns() {
         repair(node, books, uid, container, Lost::default());
     }
@@ -145,7 +147,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
 pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     let evidence = Evidence::default();
     adopt(node, books, uid, container, &evidence, ClaimSource::Set);
-    isolate(node, books, uid, container, &evidence);
+    keep_margin(node, books, uid, container, &evidence);
 }
 
 /// Adopts the node again, as after a restart, from the books; `set` says what is set for a
@@ -212,7 +214,7 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
     // It may know its CPUs, and may have started a moment ago.
-    if node.settings.expose_cpus {
+    if node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
     entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
@@ -230,8 +232,8 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
         // The kubelet does not name the instance. No runtime gives such an id.
         let id = ContainerId(format!("{pod_uid}/{container}"));
-        let (isolated, cpu) = (false, CpuRequest::default());
-        keep(node, books, Claim { pod_uid, namespace, pod, container, id, cpus, isolated, cpu });
+        let (margin, cpu) = (Margin::NONE, CpuRequest::default());
+        keep(node, books, Claim { pod_uid, namespace, pod, container, id, cpus, margin, cpu });
     }
 }
 
@@ -241,20 +243,20 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || !known {
         return;
     }
-    let isolated = claim.isolated && node.with_idle(&claim.cpus, true).is_subset(&free);
+    let margin = possible_margin(node, &claim.cpus, claim.margin, &free);
     let known = books
         .container(&claim.pod_uid, &claim.container)
         .map(|ContainerRef { entry, .. }| !entry.is_alive() && entry.claim().is_none());
     match known {
         Some(true) => {
             books.change_container(&claim.pod_uid, &claim.container, |entry| {
-                entry.assign(claim.cpus, isolated);
+                entry.assign(claim.cpus, margin);
             });
         }
         Some(false) => return,
         None if books.find(&claim.id).is_some() => return,
         None => {
-            let entry = ContainerEntry::ended(&claim, isolated);
+            let entry = ContainerEntry::ended(&claim, margin);
             books.enter(&claim.pod_uid, &claim.container, entry, |_, _| ());
         }
     }

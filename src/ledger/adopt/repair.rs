@@ -63,7 +63,7 @@ pub(super) fn repair(
                     pod.affinity = pod.demand().map(|total| (total, chosen.hint));
                 }
                 if let Some(entry) = pod.container_mut(&container.name) {
-                    entry.move_to(to, wishes.isolates());
+                    entry.move_to(to, wishes.margin());
                 }
             }
             let why = illegal(node, container.cpus, n);

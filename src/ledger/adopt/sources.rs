@@ -3,10 +3,11 @@
 use super::conflicts::in_the_way;
 use super::evidence::{Evidence, Noted};
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, ContainerEntry, ContainerRef};
+use crate::ledger::books::{Books, ContainerRef};
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
+use crate::placement::wishes::Margin;
 use std::collections::BTreeSet;
 
 /// The source of an assignment, the most reliable first. An assignment never takes CPUs from one of
@@ -127,7 +128,7 @@ pub(super) fn adopt(
     };
     let subject = found.subject();
     books.change_container(uid, &container.name, |entry| {
-        entry.assign(claim, entry.is_isolated());
+        entry.assign(claim, entry.margin());
         if entry.applied.cpus() == Some(claim) {
             entry.applied.set_exclusive(true);
         }
@@ -142,9 +143,9 @@ pub(super) fn adopt(
     }
 }
 
-/// Keeps the SMT siblings of an adopted container's CPUs idle, if no other container has them. An
+/// Keeps the margin of an adopted container's CPUs idle, as far as no other container has it. An
 /// earlier decision counts before the wish.
-pub(super) fn isolate(
+pub(super) fn keep_margin(
     node: &Node,
     books: &mut Books,
     uid: &PodUid,
@@ -153,14 +154,26 @@ pub(super) fn isolate(
 ) {
     let Some(ContainerRef { entry, .. }) = books.container(uid, &container.name) else { return };
     let Some(claim) = entry.claim() else { return };
-    if entry.is_isolated() {
+    if entry.margin() != Margin::NONE {
         return;
     }
     let online = node.topology.online();
     let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);
-    let wanted = decided.map_or(entry.terms.wishes.isolates(), |ours| ours.isolated);
-    let idle = || node.with_idle(&claim, true) - claim;
-    if wanted && idle().is_subset(&node.unclaimed(books)) {
-        books.change_container(uid, &container.name, ContainerEntry::isolate);
+    let wanted = decided.map_or(entry.terms.wishes.margin(), |ours| ours.margin);
+    if wanted == Margin::NONE {
+        return;
     }
+    let margin = possible_margin(node, &claim, wanted, &(node.unclaimed(books) | claim));
+    if margin != Margin::NONE {
+        books.change_container(uid, &container.name, |entry| entry.keep_idle(margin));
+    }
+}
+
+/// The part of a margin around these CPUs that is `free`.
+pub(super) fn possible_margin(node: &Node, cpus: &CpuSet, wanted: Margin, free: &CpuSet) -> Margin {
+    let fits = |margin| node.with_idle(cpus, margin).is_subset(free);
+    let siblings = Margin { siblings: wanted.siblings, caches: false };
+    let caches = Margin { siblings: false, caches: wanted.caches };
+    let parts = [wanted, caches, siblings];
+    parts.into_iter().find(|margin| fits(*margin)).unwrap_or(Margin::NONE)
 }

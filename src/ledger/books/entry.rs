@@ -12,7 +12,7 @@ use crate::ledger::policy::Mechanism;
 use crate::ledger::terms::Terms;
 use crate::ledger::wish::Cpus;
 use crate::placement::Wishes;
-use crate::placement::wishes::Smt;
+use crate::placement::wishes::{Margin, Smt, Uncore};
 
 /// A container that exists, or will be restarted.
 #[derive(Debug, Clone)]
@@ -64,8 +64,8 @@ pub(crate) struct ContainerEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holding {
     cpus: CpuSet,
-    /// Whether their SMT siblings stay idle.
-    isolated: bool,
+    /// What stays idle around them.
+    margin: Margin,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,14 +106,14 @@ enum Loan {
 
 /// How a container's exclusive CPUs change: in no other way.
 impl ContainerEntry {
-    /// It gets exclusive CPUs; `isolated`: their SMT siblings stay idle. No CPUs are none.
-    pub(crate) fn assign(&mut self, cpus: CpuSet, isolated: bool) {
-        self.holding = if cpus.is_empty() { None } else { Some(Holding { cpus, isolated }) };
+    /// It gets exclusive CPUs, with this margin. No CPUs are none.
+    pub(crate) fn assign(&mut self, cpus: CpuSet, margin: Margin) {
+        self.holding = if cpus.is_empty() { None } else { Some(Holding { cpus, margin }) };
     }
 
     /// It gets as many others as it asks for.
-    pub(crate) fn move_to(&mut self, cpus: CpuSet, isolated: bool) {
-        self.assign(cpus, isolated);
+    pub(crate) fn move_to(&mut self, cpus: CpuSet, margin: Margin) {
+        self.assign(cpus, margin);
         self.lost = false;
     }
 
@@ -124,25 +124,25 @@ impl ContainerEntry {
 
     /// Some of its CPUs may have gone offline.
     pub(crate) fn lose(&mut self, online: CpuSet) {
-        if let Some(Holding { cpus, isolated }) = self.holding
+        if let Some(Holding { cpus, margin }) = self.holding
             && !cpus.is_subset(&online)
         {
-            self.assign(cpus & online, isolated);
+            self.assign(cpus & online, margin);
             self.lost = true;
         }
     }
 
     /// Another container of its pod gets some of its CPUs.
     pub(crate) fn hand_over(&mut self, to_other: CpuSet) {
-        if let Some(Holding { cpus, isolated }) = self.holding {
-            self.assign(cpus - to_other, isolated);
+        if let Some(Holding { cpus, margin }) = self.holding {
+            self.assign(cpus - to_other, margin);
         }
     }
 
-    /// The SMT siblings of its CPUs stay idle from now on.
-    pub(crate) fn isolate(&mut self) {
+    /// This margin of its CPUs stays idle from now on.
+    pub(crate) fn keep_idle(&mut self, margin: Margin) {
         if let Some(holding) = &mut self.holding {
-            holding.isolated = true;
+            holding.margin = margin;
         }
     }
 
@@ -241,7 +241,7 @@ impl ContainerEntry {
     }
 
     /// A container of which only the claim is known.
-    pub(crate) fn ended(claim: &Claim, isolated: bool) -> ContainerEntry {
+    pub(crate) fn ended(claim: &Claim, margin: Margin) -> ContainerEntry {
         let container = Container::new(
             claim.id.clone(),
             SandboxId(String::new()),
@@ -252,7 +252,7 @@ impl ContainerEntry {
         let mut entry =
             ContainerEntry::new(&container, Phase::Ended, runtime, terms, Applied::nothing());
         entry.unlisted = true;
-        entry.assign(claim.cpus, isolated);
+        entry.assign(claim.cpus, margin);
         entry
     }
 
@@ -274,9 +274,13 @@ impl ContainerEntry {
         self.holding.map_or(CpuSet::EMPTY, |held| held.cpus)
     }
 
-    /// Whether the SMT siblings of its exclusive CPUs stay idle.
-    pub(crate) fn is_isolated(&self) -> bool {
-        self.holding.is_some_and(|held| held.isolated)
+    /// What stays idle around its exclusive CPUs.
+    pub(crate) fn margin(&self) -> Margin {
+        self.holding.map_or(Margin::NONE, |held| held.margin)
+    }
+
+    pub(super) fn has_margin(&self) -> bool {
+        self.margin() != Margin::NONE
     }
 
     /// The answer to its creation has gone out, with this adjustment.
@@ -318,15 +322,21 @@ impl ContainerEntry {
 
     /// The wishes that its CPUs were chosen by, and that further ones follow.
     ///
-    /// They may differ from its pod's wishes: one that had no idle siblings when the ledger adopted
-    /// it goes on without.
+    /// They may differ from its pod's wishes: one that had no idle CPUs when the ledger adopted it
+    /// goes on without.
     pub(crate) fn wishes(&self) -> Wishes {
+        let Some(Holding { margin, .. }) = self.holding else { return self.terms.wishes };
         let smt = match self.terms.wishes.smt {
-            _ if self.is_isolated() => Some(Smt::Isolate),
-            Some(Smt::Isolate) if self.claim().is_some() => None,
+            _ if margin.siblings => Some(Smt::Isolate),
+            Some(Smt::Isolate) => None,
             smt => smt,
         };
-        Wishes { smt, ..self.terms.wishes }
+        let uncore = match self.terms.wishes.uncore {
+            _ if margin.caches => Some(Uncore::Exclusive),
+            Some(Uncore::Exclusive) => None,
+            uncore => uncore,
+        };
+        Wishes { smt, uncore, ..self.terms.wishes }
     }
 
     /// Whether the shared pool uses its exclusive CPUs.

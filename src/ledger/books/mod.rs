@@ -126,9 +126,10 @@ impl Books {
         self.sums.deserted.iter().filter_map(|uid| self.pod(uid))
     }
 
-    pub(super) fn isolated(&self) -> impl Iterator<Item = &ContainerEntry> {
-        let pods = self.sums.isolating.iter().filter_map(|uid| self.pod(uid));
-        pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.is_isolated()))
+    /// The containers that keep CPUs idle.
+    pub(super) fn with_margin(&self) -> impl Iterator<Item = &ContainerEntry> {
+        let pods = self.sums.with_margin.iter().filter_map(|uid| self.pod(uid));
+        pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.has_margin()))
     }
 
     /// Whether updates may be due, if `basis` is what decides where shared containers run.

@@ -8,7 +8,6 @@ use crate::ledger::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, 
 use crate::ledger::note::Subject;
 use crate::ledger::policy::Mechanism;
 use crate::placement::Hint;
-use crate::placement::cores::whole_cores;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
@@ -96,7 +95,7 @@ impl PodEntry {
                 container: name.clone(),
                 id: entry.id.clone(),
                 cpus: entry.claim()?,
-                isolated: entry.is_isolated(),
+                margin: entry.margin(),
                 cpu: entry.cpu,
             })
         })
@@ -238,7 +237,7 @@ impl PodEntry {
     /// Otherwise, and for a container that comes back after others have used its CPUs, the rest of
     /// the budget decides.
     ///
-    /// `budget` is in CPUs. What a container has `taken` includes idle siblings, which do not
+    /// `budget` is in CPUs. What a container has `taken` includes idle CPUs, which do not
     /// count.
     pub(crate) fn budget_fit(
         &self,
@@ -333,11 +332,11 @@ impl PodEntry {
         }
     }
 
-    /// Takes `cpus` out of the claims of all containers but `name`; from claims with idle siblings
-    /// only whole cores.
+    /// Takes `cpus` out of the claims of all containers but `name`; from claims with idle CPUs only
+    /// whole cores or caches.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
-            let cut = if entry.is_isolated() { whole_cores(topology, &cpus) } else { cpus };
+            let cut = entry.margin().around(topology, &cpus);
             entry.hand_over(cut);
         }
     }

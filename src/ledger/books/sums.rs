@@ -7,6 +7,7 @@ use super::pod::PodEntry;
 use crate::cpuset::CpuSet;
 use crate::ledger::model::{ContainerId, CpuRequest, PodUid};
 use crate::ledger::policy::{Mechanism, Policy};
+use crate::placement::wishes::Margin;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 
@@ -103,7 +104,7 @@ struct PodClaims {
 struct Claimed {
     id: ContainerId,
     cpus: CpuSet,
-    isolated: bool,
+    margin: Margin,
     cpu: CpuRequest,
     /// Decides to which sums its CPUs belong.
     held: (bool, Phase, Mechanism),
@@ -114,7 +115,7 @@ impl Claimed {
         Some(Claimed {
             id: entry.id.clone(),
             cpus: entry.claim()?,
-            isolated: entry.is_isolated(),
+            margin: entry.margin(),
             cpu: entry.cpu,
             held: (entry.is_lent(), entry.phase, entry.enforced_by),
         })
@@ -124,7 +125,7 @@ impl Claimed {
     fn is_of(&self, entry: &ContainerEntry) -> bool {
         self.id == entry.id
             && entry.claim().as_ref() == Some(&self.cpus)
-            && self.isolated == entry.is_isolated()
+            && self.margin == entry.margin()
             && self.cpu == entry.cpu
     }
 
@@ -136,7 +137,8 @@ impl Claimed {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Sums {
     pub(super) held: Held,
-    pub(super) isolating: BTreeSet<PodUid>,
+    /// Pods with containers that keep CPUs idle.
+    pub(super) with_margin: BTreeSet<PodUid>,
     /// Pods with exclusive CPUs and without an instance of any container, see
     /// [`PodEntry::is_deserted`].
     pub(super) deserted: BTreeSet<PodUid>,
@@ -216,7 +218,7 @@ impl Sums {
         self.held.subtract(&exclusive.held);
         exclusive.held = Held::of(held());
         self.held.add(&exclusive.held);
-        count_in(&mut self.isolating, uid, held().any(ContainerEntry::is_isolated));
+        count_in(&mut self.with_margin, uid, held().any(ContainerEntry::has_margin));
         Changed { claims: !same_claims, partitioned: !before.is_subset(&exclusive.partitioned) }
     }
 
@@ -235,7 +237,7 @@ impl Sums {
 
     fn subtract(&mut self, uid: &PodUid, exclusive: &PodClaims) {
         self.held.subtract(&exclusive.held);
-        self.isolating.remove(uid);
+        self.with_margin.remove(uid);
         self.deserted.remove(uid);
     }
 }

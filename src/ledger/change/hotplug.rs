@@ -1,4 +1,5 @@
-//! CPUs go offline and come online while containers run.
+//! CPUs go offline and come online while containers run. A cpuset partition of another program does
+//! the same to its CPUs.
 //!
 //! The kubelet does not support this: it goes on with the CPUs that it found when it started, and
 //! fails to restart with others. Here the pool follows at once, and no container moves without
@@ -47,10 +48,10 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
     let left = entry.held();
     // A container that runs comes before pods that are about to start.
     let request = Request { promised: 0, ..running(node, books, pod, entry, n) };
-    let isolates = request.wishes.isolates();
+    let margin = request.wishes.margin();
     let reduced = Running::Reduced { left, broken: *broken };
     if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
-        books.change_container(uid, name, |entry| entry.move_to(cpus, isolates));
+        books.change_container(uid, name, |entry| entry.move_to(cpus, margin));
     }
 }
 
@@ -65,7 +66,9 @@ fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Op
     match now {
         Some(to) => books.journal.moved(subject, had, to, why),
         None => {
-            let what = What::LeftShared("all its exclusive CPUs are now offline".to_owned());
+            let what = What::LeftShared(
+                "all its exclusive CPUs are now offline or another program's".to_owned(),
+            );
             books.journal.note(true, subject, what);
         }
     }

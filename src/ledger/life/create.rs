@@ -8,8 +8,10 @@ use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
 use crate::ledger::request::{Grant, RefusedRequest, grant};
+use crate::ledger::settings::Exposure;
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
+use crate::placement::wishes::Margin;
 
 pub(crate) fn create(
     node: &Node,
@@ -61,18 +63,18 @@ fn enter(
     grant: Grant,
 ) {
     let claim = grant.claim();
-    let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.isolates());
+    let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
     let applied = Applied::found(container, false);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
-    entry.assign(claim.unwrap_or_default(), false);
+    entry.assign(claim.unwrap_or_default(), Margin::NONE);
     entry.inherited = matches!(grant, Grant::Kept(_));
     let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
     if matches!(grant, Grant::Chosen(..)) {
         books.moves.started(node.settings.rebalance.as_ref());
         entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
     }
-    if claim.is_some() && node.settings.expose_cpus {
+    if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
@@ -80,7 +82,7 @@ fn enter(
             pod.raise_budget(&placement.cpus);
         }
         let demand = pod.demand();
-        let mut isolated = false;
+        let mut margin = Margin::NONE;
         let what = match grant {
             Grant::Shared => {
                 let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
@@ -98,11 +100,11 @@ fn enter(
                 }
             }
             Grant::Kept(cpus) => {
-                isolated = before.is_some_and(|before| before.is_isolated());
+                margin = before.map(ContainerEntry::margin).unwrap_or_default();
                 Some(What::Kept(cpus))
             }
             Grant::Chosen(placement, request) => {
-                isolated = terms.wishes.isolates();
+                margin = terms.wishes.margin();
                 pod.hand_over(&node.topology, &container.name, taken);
                 if terms.wishes.shares_affinity() {
                     pod.affinity = demand.map(|total| (total, placement.hint));
@@ -112,9 +114,7 @@ fn enter(
         };
         pod.refused = false;
         if let Some(entry) = pod.container_mut(&container.name) {
-            if isolated {
-                entry.isolate();
-            }
+            entry.keep_idle(margin);
             entry.follow(before);
         }
         what.map(|what| (pod.subject(container), what))

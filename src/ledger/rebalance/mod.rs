@@ -22,12 +22,14 @@ use crate::placement::moves::{self as planner, Limits, Plan, Resident};
 use crate::placement::{Placement, Request, Scope};
 use reason::{numa_nodes, reason};
 
-/// The best moves for a container that is about to be created; `None` if they gain nothing.
+/// The best moves for a container that is about to be created; `None` if they gain nothing, or would
+/// need notice.
 pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> Option<MovePlan> {
     let Admission::Create { pod, container } = admission else { return None };
     let rebalance = active(node, books)?;
     let moves = books.moves.left(rebalance);
-    if moves == 0 {
+    // A creation cannot wait until programs have had notice.
+    if moves == 0 || node.settings.notice_seconds > 0 {
         return None;
     }
     let entry = books.pod(&pod.uid)?;
@@ -42,7 +44,7 @@ pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> 
     if !request.reuse.cpus().is_empty() {
         return None;
     }
-    let (ids, residents) = residents(node, books);
+    let (ids, residents) = residents(node, books, rebalance);
     let limits = limits(node, rebalance, moves);
     let free = node.free(books);
     let placed = placed.as_ref();
@@ -65,7 +67,7 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Option<MovePlan> {
     if moves == 0 {
         return None;
     }
-    let (ids, residents) = residents(node, books);
+    let (ids, residents) = residents(node, books, rebalance);
     let limits = limits(node, rebalance, moves);
     let free = node.free(books);
     let plan = planner::for_departure(&node.topology, free, &residents, &limits)?;
@@ -101,11 +103,15 @@ fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
 }
 
 /// All containers that have exclusive CPUs now.
-fn residents(node: &Node, books: &Books) -> (Vec<ContainerId>, Vec<Resident>) {
+fn residents(
+    node: &Node,
+    books: &Books,
+    rebalance: &Rebalance,
+) -> (Vec<ContainerId>, Vec<Resident>) {
     let all = books.containers().filter_map(|ContainerRef { pod, entry, .. }| {
         let held = entry.claim()?;
         let request = running(node, books, pod, entry, held.len());
-        let movable = is_movable(node, pod, entry);
+        let movable = is_movable(node, rebalance, pod, entry);
         Some((entry.id().clone(), Resident { held, request, movable }))
     });
     all.unzip()
@@ -113,17 +119,18 @@ fn residents(node: &Node, books: &Books) -> (Vec<ContainerId>, Vec<Resident>) {
 
 /// Whether a container may move at all.
 ///
-/// In pod scope the containers of a pod have one affinity: only one that is alone moves. Partitions
-/// stay: Linux 6.12 warns (`partition_xcpus_del`), and can crash, when one gets entirely different
-/// CPUs.
-fn is_movable(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
+/// In pod scope the containers of a pod have one affinity: only one that is alone moves. The
+/// kernel's isolated partitions balance no load, so that a program's threads would stay where the
+/// kernel puts them first.
+fn is_movable(node: &Node, rebalance: &Rebalance, pod: &PodEntry, entry: &ContainerEntry) -> bool {
     let in_container_scope = node.settings.placement.topology_manager.scope == Scope::Container;
     let settled = entry.phase == Phase::Running && !entry.waits && !entry.lost;
     let alone = || pod.containers().filter(|(_, other)| other.claim().is_some()).count() == 1;
+    let isolated = rebalance.isolated_partitions && entry.enforced_by == Mechanism::Partitions;
     settled
         && entry.is_free_to_move()
         && !entry.applied.keeps_mems()
-        && entry.enforced_by != Mechanism::Partitions
+        && !isolated
         && (in_container_scope || alone())
 }
 
@@ -145,7 +152,7 @@ fn steps(
         from: std::mem::replace(&mut held[step.resident], step.to),
         to: step.to,
         outcome: if step.staged { MoveOutcome::Staged } else { MoveOutcome::Done },
-        why: why.clone(),
+        why: if step.staged { format!("temporarily: {why}") } else { why.clone() },
     });
     Some(MovePlan { occasion, steps: steps.collect() })
 }
@@ -154,8 +161,8 @@ fn steps(
 pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     let Some(found) = books.find(&step.container) else { return };
     let (entry, subject) = (found.entry, found.subject());
-    let isolated = entry.is_isolated();
-    let target = node.with_idle(&step.to, isolated);
+    let margin = entry.margin();
+    let target = node.with_idle(&step.to, margin);
     let fits = node.assigns()
         && entry.is_alive()
         && entry.claim() == Some(step.from)
@@ -167,7 +174,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     let rebalance = node.settings.rebalance.as_ref();
     let stay = rebalance.map_or(0, |rebalance| rebalance.min_stay);
     books.change_found(&step.container, |entry| {
-        entry.move_to(step.to, isolated);
+        entry.move_to(step.to, margin);
         entry.stay(if step.outcome == MoveOutcome::Done { stay } else { 0 });
     });
     count(node, books, step);

@@ -9,6 +9,7 @@ fn rebalancing() -> Rebalance {
         moves_per_100_starts: 10,
         across_numa_nodes: true,
         min_stay: 0,
+        isolated_partitions: false,
     }
 }
 
@@ -91,7 +92,7 @@ fn who_stays() {
     assert!(!moves(allowed, &[(movable, "false")]));
     let by_default = Settings { namespaces: bounds(&[], &stays), ..with(rebalancing()) };
     assert!(!moves(by_default, &[]));
-    let told = Settings { expose_cpus: true, ..with(rebalancing()) };
+    let told = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
     assert!(!moves(told, &[]), "its program knows its CPUs");
 
     let mut node = fragmented(with(rebalancing()), &[]);
@@ -104,9 +105,10 @@ fn who_stays() {
         node.event(Event::QuietPeriod).unwrap();
     }
 
-    let mut node = fragmented(with(rebalancing()), &[]);
+    let mut node = fragmented(with(Rebalance { isolated_partitions: true, ..rebalancing() }), &[]);
+    assert!(planned(&mut node).is_some());
     node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    assert_eq!(planned(&mut node), None, "partitions");
+    assert_eq!(planned(&mut node), None, "isolated partitions");
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
         ("cpus", "exclusive"),
         ("cpus", "shared"),
         ("uncore", "require"),
+        ("uncore", "exclusive"),
         ("smt", "isolate"),
         ("smt", "full-cores"),
         ("numa", "single"),
@@ -78,7 +79,7 @@ fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
     let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
     node.create(&a, "c", "a", 2000).unwrap();
     let claims: Vec<Claim> = node.ledger.claims().collect();
-    assert_eq!((claims[0].cpus.to_string().as_str(), claims[0].isolated), ("2,4", true));
+    assert_eq!((claims[0].cpus.to_string().as_str(), claims[0].margin.siblings), ("2,4", true));
     let running = node.running(&[(&a, "c", "a", 2000)]);
     // With the checkpoint, without one, and with one after the permission was withdrawn.
     let forbidden = Settings { namespaces: Namespaces::default(), ..allowing(&[]) };
@@ -120,6 +121,133 @@ pub(super) fn resize(
         container: container(pod, "c", "a", from),
         wanted,
     })
+}
+
+const WHOLE: &[(&str, &str)] = &[("uncore", "exclusive")];
+
+#[test]
+fn the_rest_of_a_whole_cache_stays_idle() {
+    let mut node = node();
+    let shared = pod("s", Qos::Burstable, 100);
+    node.create(&shared, "c", "s", 100).unwrap();
+    let a = wishing(guaranteed("a", 3000), WHOLE);
+    // The first cache has reserved CPUs.
+    assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "8-10");
+    node.check("s", "0-7");
+    assert_eq!(node.ledger.exclusive().to_string(), "8-15");
+    let b = wishing(guaranteed("b", 1000), WHOLE);
+    let refused = node.create(&b, "c", "b", 1000).unwrap_err();
+    assert_eq!(
+        refused,
+        "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested 1 cpus, free \
+         whole caches = 0, usable cpus in them = 0, 1 cache has reserved cpus and cannot be taken; request fewer cpus, or \
+         wait until other containers leave a cache"
+    );
+    // No other container gets the rest until the pod ends.
+    let refused = node.create(&guaranteed("d", 7000), "c", "d", 7000).unwrap_err();
+    assert!(refused.contains("requested=7, available=6"), "{refused}");
+    node.stop_pod(&a);
+    assert!(node.ledger.exclusive().is_empty());
+    assert_eq!(node.create(&b, "c", "b", 1000).unwrap(), "8");
+}
+
+#[test]
+fn the_rest_of_a_whole_cache_stays_idle_after_a_restart_and_after_a_resize() {
+    let mut node = node();
+    let a = wishing(guaranteed("a", 2000), WHOLE);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let claims: Vec<Claim> = node.ledger.claims().collect();
+    let running = node.running(&[(&a, "c", "a", 2000)]);
+    let forbidden = Settings { namespaces: Namespaces::default(), ..allowing(&[]) };
+    for (settings, remembered) in [
+        (allowing(&[]), claims.clone()),
+        (allowing(&[]), Vec::new()),
+        (forbidden.clone(), claims.clone()),
+    ] {
+        let mut again = node_with(settings, remembered);
+        again.event(running.clone()).unwrap();
+        assert_eq!(again.ledger.exclusive().to_string(), "8-15");
+        let shared = pod("s", Qos::Burstable, 100);
+        assert_eq!(again.create(&shared, "c", "s", 100).unwrap(), "0-7");
+        resize(&mut again, &a, 2000, 8000).unwrap();
+        again.check("a", "8-15");
+        let refused = resize(&mut again, &a, 8000, 9000).unwrap_err();
+        assert!(refused.contains("free whole caches = 1, usable cpus in them = 8"), "{refused}");
+        resize(&mut again, &a, 8000, 1000).unwrap();
+        again.check("a", "8");
+        again.check("s", "0-7");
+        assert_eq!(again.ledger.exclusive().to_string(), "8-15");
+    }
+    // Without checkpoint and permission it is an ordinary container.
+    let mut again = node_with(forbidden, Vec::new());
+    again.event(running).unwrap();
+    assert_eq!(again.ledger.exclusive().to_string(), "8-9");
+}
+
+/// Of a claim that no event has named yet, the rest stays idle too.
+#[test]
+fn the_rest_of_a_remembered_cache_is_kept() {
+    let mut node = node();
+    let a = wishing(guaranteed("a", 2000), WHOLE);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let mut again = node_with(allowing(&[]), node.ledger.claims().collect());
+    assert_eq!(again.ledger.pool().to_string(), "0-7");
+    assert_eq!(again.create(&guaranteed("b", 6000), "c", "b", 6000).unwrap(), "2-7");
+    let refused = again.create(&guaranteed("d", 1000), "c", "d", 1000).unwrap_err();
+    assert!(refused.contains("requested=1, available=0"), "{refused}");
+}
+
+#[test]
+fn a_container_after_an_init_container_takes_over_its_cache() {
+    let mut node = node();
+    let a = wishing(guaranteed("a", 4000), WHOLE);
+    let create = |name: &str, kind, milli| {
+        let container = Container { kind, ..container(&a, name, name, milli) };
+        Admission::Create { pod: a.clone(), container }
+    };
+    let cpus = |adjustment: Option<Adjustment>| adjustment.unwrap().cpus().to_string();
+    let first = node.event(create("i", ContainerKind::Init, 4000)).unwrap();
+    assert_eq!(cpus(first), "8-11");
+    node.start(&a, "i", "i", 4000);
+    node.stop("i");
+    let main = node.event(create("m", ContainerKind::App, 3000)).unwrap();
+    assert_eq!(cpus(main), "8-10");
+    assert_eq!(node.ledger.exclusive().to_string(), "8-15");
+}
+
+#[test]
+fn with_partitions_groups_exclude_shared_containers_from_the_rest_of_a_cache_only() {
+    let mut node = node();
+    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
+    let a = wishing(guaranteed("a", 2000), WHOLE);
+    node.create(&a, "c", "a", 2000).unwrap();
+    assert_eq!(node.ledger.bound().to_string(), "0-9");
+    assert_eq!(node.ledger.pool().to_string(), "0-7");
+}
+
+#[test]
+fn a_cpu_of_an_own_cache_that_comes_online_is_idle_too() {
+    let whole = machine();
+    let mut without = whole.online();
+    without.remove(9);
+    without.remove(15);
+    let facts = crate::topology::Facts {
+        cpus: whole.cpus().iter().filter(|cpu| without.contains(cpu.id)).copied().collect(),
+        ..Facts::default()
+    };
+    let without = Topology::build(facts).unwrap();
+    let mut node = node();
+    node.event(Event::Machine(without.clone())).unwrap();
+    // Offline CPUs do not count.
+    let a = wishing(guaranteed("a", 2000), WHOLE);
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "8,14");
+    assert_eq!(node.ledger.exclusive().to_string(), "8,10-14");
+    node.event(Event::Machine(whole)).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "8-15");
+    resize(&mut node, &a, 2000, 6000).unwrap();
+    node.event(Event::Machine(without)).unwrap();
+    node.check("a", "8,10-14");
+    assert_eq!(node.ledger.exclusive().to_string(), "8,10-14");
 }
 
 #[test]

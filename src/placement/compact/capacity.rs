@@ -3,6 +3,7 @@
 
 use super::view::{Cores, View};
 use crate::cpuset::CpuSet;
+use crate::placement::caches::fewest;
 use crate::placement::request::Request;
 use crate::topology::Topology;
 
@@ -47,13 +48,4 @@ pub(super) fn by_cache(machine: &Topology, view: &View<'_>) -> Vec<usize> {
 fn empty<'m>(machine: &'m Topology, reserved: &CpuSet, cores: Cores) -> View<'m> {
     let all = machine.online() - *reserved;
     View::new(machine, &all, &CpuSet::EMPTY, &CpuSet::EMPTY, cores)
-}
-
-fn fewest(mut sizes: Vec<usize>, n: usize) -> usize {
-    sizes.sort_unstable_by(|one, other| other.cmp(one));
-    let sums = sizes.iter().scan(0, |sum, size| {
-        *sum += size;
-        Some(*sum)
-    });
-    (sums.take_while(|&sum| sum < n).count() + 1).min(sizes.len())
 }

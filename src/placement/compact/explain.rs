@@ -133,6 +133,11 @@ fn reasons(
             counted(width, "NUMA node")
         ));
     }
+    if request.wishes.takes_caches() {
+        reasons.push(
+            "uncore: exclusive: the fewest uncore caches that are free as a whole.".to_owned(),
+        );
+    }
     if request.pod.is_some()
         && let Some(affinity) = placement.hint.nodes
     {

@@ -7,6 +7,7 @@ use super::search::{Demand, search};
 use super::sets::Nodes;
 use super::view::{Cores, View};
 use crate::cpuset::CpuSet;
+use crate::placement::caches::{self, too_few};
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
 use crate::placement::rejection::{NotEnough, Rejection};
@@ -42,7 +43,8 @@ pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, 
 pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt>; 2] {
     let legal = machine.online() - request.settings.reserved;
     let reusable = request.reuse.cpus() & legal;
-    let all = Attempt { usable: (request.free & legal) | reusable, held: CpuSet::EMPTY, reusable };
+    let usable = (request.free & legal) | reusable;
+    let all = Attempt { usable, held: CpuSet::EMPTY, reusable };
     let Reuse::First(_) = request.reuse else { return [Some(all), None] };
     if request.cpus <= reusable.len() {
         return [Some(Attempt { usable: reusable, ..all }), Some(all)];
@@ -59,7 +61,8 @@ pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt
 
 impl Attempt {
     pub(super) fn view<'m>(&self, machine: &'m Topology, request: &Request) -> View<'m> {
-        View::new(machine, &self.usable, &self.held, &self.reusable, cores(request))
+        let usable = request.wishes.in_its_caches(machine, &self.usable, &self.held);
+        View::new(machine, &usable, &self.held, &self.reusable, cores(request))
     }
 
     /// The number of CPUs beside those held.
@@ -74,6 +77,9 @@ impl Attempt {
         request: &Request,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         let view = self.view(machine, request);
+        if request.wishes.takes_caches() {
+            return self.in_whole_caches(machine, request, &view);
+        }
         has_enough(machine, request, &view, self.held.len())?;
         let required = request.wishes.uncore == Some(Uncore::Require);
         let fewest = if required { fewest_caches(machine, request) } else { usize::MAX };
@@ -100,6 +106,35 @@ impl Attempt {
             }
             Err(refused) => Err(refused),
         }
+    }
+
+    /// In the fewest uncore caches that are free as a whole, or in more where the policy admits none
+    /// of so few.
+    fn in_whole_caches(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        view: &View<'_>,
+    ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
+        if view.total < request.cpus {
+            return Err(too_few(machine, request, &self.usable, &CpuSet::EMPTY));
+        }
+        has_enough(machine, request, view, 0)?;
+        let free: Vec<usize> = by_cache(machine, view).into_iter().filter(|&n| n > 0).collect();
+        let most = free.len();
+        let mut result = Err(Rejection::topology_affinity());
+        for most_caches in caches::fewest(free, request.cpus)..=most {
+            let nodes = Nodes::all(view);
+            let demand = Demand { cpus: request.cpus, nodes, most_caches, align: true };
+            result = self.choose(machine, request, view, demand);
+            if result.is_ok() {
+                return result;
+            }
+        }
+        if is_strict(request) {
+            return result;
+        }
+        self.anywhere(request, view, Hint { nodes: None, preferred: false })
     }
 
     fn choose(

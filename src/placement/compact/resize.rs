@@ -4,12 +4,13 @@
 //! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a container
 //! may start (KEP-693), and this one runs already.
 
-use super::capacity::{cores, fewest_caches};
+use super::capacity::{by_cache, cores, fewest_caches};
 use super::place::{has_enough, place};
 use super::search::{Demand, search};
 use super::sets::Nodes;
 use super::view::{Cores, View};
 use crate::cpuset::CpuSet;
+use crate::placement::caches::{fewest, too_few, whole_caches};
 use crate::placement::rejection::{NotEnough, Rejection};
 use crate::placement::request::{Request, Running};
 use crate::placement::topology_manager::TopologyPolicy;
@@ -36,6 +37,9 @@ pub(super) fn resize(
 
 fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
     let view = around(machine, request, held);
+    if request.wishes.takes_caches() {
+        return grow_in_whole_caches(machine, request, &view, held);
+    }
     has_enough(machine, request, &view, held.len())?;
     let mut most_caches = usize::MAX;
     if request.wishes.uncore == Some(Uncore::Require) {
@@ -61,6 +65,51 @@ fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, 
     }
 }
 
+fn grow_in_whole_caches(
+    machine: &Topology,
+    request: &Request,
+    view: &View<'_>,
+    held: &CpuSet,
+) -> Result<CpuSet, Rejection> {
+    let n = request.cpus;
+    if view.total + held.len() < n {
+        let usable = (request.free & machine.online()) - request.settings.reserved;
+        return Err(too_few(machine, request, &usable, held));
+    }
+    has_enough(machine, request, view, held.len())?;
+    let own = own_view(machine, request, held);
+    add_whole_caches(machine, view, &own, held, n - held.len())
+        .ok_or_else(|| Rejection::cores_of_other_sizes(n))
+}
+
+/// Adds `more` CPUs to `held`: of its own uncore caches, and if these are too few, of the fewest
+/// others that are free as a whole.
+fn add_whole_caches(
+    machine: &Topology,
+    view: &View<'_>,
+    own: &View<'_>,
+    held: &CpuSet,
+    more: usize,
+) -> Option<CpuSet> {
+    let demand =
+        Demand { cpus: more, nodes: Nodes::all(view), most_caches: usize::MAX, align: true };
+    if more <= own.total {
+        return add(machine, own, demand, held);
+    }
+    let rooms = by_cache(machine, view).into_iter().enumerate();
+    let others: Vec<usize> =
+        rooms.filter(|(at, n)| *n > 0 && !view.held_caches.contains(at)).map(|(_, n)| n).collect();
+    let most = others.len();
+    let mut counts = fewest(others, more - own.total)..=most;
+    counts.find_map(|most_caches| add(machine, view, Demand { most_caches, ..demand }, held))
+}
+
+/// What a container that holds these CPUs can get in their uncore caches.
+fn own_view<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
+    let own = whole_caches(machine, held);
+    around(machine, &Request { free: request.free & own, ..*request }, held)
+}
+
 fn too_few_in_caches(
     machine: &Topology,
     request: &Request,
@@ -77,6 +126,7 @@ fn too_few_in_caches(
 /// What a container that holds these CPUs can get.
 fn around<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
     let usable = (request.free & machine.online()) - request.settings.reserved;
+    let usable = request.wishes.in_its_caches(machine, &usable, held);
     View::new(machine, &usable, held, &CpuSet::EMPTY, cores(request))
 }
 
@@ -141,6 +191,10 @@ fn complete(
             most_caches: usize::MAX,
             align: true,
         };
+        if request.wishes.takes_caches() && !kept.is_empty() {
+            let own = own_view(machine, request, &kept).breaking_cores();
+            return add_whole_caches(machine, &view, &own, &kept, demand.cpus);
+        }
         if demand.cpus <= view.total { add(machine, &view, demand, &kept) } else { None }
     });
     let available = (request.free | *left).len();

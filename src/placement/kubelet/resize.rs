@@ -9,8 +9,9 @@
 
 use super::allocate::{Supply, check_whole_cores};
 use super::attempt;
-use super::wished::required::{fewest, is_met};
+use super::wished::required::{fewest, growth, is_met};
 use crate::cpuset::CpuSet;
+use crate::placement::caches::too_few;
 use crate::placement::rejection::{NotEnough, Rejection};
 use crate::placement::request::{Request, Running};
 use crate::placement::topology_manager::TopologyPolicy;
@@ -45,13 +46,17 @@ fn change(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet
     let Request { settings, wishes, cpus: n, .. } = request;
     let near = growable(machine, request, held);
     let supply = Supply { free: near | *held, reusable: CpuSet::EMPTY };
+    if wishes.takes_caches() && supply.free.len() < *n {
+        let usable = (request.free & machine.online()) - settings.reserved;
+        return Err(too_few(machine, request, &usable, held));
+    }
     if !wishes.isolates() {
         check_whole_cores(machine, settings, &supply, *n)?;
     }
     let Some(more) = n.checked_sub(held.len()) else {
         return Ok(shrink(machine, held, *n));
     };
-    let grown = grow(machine, held, &near, more)?;
+    let grown = grow(machine, held, &nearest(request, machine, held, &near, more), more)?;
     let all = request.footprint(machine, &grown);
     let reserved = &settings.reserved;
     if wishes.uncore == Some(Uncore::Require) && !is_met(machine, reserved, &all) {
@@ -75,7 +80,8 @@ fn complete(
     let whole = if request.settings.options.full_pcpus_only { *left - *broken } else { *left };
     let completed = [whole, *left].into_iter().find_map(|kept| {
         let more = request.cpus.checked_sub(kept.len())?;
-        grow(machine, &kept, &growable(machine, request, &kept), more).ok()
+        let near = growable(machine, request, &kept);
+        grow(machine, &kept, &nearest(request, machine, &kept, &near, more), more).ok()
     });
     let available = (request.free | *left).len();
     completed.ok_or(NotEnough { requested: request.cpus, available })
@@ -83,19 +89,38 @@ fn complete(
 
 /// The part of the free CPUs that may be added to `held`: with `full-pcpus-only` (KEP-2625) whole
 /// cores, so that no other container runs on their siblings; with `smt: isolate` one CPU of each
-/// whole core.
+/// whole core. With `uncore: exclusive` these are in caches that are free as a whole or its own.
 ///
 /// On a machine with one CPU per core on average that option has no effect.
 fn growable(machine: &Topology, request: &Request, held: &CpuSet) -> CpuSet {
-    if request.wishes.isolates() {
-        return request.wishes.offered(machine, &request.free, held) - *held;
+    let wishes = &request.wishes;
+    let mut free = request.free;
+    if wishes.takes_caches() {
+        free = wishes.in_its_caches(machine, &(free - request.settings.reserved), held);
+    }
+    if wishes.isolates() {
+        return wishes.offered(machine, &free, held) - *held;
     }
     if !request.settings.options.full_pcpus_only || machine.cpus_per_core() < 2 {
-        return request.free;
+        return free;
     }
-    let ours = request.free | *held;
+    let ours = free | *held;
     let cores = machine.cores().iter().map(|core| core.cpus);
-    cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & request.free
+    cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & free
+}
+
+/// The part of these CPUs in which it grows by `more`.
+fn nearest(
+    request: &Request,
+    machine: &Topology,
+    held: &CpuSet,
+    near: &CpuSet,
+    more: usize,
+) -> CpuSet {
+    if !request.wishes.takes_caches() {
+        return *near;
+    }
+    growth(machine, &(*near - *held), held, more, request.settings.options.uncore_order)
 }
 
 /// `held` and the `more` CPUs of `free` that are nearest to it.

@@ -30,6 +30,7 @@ pub(super) struct Needs<'t> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     smt: Option<Smt>,
+    takes_caches: bool,
     full_pcpus_only: bool,
     reserved: CpuSet,
 }
@@ -94,6 +95,7 @@ impl<'t> Needs<'t> {
         let settings = &request.settings;
         let kind = Kind {
             smt: request.wishes.smt,
+            takes_caches: request.wishes.takes_caches(),
             full_pcpus_only: settings.options.full_pcpus_only,
             reserved: settings.reserved,
         };

@@ -1,4 +1,4 @@
-//! [`Calls`]: the engine as a search may use it. A plan takes bounded time because the number of
+//! [`Calls`]: the engine as a search may use it. A plan takes bounded time because the work of its
 //! calls is bounded.
 
 use super::plan::{Limits, Resident};
@@ -9,24 +9,35 @@ use crate::placement::place;
 use crate::placement::request::Request;
 use crate::topology::{NumaNode, Topology};
 
-/// Calls to the engine that are left.
+/// The work that is left, in calls for a request that fits into one NUMA node.
 pub(super) struct Calls<'t> {
     machine: &'t Topology,
     left: usize,
+    /// CPUs in the largest NUMA node.
+    node: usize,
+    /// What a request costs that needs several nodes: the engines compare sets of nodes for it.
+    wide: usize,
 }
 
 impl<'t> Calls<'t> {
     pub(super) fn at_most(machine: &'t Topology, most: usize) -> Calls<'t> {
-        Calls { machine, left: most }
+        let nodes = machine.nodes();
+        let node = nodes.iter().map(|node| node.cpus.len()).max().unwrap_or_default();
+        Calls { machine, left: most, node, wide: 1 + nodes.len() / 4 }
     }
 
     pub(super) fn left(&self) -> usize {
         self.left
     }
 
-    /// The engine's answer; `None` if it refuses, or no call is left.
+    /// The engine's answer; `None` if it refuses, or too little work is left.
     pub(super) fn place(&mut self, request: &Request) -> Option<Placement> {
-        self.left = self.left.checked_sub(1)?;
+        let work = if request.cpus > self.node { self.wide } else { 1 };
+        let Some(left) = self.left.checked_sub(work) else {
+            self.left = 0;
+            return None;
+        };
+        self.left = left;
         place(self.machine, request).ok()
     }
 

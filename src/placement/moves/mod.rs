@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Sets are tried in the order of what they could gain by the number of CPUs alone, and the engine
-//! is called a limited number of times: a plan takes bounded time, and may miss something.
+//! is given a limited amount of work: a plan takes bounded time, and may miss something.
 //!
 //! Like the engine, all of this is pure. It decides nothing: who is movable, how many moves a node
 //! can bear, and carrying a plan out are the ledger's business.
@@ -44,7 +44,8 @@ use profile::Profile;
 use std::cmp::Reverse;
 use trial::{Search, Subject};
 
-/// The calls to the engine for one plan. One call takes a few microseconds.
+/// The engine's work for one plan, in calls for a request that fits into one NUMA node: such a call
+/// takes a few microseconds.
 const MOST_CALLS: usize = 1_000;
 
 /// How many containers that are placed badly are looked at for one plan.

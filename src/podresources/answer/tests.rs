@@ -35,6 +35,7 @@ fn view(containers: &[(&str, &str)]) -> View {
         let exclusive: Option<CpuSet> =
             if *cpus == "-" { None } else { Some(cpus.parse().unwrap()) };
         view.containers.push(ContainerView {
+            margin: Default::default(),
             pod: Arc::new(pod),
             name: name.to_owned(),
             id: ContainerId(serial.to_string()),

@@ -31,7 +31,7 @@ pub struct Tenant {
     pub name: String,
     /// Its exclusive CPUs.
     pub cpus: CpuSet,
-    /// SMT siblings of these that stay idle.
+    /// SMT siblings of these, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
     /// The placement of its CPUs, in words.
     pub remark: String,
@@ -102,7 +102,8 @@ pub enum Usage {
     Shared,
     /// Never exclusive; shared containers may run on it.
     Reserved,
-    /// Kept idle: a container with `smt: isolate` has its SMT sibling.
+    /// Kept idle: a container with `smt: isolate` has its SMT sibling, or one with `uncore:
+    /// exclusive` its uncore cache.
     Idle,
     /// No container runs on it at present: an ended container keeps it.
     Unused,
@@ -127,7 +128,7 @@ impl Usage {
             Usage::Held(_) => "exclusive",
             Usage::Shared => "shared",
             Usage::Reserved => "reserved: never exclusive",
-            Usage::Idle => "idle SMT siblings of exclusive CPUs",
+            Usage::Idle => "idle SMT siblings, or the rest of an uncore cache, of exclusive CPUs",
             Usage::Unused => "kept for containers that may restart",
             Usage::Offline => "offline",
         }

@@ -108,8 +108,10 @@ pub struct OwnSettings {
     pub cpuset_partition: String,
     /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
     pub on_active_kubelet: String,
-    /// Whether containers get their exclusive CPUs in environment variables.
-    pub expose_cpus: bool,
+    /// How containers learn their exclusive CPUs: `false`, `true` (environment variables) or `file`.
+    pub expose_cpus: String,
+    /// The notice before containers lose CPUs, in seconds.
+    pub notice_seconds: u32,
     /// `follow-cpus` or `all`: the NUMA nodes of exclusive containers' memory.
     pub exclusive_mems: String,
     /// The budget of moves of running containers, `off` without any.
@@ -128,7 +130,8 @@ impl OwnSettings {
             placement: settings.placement.engine.name().to_owned(),
             cpuset_partition: partition.to_string(),
             on_active_kubelet: stance_name(on_active_kubelet).to_owned(),
-            expose_cpus: settings.expose_cpus,
+            expose_cpus: settings.expose_cpus.name().to_owned(),
+            notice_seconds: settings.notice_seconds,
             exclusive_mems: exclusive_mems.to_owned(),
             rebalance: settings.rebalance.as_ref().map_or_else(|| "off".to_owned(), rebalance),
         }
@@ -150,7 +153,8 @@ impl Display for OwnSettings {
                 ("placement", of.placement.clone()),
                 ("cpusetPartition", of.cpuset_partition.clone()),
                 ("onActiveKubelet", of.on_active_kubelet.clone()),
-                ("exposeCpus", of.expose_cpus.to_string()),
+                ("exposeCpus", of.expose_cpus.clone()),
+                ("noticeSeconds", of.notice_seconds.to_string()),
                 ("exclusiveMems", of.exclusive_mems.clone()),
                 ("rebalance", of.rebalance.clone()),
             ]

@@ -37,6 +37,7 @@ impl<'de> Deserialize<'de> for Badge {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuStatus {
+    /// Without those of other programs' partitions.
     pub online: CpuSet,
     /// Never exclusive.
     pub reserved: CpuSet,
@@ -46,16 +47,20 @@ pub struct CpuStatus {
     pub free: CpuSet,
     /// What shared containers run on.
     pub shared: CpuSet,
+    /// In cpuset partitions of other programs: no container can run there.
+    #[serde(default)]
+    pub foreign: CpuSet,
 }
 
 impl CpuStatus {
-    pub fn of(view: &View) -> CpuStatus {
+    pub fn of(view: &View, foreign: CpuSet) -> CpuStatus {
         CpuStatus {
             online: view.topology.online(),
             reserved: view.settings.placement.reserved,
             exclusive: view.exclusive,
             free: view.free,
             shared: view.pool,
+            foreign,
         }
     }
 }

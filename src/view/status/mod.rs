@@ -121,6 +121,9 @@ pub struct NodeStatus {
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
     #[serde(default)]
     pub group_bounds: BTreeMap<String, CpuSet>,
+    /// Cpuset partitions of other programs, by cgroup: no container can run on their CPUs.
+    #[serde(default)]
+    pub foreign_partitions: BTreeMap<String, CpuSet>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -182,7 +185,7 @@ pub struct ContainerStatus {
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: CpuSet,
-    /// SMT siblings of its exclusive CPUs that stay idle for it.
+    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     #[serde(default)]
     pub idle: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
@@ -247,6 +250,7 @@ impl Status {
             node.config.namespaces.clear();
             node.refusals.clear();
             node.troubles.clear();
+            node.foreign_partitions.clear();
             node.config_source.error = None;
         } else if let Some(why) = self.obstacles.last_mut() {
             // The last obstacle may quote a configuration that the plugin refused.
@@ -274,7 +278,7 @@ impl RuntimeStatus {
 impl NodeStatus {
     fn of(node: &NodeFigures) -> NodeStatus {
         let NodeFigures { view, history, own } = node;
-        let cpus = CpuStatus::of(view);
+        let cpus = CpuStatus::of(view, own.foreign());
         let numa_nodes = DomainStatus::numa_nodes(view);
         let uncore_caches = DomainStatus::uncore_caches(view);
         let scattered = [("numa_node", &numa_nodes), ("uncore_cache", &uncore_caches)];
@@ -313,6 +317,7 @@ impl NodeStatus {
             distrusted_groups: own.distrusted_groups.iter().cloned().collect(),
             unbound_pods: own.unbound_pods.iter().cloned().collect(),
             group_bounds: own.group_bounds.iter().cloned().collect(),
+            foreign_partitions: own.foreign_partitions.iter().cloned().collect(),
         }
     }
 }

@@ -130,6 +130,55 @@ fn wishes_of_one_container() {
 }
 
 #[test]
+fn whole_uncore_caches() {
+    let with = |machine: &Topology, n, free: &str, smt, policy| {
+        let mut request = request(n, set(free), set("0"), policy);
+        request.wishes.uncore = Some(Uncore::Exclusive);
+        request.wishes.smt = smt;
+        request.settings = request.wishes.settings(&request.settings);
+        answer(machine, &request)
+    };
+    let none = TopologyPolicy::None;
+    // The cache of CPU 0, which is reserved, is nobody's own.
+    assert_eq!(with(&caches(4, 4), 3, "0-15", None, none), "4-6");
+    assert_eq!(with(&caches(4, 4), 6, "0-5,7-15", None, none), "8-13");
+    assert_eq!(
+        with(&caches(4, 4), 5, "0-5,7-10,12-15", None, none),
+        "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested 5 cpus, \
+         free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be taken; request fewer \
+         cpus, or wait until other containers leave a cache"
+    );
+    // One CPU of each core of the only cache without a reserved one.
+    assert_eq!(with(&smt(), 3, "0-15", Some(Smt::Isolate), none), "4-6");
+    // Two whole caches: of one node, or else of two, if the policy admits that.
+    let single = TopologyPolicy::SingleNumaNode;
+    assert_eq!(with(&server(), 8, "4-6,8-11,16-23", None, single), "16-23");
+    assert_eq!(with(&server(), 8, "4-6,8-11,16-20", None, none), "8-11,16-19");
+    assert_eq!(
+        with(&server(), 8, "4-6,8-11,16-20", None, single),
+        "TopologyAffinityError: Resources cannot be allocated with Topology locality"
+    );
+}
+
+#[test]
+fn whole_caches_grow_in_their_own_first() {
+    let to = |free: &str, running: Running, n| {
+        let mut request = request(n, set(free), set("0"), TopologyPolicy::None);
+        request.wishes.uncore = Some(Uncore::Exclusive);
+        resize(&caches(4, 4), &request, &running).map(|cpus| cpus.to_string()).ok()
+    };
+    let held = |held: &str| Running::Exclusive(set(held));
+    assert_eq!(to("1-15", held("4-5"), 4).as_deref(), Some("4-7"));
+    assert_eq!(to("1-8,10-15", held("4-5"), 6).as_deref(), Some("4-7,12-13"));
+    assert_eq!(to("1-8,10-14", held("4-5"), 5), None);
+    assert_eq!(to("4-11", held("4-9"), 3).as_deref(), Some("4-6"));
+    let lost = |left: &str| Running::Reduced { left: set(left), broken: CpuSet::EMPTY };
+    assert_eq!(to("1-15", lost("4-5"), 3).as_deref(), Some("4-6"));
+    assert_eq!(to("1-8,10-15", lost("4-5"), 5).as_deref(), Some("4-7,12"));
+    assert_eq!(to("1-8,10-14", lost("4-5"), 5), None);
+}
+
+#[test]
 fn a_pod_keeps_its_nodes() {
     let machine = server();
     let in_pod = |n, free: &str, pod: PodDemand| {

@@ -85,7 +85,12 @@ fn fewest(mut sizes: Vec<usize>, n: usize) -> usize {
 fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
     let n = request.cpus;
     let reserved = request.settings.reserved;
-    let usable = request.free - reserved;
+    let mut usable = request.free - reserved;
+    let takes_caches = request.wishes.takes_caches();
+    if takes_caches {
+        let caches = machine.uncores().iter().map(|cache| cache.cpus);
+        usable = caches.filter(|cache| cache.is_subset(&usable)).collect();
+    }
     let isolates = request.wishes.isolates();
     let mut offered = usable;
     if request.settings.options.full_pcpus_only || isolates {
@@ -119,7 +124,11 @@ fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
     };
     let legal = subsets(offered, n).filter(whole);
     let costs = legal.map(|set| cost(machine, &set));
-    costs.filter(|(nodes, _, caches)| *nodes <= width && *caches <= most).min()
+    let costs = costs.filter(|(nodes, _, caches)| *nodes <= width && *caches <= most);
+    if takes_caches {
+        return costs.min_by_key(|&(nodes, distance, caches)| (caches, nodes, distance));
+    }
+    costs.min()
 }
 
 proptest! {
@@ -132,13 +141,13 @@ proptest! {
         n in 1..9usize,
         policy in policies(),
         full in any::<bool>(),
-        wishes in (0..3usize, 0..3usize),
+        wishes in (0..4usize, 0..3usize),
     ) {
         let free = cpus(free) & machine.online();
         // One CPU in eight.
         let reserved = cpus(reserved & another & another.rotate_left(7)) & machine.online();
         let mut request = request(n, free, reserved, policy);
-        request.wishes.uncore = [None, Some(Uncore::Require), Some(Uncore::Prefer)][wishes.0];
+        request.wishes.uncore = [None, Some(Uncore::Require), Some(Uncore::Prefer), Some(Uncore::Exclusive)][wishes.0];
         request.wishes.smt = [None, Some(Smt::Isolate), Some(Smt::FullCores)][wishes.1];
         request.settings.options = Options { full_pcpus_only: full, ..Options::default() };
         request.settings = request.wishes.settings(&request.settings);

@@ -1,10 +1,12 @@
 //! Allocations under [`Wishes`](crate::placement::Wishes), which the kubelet does not know.
 //!
-//! Most wishes switch the node's own options for one container (`Wishes::settings`). Two go
+//! Most wishes switch the node's own options for one container (`Wishes::settings`). Three go
 //! beyond the kubelet's options, and are ordinary allocations from a part of the supply
 //! ([`allocate()`]):
 //!
 //! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`required`];
+//! * `uncore: exclusive`: CPUs are offered of caches that are free as a whole, and the search for
+//!   the fewest of them is that of [`required`];
 //! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each
 //!   core that is free as a whole, and the container that holds it holds the core. The ledger keeps
 //!   its siblings idle.
@@ -14,6 +16,7 @@ pub(super) mod required;
 use super::allocate::{self, Supply};
 use super::devices;
 use crate::cpuset::CpuSet;
+use crate::placement::caches::too_few;
 use crate::placement::cores::whole_cores;
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
@@ -51,13 +54,17 @@ pub(super) fn allocate(
     within: Option<Hint>,
 ) -> Result<Placement, Rejection> {
     let &Request { ref settings, wishes, devices, cpus: n, .. } = request;
+    let usable = supply.usable(topology, settings);
     let (machine, supply) = narrowed(topology, request, supply);
     let offered = (supply.free | supply.reusable).len();
+    if wishes.takes_caches() && offered < n {
+        return Err(too_few(topology, request, &usable, &CpuSet::EMPTY));
+    }
     if wishes.isolates() && offered < n {
         return Err(Rejection::not_enough_idle_cores(n, offered));
     }
     let machine = machine.as_ref();
-    let allocation = if wishes.uncore == Some(Uncore::Require) {
+    let allocation = if wishes.uncore == Some(Uncore::Require) || wishes.takes_caches() {
         required::allocate(machine, request, &supply, within)?
     } else {
         let hint = match within {

@@ -5,8 +5,12 @@
 //! fits one cache waits until one has room. The search tries sets of caches in order, each by an
 //! ordinary allocation from these caches alone, so that every other rule holds: the topology
 //! manager's policy may admit one set of caches and not another.
+//!
+//! `uncore: exclusive` is the same in caches that are free as a whole. There the fewest that are
+//! free now count, and where the policy admits none of these sets, more.
 
 use crate::cpuset::CpuSet;
+use crate::placement::caches;
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
 use crate::placement::kubelet::allocate::{self, Supply, inside};
@@ -21,14 +25,8 @@ use std::cmp::Reverse;
 /// The fewest uncore caches for `n` CPUs on this machine if all but the reserved CPUs were free;
 /// all caches, if these are too few.
 pub(crate) fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
-    let mut sizes: Vec<usize> =
-        topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len()).collect();
-    sizes.sort_unstable_by_key(|&size| Reverse(size));
-    let sums = sizes.iter().scan(0, |sum, size| {
-        *sum += size;
-        Some(*sum)
-    });
-    (sums.take_while(|&sum| sum < n).count() + 1).min(sizes.len())
+    let sizes = topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len());
+    caches::fewest(sizes.collect(), n)
 }
 
 /// Whether a set of CPUs is in as few uncore caches as possible on this machine.
@@ -49,7 +47,6 @@ pub(super) fn allocate(
     within: Option<Hint>,
 ) -> Result<Placement, Rejection> {
     let &Request { ref settings, devices, cpus: n, .. } = request;
-    let fewest = fewest(topology, &settings.reserved, n);
     let mut left = supply.usable(topology, settings);
     let options = &settings.options;
     let near = match within {
@@ -67,28 +64,59 @@ pub(super) fn allocate(
     if must && let Some(near) = near {
         left &= near;
     }
-    let mut candidates = candidates(topology, &left, n, fewest, options.uncore_order);
-    if let Some(near) = near {
-        candidates.sort_by_key(|caches| caches.common(&near) < n);
-    }
+    let free = caches_of(topology, &left);
+    let (fewest, most) = if request.wishes.takes_caches() {
+        (caches::fewest(free.iter().map(CpuSet::len).collect(), n), free.len())
+    } else {
+        let fewest = fewest(topology, &settings.reserved, n);
+        (fewest, fewest)
+    };
     let mut why = None;
-    for caches in candidates {
-        let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
-        let hint = match within {
-            Some(hint) => Ok(hint),
-            None => devices::affinity(topology, settings, &part, n, devices),
-        };
-        let chosen =
-            hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));
-        match chosen {
-            Ok(allocation) => return Ok(allocation),
-            Err(rejection) => why = why.or(Some(rejection)),
+    for count in fewest..=most {
+        let mut candidates = candidates(topology, &left, n, count, options.uncore_order);
+        if let Some(near) = near {
+            candidates.sort_by_key(|caches| caches.common(&near) < n);
+        }
+        for caches in candidates {
+            let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
+            let hint = match within {
+                Some(hint) => Ok(hint),
+                None => devices::affinity(topology, settings, &part, n, devices),
+            };
+            let chosen =
+                hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));
+            match chosen {
+                Ok(allocation) => return Ok(allocation),
+                Err(rejection) => why = why.or(Some(rejection)),
+            }
         }
     }
     Err(why.unwrap_or_else(|| {
-        let room = roomiest(&caches_of(topology, &left), fewest).len();
+        let room = roomiest(&free, fewest).len();
         Rejection::uncore_alignment(n, fewest, room)
     }))
+}
+
+/// The part of `free`, CPUs of caches that are free as a whole, in which a container that holds
+/// `held` grows by `more`: in its own caches, or else in the fewest others as well, the nearest ones.
+pub(crate) fn growth(
+    topology: &Topology,
+    free: &CpuSet,
+    held: &CpuSet,
+    more: usize,
+    order: UncoreOrder,
+) -> CpuSet {
+    let own = caches::whole_caches(topology, held) & *free;
+    let Some(missing) = more.checked_sub(own.len()).filter(|&missing| missing > 0) else {
+        return own;
+    };
+    let others = *free - own;
+    let sizes = caches_of(topology, &others).iter().map(CpuSet::len).collect();
+    let candidates = candidates(topology, &others, missing, caches::fewest(sizes, missing), order);
+    let node = |cpu: usize| Some(topology.nodes()[topology.place(cpu)?.node()].cpus);
+    let nodes: CpuSet = held.iter().filter_map(node).collect();
+    let nearest = candidates.into_iter().max_by_key(|caches| caches.common(&nodes).min(missing));
+    own | nearest.unwrap_or(others)
 }
 
 /// The parts of `free` in so few uncore caches that can hold `n` CPUs: within a cache, a NUMA node,

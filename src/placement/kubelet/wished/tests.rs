@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::nodeset::NodeSet;
+use crate::placement::caches::whole_caches;
 use crate::placement::machines::{Shape, caches, set};
 use crate::placement::wishes::Numa;
 use crate::placement::{Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
@@ -10,6 +11,7 @@ use proptest::prelude::*;
 const PREFER: Wishes = Wishes { uncore: Some(Uncore::Prefer), ..Wishes::NONE };
 const REQUIRE: Wishes = Wishes { uncore: Some(Uncore::Require), ..Wishes::NONE };
 const IGNORE: Wishes = Wishes { uncore: Some(Uncore::Ignore), ..Wishes::NONE };
+const EXCLUSIVE: Wishes = Wishes { uncore: Some(Uncore::Exclusive), ..Wishes::NONE };
 const SINGLE: Wishes = Wishes { numa: Some(Numa::Single), ..Wishes::NONE };
 const CLOSEST: Wishes = Wishes { numa: Some(Numa::Closest), ..Wishes::NONE };
 const SPREAD: Wishes = Wishes { numa: Some(Numa::Spread), ..Wishes::NONE };
@@ -90,6 +92,86 @@ fn uncore_caches_that_have_no_room() {
                    can be on this machine; at most 12 are free in so few";
     check(&machine, &node, "2-7,8-15,24-27", REQUIRE, 14, "2-15");
     check(&machine, &node, "2-3,8-15,24-27", REQUIRE, 14, refused);
+}
+
+#[test]
+fn whole_uncore_caches() {
+    // Four caches of 8; 0-1 are reserved, so no container can have the first one.
+    let (machine, node) = (caches(4, 8), reserving("0-1"));
+    check(&machine, &node, "0-31", EXCLUSIVE, 3, "8-10");
+    check(&machine, &node, "2-8,10-31", EXCLUSIVE, 8, "16-23");
+    check(&machine, &node, "2-31", EXCLUSIVE, 12, "8-15,24-27");
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+                   9 cpus, free whole caches = 1, usable cpus in them = 8, 1 cache has reserved cpus and cannot be \
+                   taken; request fewer cpus, or wait until other containers leave a cache";
+    check(&machine, &node, "2-8,10-16,18-31", EXCLUSIVE, 9, refused);
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+                   1 cpus, free whole caches = 0, usable cpus in them = 0, 1 cache has reserved cpus and cannot be \
+                   taken; request fewer cpus, or wait until other containers leave a cache";
+    check(&machine, &node, "2-8,10-16,18-30", EXCLUSIVE, 1, refused);
+}
+
+#[test]
+fn whole_uncore_caches_where_the_topology_manager_admits_them() {
+    // Two nodes of three caches of two cores with two threads: siblings are 12 apart.
+    let shape = Shape { sockets: 1, nodes: 2, uncores: 3, cores: 2, threads: 2 };
+    let machine = shape.build();
+    let node = reserving("");
+    // One whole cache is free in node 0, two are in node 1.
+    let free = "0-3,5-10,12-15,17-22";
+    check(&machine, &node, free, EXCLUSIVE, 4, "0-1,12-13");
+    let single = Wishes { numa: Some(Numa::Single), ..EXCLUSIVE };
+    check(&machine, &node, free, single, 8, "0-3,12-15");
+    let free = "0-1,5-10,12-13,17-22";
+    check(&machine, &node, free, single, 8, "6-9,18-21");
+    check(&machine, &node, free, EXCLUSIVE, 12, "0-1,6-9,12-13,18-21");
+    let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+    check(&machine, &node, free, single, 12, refused);
+    // One CPU of each core.
+    let isolate = Wishes { smt: Some(Smt::Isolate), ..EXCLUSIVE };
+    check(&machine, &node, free, isolate, 3, "6-8");
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+                   7 cpus, free whole caches = 3, usable cpus in them = 6; request fewer cpus, or wait until other \
+                   containers leave a cache";
+    check(&machine, &node, free, isolate, 7, refused);
+    let cores = Wishes { smt: Some(Smt::FullCores), ..EXCLUSIVE };
+    check(&machine, &node, "0-1,5-10,12-13,17-22", cores, 2, "0,12");
+    let refused =
+        "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2";
+    check(&machine, &node, free, cores, 3, refused);
+}
+
+#[test]
+fn whole_caches_grow_in_their_own_first_and_shrink_out_of_the_last() {
+    use crate::placement::{Running, resize};
+    let machine = caches(4, 4);
+    let node = reserving("0");
+    let to = |free: &str, held: &str, n| {
+        let request = request(&node, set(free), EXCLUSIVE, n);
+        match resize(&machine, &request, &Running::Exclusive(set(held))) {
+            Ok(cpus) => cpus.to_string(),
+            Err(rejection) => rejection.to_string(),
+        }
+    };
+    assert_eq!(to("1-15", "4-5", 4), "4-7");
+    assert_eq!(to("1-8,10-15", "4-5", 6), "4-7,12-13");
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+                   5 cpus, free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be \
+                   taken; request fewer cpus, or wait until other containers leave a cache";
+    assert_eq!(to("1-8,10-14", "4-5", 5), refused);
+    assert_eq!(to("4-11", "4-9", 3), "4-6");
+    assert_eq!(to("4-11", "4-9", 4), "4-7");
+    // It lost CPUs: first the rest of its cache, then another whole one.
+    let lost = |free: &str, left: &str, n| {
+        let request = request(&node, set(free), EXCLUSIVE, n);
+        let broken = CpuSet::EMPTY;
+        resize(&machine, &request, &Running::Reduced { left: set(left), broken })
+            .map(|cpus| cpus.to_string())
+            .ok()
+    };
+    assert_eq!(lost("1-7,8-15", "4-5", 3).as_deref(), Some("4-6"));
+    assert_eq!(lost("1-8,10-15", "4-5", 5).as_deref(), Some("4-7,12"));
+    assert_eq!(lost("1-8,10-14", "4-5", 5), None);
 }
 
 #[test]
@@ -180,7 +262,8 @@ fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
     let uncore = prop::option::of(prop_oneof![
         Just(Uncore::Prefer),
         Just(Uncore::Require),
-        Just(Uncore::Ignore)
+        Just(Uncore::Ignore),
+        Just(Uncore::Exclusive)
     ]);
     let numa =
         prop::option::of(prop_oneof![Just(Numa::Single), Just(Numa::Closest), Just(Numa::Spread)]);
@@ -216,6 +299,10 @@ proptest! {
                 prop_assert_eq!(cores.len(), n * threads);
             }
             None => {}
+        }
+        if wishes.uncore == Some(Uncore::Exclusive) {
+            let caches = whole_caches(&machine, &cpus);
+            prop_assert!(caches.is_subset(&(free - reserved)), "{cpus} is not in whole free caches");
         }
         if wishes.numa == Some(Numa::Single) {
             let nodes = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));

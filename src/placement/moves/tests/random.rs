@@ -34,7 +34,7 @@ fn settings() -> impl Strategy<Value = Settings> {
 }
 
 fn wishes() -> impl Strategy<Value = Wishes> {
-    let uncore = prop_oneof![8 => Just(None), 1 => Just(Some(Uncore::Require)), 1 => Just(Some(Uncore::Ignore))];
+    let uncore = prop_oneof![8 => Just(None), 1 => Just(Some(Uncore::Require)), 1 => Just(Some(Uncore::Ignore)), 1 => Just(Some(Uncore::Exclusive))];
     let numa = prop_oneof![12 => Just(None), 1 => Just(Some(Numa::Single))];
     let smt = prop_oneof![8 => Just(None), 1 => Just(Some(Smt::FullCores)), 1 => Just(Some(Smt::Isolate))];
     (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, engine: None })

@@ -1,0 +1,64 @@
+//! `noticeSeconds`: how long before programs learn of a planned loss of CPUs.
+
+use super::file::File;
+use super::source::{ConfigError, Source};
+use super::values::Text;
+use crate::ledger::Exposure;
+
+/// The longest notice before a container loses CPUs: meanwhile a better placement waits.
+const MOST_NOTICE_SECONDS: u32 = 300;
+
+pub(super) fn notice_seconds(
+    source: &Source,
+    file: &File,
+    exposure: Exposure,
+) -> Result<u32, ConfigError> {
+    let Some(Text(text)) = &file.notice_seconds else { return Ok(0) };
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
+    let Some(seconds) = seconds else {
+        let why = format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}");
+        return Err(source.at("noticeSeconds", why));
+    };
+    if seconds > 0 && exposure != Exposure::File {
+        let why = "a notice is given in files: it needs exposeCpus: file".to_owned();
+        return Err(source.at("noticeSeconds", why));
+    }
+    Ok(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::ledger::{Exposure, Settings};
+    use crate::topology::synthetic::Machine;
+
+    fn with(more: &str) -> Result<Settings, String> {
+        let topology = "pack:1 core:4".parse::<Machine>().unwrap().topology().unwrap();
+        let text = format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}");
+        let config = Config::parse("test", &text).map_err(|error| error.to_string())?;
+        config.resolve(&topology).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_notice_needs_files() {
+        let followed = with("exposeCpus: file\nnoticeSeconds: 5\n").unwrap();
+        assert_eq!((followed.expose_cpus, followed.notice_seconds), (Exposure::File, 5));
+        for (text, why) in [
+            (
+                "exposeCpus: true\nnoticeSeconds: 5\n",
+                "a notice is given in files: it needs exposeCpus: file",
+            ),
+            (
+                "exposeCpus: file\nnoticeSeconds: soon\n",
+                "\"soon\" is no number of seconds from 0 to 300",
+            ),
+            (
+                "exposeCpus: file\nnoticeSeconds: 301\n",
+                "\"301\" is no number of seconds from 0 to 300",
+            ),
+        ] {
+            let refused = with(text).unwrap_err();
+            assert!(refused.contains(&format!("line 4: noticeSeconds: {why}")), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Cpuset partitions of other programs: an administrator's cgroup, a systemd unit with
+//! `CPUSetPartition=`. No other cgroup can run on their CPUs. This file only reads.
+//!
+//! A partition is this program's, or a leftover of it, by its place:
+//! * below the kubelet's cgroups (`kubepods`), where runtimes make containers and partitions come
+//!   and go within milliseconds. What another program makes a partition there, such as a hook of
+//!   CRI-O, is a container whose CPUs the ledger knows;
+//! * elsewhere, in a cgroup named after a container whose CPUs the ledger claims, or claimed before
+//!   a restart.
+//!
+//! CPUs that the kernel still holds for a removed cgroup are in no cgroup, and so in no foreign one.
+
+use super::hierarchy::{CgroupVersion, EFFECTIVE, EXCLUSIVE, Hierarchy};
+use super::partition::{EXCLUSIVE_EFFECTIVE, is_valid_one};
+use super::release::is_of_pods;
+use crate::cpuset::CpuSet;
+use crate::ledger::{CgroupPath, ContainerId, Ledger};
+use std::collections::BTreeMap;
+
+/// The topmost cgroups that are valid partitions of other programs, with their CPUs.
+pub type ForeignPartitions = BTreeMap<CgroupPath, CpuSet>;
+
+/// Reads one file if the root cgroup lacks no CPU but those of the ledger's own partitions.
+pub fn foreign_partitions(on: &Hierarchy, online: CpuSet, ledger: &Ledger) -> ForeignPartitions {
+    let mut found = ForeignPartitions::new();
+    if on.version() == CgroupVersion::V1 {
+        return found;
+    }
+    let free = on.free();
+    // The root is never without CPUs: it cannot be read.
+    if free.is_empty() || (online - free - ledger.held_by_kernel()).is_empty() {
+        return found;
+    }
+    let ours: Vec<ContainerId> = ledger.claims().map(|claim| claim.id).collect();
+    for top in on.tops() {
+        collect(on, top, &ours, &mut found);
+    }
+    found
+}
+
+fn collect(on: &Hierarchy, group: CgroupPath, ours: &[ContainerId], found: &mut ForeignPartitions) {
+    if is_of_pods(&group) || ours.iter().any(|id| is_named_after(&group, id)) {
+        return;
+    }
+    if is_valid_one(on, &group) {
+        let cpus = cpus_of(on, &group);
+        if !cpus.is_empty() {
+            found.insert(group, cpus);
+        }
+        return;
+    }
+    // A partition below an ordinary cgroup gets its CPUs from the cgroup's exclusive ones.
+    if on.cpus(&group, EXCLUSIVE).is_ok_and(|cpus| !cpus.is_empty()) {
+        for child in on.children(&group) {
+            collect(on, child, ours, found);
+        }
+    }
+}
+
+/// All CPUs of a partition, those of partitions in it too.
+fn cpus_of(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
+    on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_else(|_| {
+        // Linux before 6.7: what partitions in it have is not effective in it.
+        let inner = on.children(group).into_iter().filter(|child| is_valid_one(on, child));
+        let inner: CpuSet = inner.map(|child| cpus_of(on, &child)).collect();
+        on.cpus(group, EFFECTIVE).unwrap_or_default() | inner
+    })
+}
+
+/// Whether a runtime made this cgroup for that container: `ID`, `RUNTIME-ID.scope`.
+fn is_named_after(group: &CgroupPath, id: &ContainerId) -> bool {
+    let name = group.as_str().rsplit('/').next().unwrap_or_default();
+    !id.0.is_empty() && name.strip_suffix(".scope").unwrap_or(name).ends_with(&id.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hierarchy::PARTITION;
+    use super::*;
+    use crate::ledger::{Claim, CpuRequest, PodUid, Settings};
+    use crate::topology::synthetic::Machine;
+    use std::fs;
+    use std::path::Path;
+
+    const ID: &str = "c1";
+
+    /// A ledger that remembers a claim of container `c1`, on 16 CPUs.
+    fn ledger() -> Ledger {
+        let claim = Claim {
+            pod_uid: PodUid("pod".to_owned()),
+            namespace: "ns".to_owned(),
+            pod: "pod".to_owned(),
+            container: "c".to_owned(),
+            id: ContainerId(ID.to_owned()),
+            cpus: "2-3".parse().unwrap(),
+            margin: Default::default(),
+            cpu: CpuRequest::default(),
+        };
+        let topology = Machine { cores: 16, ..Machine::default() }.topology().unwrap();
+        Ledger::new(topology, Settings::default(), vec![claim])
+    }
+
+    /// A cgroup with exclusive CPUs and this state.
+    fn group(root: &Path, path: &str, cpus: &str, state: &str) {
+        fs::create_dir_all(root.join(path)).unwrap();
+        for (file, text) in [(EXCLUSIVE, cpus), (EXCLUSIVE_EFFECTIVE, cpus), (PARTITION, state)] {
+            fs::write(root.join(path).join(file), format!("{text}\n")).unwrap();
+        }
+    }
+
+    fn found(root: &Path) -> Vec<String> {
+        let on = Hierarchy::open(root).unwrap();
+        let found = foreign_partitions(&on, "0-15".parse().unwrap(), &ledger());
+        found.iter().map(|(group, cpus)| format!("{group} {cpus}")).collect()
+    }
+
+    fn root(effective: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpuset\n").unwrap();
+        fs::write(root.path().join(EFFECTIVE), format!("{effective}\n")).unwrap();
+        root
+    }
+
+    #[test]
+    fn partitions_of_other_programs_are_found_by_their_place() {
+        let root = root("0-1");
+        let at = root.path();
+        group(at, "admin", "4-5", "root");
+        group(at, "admin/inner", "5", "isolated");
+        group(at, "system.slice", "6-7", "member");
+        group(at, "system.slice/rt.service", "6-7", "isolated");
+        group(at, "broken", "8", "root invalid (Cpu list in cpuset.cpus not exclusive)");
+        group(at, "plain", "", "member");
+        // The kernel makes none below a cgroup without exclusive CPUs: not even read.
+        group(at, "plain/deep", "9", "root");
+        group(at, "kubepods", "10-11", "member");
+        group(at, "kubepods/pod1/left", "10", "root");
+        group(at, "kubelet.slice", "12", "member");
+        group(at, "kubelet.slice/kubelet-kubepods.slice/x", "12", "root");
+        group(at, "elsewhere", "2-3,13", "member");
+        group(at, &format!("elsewhere/{ID}"), "2", "root");
+        group(at, &format!("elsewhere/crio-{ID}.scope"), "3", "root");
+        group(at, "elsewhere/other", "13", "root");
+        assert_eq!(found(at), ["admin 4-5", "elsewhere/other 13", "system.slice/rt.service 6-7"]);
+    }
+
+    #[test]
+    fn without_a_missing_cpu_no_cgroup_is_read() {
+        let root = root("0-15");
+        group(root.path(), "admin", "4-5", "root");
+        assert_eq!(found(root.path()), [""; 0]);
+        // Nothing is known without the root's file.
+        fs::remove_file(root.path().join(EFFECTIVE)).unwrap();
+        assert_eq!(found(root.path()), [""; 0]);
+    }
+
+    #[test]
+    fn cpus_of_a_removed_cgroup_are_nobodys() {
+        let root = root("0-3,6-15");
+        group(root.path(), "admin", "", "member");
+        assert_eq!(found(root.path()), [""; 0]);
+    }
+
+    /// Without `cpuset.cpus.exclusive.effective`.
+    #[test]
+    fn partitions_of_old_kernels() {
+        let root = root("0-3,8-15");
+        for (path, effective) in [("admin", "4-5"), ("admin/inner", "6-7"), ("admin/plain", "4-5")]
+        {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::write(root.path().join(path).join(EFFECTIVE), format!("{effective}\n")).unwrap();
+            let state = if path == "admin/plain" { "member" } else { "root" };
+            fs::write(root.path().join(path).join(PARTITION), format!("{state}\n")).unwrap();
+        }
+        assert_eq!(found(root.path()), ["admin 4-7"]);
+    }
+}

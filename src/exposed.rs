@@ -1,0 +1,91 @@
+//! Directories with files that tell a container its CPUs and follow them. The container has its
+//! directory mounted read-only; nothing in it is ever read here.
+//!
+//! A file is replaced by renaming another one over it, so that a program reads all or nothing of a
+//! value, and sees each change with inotify on the directory.
+
+use crate::ledger::ContainerId;
+use crate::ledger::environment::Description;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Below the state directory.
+const PLACE: &str = "exposed";
+/// Only the plugin writes; a container may run as any user.
+const DIRECTORY_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o444;
+/// A file that is not complete yet.
+const DRAFT: &str = ".draft";
+
+/// The directories of all containers. They do not outlive the machine, so nothing is synced.
+#[derive(Debug, Clone)]
+pub struct Directories {
+    root: PathBuf,
+}
+
+/// What the files of a container say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// All CPUs that it may run on, now or in a moment.
+    pub cpus: Description,
+    /// Those of them that it is about to lose.
+    pub leaving: String,
+}
+
+impl Directories {
+    pub fn below(state: &Path) -> Directories {
+        Directories { root: state.join(PLACE) }
+    }
+
+    /// The containers that have a directory.
+    pub fn list(&self) -> Vec<ContainerId> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).map(ContainerId).collect()
+    }
+
+    pub fn path(&self, id: &ContainerId) -> Option<PathBuf> {
+        // The runtime's ids are plain names; anything else would be a place elsewhere.
+        let is_name = !id.0.is_empty() && !id.0.starts_with('.') && !id.0.contains('/');
+        if is_name { Some(self.root.join(&id.0)) } else { None }
+    }
+
+    /// Makes the directory if it is not there, and its files say `content`.
+    ///
+    /// # Errors
+    /// Some files may have been replaced by then.
+    pub fn write(&self, id: &ContainerId, content: &Content) -> io::Result<()> {
+        let Some(directory) = self.path(id) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let mut make = fs::DirBuilder::new();
+        make.recursive(true).mode(DIRECTORY_MODE).create(&directory)?;
+        // CPUs to leave come first: a program that sees the new ones knows them already.
+        for (name, value) in [
+            ("leaving", &content.leaving),
+            ("numa_nodes", &content.cpus.numa_nodes),
+            ("uncore_caches", &content.cpus.uncore_caches),
+            ("cpus", &content.cpus.cpus),
+        ] {
+            replace(&directory, name, value)?;
+        }
+        Ok(())
+    }
+
+    pub fn remove(&self, id: &ContainerId) -> io::Result<()> {
+        let Some(directory) = self.path(id) else { return Ok(()) };
+        match fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn replace(directory: &Path, name: &str, value: &str) -> io::Result<()> {
+    let draft = directory.join(DRAFT);
+    // One of an earlier process may be there, and may not be written.
+    let _ = fs::remove_file(&draft);
+    let mut open = fs::OpenOptions::new();
+    let mut file = open.write(true).create_new(true).mode(FILE_MODE).open(&draft)?;
+    io::Write::write_all(&mut file, format!("{value}\n").as_bytes())?;
+    fs::rename(&draft, directory.join(name))
+}

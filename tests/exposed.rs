@@ -1,0 +1,97 @@
+//! `exposeCpus: file`: what the files of containers say, and when.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/daemon.rs"]
+mod daemon;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+
+use daemon::{Daemon, create, fragmented, in_group, local, write_group};
+use nri_cpu_manager::ledger::{
+    Admission, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted,
+};
+use std::fs;
+use std::time::Duration;
+
+const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
+     rebalance: {movesPer100Starts: 10, minStay: 0s}\n";
+
+/// What the files of a container say: its CPUs, and those that it will lose.
+fn files(directory: &str) -> (String, String) {
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("{directory}/{name}")).unwrap();
+        text.strip_suffix('\n').unwrap().to_owned()
+    };
+    (read("cpus"), read("leaving"))
+}
+
+fn says(cpus: &str, leaving: &str) -> (String, String) {
+    (cpus.to_owned(), leaving.to_owned())
+}
+
+async fn resized(daemon: &Daemon, (pod, container): (Pod, Container), milli: u64) {
+    let amount = Some(MilliCpu(milli));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+    daemon.event(Admission::Update { pod, container, wanted }).await.unwrap();
+}
+
+/// A file names every CPU on which its container can be, before, during and after a change.
+#[tokio::test(start_paused = true)]
+async fn files_follow_a_containers_cpus() {
+    local(async {
+        let daemon = Daemon::beside_kubelet("exposeCpus: file\n", None);
+        let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+        let answer = daemon.event(create).await.unwrap();
+        assert_eq!(answer.environment, []);
+        let directory = answer.directory.unwrap();
+        assert_eq!(files(&directory), says("2-5", ""));
+        let read = |name: &str| fs::read_to_string(format!("{directory}/{name}")).unwrap();
+        assert_eq!((read("numa_nodes"), read("uncore_caches")), ("0\n".into(), "2-5\n".into()));
+        let event = Event::Started { pod: pod.clone(), container: container.clone() };
+        daemon.event(event).await.unwrap();
+
+        resized(&daemon, (pod.clone(), container.clone()), 2000).await;
+        assert_eq!(files(&directory), says("2-5", "4-5"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(files(&directory), says("2-5", "4-5"), "it has not left them");
+        write_group(&daemon, "a", "2-3");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(files(&directory), says("2-3", ""));
+
+        // A shared one has none, and a restarted plugin takes over what is there.
+        let (other, web) = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,4-15");
+        let create = Admission::Create { pod: other, container: web };
+        assert_eq!(daemon.event(create).await.unwrap().directory, None);
+        let pods = vec![pod.clone()];
+        let two = Some(MilliCpu(2000));
+        let cpu = CpuRequest { request: two, limit: two };
+        let containers = vec![Container { cpus: Some("2-3".parse().unwrap()), cpu, ..container }];
+        daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
+        assert_eq!(files(&directory), says("2-3", ""));
+
+        daemon.event(Event::StopPod(pod.sandbox)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!fs::exists(&directory).unwrap());
+    })
+    .await;
+}
+
+/// Without a notice a creation moves others; a notice takes time that it has not.
+#[tokio::test]
+async fn no_creation_waits_for_a_notice() {
+    for (notice, expected) in [(0, "8-15"), (5, "2-7,10-11")] {
+        local(async {
+            let more = format!("{MOVES}exposeCpus: file\nnoticeSeconds: {notice}\n");
+            let daemon = Daemon::beside_kubelet(&more, None);
+            fragmented(&daemon).await;
+            let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
+            assert_eq!(answer.adjustment.unwrap().cpus().to_string(), expected, "{notice}");
+        })
+        .await;
+    }
+}

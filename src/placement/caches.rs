@@ -1,7 +1,5 @@
 //! Uncore caches as a whole: what `uncore: exclusive` gives a container.
 
-use super::rejection::Rejection;
-use super::request::Request;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
@@ -18,22 +16,6 @@ pub(super) fn in_free_caches(topology: &Topology, free: &CpuSet, held: &CpuSet) 
     let caches = topology.uncores().iter().map(|cache| cache.cpus);
     let own = |cache: &CpuSet| !cache.is_disjoint(held);
     caches.filter(|cache| cache.is_subset(free) || own(cache)).collect::<CpuSet>() & *free
-}
-
-/// The refusal of a request that the whole caches which are free cannot hold. `usable` is what it
-/// could choose from otherwise; it holds `held`.
-pub(super) fn too_few(
-    topology: &Topology,
-    request: &Request,
-    usable: &CpuSet,
-    held: &CpuSet,
-) -> Rejection {
-    let reserved = &request.settings.reserved;
-    let offered = request.wishes.offered(topology, usable, held) | *held;
-    let caches = || topology.uncores().iter().map(|cache| cache.cpus);
-    let free = caches().filter(|cache| !cache.is_disjoint(&offered)).count();
-    let blocked = caches().filter(|cache| !cache.is_disjoint(reserved)).count();
-    Rejection::not_enough_whole_caches(request.cpus, free, offered.len(), blocked)
 }
 
 /// The fewest of `sizes` that add up to `n`; all of them, if these are too few.

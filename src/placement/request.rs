@@ -1,6 +1,7 @@
 //! [`Request`]: everything that an engine's answer depends on beside the machine.
 
 use super::hint::Hint;
+use super::rejection::Rejection;
 use super::settings::Settings;
 use super::wishes::Wishes;
 use crate::cpuset::CpuSet;
@@ -87,6 +88,22 @@ impl Running {
 }
 
 impl Request {
+    /// The refusal of this request, which the whole caches that are free cannot hold. `usable` is
+    /// what it could choose from otherwise; it holds `held`.
+    pub(super) fn too_few_caches(
+        &self,
+        topology: &Topology,
+        usable: &CpuSet,
+        held: &CpuSet,
+    ) -> Rejection {
+        let reserved = &self.settings.reserved;
+        let offered = self.wishes.offered(topology, usable, held) | *held;
+        let caches = || topology.uncores().iter().map(|cache| cache.cpus);
+        let free = caches().filter(|cache| !cache.is_disjoint(&offered)).count();
+        let blocked = caches().filter(|cache| !cache.is_disjoint(reserved)).count();
+        Rejection::not_enough_whole_caches(self.cpus, free, offered.len(), blocked)
+    }
+
     /// These CPUs, with those that stay idle for the container ([`Margin`](super::wishes::Margin)).
     pub fn footprint(&self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
         self.wishes.footprint(machine, &self.settings.reserved, cpus)

@@ -7,7 +7,7 @@ use super::search::{Demand, search};
 use super::sets::Nodes;
 use super::view::{Cores, View};
 use crate::cpuset::CpuSet;
-use crate::placement::caches::{self, too_few};
+use crate::placement::caches;
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
 use crate::placement::rejection::{NotEnough, Rejection};
@@ -117,7 +117,7 @@ impl Attempt {
         view: &View<'_>,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         if view.total < request.cpus {
-            return Err(too_few(machine, request, &self.usable, &CpuSet::EMPTY));
+            return Err(request.too_few_caches(machine, &self.usable, &CpuSet::EMPTY));
         }
         has_enough(machine, request, view, 0)?;
         let free: Vec<usize> = by_cache(machine, view).into_iter().filter(|&n| n > 0).collect();

@@ -10,7 +10,7 @@ use super::search::{Demand, search};
 use super::sets::Nodes;
 use super::view::{Cores, View};
 use crate::cpuset::CpuSet;
-use crate::placement::caches::{fewest, too_few, whole_caches};
+use crate::placement::caches::{fewest, whole_caches};
 use crate::placement::rejection::{NotEnough, Rejection};
 use crate::placement::request::{Request, Running};
 use crate::placement::topology_manager::TopologyPolicy;
@@ -74,7 +74,7 @@ fn grow_in_whole_caches(
     let n = request.cpus;
     if view.total + held.len() < n {
         let usable = (request.free & machine.online()) - request.settings.reserved;
-        return Err(too_few(machine, request, &usable, held));
+        return Err(request.too_few_caches(machine, &usable, held));
     }
     has_enough(machine, request, view, held.len())?;
     let own = own_view(machine, request, held);

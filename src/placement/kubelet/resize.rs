@@ -11,7 +11,6 @@ use super::allocate::{Supply, check_whole_cores};
 use super::attempt;
 use super::wished::required::{fewest, growth, is_met};
 use crate::cpuset::CpuSet;
-use crate::placement::caches::too_few;
 use crate::placement::rejection::{NotEnough, Rejection};
 use crate::placement::request::{Request, Running};
 use crate::placement::topology_manager::TopologyPolicy;
@@ -48,7 +47,7 @@ fn change(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet
     let supply = Supply { free: near | *held, reusable: CpuSet::EMPTY };
     if wishes.takes_caches() && supply.free.len() < *n {
         let usable = (request.free & machine.online()) - settings.reserved;
-        return Err(too_few(machine, request, &usable, held));
+        return Err(request.too_few_caches(machine, &usable, held));
     }
     if !wishes.isolates() {
         check_whole_cores(machine, settings, &supply, *n)?;

@@ -16,7 +16,6 @@ pub(super) mod required;
 use super::allocate::{self, Supply};
 use super::devices;
 use crate::cpuset::CpuSet;
-use crate::placement::caches::too_few;
 use crate::placement::cores::whole_cores;
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
@@ -58,7 +57,7 @@ pub(super) fn allocate(
     let (machine, supply) = narrowed(topology, request, supply);
     let offered = (supply.free | supply.reusable).len();
     if wishes.takes_caches() && offered < n {
-        return Err(too_few(topology, request, &usable, &CpuSet::EMPTY));
+        return Err(request.too_few_caches(topology, &usable, &CpuSet::EMPTY));
     }
     if wishes.isolates() && offered < n {
         return Err(Rejection::not_enough_idle_cores(n, offered));

@@ -14,6 +14,9 @@ pub const CPU_PERIOD: i64 = 100_000;
 /// A program with a thread that has its own affinity.
 pub const BINDS: [&str; 2] = ["/bin/probe", "bind"];
 
+/// A program that ends when it runs on a CPU that its file does not name.
+pub const FOLLOWS: [&str; 2] = ["/bin/probe", "follow"];
+
 /// The kubelet's `cgroupDriver`.
 #[derive(
     Debug,

@@ -5,6 +5,8 @@
 //!   FILE and sleeps.
 //! * `probe spin FILE`: a busy thread per CPU, which writes when it last ran on each CPU.
 //! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
+//! * `probe follow`: a busy thread that ends the program as soon as it runs on a CPU which the file of
+//!   `exposeCpus: file` has named neither just before nor just after.
 //! * `probe bind`: a thread that binds itself to one CPU, as programs with own affinities do.
 //! * `probe sleep`: waits, as the first process of a container that is observed from outside.
 //!
@@ -32,10 +34,11 @@ fn main() -> ExitCode {
             spin(file, std::thread::available_parallelism().map_or(1, usize::from), None)
         }
         ["spin", file, go] => spin(file, 1, Some((*go).to_owned())),
+        ["follow"] => follow(),
         ["bind"] => bind(),
         ["sleep"] => Ok(()),
         _ => Err(std::io::Error::other(
-            "usage: probe first FILE [PID..] | spin FILE [GO] | bind | sleep",
+            "usage: probe first FILE [PID..] | spin FILE [GO] | follow | bind | sleep",
         )),
     };
     if let Err(error) = result {
@@ -78,6 +81,30 @@ fn spin(file: &str, threads: usize, go: Option<String>) -> std::io::Result<()> {
         });
     }
     Ok(())
+}
+
+fn follow() -> std::io::Result<()> {
+    let directory = std::env::var("NRI_CPU_MANAGER_DIR").map_err(std::io::Error::other)?;
+    let file = Path::new(&directory).join("cpus");
+    let mut before = fs::read_to_string(&file)?;
+    loop {
+        let cpu = sched_getcpu()?;
+        let after = fs::read_to_string(&file)?;
+        if !names(&before, cpu) && !names(&after, cpu) {
+            let why = format!("runs on CPU {cpu}, but its file says {before:?}, then {after:?}");
+            return Err(std::io::Error::other(why));
+        }
+        before = after;
+    }
+}
+
+/// Whether a list like `2-5,8` has a CPU.
+fn names(list: &str, cpu: usize) -> bool {
+    list.trim().split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let bounds = (first.parse::<usize>(), last.parse::<usize>());
+        matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
+    })
 }
 
 /// The thread keeps to the CPU on which it starts; all others may use every CPU of the container.

@@ -3,8 +3,8 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, foreign, hotplug, life, options, pods, rebalance, reconfigure, uninstall,
-    wishes, worked,
+    classes, drift, expose, foreign, hotplug, life, options, pods, rebalance, reconfigure,
+    uninstall, wishes, worked,
 };
 
 #[derive(Clone, Copy)]
@@ -183,6 +183,11 @@ pub fn all() -> Vec<Scenario> {
             "hotplug-exclusive",
             "an exclusive CPU goes offline and online",
             hotplug::exclusive,
+        ),
+        scenario(
+            "exposed-file",
+            "a program that ends on a CPU which its file does not name survives resizes",
+            expose::resizes,
         ),
         scenario(
             "foreign-partitions",

@@ -3,6 +3,7 @@
 pub mod catalogue;
 mod classes;
 mod drift;
+mod expose;
 mod foreign;
 mod hotplug;
 mod invariants;

@@ -38,6 +38,8 @@ pub struct Owner {
     pub(super) strict: bool,
     /// CPUs have become free: others may move there.
     pub(super) unbalanced: bool,
+    /// Whether it is in the log that the threads of containers cannot be seen.
+    pub(super) is_blind: bool,
     /// How long the runtime waits for an answer.
     pub(super) answer_within: Duration,
 }

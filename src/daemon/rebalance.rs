@@ -82,16 +82,23 @@ impl Owner {
         None
     }
 
-    async fn bound_themselves(&self, plan: &MovePlan) -> Vec<ContainerId> {
+    async fn bound_themselves(&mut self, plan: &MovePlan) -> Vec<ContainerId> {
         let Some(verifier) = self.checks.verifier() else { return Vec::new() };
         let moved = plan.steps.iter().filter(|step| step.outcome == MoveOutcome::Done);
         let targets = moved.filter_map(|step| self.ledger.target(&step.container));
         let targets: Vec<Target> = targets.collect();
-        let bound = move || {
+        let look = move || {
+            let sees = targets.iter().all(|target| verifier.sees_threads(target));
             let bound = targets.into_iter().filter(|target| verifier.has_bound_itself(target));
-            bound.map(|target| target.subject.id).collect()
+            (sees, bound.map(|target| target.subject.id).collect())
         };
-        blocking(bound).await
+        let (sees, bound): (bool, Vec<ContainerId>) = blocking(look).await;
+        if !sees && !std::mem::replace(&mut self.is_blind, true) {
+            log::warn!(
+                "rebalance: cannot see other containers' threads: programs with CPU affinities of their own are moved too. Give the plugin's pod hostPID: true"
+            );
+        }
+        bound
     }
 
     async fn carry_out_plan(&mut self, plan: Option<MovePlan>) {

@@ -80,6 +80,7 @@ impl Owner {
             exposure: Exposure::below(&paths.state_dir),
             strict: config.strict(),
             unbalanced: false,
+            is_blind: false,
             answer_within: Duration::ZERO,
         };
         owner.apply(Event::Mechanism(mechanism));

@@ -269,7 +269,7 @@ impl Verifier {
 
     /// Whether some thread of a container runs on a part of the container's CPUs only: it has chosen
     /// them, or inherited them, and the kernel keeps its choice through a change of the cpuset as
-    /// far as it can (Linux 6.2).
+    /// far as it can (Linux 6.2). False where threads [cannot be seen](Verifier::sees_threads).
     pub fn has_bound_itself(&self, target: &Target) -> bool {
         let Some(group) = &target.cgroup else { return false };
         let Ok(effective) = self.on.cpus(group, EFFECTIVE) else { return false };
@@ -278,6 +278,13 @@ impl Verifier {
             .into_iter()
             .filter_map(|thread| self.status(thread))
             .any(|status| status.allowed != effective && status.allowed.is_subset(&effective))
+    }
+
+    /// Whether this process sees the host's threads: in a pid namespace of its own it does not.
+    pub fn sees_threads(&self, target: &Target) -> bool {
+        let Some(group) = &target.cgroup else { return true };
+        let threads = self.on.read(group, "cgroup.threads").unwrap_or_default();
+        threads.is_empty() || !pids(&threads).is_empty()
     }
 
     /// A process may give itself fewer CPUs, which is no drift. A mask that equals the parent's is

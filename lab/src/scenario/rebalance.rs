@@ -246,8 +246,11 @@ pub(super) fn stays(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     begin(&mut script, shape, config(shape, ALIGNED, "minStay: 0s"));
     torn(&mut script, &sizes, fixed("fixed", small));
-    let bound = Container::guaranteed("main", super::milli(small)).running(BINDS);
-    torn(&mut script, &sizes, Pod::new("bound", [bound]));
+    // Only the pod of this overlay sees the threads of others.
+    if shape.exclusivity == "kernel" {
+        let bound = Container::guaranteed("main", super::milli(small)).running(BINDS);
+        torn(&mut script, &sizes, Pod::new("bound", [bound]));
+    }
     script.never_says(MOVED);
 
     script.does(Step::SwapConfig(config(shape, ALIGNED, "minStay: 0s, mode: suggest")));

@@ -76,7 +76,6 @@ impl Node {
                 moves_per_100_starts: 20,
                 across_numa_nodes: true,
                 min_stay: 0,
-                isolated_partitions: false,
             }),
             ..Settings::default()
         };

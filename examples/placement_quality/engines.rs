@@ -50,7 +50,6 @@ impl Engine {
             moves_per_100_starts: self.moves,
             across_numa_nodes: true,
             min_stay: 0,
-            isolated_partitions: false,
         })
     }
 

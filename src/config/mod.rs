@@ -183,8 +183,7 @@ impl Config {
         let notice_seconds = exposure::notice_seconds(&source, &file, expose_cpus)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
-        let isolated = partition == PartitionType::Isolated;
-        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref(), isolated)?;
+        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
         let pod_resources = pod_resources::resolve(&source, file.pod_resources.as_ref())?;
         Ok(Config {
             source,

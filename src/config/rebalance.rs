@@ -25,7 +25,6 @@ pub(super) struct Fields {
 pub(super) fn resolve(
     source: &Source,
     fields: Option<&Fields>,
-    isolated_partitions: bool,
 ) -> Result<Option<Rebalance>, ConfigError> {
     let Some(fields) = fields else { return Ok(None) };
     let modes = [
@@ -62,7 +61,6 @@ pub(super) fn resolve(
         moves_per_100_starts,
         across_numa_nodes: across.unwrap_or(true),
         min_stay: quiet_periods(min_stay),
-        isolated_partitions,
     };
     Ok(mode.map(settings))
 }

@@ -10,7 +10,7 @@ use super::blocking;
 use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, Call, ContainerId, Event, Ledger, Mechanism, Move, MoveOutcome, MovePlan, Target,
+    Admission, Call, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, Target,
 };
 use crate::verify::Drift;
 use std::collections::BTreeMap;
@@ -139,10 +139,6 @@ impl Owner {
 
     /// Brings a container to its CPUs. Returns what is not as decided.
     async fn write_move(&mut self, id: &ContainerId) -> Option<String> {
-        // The kernel takes a partition's new CPUs from all others.
-        if self.ledger.mechanism() == Mechanism::Partitions {
-            self.settle(id).await;
-        }
         // Shared containers leave the new CPUs, and the groups above the container get them.
         self.bind(Scope::Binding).await;
         self.write_cpus().await;

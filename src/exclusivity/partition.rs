@@ -109,12 +109,11 @@ fn make(
     clear_siblings(on, group, cpus)?;
     // CPUs that it gives up leave `cpuset.cpus` first, and new CPUs come last, so that the cgroup is
     // never without CPUs.
-    // One that moves has both for a moment.
-    let held = on.cpus(group, EXCLUSIVE)?;
-    if !held.is_empty() && held.is_disjoint(&cpus) && is_any(on, group) {
-        set(on, group, held | cpus)?;
+    let list = cpus.to_string();
+    if on.cpus(group, CPUS)? != cpus {
+        on.write(group, CPUS, &list)?;
     }
-    set(on, group, cpus)?;
+    on.write(group, EXCLUSIVE, &list)?;
     if is_valid(on, group, cpus, kind)? {
         return Ok(());
     }
@@ -133,13 +132,6 @@ fn make(
     Err(KernelRefusal::Invalid(format!(
         "{group}: asked for a {kind} partition of {wanted}, got {state:?} with {effective}"
     )))
-}
-
-fn set(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
-    if on.cpus(group, CPUS)? != cpus {
-        on.write(group, CPUS, &cpus.to_string())?;
-    }
-    on.write(group, EXCLUSIVE, &cpus.to_string())
 }
 
 /// Removes `cpus`, and the CPUs of partitions beside `group`, from the ordinary cgroups beside it:

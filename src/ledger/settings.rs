@@ -56,8 +56,6 @@ pub struct Rebalance {
     /// How many [quiet periods](super::Event::QuietPeriod) a container stays after its start or
     /// its last move.
     pub min_stay: u32,
-    /// Whether partitions are isolated ones, whose containers do not move.
-    pub isolated_partitions: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

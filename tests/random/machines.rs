@@ -63,7 +63,6 @@ pub(super) fn rebalance() -> Rebalance {
         moves_per_100_starts: 100,
         across_numa_nodes: true,
         min_stay: 0,
-        isolated_partitions: false,
     }
 }
 

@@ -134,7 +134,7 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario(
             "rebalance-stays",
-            "unmovable, bound and young containers do not move, nor any with mode: suggest",
+            "unmovable and young containers do not move, nor any with mode: suggest",
             rebalance::stays,
         ),
         scenario(

@@ -7,7 +7,7 @@ use super::exclusive;
 use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
-use crate::pod::{BINDS, Container, Pod};
+use crate::pod::Pod;
 use crate::step::Step;
 use crate::view::View;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -52,6 +52,10 @@ impl Sizes {
     /// room.
     fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
+        // Partitions do not move.
+        if shape.exclusivity == "kernel" {
+            return None;
+        }
         if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
             return None;
         }
@@ -199,8 +203,8 @@ pub(super) fn ring(shape: &Shape) -> Option<Script> {
     let caches = shape.caches();
     let is_known = caches.len() == 4 && caches.iter().all(|cache| cache.len() == 5);
     let is_known = is_known && shape.threads() == 1 && shape.free().len() == 19;
-    // The runtime cannot move a container twice with one answer.
-    if !is_known || shape.exclusivity == "runtime" {
+    // The runtime cannot move a container twice with one answer, and partitions do not move.
+    if !is_known || ["runtime", "kernel"].contains(&shape.exclusivity.as_str()) {
         return None;
     }
     let [first, second, ..] = caches[..] else { return None };
@@ -238,7 +242,7 @@ pub(super) fn ring(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// Who has said no, binds threads itself, or has just started, does not move; and with `mode:
+/// Who has said no, or has just started, does not move; and with `mode:
 /// suggest` nobody does.
 pub(super) fn stays(shape: &Shape) -> Option<Script> {
     let sizes = Sizes::of(shape)?;
@@ -246,11 +250,6 @@ pub(super) fn stays(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     begin(&mut script, shape, config(shape, ALIGNED, "minStay: 0s"));
     torn(&mut script, &sizes, fixed("fixed", small));
-    // Only the pod of this overlay sees the threads of others.
-    if shape.exclusivity == "kernel" {
-        let bound = Container::guaranteed("main", super::milli(small)).running(BINDS);
-        torn(&mut script, &sizes, Pod::new("bound", [bound]));
-    }
     script.never_says(MOVED);
 
     script.does(Step::SwapConfig(config(shape, ALIGNED, "minStay: 0s, mode: suggest")));

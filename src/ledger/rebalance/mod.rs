@@ -44,7 +44,7 @@ pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> 
     if !request.reuse.cpus().is_empty() {
         return None;
     }
-    let (ids, residents) = residents(node, books, rebalance);
+    let (ids, residents) = residents(node, books);
     let limits = limits(node, rebalance, moves);
     let free = node.free(books);
     let placed = placed.as_ref();
@@ -67,7 +67,7 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Option<MovePlan> {
     if moves == 0 {
         return None;
     }
-    let (ids, residents) = residents(node, books, rebalance);
+    let (ids, residents) = residents(node, books);
     let limits = limits(node, rebalance, moves);
     let free = node.free(books);
     let plan = planner::for_departure(&node.topology, free, &residents, &limits)?;
@@ -103,15 +103,11 @@ fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
 }
 
 /// All containers that have exclusive CPUs now.
-fn residents(
-    node: &Node,
-    books: &Books,
-    rebalance: &Rebalance,
-) -> (Vec<ContainerId>, Vec<Resident>) {
+fn residents(node: &Node, books: &Books) -> (Vec<ContainerId>, Vec<Resident>) {
     let all = books.containers().filter_map(|ContainerRef { pod, entry, .. }| {
         let held = entry.claim()?;
         let request = running(node, books, pod, entry, held.len());
-        let movable = is_movable(node, rebalance, pod, entry);
+        let movable = is_movable(node, pod, entry);
         Some((entry.id().clone(), Resident { held, request, movable }))
     });
     all.unzip()
@@ -119,18 +115,17 @@ fn residents(
 
 /// Whether a container may move at all.
 ///
-/// In pod scope the containers of a pod have one affinity: only one that is alone moves. The
-/// kernel's isolated partitions balance no load, so that a program's threads would stay where the
-/// kernel puts them first.
-fn is_movable(node: &Node, rebalance: &Rebalance, pod: &PodEntry, entry: &ContainerEntry) -> bool {
+/// In pod scope the containers of a pod have one affinity: only one that is alone moves. Partitions
+/// stay: in a storm of kills and restarts, Linux 6.12 warned and lost CPUs after one had got
+/// entirely different CPUs.
+fn is_movable(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
     let in_container_scope = node.settings.placement.topology_manager.scope == Scope::Container;
     let settled = entry.phase == Phase::Running && !entry.waits && !entry.lost;
     let alone = || pod.containers().filter(|(_, other)| other.claim().is_some()).count() == 1;
-    let isolated = rebalance.isolated_partitions && entry.enforced_by == Mechanism::Partitions;
     settled
         && entry.is_free_to_move()
         && !entry.applied.keeps_mems()
-        && !isolated
+        && entry.enforced_by != Mechanism::Partitions
         && (in_container_scope || alone())
 }
 

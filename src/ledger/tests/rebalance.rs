@@ -9,7 +9,6 @@ fn rebalancing() -> Rebalance {
         moves_per_100_starts: 10,
         across_numa_nodes: true,
         min_stay: 0,
-        isolated_partitions: false,
     }
 }
 
@@ -105,10 +104,10 @@ fn who_stays() {
         node.event(Event::QuietPeriod).unwrap();
     }
 
-    let mut node = fragmented(with(Rebalance { isolated_partitions: true, ..rebalancing() }), &[]);
+    let mut node = fragmented(with(rebalancing()), &[]);
     assert!(planned(&mut node).is_some());
     node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    assert_eq!(planned(&mut node), None, "isolated partitions");
+    assert_eq!(planned(&mut node), None, "partitions");
 }
 
 #[test]

@@ -23,7 +23,7 @@ impl<'t> Calls<'t> {
     pub(super) fn at_most(machine: &'t Topology, most: usize) -> Calls<'t> {
         let nodes = machine.nodes();
         let node = nodes.iter().map(|node| node.cpus.len()).max().unwrap_or_default();
-        Calls { machine, left: most, node, wide: 1 + nodes.len() / 4 }
+        Calls { machine, left: most, node, wide: 1 + nodes.len() / 2 }
     }
 
     pub(super) fn left(&self) -> usize {

@@ -22,7 +22,7 @@ mod delivery;
 mod drift;
 mod enforcement;
 mod expose;
-mod exposure;
+mod exposed_files;
 mod facts;
 mod follow;
 mod hotplug;

@@ -2,7 +2,7 @@
 //! after.
 
 use super::blocking;
-use super::exposure::Told;
+use super::exposed_files::Shown;
 use super::owner::Owner;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Exposure, MoveOutcome, MovePlan, Target};
@@ -16,8 +16,8 @@ impl Owner {
         if self.ledger.settings().expose_cpus != Exposure::File {
             return None;
         }
-        let told = Told { held: cpus, decided: cpus, planned: None };
-        self.exposure.write(id.clone(), told, self.ledger.topology()).await;
+        let shown = Shown { held: cpus, decided: cpus, planned: None };
+        self.exposure.write(id.clone(), shown, self.ledger.topology()).await;
         let path = self.exposure.directories.path(id)?;
         if path.is_dir() { path.into_os_string().into_string().ok() } else { None }
     }
@@ -33,25 +33,25 @@ impl Owner {
             };
             let decided = target.adjustment.cpus();
             let held = self.runs_on(&target).await.unwrap_or(decided);
-            let told = Told { held, decided, planned: None };
-            self.exposure.write(id, told, self.ledger.topology()).await;
+            let shown = Shown { held, decided, planned: None };
+            self.exposure.write(id, shown, self.ledger.topology()).await;
         }
         self.exposure.schedule();
     }
 
     /// Has files name the CPUs that are decided, before anything is changed.
-    pub(super) async fn tell(&mut self) {
+    pub(super) async fn show_decided(&mut self) {
         let revision = self.ledger.revision();
-        if self.exposure.told.is_empty() || self.exposure.revision == Some(revision) {
+        if self.exposure.shown.is_empty() || self.exposure.revision == Some(revision) {
             return;
         }
-        for (id, told) in self.exposure.all() {
+        for (id, shown) in self.exposure.all() {
             let decided = self.ledger.adjustment(&id).map(|adjustment| adjustment.cpus());
             match decided {
                 _ if !self.ledger.knows(&id) => self.exposure.remove(&id).await,
-                Some(decided) if decided != told.decided => {
-                    let held = told.held | told.decided;
-                    let now = Told { held, decided, planned: None };
+                Some(decided) if decided != shown.decided => {
+                    let held = shown.held | shown.decided;
+                    let now = Shown { held, decided, planned: None };
                     self.exposure.write(id, now, self.ledger.topology()).await;
                 }
                 _ => {}
@@ -63,7 +63,7 @@ impl Owner {
 
     /// Takes CPUs out of files that containers have left, and makes moves after their notice.
     pub(super) async fn follow_exposed(&mut self) {
-        let open = self.exposure.told.iter().filter(|(_, told)| !told.is_settled());
+        let open = self.exposure.shown.iter().filter(|(_, shown)| !shown.is_settled());
         let open: Vec<ContainerId> = open.map(|(id, _)| id.clone()).collect();
         for id in open {
             self.settle_files_of(&id).await;
@@ -78,12 +78,12 @@ impl Owner {
 
     /// The files of a container name only its own CPUs as soon as it is on no others.
     pub(super) async fn settle_files_of(&mut self, id: &ContainerId) {
-        let Some(told) = self.exposure.told.get(id).copied() else { return };
+        let Some(shown) = self.exposure.shown.get(id).copied() else { return };
         let Some(target) = self.ledger.target(id) else { return };
-        let is_there = self.runs_on(&target).await.is_some_and(|on| on.is_subset(&told.decided));
-        if is_there && target.adjustment.cpus() == told.decided {
-            let told = Told { held: told.decided, ..told };
-            self.exposure.write(id.clone(), told, self.ledger.topology()).await;
+        let is_there = self.runs_on(&target).await.is_some_and(|on| on.is_subset(&shown.decided));
+        if is_there && target.adjustment.cpus() == shown.decided {
+            let shown = Shown { held: shown.decided, ..shown };
+            self.exposure.write(id.clone(), shown, self.ledger.topology()).await;
         }
     }
 
@@ -105,13 +105,13 @@ impl Owner {
                 planned.insert(step.container.clone(), step.to);
             }
         }
-        let needs_notice = planned.keys().any(|id| self.exposure.told.contains_key(id));
+        let needs_notice = planned.keys().any(|id| self.exposure.shown.contains_key(id));
         let noticed = self.exposure.noticed.take();
         let given = noticed.filter(|(noticed, _)| plan == Some(noticed));
         match (plan, given) {
             (Some(_), Some((_, at))) if at <= Instant::now() => return true,
             (Some(_), None) if notice.is_zero() || !needs_notice => {
-                self.tell_planned(&BTreeMap::new()).await;
+                self.show_planned(&BTreeMap::new()).await;
                 return true;
             }
             (Some(plan), given) => {
@@ -120,15 +120,15 @@ impl Owner {
             }
             (None, _) => {}
         }
-        self.tell_planned(&planned).await;
+        self.show_planned(&planned).await;
         false
     }
 
     /// Has files name the CPUs that planned moves would take away; of other moves they say nothing.
-    pub(super) async fn tell_planned(&mut self, planned: &BTreeMap<ContainerId, CpuSet>) {
-        for (id, told) in self.exposure.all() {
-            let told = Told { planned: planned.get(&id).copied(), ..told };
-            self.exposure.write(id, told, self.ledger.topology()).await;
+    pub(super) async fn show_planned(&mut self, planned: &BTreeMap<ContainerId, CpuSet>) {
+        for (id, shown) in self.exposure.all() {
+            let shown = Shown { planned: planned.get(&id).copied(), ..shown };
+            self.exposure.write(id, shown, self.ledger.topology()).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::{Answer, Delivery, Sent};
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, RefusedTarget};
-use super::exposure::Exposure;
+use super::exposed_files::ExposedFiles;
 use super::facts::{CallFacts, concerns_all};
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -34,7 +34,7 @@ pub struct Owner {
     pub(super) checks: Checks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
-    pub(super) exposure: Exposure,
+    pub(super) exposure: ExposedFiles,
     pub(super) strict: bool,
     /// CPUs have become free: others may move there.
     pub(super) unbalanced: bool,
@@ -147,7 +147,7 @@ impl Owner {
     pub(super) async fn save(&mut self) -> Result<(), StateError> {
         let result = self.checkpoint.save(&self.ledger).await;
         self.record.counters.checkpoint_errors += u64::from(result.is_err());
-        self.tell().await;
+        self.show_decided().await;
         result.inspect_err(|error| log::error!("{error}"))
     }
 

@@ -53,7 +53,7 @@ impl Owner {
             let plan = self.plan(Ledger::plan_departure).await;
             if self.may_move(plan.as_ref()).await {
                 self.carry_out_plan(plan).await;
-                self.tell_planned(&BTreeMap::new()).await;
+                self.show_planned(&BTreeMap::new()).await;
             }
             self.flush_owed().await;
         }

@@ -5,7 +5,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, wanted};
-use super::exposure::Exposure;
+use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::Orphans;
@@ -77,7 +77,7 @@ impl Owner {
             checks: Checks::new(verifier),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
-            exposure: Exposure::below(&paths.state_dir),
+            exposure: ExposedFiles::below(&paths.state_dir),
             strict: config.strict(),
             unbalanced: false,
             is_blind: false,

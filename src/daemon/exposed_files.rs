@@ -1,4 +1,4 @@
-//! [`Exposure`]: which CPUs the files of containers name.
+//! [`ExposedFiles`]: which CPUs the files of containers name.
 //!
 //! A program must never run on a CPU that its file does not name. So the file names old and new CPUs
 //! before cgroups change, and only the new ones when the kernel has them in force.
@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep_until};
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
-pub(super) struct Exposure {
+pub(super) struct ExposedFiles {
     pub(super) directories: Directories,
-    pub(super) told: BTreeMap<ContainerId, Told>,
+    pub(super) shown: BTreeMap<ContainerId, Shown>,
     /// Moves that programs have notice of, and when they are to be made.
     pub(super) noticed: Option<(MovePlan, Instant)>,
     /// When to check the containers that may still be on old CPUs.
@@ -32,7 +32,7 @@ pub(super) struct Exposure {
 
 /// What a container's files say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Shown {
     /// Where it may still run, as far as the kernel was asked.
     pub(super) held: CpuSet,
     pub(super) decided: CpuSet,
@@ -40,7 +40,7 @@ pub(super) struct Told {
     pub(super) planned: Option<CpuSet>,
 }
 
-impl Told {
+impl Shown {
     pub(super) fn is_settled(&self) -> bool {
         self.held == self.decided
     }
@@ -52,11 +52,11 @@ impl Told {
     }
 }
 
-impl Exposure {
-    pub(super) fn below(state: &Path) -> Exposure {
-        Exposure {
+impl ExposedFiles {
+    pub(super) fn below(state: &Path) -> ExposedFiles {
+        ExposedFiles {
             directories: Directories::below(state),
-            told: BTreeMap::new(),
+            shown: BTreeMap::new(),
             noticed: None,
             due: None,
             revision: None,
@@ -77,23 +77,23 @@ impl Exposure {
         self.noticed.as_ref().is_some_and(|(_, at)| *at <= Instant::now())
     }
 
-    pub(super) fn all(&self) -> Vec<(ContainerId, Told)> {
-        self.told.iter().map(|(id, told)| (id.clone(), *told)).collect()
+    pub(super) fn all(&self) -> Vec<(ContainerId, Shown)> {
+        self.shown.iter().map(|(id, shown)| (id.clone(), *shown)).collect()
     }
 
-    pub(super) async fn write(&mut self, id: ContainerId, told: Told, machine: &Topology) {
-        if self.told.insert(id.clone(), told) == Some(told) {
+    pub(super) async fn write(&mut self, id: ContainerId, shown: Shown, machine: &Topology) {
+        if self.shown.insert(id.clone(), shown) == Some(shown) {
             return;
         }
         let (directories, name) = (self.directories.clone(), id.clone());
-        let content = told.content(machine);
+        let content = shown.content(machine);
         if let Err(error) = blocking(move || directories.write(&name, &content)).await {
             log::error!("exposeCpus: cannot write the files of container {}: {error}", id.0);
         }
     }
 
     pub(super) async fn remove(&mut self, id: &ContainerId) {
-        self.told.remove(id);
+        self.shown.remove(id);
         let (directories, name) = (self.directories.clone(), id.clone());
         if let Err(error) = blocking(move || directories.remove(&name)).await {
             log::error!("exposeCpus: cannot remove the files of container {}: {error}", id.0);
@@ -101,7 +101,7 @@ impl Exposure {
     }
 
     pub(super) fn schedule(&mut self) {
-        let is_open = self.told.values().any(|told| !told.is_settled());
+        let is_open = self.shown.values().any(|shown| !shown.is_settled());
         self.due = if is_open { Some(Instant::now() + PAUSE) } else { None };
     }
 }

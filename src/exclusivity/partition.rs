@@ -265,10 +265,13 @@ fn partitioned_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     }
 }
 
-/// Whether a cgroup is a valid partition, of any type and CPUs. The kernel appends a reason to the
-/// state of an invalid one.
+/// Whether a cgroup is a valid partition, of any type and CPUs.
 pub(super) fn is_valid_one(on: &Hierarchy, group: &CgroupPath) -> bool {
-    let state = on.read(group, PARTITION).unwrap_or_default();
+    on.read(group, PARTITION).is_ok_and(|state| is_valid_state(&state))
+}
+
+/// The kernel appends a reason to the state of an invalid partition.
+fn is_valid_state(state: &str) -> bool {
     PartitionType::ALL.iter().any(|kind| state == kind.name())
 }
 
@@ -284,8 +287,7 @@ pub fn is_partition_of(
     cpus: CpuSet,
 ) -> Result<bool, FileError> {
     let state = on.read(group, PARTITION)?;
-    let is_one = PartitionType::ALL.iter().any(|kind| state == kind.name());
-    Ok(is_one && on.cpus(group, EFFECTIVE)? == cpus)
+    Ok(is_valid_state(&state) && on.cpus(group, EFFECTIVE)? == cpus)
 }
 
 fn is_valid(

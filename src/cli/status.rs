@@ -212,7 +212,12 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
             one.badge.map(|badge| badge.to_string()).unwrap_or_default(),
             names::container(one),
             or_none(one.cpus),
-            if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
+            match (one.exclusive, one.shared.is_empty()) {
+                (true, true) => "exclusive",
+                (true, false) => "exclusive+shared",
+                (false, _) => "shared",
+            }
+            .to_owned(),
             numbers(&one.numa_nodes),
             numbers(&one.uncore_caches),
             cores.to_owned(),

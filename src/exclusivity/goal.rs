@@ -26,8 +26,10 @@ pub struct Goal {
     pub pool: CpuSet,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
-    /// The containers with exclusive CPUs that are no partitions.
+    /// The containers with CPUs that only they or only their pods use, and that are no partitions.
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
+    /// Those of them that use the pool beside these.
+    pub mixed: BTreeSet<CgroupPath>,
     /// Containers that are neither bound nor in the way: partitions, and this program's own where its
     /// threads' affinity is set instead.
     pub apart: BTreeSet<CgroupPath>,
@@ -138,7 +140,10 @@ impl Layout {
         };
         for leaf in &pod.containers {
             let Some(path) = leaf.group else { continue };
-            match leaf.claim {
+            if leaf.mixed {
+                goal.mixed.insert(path.clone());
+            }
+            match leaf.own {
                 Some(claim) if leaf.partitioned => {
                     goal.apart.insert(path.clone());
                     if leaf.running {

@@ -118,9 +118,15 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
             self.outcome.withheld |= occupied;
         }
         for aim in of(Kind::Move) {
-            let others = frontier.iter().filter(|other| **other != aim.group);
+            let own = self.goal.exclusive.get(&aim.group).copied().unwrap_or_default();
+            // The containers of a pod can have CPUs in common.
+            let is_other = |other: &&CgroupPath| {
+                **other != aim.group
+                    && self.goal.exclusive.get(*other).is_none_or(|cpus| cpus.is_disjoint(&own))
+            };
+            let others = frontier.iter().filter(is_other);
             let others: CpuSet = others.map(|other| self.tree.effective(other)).collect();
-            let value = aim.value - others;
+            let value = aim.value - (others & self.goal.claims());
             if !value.is_disjoint(&self.tree.above(&aim.group)) {
                 self.put(&aim.group, value);
             }
@@ -264,7 +270,9 @@ impl<'a> Survey<'a> {
         };
         for (leaf, claim) in goal.exclusive.iter().filter(|(leaf, _)| tree.contains(leaf)) {
             let cpus = tree.effective(leaf);
-            survey.lingering |= cpus - *claim;
+            if !goal.mixed.contains(leaf) {
+                survey.lingering |= cpus - *claim;
+            }
             survey.entered |= cpus & *claim;
         }
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
@@ -287,7 +295,7 @@ impl<'a> Survey<'a> {
         } else if self.goal.is_loose(group) {
             self.frontier.push(group.clone());
             let value = self.pool_of(group, above);
-            self.bind(group, value, above);
+            self.bind(Kind::Bind, group, value, above);
             self.loosen_below(group, value & above);
         } else {
             self.visit_tight(group, level, above);
@@ -301,7 +309,10 @@ impl<'a> Survey<'a> {
         } else {
             let claims = goal.claims_in(group);
             // Where its containers are stays theirs until they have left, unless another is there.
-            let leaves = goal.exclusive_in(group).filter(|(leaf, _)| tree.contains(leaf));
+            // A mixed one leaves by this value.
+            let leaves = goal
+                .exclusive_in(group)
+                .filter(|(leaf, _)| tree.contains(leaf) && !goal.mixed.contains(*leaf));
             let present: CpuSet = leaves.map(|(leaf, _)| tree.effective(leaf)).collect();
             let value = self.pool_of(group, above) | claims | (present - (self.entered - claims));
             self.aims.push(Aim { group: group.clone(), kind: Kind::Tighten, value, above });
@@ -319,7 +330,16 @@ impl<'a> Survey<'a> {
             return;
         }
         self.frontier.push(group.clone());
-        if let Some(claim) = goal.exclusive.get(group) {
+        let claim = goal.exclusive.get(group);
+        if let Some(own) = claim.filter(|_| goal.mixed.contains(group)) {
+            let value = match pod {
+                Some(claims) => goal.widest - (claims - *own),
+                None => self.pool_of(group, above) | *own,
+            };
+            // It leaves what others get, and enters its own when these have left that.
+            self.bind(Kind::Bind, group, value, above);
+            self.bind(Kind::Move, group, value, above);
+        } else if let Some(claim) = claim {
             // Its CPUs are the runtime's to set, unless they are another's.
             let others = goal.claims() - *claim;
             if !cut(set, above).is_disjoint(&others) {
@@ -329,10 +349,10 @@ impl<'a> Survey<'a> {
         } else if let Some(claims) = pod {
             // The pod's value keeps it in the pool; itself it has to keep off its pod's exclusive
             // CPUs. That does not depend on the pool, so it is seldom written.
-            self.bind(group, goal.widest - claims, above);
+            self.bind(Kind::Bind, group, goal.widest - claims, above);
         } else {
             let value = self.pool_of(group, above);
-            self.bind(group, value, above);
+            self.bind(Kind::Bind, group, value, above);
         }
     }
 
@@ -348,12 +368,12 @@ impl<'a> Survey<'a> {
         left
     }
 
-    fn bind(&mut self, group: &CgroupPath, value: CpuSet, above: CpuSet) {
+    fn bind(&mut self, kind: Kind, group: &CgroupPath, value: CpuSet, above: CpuSet) {
         let set = self.tree.cpus(group).unwrap_or_default();
         let binds = !set.is_empty() || above.is_subset(&value);
         let is_bound = binds && cut(set, above) == cut(value, above);
         if !is_bound && !value.is_disjoint(&above) {
-            self.aims.push(Aim { group: group.clone(), kind: Kind::Bind, value, above });
+            self.aims.push(Aim { group: group.clone(), kind, value, above });
         }
     }
 

@@ -53,11 +53,13 @@ impl Writer {
 
     fn await_added(&self, target: &Target, until: Instant) -> Result<(), KernelRefusal> {
         let Some(group) = &target.cgroup else { return Ok(()) };
-        let added = target.runs_on - self.on.cpus(group, CPUS).unwrap_or_default();
+        let exclusive = target.adjustment.is_exclusive();
+        let awaited = if exclusive { target.adjustment.own() } else { target.runs_on };
+        let added = awaited - self.on.cpus(group, CPUS).unwrap_or_default();
         if added.is_empty() {
             return Ok(());
         }
-        ignore_gone(if target.adjustment.is_exclusive() {
+        ignore_gone(if exclusive {
             partition::await_returned(&self.on, group, added, until)
         } else {
             partition::check_siblings(&self.on, group, added)

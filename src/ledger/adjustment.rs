@@ -9,6 +9,7 @@ use crate::nodeset::NodeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
     cpus: CpuSet,
+    own: CpuSet,
     exclusive: bool,
     mems: Option<NodeSet>,
     limit: Option<MilliCpu>,
@@ -17,12 +18,23 @@ pub struct Adjustment {
 impl Adjustment {
     /// CPUs that this container alone uses; its CFS quota is lifted.
     pub fn exclusive(cpus: CpuSet) -> Option<Adjustment> {
-        (!cpus.is_empty()).then_some(Adjustment { cpus, exclusive: true, mems: None, limit: None })
+        Some(Adjustment { exclusive: true, ..Adjustment::in_pod(cpus)? })
     }
 
     /// CPUs used together with others.
     pub fn shared(cpus: CpuSet) -> Option<Adjustment> {
-        (!cpus.is_empty()).then_some(Adjustment { cpus, exclusive: false, mems: None, limit: None })
+        Some(Adjustment { own: CpuSet::EMPTY, ..Adjustment::in_pod(cpus)? })
+    }
+
+    /// CPUs used together with other containers of its pod only.
+    pub(super) fn in_pod(cpus: CpuSet) -> Option<Adjustment> {
+        let all = Adjustment { cpus, own: cpus, exclusive: false, mems: None, limit: None };
+        (!cpus.is_empty()).then_some(all)
+    }
+
+    /// The same and CPUs used together with others.
+    pub(super) fn and_shared(self, cpus: CpuSet) -> Adjustment {
+        Adjustment { cpus: self.cpus | cpus, ..self }
     }
 
     /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as
@@ -38,7 +50,8 @@ impl Adjustment {
 
     /// The same on other CPUs; `None` if there are none.
     pub(super) fn on(self, cpus: CpuSet) -> Option<Adjustment> {
-        (!cpus.is_empty()).then_some(Adjustment { cpus, ..self })
+        let own = if self.own == self.cpus { cpus } else { self.own & cpus };
+        (!cpus.is_empty()).then_some(Adjustment { cpus, own, ..self })
     }
 
     /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota
@@ -57,7 +70,13 @@ impl Adjustment {
         self.cpus
     }
 
-    /// Whether this container alone uses them. The CFS quota is lifted then, as the kubelet does.
+    /// Those of the CPUs that no other pod's containers use; for a container with exclusive CPUs as a
+    /// rule all.
+    pub fn own(&self) -> CpuSet {
+        self.own
+    }
+
+    /// Whether it alone uses some of them. The CFS quota is lifted then, as the kubelet does.
     pub fn is_exclusive(&self) -> bool {
         self.exclusive
     }

@@ -4,7 +4,6 @@
 use super::adjustment::{Adjustment, Update};
 use super::books::{Books, Certainty, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::event::{Channel, Due};
-use super::model::Container;
 use super::node::{Node, Pool};
 use super::order::{CpuChange, OrderedUpdates, in_order};
 use super::policy::{Mechanism, Policy};
@@ -24,8 +23,17 @@ pub(super) fn desired(
     pod: &PodEntry,
     entry: &ContainerEntry,
 ) -> Option<Adjustment> {
+    let pod_pool = node.pod_pool(pod);
     let adjustment = match entry.claim() {
-        Some(claim) => Adjustment::exclusive(claim)?,
+        Some(claim) if !entry.is_mixed() => Adjustment::exclusive(claim)?,
+        Some(claim) if pod_pool.is_empty() => {
+            Adjustment::exclusive(claim)?.and_shared(cpus_of_shared(node, pool, pod, entry))
+        }
+        Some(claim) => Adjustment::exclusive(claim | pod_pool)?,
+        None if !pod_pool.is_empty() => {
+            let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
+            Adjustment::in_pod(pod_pool)?.with_limit(limit)
+        }
         None => {
             let cpus = cpus_of_shared(node, pool, pod, entry);
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
@@ -39,7 +47,7 @@ pub(super) fn desired(
     Some(adjustment.with_mems(mems(node, entry)))
 }
 
-/// The CPUs that the runtime sets for a shared container.
+/// The CPUs of the shared pool that the runtime sets for a container.
 ///
 /// Where cgroups keep it in the pool, that does not depend on the pool: beside exclusive containers
 /// of its own pod it gets all other CPUs that there are, and elsewhere it keeps what it has. So what
@@ -47,7 +55,7 @@ pub(super) fn desired(
 /// stays right.
 fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
-    if !is_updated && !pod.has_exclusive() && !entry.applied.is_exclusive() {
+    if !is_updated && !pod.has_exclusive() && entry.applied.own().is_empty() {
         return entry.applied.certain_cpus().unwrap_or_else(|| node.possible());
     }
     let cpus = if is_updated { pool.bound } else { node.possible() };
@@ -67,7 +75,7 @@ fn is_bound_as_it_is(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> boo
 /// than what that is.
 fn has_all_of_its_own(node: &Node, entry: &ContainerEntry) -> bool {
     let no_mems = !node.settings.mems_follow_cpus && !entry.applied.has_mems();
-    no_mems && entry.claim().is_some() && !entry.is_unsettled()
+    no_mems && entry.claim().is_some() && !entry.is_mixed() && !entry.is_unsettled()
 }
 
 /// `cpuset.mems` of a container: the NUMA nodes of its exclusive CPUs, if the settings say so;
@@ -89,9 +97,9 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
 
 /// Whether the ledger has probably set the memory nodes of a container that is found running: they
 /// are those of its CPUs.
-pub(super) fn mems_are_ours(node: &Node, container: &Container) -> bool {
-    let follow = || memory_of(&node.topology, &container.cpus?);
-    node.settings.mems_follow_cpus && container.mems.is_some() && container.mems == follow()
+pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option<NodeSet>) -> bool {
+    let follow = || memory_of(&node.topology, &exclusive?);
+    node.settings.mems_follow_cpus && mems.is_some() && mems == follow()
 }
 
 /// The updates that are due on this channel, each once, in the order in which they must be made.

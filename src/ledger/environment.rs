@@ -1,8 +1,7 @@
 //! What a program gets to know of its container's CPUs. Environment variables are set at creation
 //! and never change; files with the same values can follow.
 
-use super::adjustment::Adjustment;
-use super::settings::{Exposure, Settings};
+use super::target::Reach;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
@@ -15,22 +14,23 @@ pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
 /// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
 pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 
+/// Shared CPUs that the container may use beside these, in the first format; only with `cpus:
+/// exclusive+shared`.
+pub const SHARED_CPUS: &str = "NRI_CPU_MANAGER_SHARED_CPUS";
+
 /// The directory in the container with files that follow its CPUs.
 pub const DIRECTORY: &str = "NRI_CPU_MANAGER_DIR";
 
-/// The variables of a new container; none unless its CPUs are exclusive and exposed so.
-pub(super) fn environment(
-    topology: &Topology,
-    settings: &Settings,
-    adjustment: &Adjustment,
-) -> Vec<Variable> {
-    if settings.expose_cpus == Exposure::Environment && adjustment.is_exclusive() {
-        let Description { cpus, numa_nodes, uncore_caches } =
-            Description::of(topology, adjustment.cpus());
-        vec![(CPUS, cpus), (NUMA_NODES, numa_nodes), (UNCORE_CACHES, uncore_caches)]
-    } else {
-        Vec::new()
+/// The variables of a new container with exclusive CPUs.
+pub(super) fn environment(topology: &Topology, reach: &Reach) -> Vec<Variable> {
+    let Description { cpus, numa_nodes, uncore_caches } =
+        Description::of(topology, reach.exclusive);
+    let mut variables =
+        vec![(CPUS, cpus), (NUMA_NODES, numa_nodes), (UNCORE_CACHES, uncore_caches)];
+    if !reach.shared.is_empty() {
+        variables.push((SHARED_CPUS, reach.shared.to_string()));
     }
+    variables
 }
 
 /// CPUs in the formats of [`CPUS`], [`NUMA_NODES`] and [`UNCORE_CACHES`].

@@ -65,7 +65,7 @@ pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};
 pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
-pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
+pub use target::{Deserted, Holder, LeafPlace, PodPlace, Reach, Target};
 pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
@@ -220,15 +220,20 @@ impl Ledger {
 
     /// What an answer says of the container that is `created`; without the updates of others.
     pub fn decision(&self, created: Option<&ContainerId>) -> Decision {
-        self.with_environment(created.and_then(|id| self.adjustment(id)))
+        self.with_environment(created, created.and_then(|id| self.adjustment(id)))
     }
 
-    fn with_environment(&self, adjustment: Option<Adjustment>) -> Decision {
-        let Node { topology, settings, .. } = &self.node;
-        let environment = match &adjustment {
-            Some(adjustment) => environment::environment(topology, settings, adjustment),
-            None => Vec::new(),
-        };
+    fn with_environment(
+        &self,
+        created: Option<&ContainerId>,
+        adjustment: Option<Adjustment>,
+    ) -> Decision {
+        let mut environment = Vec::new();
+        if self.node.settings.expose_cpus == Exposure::Environment
+            && let Some(reach) = created.and_then(|id| self.reach(id))
+        {
+            environment = environment::environment(&self.node.topology, &reach);
+        }
         Decision { adjustment, environment, ..Decision::default() }
     }
 
@@ -245,8 +250,8 @@ impl Ledger {
             Call::Admission(admission) => self.admit(admission)?,
             Call::Event(event) => self.apply(event),
         }
-        let adjustment = created.and_then(|id| self.answer(&id));
-        let mut decision = self.with_environment(adjustment);
+        let adjustment = created.as_ref().and_then(|id| self.answer(id));
+        let mut decision = self.with_environment(created.as_ref(), adjustment);
         if let Some(channel) = &channel {
             let due = self.due(channel);
             desired::record(&mut self.books, &due);

@@ -1,6 +1,6 @@
 //! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
 
-use super::books::{Basis, Books, ContainerEntry};
+use super::books::{Basis, Books, ContainerEntry, PodEntry};
 use super::model::PodUid;
 use super::policy::Stance;
 use super::policy::{Mechanism, Policy};
@@ -60,6 +60,21 @@ impl Node {
     /// for it.
     pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
         self.with_idle(&entry.held(), entry.margin())
+    }
+
+    /// The CPUs that only this pod's containers without exclusive CPUs use, and the shared part of
+    /// its mixed ones: the rest of uncore caches (`uncore: exclusive-shared`). As a rule there are
+    /// none, and these use the shared pool.
+    pub(super) fn pod_pool(&self, pod: &PodEntry) -> CpuSet {
+        let sharing = || pod.containers().map(|(_, entry)| entry).filter(|e| e.shares_caches());
+        if sharing().next().is_none() {
+            return CpuSet::EMPTY;
+        }
+        let kept = pod.containers().filter(|(_, entry)| entry.claim().is_some());
+        let siblings = |entry: &ContainerEntry| Margin { caches: false, ..entry.margin() };
+        let kept: CpuSet =
+            kept.map(|(_, entry)| self.with_idle(&entry.held(), siblings(entry))).collect();
+        sharing().map(|entry| self.taken(entry)).collect::<CpuSet>() - kept
     }
 
     /// All CPUs that are exclusive to a container, those that are lent out too.

@@ -41,12 +41,12 @@ impl CpuChange<'_> {
         self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
-    /// The exclusive CPUs that it has to leave, if any. Of a partition the kernel takes them by
+    /// The CPUs of its own that it has to leave, if any. Of a partition the kernel takes them by
     /// itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
         let itself = self.entry.enforced_by != Mechanism::Partitions;
-        let left = self.entry.applied.exclusive().filter(|_| itself)? - self.to.cpus();
-        (!left.is_empty()).then_some(left)
+        let left = self.entry.applied.own() - self.to.cpus();
+        if itself && !left.is_empty() { Some(left) } else { None }
     }
 
     pub(super) fn update(&self) -> Update {
@@ -91,7 +91,7 @@ pub(super) fn in_order(
     let left: CpuSet = all().filter_map(CpuChange::leaves).collect();
     let late = all().filter(|change| Some(change.entry.id()) == last);
     let late: CpuSet = late.filter_map(CpuChange::leaves).collect();
-    let wanted: CpuSet = exclusive.iter().map(|change| change.to.cpus()).collect();
+    let wanted: CpuSet = exclusive.iter().map(|change| change.to.own()).collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
     for change in &shared {

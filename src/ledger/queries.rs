@@ -7,7 +7,7 @@ use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
 use super::settings::{RebalanceMode, Settings};
-use super::target::{self, Deserted, Holder, PodPlace, Target};
+use super::target::{self, Deserted, Holder, PodPlace, Reach, Target};
 use super::view::View;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
@@ -125,6 +125,14 @@ impl Ledger {
         target::target(&self.node, &self.books, &self.pool, found)
     }
 
+    /// Which CPUs this container is to use in the end; `None` if it has no exclusive ones.
+    pub fn reach(&self, id: &ContainerId) -> Option<Reach> {
+        if !self.node.assigns() {
+            return None;
+        }
+        target::reach(&self.node, &self.books, &self.pool, self.books.find(id)?)
+    }
+
     pub fn knows(&self, container: &ContainerId) -> bool {
         self.books.find(container).is_some()
     }
@@ -135,7 +143,7 @@ impl Ledger {
 
     /// The cgroups of all pods, in order of pod uid.
     pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
-        self.books.pods().map(|(uid, pod)| target::place(uid, pod))
+        self.books.pods().map(|(uid, pod)| target::place(&self.node, uid, pod))
     }
 
     /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and

@@ -1,7 +1,7 @@
 //! What the enforcer and the verifier need to know of a container.
 
 use super::adjustment::Adjustment;
-use super::books::{Books, ContainerRef, Phase, PodEntry};
+use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
 use super::desired::desired;
 use super::model::{ContainerId, PodUid, Qos, SandboxId};
@@ -35,6 +35,20 @@ impl Target {
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
         self.adjustment.is_exclusive() && self.enforced_by == Mechanism::Partitions
+    }
+}
+
+/// The CPUs of a container with exclusive ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    pub exclusive: CpuSet,
+    /// CPUs that it uses together with others (`cpus: exclusive+shared`).
+    pub shared: CpuSet,
+}
+
+impl Reach {
+    pub fn all(&self) -> CpuSet {
+        self.exclusive | self.shared
     }
 }
 
@@ -77,18 +91,33 @@ pub(super) fn target(
     let adjustment = desired(node, pool, pod, entry)?;
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
     let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
-    let (cpus, exclusive) = (adjustment.cpus(), adjustment.is_exclusive());
-    let bound = !exclusive && !node.is_updated(found.uid);
+    let bound = adjustment.own().is_empty() && !node.is_updated(found.uid);
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         adjustment,
-        runs_on: if exclusive { cpus } else { left_of(node, books, pool, cpus) },
+        runs_on: left_of(node, books, pool, &adjustment),
         avoids: bound.then(|| pod.partitioned()),
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
     })
+}
+
+/// Which CPUs a container is to use in the end; `None` without exclusive ones.
+pub(super) fn reach(
+    node: &Node,
+    books: &Books,
+    pool: &Pool,
+    found: ContainerRef<'_>,
+) -> Option<Reach> {
+    let exclusive = found.entry.claim()?;
+    let mut shared = CpuSet::EMPTY;
+    if found.entry.is_mixed() {
+        let adjustment = desired(node, pool, found.pod, found.entry)?;
+        shared = left_of(node, books, pool, &adjustment) - exclusive;
+    }
+    Some(Reach { exclusive, shared })
 }
 
 pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
@@ -102,14 +131,18 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
     })
 }
 
-/// Where a shared container with these CPUs runs. The kernel lets a group that has no CPU left run
+/// Where a container with this adjustment runs. The kernel lets a group that has no CPU left run
 /// where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, cpus: CpuSet) -> CpuSet {
+pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, adjustment: &Adjustment) -> CpuSet {
+    let (cpus, own) = (adjustment.cpus(), adjustment.own());
+    if cpus == own {
+        return own;
+    }
     let everywhere = node.topology.online() - books.held().by_kernel;
     let bound = pool.bound & everywhere;
     let by_groups = node.mechanism != Mechanism::Runtime && !bound.is_empty();
     let around = if by_groups { bound } else { everywhere };
-    let left = cpus & around;
+    let left = own | (cpus & around);
     if left.is_empty() { around } else { left }
 }
 
@@ -127,14 +160,22 @@ pub struct PodPlace<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,
-    pub claim: Option<CpuSet>,
+    /// The CPUs that only it or only its pod uses.
+    pub own: Option<CpuSet>,
+    /// Whether it uses the shared pool beside these.
+    pub mixed: bool,
     /// Whether a partition keeps others off them.
     pub partitioned: bool,
     pub running: bool,
 }
 
-pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
+pub(super) fn place<'a>(node: &Node, uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
     let alive = pod.containers().filter(|(_, entry)| entry.is_alive());
+    let pod_pool = Some(node.pod_pool(pod)).filter(|cpus| !cpus.is_empty());
+    let own = |entry: &ContainerEntry| match entry.claim() {
+        Some(claim) if entry.is_mixed() => Some(claim | pod_pool.unwrap_or_default()),
+        claim => claim.or(pod_pool),
+    };
     PodPlace {
         uid,
         name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
@@ -143,8 +184,9 @@ pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),
-                claim: entry.claim(),
-                partitioned: entry.enforced_by == Mechanism::Partitions,
+                own: own(entry),
+                mixed: entry.is_mixed() && pod_pool.is_none(),
+                partitioned: entry.claim().is_some() && entry.enforced_by == Mechanism::Partitions,
                 running: entry.phase == Phase::Running,
             })
             .collect(),

@@ -7,7 +7,7 @@
 
 use super::model::{Container, CpuRequest, Pod, Qos};
 use super::namespaces::Bounds;
-use super::policy::Policy;
+use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
 use super::wish::{Cpus, Wish, unknown};
 use crate::nodeset::NodeSet;
@@ -59,25 +59,37 @@ impl Terms {
         match (self.cpus, qos) {
             (Some(Cpus::Shared), _) => None,
             (_, Qos::Guaranteed) => cpu.amount()?.whole_cpus(),
-            (Some(Cpus::Exclusive), Qos::Burstable) => cpu.request.or(cpu.limit)?.whole_cpus(),
+            (Some(Cpus::Exclusive | Cpus::Mixed), Qos::Burstable) => {
+                cpu.request.or(cpu.limit)?.whole_cpus()
+            }
             _ => None,
+        }
+    }
+
+    /// What keeps others off the exclusive CPUs of such a container. The kernel lets nothing in a
+    /// cpuset partition run on shared CPUs.
+    pub(super) fn enforced_by(&self, mechanism: Mechanism) -> Mechanism {
+        match mechanism {
+            Mechanism::Partitions if self.cpus == Some(Cpus::Mixed) => Mechanism::Groups,
+            mechanism => mechanism,
         }
     }
 
     /// The rejection of a container that its pod wants exclusive CPUs for and that does not request
     /// whole ones.
     pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
-        let insists = self.insists && self.cpus == Some(Cpus::Exclusive) && qos != Qos::Unknown;
+        let wish = self.insisted().filter(|_| qos != Qos::Unknown)?;
         let asks = || match cpu.request.or(cpu.limit) {
             Some(amount) => format!("{amount} CPUs are"),
             None => "none is".to_owned(),
         };
-        insists.then(|| {
-            unmet(format!(
-                "cpus: exclusive needs a request for whole CPUs, but {} requested",
-                asks()
-            ))
-        })
+        Some(unmet(format!("{wish} needs a request for whole CPUs, but {} requested", asks())))
+    }
+
+    /// The wish for exclusive CPUs, if the pod itself has it.
+    fn insisted(&self) -> Option<Wish> {
+        let cpus = self.cpus.filter(|cpus| self.insists && *cpus != Cpus::Shared)?;
+        Some(Wish::Cpus(cpus))
     }
 
     /// What follows if the rest of the pod uses its budget up: the container shares, as under the
@@ -86,12 +98,12 @@ impl Terms {
     /// # Errors
     /// If the pod itself wants exclusive CPUs for the container.
     pub(super) fn without_room(&self) -> Result<(), Rejection> {
-        if self.insists && self.cpus == Some(Cpus::Exclusive) {
-            let why =
-                "cpus: exclusive is more than the CPU limit of the pod leaves for this container";
-            return Err(unmet(why.to_owned()));
+        match self.insisted() {
+            Some(wish) => Err(unmet(format!(
+                "{wish} is more than the CPU limit of the pod leaves for this container"
+            ))),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -249,9 +261,7 @@ pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
     }
     let spread = Wish::Numa(Numa::Spread);
     match (wishes.uncore, wishes.engine) {
-        (Some(uncore @ (Uncore::Prefer | Uncore::Require | Uncore::Exclusive)), _) => {
-            Some((Wish::Uncore(uncore), spread))
-        }
+        (Some(uncore), _) if uncore != Uncore::Ignore => Some((Wish::Uncore(uncore), spread)),
         (_, Some(engine @ EngineKind::Compact)) => Some((Wish::Placement(engine), spread)),
         _ => None,
     }

@@ -52,8 +52,12 @@ pub struct ContainerView {
     /// none.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
-    /// SMT siblings of these, or the rest of their uncore caches, that stay idle for it.
+    /// Shared CPUs that it uses beside these.
+    pub beside: CpuSet,
+    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     pub idle: CpuSet,
+    /// The rest of their uncore caches, if its pod's other containers use it.
+    pub pod_cpus: CpuSet,
     /// Why they do.
     pub margin: Margin,
     /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
@@ -112,19 +116,26 @@ fn container(
     // In another stance the ledger decides nothing.
     let shares = || {
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
-        Some(left_of(node, books, pool, to.cpus()))
+        Some(left_of(node, books, pool, &to))
     };
-    let runs_on = entry.claim().or_else(shares).or(entry.applied.certain_cpus());
+    let claim = if entry.is_mixed() { None } else { entry.claim() };
+    let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());
+    let runs_on = runs_on.unwrap_or(node.topology.online());
+    let beside = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
+    let taken = node.taken(entry);
+    let pod_cpus = if entry.shares_caches() { node.pod_pool(pod) & taken } else { CpuSet::EMPTY };
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
         cpu: entry.cpu,
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
-        idle: node.taken(entry) - entry.held(),
+        beside,
+        idle: taken - entry.held() - pod_cpus,
+        pod_cpus,
         margin: entry.margin(),
         cpus_wish: entry.terms.cpus,
-        runs_on: runs_on.unwrap_or(node.topology.online()),
+        runs_on,
         phase: entry.phase,
         enforced_by: entry.enforced_by,
         created_at: entry.created_at,

@@ -10,6 +10,8 @@ use std::fmt;
 pub enum Cpus {
     /// Also in a Burstable pod, if its request is a whole number of CPUs.
     Exclusive,
+    /// The same, and it may use the CPUs that it would share without exclusive ones.
+    Mixed,
     /// Not even in a Guaranteed pod.
     Shared,
 }
@@ -25,13 +27,15 @@ pub enum Wish {
     Movable(bool),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 15] = [
+pub(super) const ALL: [(&str, &str, Wish); 17] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
+    ("cpus", "exclusive+shared", Wish::Cpus(Cpus::Mixed)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
     ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
     ("uncore", "require", Wish::Uncore(Uncore::Require)),
     ("uncore", "ignore", Wish::Uncore(Uncore::Ignore)),
     ("uncore", "exclusive", Wish::Uncore(Uncore::Exclusive)),
+    ("uncore", "exclusive-shared", Wish::Uncore(Uncore::ExclusiveShared)),
     ("numa", "single", Wish::Numa(Numa::Single)),
     ("numa", "closest", Wish::Numa(Numa::Closest)),
     ("numa", "spread", Wish::Numa(Numa::Spread)),

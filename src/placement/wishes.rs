@@ -19,6 +19,8 @@ pub enum Uncore {
     Ignore,
     /// In the fewest that are free as a whole now, otherwise refused. The rest of them stays idle.
     Exclusive,
+    /// The same; the other containers of its pod use the rest.
+    ExclusiveShared,
 }
 
 /// Where a container's CPUs should be in the machine's NUMA nodes.
@@ -41,13 +43,13 @@ pub enum Smt {
     Isolate,
 }
 
-/// What a container takes beside the CPUs that it runs on: no container runs there, and none gets
-/// them.
+/// What a container takes beside its own CPUs: no container gets these, and none runs there but, in
+/// caches with `uncore: exclusive-shared`, those of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Margin {
     /// The SMT siblings of its CPUs (`smt: isolate`).
     pub siblings: bool,
-    /// The rest of the uncore caches of its CPUs (`uncore: exclusive`).
+    /// The rest of the uncore caches of its CPUs (`uncore: exclusive`, `exclusive-shared`).
     pub caches: bool,
 }
 
@@ -95,7 +97,7 @@ impl Wishes {
 
     /// Whether it has whole uncore caches.
     pub fn takes_caches(&self) -> bool {
-        self.uncore == Some(Uncore::Exclusive)
+        matches!(self.uncore, Some(Uncore::Exclusive | Uncore::ExclusiveShared))
     }
 
     pub fn margin(&self) -> Margin {
@@ -122,7 +124,9 @@ impl Wishes {
         let options = &mut settings.options;
         let manager = &mut settings.topology_manager;
         match self.uncore {
-            Some(Uncore::Prefer | Uncore::Require | Uncore::Exclusive) => {
+            Some(
+                Uncore::Prefer | Uncore::Require | Uncore::Exclusive | Uncore::ExclusiveShared,
+            ) => {
                 options.prefer_align_cpus_by_uncorecache = true;
                 options.distribute_cpus_across_numa = false;
                 options.distribute_cpus_across_cores = false;

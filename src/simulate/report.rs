@@ -160,7 +160,14 @@ pub(crate) fn picture(ledger: &Ledger) -> Picture {
             &placement.uncore_caches,
             placement.whole_cores,
         );
-        Some(Tenant { badge, name: names::printable(&name), cpus, idle: container.idle, remark })
+        Some(Tenant {
+            badge,
+            name: names::printable(&name),
+            cpus,
+            idle: container.idle,
+            pod_cpus: container.pod_cpus,
+            remark,
+        })
     });
     let occupancy = Occupancy {
         tenants: tenants.collect(),

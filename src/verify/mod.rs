@@ -204,12 +204,9 @@ impl Verifier {
             CgroupVersion::V2 => EFFECTIVE,
         };
         let effective = self.on.cpus(group, file)?;
-        let is_right = if target.adjustment.is_exclusive() {
-            effective == target.runs_on
-        } else {
-            // The kernel takes CPUs for a new partition away a moment before that one runs.
-            effective.is_subset(&target.runs_on)
-        };
+        // The kernel takes shared CPUs for a new partition away a moment before that one runs.
+        let own = target.adjustment.own();
+        let is_right = own.is_subset(&effective) && effective.is_subset(&target.runs_on);
         // A drift above explains this one.
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));

@@ -168,7 +168,7 @@ impl Case<'_> {
     ) -> Vec<String> {
         let mut why = vec![match container.asks {
             Some(n) if container.pod.qos != Qos::Guaranteed => format!(
-                "It requests {}, and its pod wishes for exclusive CPUs (cpus: exclusive).",
+                "It requests {}, and its pod wishes for exclusive CPUs.",
                 count(n, "whole CPU")
             ),
             Some(n) => format!(
@@ -200,10 +200,29 @@ impl Case<'_> {
         why.push(format!("{} {are} in {nodes} and {uncores}{cores}.", wording::cpus(cpus)));
         let mechanism = match container.enforced_by {
             Mechanism::Runtime => "Runtime updates keep",
+            Mechanism::Groups
+                if container.cpus_wish == Some(Cpus::Mixed)
+                    && self.node.view.mechanism == Mechanism::Partitions =>
+            {
+                "Nothing in a cpuset partition can use shared CPUs, so cgroups keep"
+            }
             Mechanism::Groups => "Cgroups keep",
             Mechanism::Partitions => "A cpuset partition keeps",
         };
         why.push(format!("{mechanism} other containers off {}.", if one { "it" } else { "them" }));
+        if !container.beside.is_empty() {
+            why.push(format!(
+                "It also uses {}, as containers without exclusive CPUs do (cpus: exclusive+shared).",
+                wording::cpus(container.beside)
+            ));
+        }
+        if !container.pod_cpus.is_empty() {
+            why.push(format!(
+                "The rest of {} ({}) is only for other containers of its pod (uncore: exclusive-shared).",
+                if uncores_of(self.topology(), &cpus).len() == 1 { "its uncore cache" } else { "its uncore caches" },
+                container.pod_cpus
+            ));
+        }
         if !container.idle.is_empty() {
             let (what, wishes) = match container.margin {
                 Margin { caches: false, .. } => ("SMT sibling", "smt: isolate"),
@@ -248,7 +267,7 @@ impl Case<'_> {
         let asked = container.cpu.request.or(container.cpu.limit);
         let may = container.pod.qos == Qos::Guaranteed
             || (container.pod.qos == Qos::Burstable
-                && container.cpus_wish == Some(Cpus::Exclusive));
+                && matches!(container.cpus_wish, Some(Cpus::Exclusive | Cpus::Mixed)));
         let reason = match (container.asks, asked) {
             _ if container.cpus_wish == Some(Cpus::Shared) => {
                 "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared)."

@@ -92,7 +92,7 @@ pub(super) fn uncore_exclusive(shape: &Shape) -> Option<Script> {
     let full = script.view();
     script.says(Step::Explain("alone-0".to_owned()), &["idle for it (uncore: exclusive)"]);
     let late = exclusive("late", 1).wishing("uncore", "exclusive");
-    script.refused(Step::Run(late), "uncore: exclusive takes whole uncore caches");
+    script.refused(Step::Run(late), "whole uncore caches wanted");
     script.remove("late");
     // Idle CPUs are not free.
     let large = exclusive("large", elsewhere + 1);
@@ -109,7 +109,7 @@ pub(super) fn uncore_exclusive(shape: &Shape) -> Option<Script> {
         script.view();
     }
     let beyond = Step::Resize("alone-0".to_owned(), milli(shape.room()));
-    script.refused(beyond, "uncore: exclusive takes whole uncore caches");
+    script.refused(beyond, "whole uncore caches wanted");
     script.remove("alone-0");
     script.run(exclusive("late", 1).wishing("uncore", "exclusive"));
     script.takes_whole_caches("late");

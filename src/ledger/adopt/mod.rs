@@ -22,6 +22,7 @@ use super::note::{Subject, What};
 use super::resize::resize_unseen;
 use super::settings::Exposure;
 use super::terms::Terms;
+use super::wish::Cpus;
 use crate::cpuset::CpuSet;
 use crate::placement::wishes::Margin;
 use evidence::Evidence;
@@ -45,9 +46,14 @@ pub(super) fn synchronize(
     let mut containers = newest_instances(&owners, containers);
     for (uid, container) in &mut containers {
         let cpu = followed.request(container);
-        let alone = container.cpus.is_some_and(|set| evidence.names(uid, container, &set));
-        let mut applied = Applied::found(container, mems_are_ours(node, container));
-        applied.set_exclusive(alone || container.partitioned);
+        let exclusive = exclusive_part(node, books, uid, container, &evidence);
+        let alone = exclusive.is_some_and(|set| evidence.names(uid, container, &set));
+        let ours = mems_are_ours(node, exclusive, container.mems);
+        let mut applied = Applied::found(container, ours);
+        if alone || container.partitioned {
+            applied.set_exclusive(exclusive.unwrap_or_default());
+        }
+        container.cpus = exclusive;
         if cpu.limit != container.cpu.limit {
             applied.has_lifted();
         }
@@ -56,6 +62,24 @@ pub(super) fn synchronize(
     }
     followed.take_up(books);
     settle(node, books, &containers, evidence);
+}
+
+/// Those of the CPUs that are set for a container which may be exclusive. For a mixed one, shared CPUs
+/// are set as well: only the claim tells which are exclusive.
+fn exclusive_part(
+    node: &Node,
+    books: &Books,
+    uid: &PodUid,
+    container: &Container,
+    evidence: &Evidence,
+) -> Option<CpuSet> {
+    let set = container.cpus?;
+    let pod = &books.pod(uid)?.pod;
+    if Terms::standing(&node.settings, pod, &container.name).cpus != Some(Cpus::Mixed) {
+        return Some(set);
+    }
+    let claim = evidence.ours(uid, container)?.cpus;
+    if claim.is_subset(&set) { Some(claim) } else { None }
 }
 
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
@@ -132,7 +156,10 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     recall(node, books, uid, &container.name);
     let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name));
     let evidence = Evidence::new(ours.collect(), Vec::new());
-    let applied = Applied::found(container, mems_are_ours(node, container));
+    let exclusive = exclusive_part(node, books, uid, container, &evidence);
+    let ours = mems_are_ours(node, exclusive, container.mems);
+    let applied = Applied::found(container, ours);
+    let container = &Container { cpus: exclusive, ..container.clone() };
     enter(node, books, uid, container, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);

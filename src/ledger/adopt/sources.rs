@@ -129,8 +129,9 @@ pub(super) fn adopt(
     let subject = found.subject();
     books.change_container(uid, &container.name, |entry| {
         entry.assign(claim, entry.margin());
-        if entry.applied.cpus() == Some(claim) {
-            entry.applied.set_exclusive(true);
+        let set = entry.applied.cpus();
+        if set == Some(claim) || (entry.is_mixed() && container.cpus == Some(claim)) {
+            entry.applied.set_exclusive(claim);
         }
     });
     let online = node.topology.online();

@@ -10,6 +10,8 @@ use crate::nodeset::NodeSet;
 pub(crate) struct Applied {
     /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
+    /// See [`Adjustment::own`].
+    own: CpuSet,
     exclusive: bool,
     certainty: Certainty,
     mems: Mems,
@@ -61,6 +63,7 @@ impl Applied {
     pub(crate) fn nothing() -> Applied {
         Applied {
             cpus: None,
+            own: CpuSet::EMPTY,
             exclusive: false,
             certainty: Certainty::Set,
             mems: Mems::Unset,
@@ -86,6 +89,7 @@ impl Applied {
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
         self.cpus = Some(now.cpus());
+        self.own = now.own();
         self.exclusive = now.is_exclusive();
         self.certainty = certainty;
     }
@@ -99,7 +103,13 @@ impl Applied {
 
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        (self.cpus, self.exclusive, self.certainty) = (Some(cpus), false, Certainty::Set);
+        *self = Applied {
+            cpus: Some(cpus),
+            own: CpuSet::EMPTY,
+            exclusive: false,
+            certainty: Certainty::Set,
+            ..self.clone()
+        };
     }
 
     pub(crate) fn sets_quota(&mut self) {
@@ -110,12 +120,10 @@ impl Applied {
         self.quota = CfsQuota::Lifted;
     }
 
-    pub(crate) fn set_exclusive(&mut self, exclusive: bool) {
-        self.exclusive = exclusive && self.cpus.is_some();
-    }
-
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.exclusive
+    /// Of the CPUs that are set, these are exclusive.
+    pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
+        self.own = exclusive & self.cpus.unwrap_or_default();
+        self.exclusive = !self.own.is_empty();
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -127,9 +135,9 @@ impl Applied {
         self.cpus
     }
 
-    /// The CPUs that are set, if they were exclusive.
-    pub(crate) fn exclusive(&self) -> Option<CpuSet> {
-        if self.exclusive { self.cpus } else { None }
+    /// Those of the CPUs that are set which only its pod has, see [`Adjustment::own`].
+    pub(crate) fn own(&self) -> CpuSet {
+        self.own
     }
 
     /// The CPUs that the runtime has set, if that is certain.
@@ -159,14 +167,21 @@ impl Applied {
     /// Whether what is set differs from what should be, so that an update is due.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
         !self.is_on(&desired.cpus(), Certainty::Set)
+            || self.own != desired.own()
             || self.exclusive != desired.is_exclusive()
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
     }
 
-    /// The same for a container with these exclusive CPUs, without memory.
-    pub(crate) fn differs_from_claim(&self, claim: &CpuSet) -> bool {
-        !self.is_on(claim, Certainty::Set) || !self.exclusive || self.differs_in_quota(true, None)
+    /// The same for a container with these exclusive CPUs, without memory, and without the shared
+    /// CPUs of a `mixed` one.
+    pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
+        let is_set = if mixed {
+            self.certainty == Certainty::Set && claim.is_subset(&self.own)
+        } else {
+            self.is_on(claim, Certainty::Set)
+        };
+        !is_set || !self.exclusive || self.differs_in_quota(true, None)
     }
 
     /// The same for a container that shares CPUs, whichever these are.

@@ -209,7 +209,7 @@ impl ContainerEntry {
     pub(crate) fn new(
         container: &Container,
         phase: Phase,
-        enforced_by: Mechanism,
+        mechanism: Mechanism,
         terms: Terms,
         applied: Applied,
     ) -> ContainerEntry {
@@ -235,9 +235,14 @@ impl ContainerEntry {
             told: false,
             has_own_affinity: false,
             created_at: container.created_at,
-            enforced_by,
+            enforced_by: terms.enforced_by(mechanism),
             cgroup: container.cgroup.clone(),
         }
+    }
+
+    /// Something else keeps others off its exclusive CPUs from now on.
+    pub(crate) fn enforce_by(&mut self, mechanism: Mechanism) {
+        self.enforced_by = self.terms.enforced_by(mechanism);
     }
 
     /// A container of which only the claim is known.
@@ -272,6 +277,21 @@ impl ContainerEntry {
     /// Its exclusive CPUs; empty without any.
     pub(crate) fn held(&self) -> CpuSet {
         self.holding.map_or(CpuSet::EMPTY, |held| held.cpus)
+    }
+
+    /// Whether it uses shared CPUs beside its exclusive ones. A partition has exclusive ones only,
+    /// whatever the wish is by now.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.holding.is_some()
+            && self.terms.cpus == Some(Cpus::Mixed)
+            && self.enforced_by != Mechanism::Partitions
+    }
+
+    /// Whether the other containers of its pod use the rest of its uncore caches.
+    pub(crate) fn shares_caches(&self) -> bool {
+        self.margin().caches
+            && self.terms.wishes.uncore == Some(Uncore::ExclusiveShared)
+            && !self.is_lent()
     }
 
     /// What stays idle around its exclusive CPUs.
@@ -332,8 +352,9 @@ impl ContainerEntry {
             smt => smt,
         };
         let uncore = match self.terms.wishes.uncore {
+            Some(Uncore::ExclusiveShared) if margin.caches => Some(Uncore::ExclusiveShared),
             _ if margin.caches => Some(Uncore::Exclusive),
-            Some(Uncore::Exclusive) => None,
+            Some(Uncore::Exclusive | Uncore::ExclusiveShared) => None,
             uncore => uncore,
         };
         Wishes { smt, uncore, ..self.terms.wishes }
@@ -349,7 +370,7 @@ impl ContainerEntry {
         self.is_updatable()
             && (self.waits
                 || match &self.holding {
-                    Some(held) => self.applied.differs_from_claim(&held.cpus),
+                    Some(held) => self.applied.differs_from_claim(&held.cpus, self.is_mixed()),
                     None => self.applied.differs_from_shared(self.cpu.limit),
                 })
     }

@@ -97,6 +97,7 @@ struct PodClaims {
     /// The pod's claims as they were then.
     claims: Vec<Claimed>,
     partitioned: CpuSet,
+    shares_caches: bool,
 }
 
 /// The part of a container's claim that can change.
@@ -153,8 +154,9 @@ pub(super) struct Sums {
 pub(super) struct Changed {
     /// What the checkpoint has of it.
     claims: bool,
-    /// The pod's partitions lost CPUs: its other containers can have them.
-    partitioned: bool,
+    /// The pod's other containers can have CPUs of its partitions that these lost, or other CPUs of
+    /// uncore caches that they share.
+    beside: bool,
 }
 
 impl Sums {
@@ -183,8 +185,8 @@ impl Sums {
             (None, false) => (None, Changed::default()),
             (Some(before), false) => {
                 self.subtract(&pod.pod.uid, &before);
-                let partitioned = !before.partitioned.is_empty();
-                (None, Changed { claims: true, partitioned })
+                let beside = !before.partitioned.is_empty() || before.shares_caches;
+                (None, Changed { claims: true, beside })
             }
             (before, true) => {
                 let mut exclusive = before.unwrap_or_default();
@@ -215,11 +217,17 @@ impl Sums {
         }
         exclusive.claims = held().filter_map(Claimed::of).collect();
         let before = std::mem::replace(&mut exclusive.partitioned, pod.partitioned());
+        let shares = std::mem::replace(
+            &mut exclusive.shares_caches,
+            held().any(ContainerEntry::shares_caches),
+        );
         self.held.subtract(&exclusive.held);
         exclusive.held = Held::of(held());
         self.held.add(&exclusive.held);
         count_in(&mut self.with_margin, uid, held().any(ContainerEntry::has_margin));
-        Changed { claims: !same_claims, partitioned: !before.is_subset(&exclusive.partitioned) }
+        let shares = shares || exclusive.shares_caches;
+        let beside = shares || !before.is_subset(&exclusive.partitioned);
+        Changed { claims: !same_claims, beside }
     }
 
     /// Takes a pod out of the sums. Returns whether it had exclusive CPUs.
@@ -250,17 +258,17 @@ fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, counts: bool) {
     }
 }
 
-/// Whether a shared container of the pod has CPUs of the pod's partitions in its cpuset, or no
-/// cpuset at all. It must not.
+/// Whether a container of the pod that uses shared CPUs has others' CPUs of the pod's partitions in
+/// its cpuset, or no cpuset at all. It must not.
 fn is_in_its_own_way(pod: &PodEntry) -> bool {
     let partitioned = pod.partitioned();
     if partitioned.is_empty() {
         return false;
     }
-    let shared = pod.containers.values();
-    let mut shared = shared.filter(|entry| entry.is_updatable() && entry.claim().is_none());
+    let shares = |entry: &&ContainerEntry| entry.claim().is_none() || entry.is_mixed();
+    let mut shared = pod.containers.values().filter(|entry| entry.is_updatable()).filter(shares);
     shared.any(|entry| match entry.applied.cpus() {
-        Some(cpus) => !cpus.is_disjoint(&partitioned),
+        Some(cpus) => !cpus.is_disjoint(&(partitioned - entry.held())),
         None => true,
     })
 }
@@ -291,7 +299,7 @@ impl Drop for PodMut<'_> {
     fn drop(&mut self) {
         let changed = self.sums.recount(self.counted);
         *self.revision += u64::from(changed.claims);
-        if changed.partitioned {
+        if changed.beside {
             *self.delivered = None;
         }
     }

@@ -53,6 +53,6 @@ fn read_wishes(node: &Node, books: &mut Books) {
 pub(super) fn enforce_by(books: &mut Books, mechanism: Mechanism) {
     books.unsettle();
     books.change_all(|_, pod| {
-        pod.containers_mut().for_each(|(_, entry)| entry.enforced_by = mechanism);
+        pod.containers_mut().for_each(|(_, entry)| entry.enforce_by(mechanism));
     });
 }

@@ -134,9 +134,7 @@ fn reasons(
         ));
     }
     if request.wishes.takes_caches() {
-        reasons.push(
-            "uncore: exclusive: the fewest uncore caches that are free as a whole.".to_owned(),
-        );
+        reasons.push("Whole uncore caches: the fewest that are free.".to_owned());
     }
     if request.pod.is_some()
         && let Some(affinity) = placement.hint.nodes

@@ -126,9 +126,7 @@ fn reasons(request: &Request, hint: Hint) -> Vec<String> {
         why.push(format!("Its devices are on {}.", named(*devices)));
     }
     if wishes.takes_caches() {
-        why.push(
-            "uncore: exclusive: the fewest uncore caches that are free as a whole.".to_owned(),
-        );
+        why.push("Whole uncore caches: the fewest that are free.".to_owned());
     } else if settings.options.prefer_align_cpus_by_uncorecache {
         let order = match settings.options.uncore_order {
             UncoreOrder::FewestFree => "the one with the fewest free CPUs first",
@@ -138,7 +136,9 @@ fn reasons(request: &Request, hint: Hint) -> Vec<String> {
             Some(Uncore::Prefer) => "uncore: prefer",
             Some(Uncore::Require) => "uncore: require",
             Some(Uncore::Ignore) => "uncore: ignore",
-            Some(Uncore::Exclusive) | None => "prefer-align-cpus-by-uncorecache",
+            Some(Uncore::Exclusive | Uncore::ExclusiveShared) | None => {
+                "prefer-align-cpus-by-uncorecache"
+            }
         };
         why.push(format!(
             "{by}: whole uncore caches first, then one that can hold the rest, {order}."

@@ -42,6 +42,8 @@ fn view(containers: &[(&str, &str)]) -> View {
             cpu: CpuRequest::default(),
             asks: None,
             exclusive,
+            beside: CpuSet::EMPTY,
+            pod_cpus: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             cpus_wish: None,
             runs_on: exclusive.unwrap_or_default(),

@@ -185,9 +185,16 @@ pub struct ContainerStatus {
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: CpuSet,
+    /// Those of them that it shares although it has exclusive ones (`cpus: exclusive+shared`).
+    #[serde(default)]
+    pub shared: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     #[serde(default)]
     pub idle: CpuSet,
+    /// The rest of its uncore caches, which only its pod's other containers use (`uncore:
+    /// exclusive-shared`).
+    #[serde(default)]
+    pub pod_cpus: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
     pub asks: Option<usize>,
     /// The NUMA nodes of its exclusive CPUs.
@@ -339,7 +346,9 @@ impl ContainerStatus {
             state: container.phase.name().to_owned(),
             exclusive: has_exclusive,
             cpus: container.runs_on,
+            shared: container.beside,
             idle: container.idle,
+            pod_cpus: container.pod_cpus,
             asks: container.asks,
             numa_nodes: nodes_of(topology, &exclusive),
             uncore_caches: uncores_of(topology, &exclusive),

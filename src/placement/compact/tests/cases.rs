@@ -144,7 +144,7 @@ fn whole_uncore_caches() {
     assert_eq!(with(&caches(4, 4), 6, "0-5,7-15", None, none), "8-13");
     assert_eq!(
         with(&caches(4, 4), 5, "0-5,7-10,12-15", None, none),
-        "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested 5 cpus, \
+        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested 5 cpus, \
          free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be taken; request fewer \
          cpus, or wait until other containers leave a cache"
     );

@@ -101,11 +101,11 @@ fn whole_uncore_caches() {
     check(&machine, &node, "0-31", EXCLUSIVE, 3, "8-10");
     check(&machine, &node, "2-8,10-31", EXCLUSIVE, 8, "16-23");
     check(&machine, &node, "2-31", EXCLUSIVE, 12, "8-15,24-27");
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
                    9 cpus, free whole caches = 1, usable cpus in them = 8, 1 cache has reserved cpus and cannot be \
                    taken; request fewer cpus, or wait until other containers leave a cache";
     check(&machine, &node, "2-8,10-16,18-31", EXCLUSIVE, 9, refused);
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
                    1 cpus, free whole caches = 0, usable cpus in them = 0, 1 cache has reserved cpus and cannot be \
                    taken; request fewer cpus, or wait until other containers leave a cache";
     check(&machine, &node, "2-8,10-16,18-30", EXCLUSIVE, 1, refused);
@@ -130,7 +130,7 @@ fn whole_uncore_caches_where_the_topology_manager_admits_them() {
     // One CPU of each core.
     let isolate = Wishes { smt: Some(Smt::Isolate), ..EXCLUSIVE };
     check(&machine, &node, free, isolate, 3, "6-8");
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
                    7 cpus, free whole caches = 3, usable cpus in them = 6; request fewer cpus, or wait until other \
                    containers leave a cache";
     check(&machine, &node, free, isolate, 7, refused);
@@ -155,7 +155,7 @@ fn whole_caches_grow_in_their_own_first_and_shrink_out_of_the_last() {
     };
     assert_eq!(to("1-15", "4-5", 4), "4-7");
     assert_eq!(to("1-8,10-15", "4-5", 6), "4-7,12-13");
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: uncore: exclusive takes whole uncore caches: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
                    5 cpus, free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be \
                    taken; request fewer cpus, or wait until other containers leave a cache";
     assert_eq!(to("1-8,10-14", "4-5", 5), refused);

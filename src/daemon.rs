@@ -28,6 +28,7 @@ mod follow;
 mod hotplug;
 mod kubelet;
 mod main_loop;
+mod notice;
 mod orphans;
 mod owner;
 mod pace;

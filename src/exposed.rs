@@ -28,9 +28,11 @@ pub struct Directories {
 /// What the files of a container say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// All CPUs that it may run on, now or in a moment.
+    /// All CPUs that it may run on, now or in a moment, without `shared` ones.
     pub cpus: Description,
-    /// Those of them that it is about to lose.
+    /// Those that it uses together with others.
+    pub shared: String,
+    /// Those of both that it is about to lose.
     pub leaving: String,
 }
 
@@ -62,6 +64,7 @@ impl Directories {
         // CPUs to leave come first: a program that sees the new ones knows them already.
         for (name, value) in [
             ("leaving", &content.leaving),
+            ("shared", &content.shared),
             ("numa_nodes", &content.cpus.numa_nodes),
             ("uncore_caches", &content.cpus.uncore_caches),
             ("cpus", &content.cpus.cpus),

@@ -76,7 +76,7 @@ fn ledger(
 }
 
 fn exclusive(adjustment: Option<Adjustment>) -> Option<CpuSet> {
-    adjustment.filter(Adjustment::is_exclusive).map(|adjustment| adjustment.cpus())
+    adjustment.filter(Adjustment::is_exclusive).map(|adjustment| adjustment.exclusive_cpus())
 }
 
 #[derive(Debug, Clone)]
@@ -322,8 +322,9 @@ impl Node {
         }
         for (at, step) in plan.steps.into_iter().enumerate() {
             let given_up = !in_answer && (self.serial + at).is_multiple_of(5);
-            let target =
-                |ledger: &Ledger| ledger.target(&step.container).map(|t| t.adjustment.cpus());
+            let target = |ledger: &Ledger| {
+                ledger.target(&step.container).map(|target| target.adjustment.exclusive_cpus())
+            };
             self.ledger.apply(Event::Move(step.clone()));
             assert_eq!(target(&self.ledger), Some(step.to), "{step:?}");
             if in_answer {
@@ -338,7 +339,8 @@ impl Node {
                     self.ledger.apply(Event::Move(step.undone("given up".to_owned())));
                     self.carry_out_pending();
                     self.check();
-                    let now = self.ledger.target(&id).map(|t| t.adjustment.cpus());
+                    let now = self.ledger.target(&id);
+                    let now = now.map(|target| target.adjustment.exclusive_cpus());
                     assert_eq!(now, Some(from));
                 }
                 return;

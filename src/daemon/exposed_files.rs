@@ -4,12 +4,13 @@
 //! before cgroups change, and only the new ones when the kernel has them in force.
 
 use super::blocking;
+use super::notice::Planned;
 use crate::cpuset::CpuSet;
 use crate::exposed::{Content, Directories};
 use crate::ledger::environment::Description;
-use crate::ledger::{ContainerId, MovePlan};
+use crate::ledger::{ContainerId, Reach};
 use crate::topology::Topology;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
@@ -17,17 +18,21 @@ use tokio::time::{Instant, sleep_until};
 
 /// How often to check whether a container has left its old CPUs.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long after files could not be written to try again.
+const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct ExposedFiles {
     pub(super) directories: Directories,
     pub(super) shown: BTreeMap<ContainerId, Shown>,
-    /// Moves that programs have notice of, and when they are to be made.
-    pub(super) noticed: Option<(MovePlan, Instant)>,
+    /// Containers whose files may say something else.
+    unwritten: BTreeSet<ContainerId>,
+    /// What programs have notice of, and when it is to be done.
+    pub(super) noticed: Option<(Planned, Instant)>,
     /// When to check the containers that may still be on old CPUs.
     due: Option<Instant>,
-    /// The ledger's revision that the files follow.
-    pub(super) revision: Option<u64>,
+    /// The ledger's revision and pool that the files follow.
+    pub(super) follows: Option<(u64, CpuSet)>,
 }
 
 /// What a container's files say.
@@ -35,20 +40,26 @@ pub(super) struct ExposedFiles {
 pub(super) struct Shown {
     /// Where it may still run, as far as the kernel was asked.
     pub(super) held: CpuSet,
-    pub(super) decided: CpuSet,
-    /// Where a move that has not been decided yet would bring it.
+    pub(super) decided: Reach,
+    /// The exclusive CPUs that a change which has not been decided yet would give it.
     pub(super) planned: Option<CpuSet>,
 }
 
 impl Shown {
     pub(super) fn is_settled(&self) -> bool {
-        self.held == self.decided
+        self.held == self.decided.all()
     }
 
     fn content(&self, machine: &Topology) -> Content {
-        let cpus = self.held | self.decided;
-        let stays = self.planned.map_or(self.decided, |planned| planned & self.decided);
-        Content { cpus: Description::of(machine, cpus), leaving: (cpus - stays).to_string() }
+        let Reach { exclusive, shared } = self.decided;
+        let all = self.held | self.decided.all();
+        let stays = shared | self.planned.map_or(exclusive, |planned| planned & exclusive);
+        let shared = if shared.is_empty() { shared } else { all - exclusive };
+        Content {
+            cpus: Description::of(machine, all - shared),
+            shared: shared.to_string(),
+            leaving: (all - stays).to_string(),
+        }
     }
 }
 
@@ -57,9 +68,10 @@ impl ExposedFiles {
         ExposedFiles {
             directories: Directories::below(state),
             shown: BTreeMap::new(),
+            unwritten: BTreeSet::new(),
             noticed: None,
             due: None,
-            revision: None,
+            follows: None,
         }
     }
 
@@ -72,28 +84,48 @@ impl ExposedFiles {
         }
     }
 
-    /// Whether a notice has run out.
-    pub(super) fn is_time_up(&self) -> bool {
-        self.noticed.as_ref().is_some_and(|(_, at)| *at <= Instant::now())
-    }
-
     pub(super) fn all(&self) -> Vec<(ContainerId, Shown)> {
         self.shown.iter().map(|(id, shown)| (id.clone(), *shown)).collect()
     }
 
-    pub(super) async fn write(&mut self, id: ContainerId, shown: Shown, machine: &Topology) {
-        if self.shown.insert(id.clone(), shown) == Some(shown) {
-            return;
+    /// Returns whether the files say `shown`; if they do not, it is tried again later.
+    pub(super) async fn write(
+        &mut self,
+        id: ContainerId,
+        shown: Shown,
+        machine: &Topology,
+    ) -> bool {
+        let same = self.shown.insert(id.clone(), shown) == Some(shown);
+        if same && !self.unwritten.contains(&id) {
+            return true;
         }
         let (directories, name) = (self.directories.clone(), id.clone());
         let content = shown.content(machine);
-        if let Err(error) = blocking(move || directories.write(&name, &content)).await {
-            log::error!("exposeCpus: cannot write the files of container {}: {error}", id.0);
+        match blocking(move || directories.write(&name, &content)).await {
+            Ok(()) => {
+                self.unwritten.remove(&id);
+                true
+            }
+            Err(error) => {
+                log::error!("exposeCpus: cannot write the files of container {}: {error}", id.0);
+                self.unwritten.insert(id);
+                false
+            }
         }
+    }
+
+    /// Containers whose files say more than they need to, or not what they should.
+    pub(super) fn open(&self) -> Vec<ContainerId> {
+        let open = self
+            .shown
+            .iter()
+            .filter(|(id, shown)| !shown.is_settled() || self.unwritten.contains(*id));
+        open.map(|(id, _)| id.clone()).collect()
     }
 
     pub(super) async fn remove(&mut self, id: &ContainerId) {
         self.shown.remove(id);
+        self.unwritten.remove(id);
         let (directories, name) = (self.directories.clone(), id.clone());
         if let Err(error) = blocking(move || directories.remove(&name)).await {
             log::error!("exposeCpus: cannot remove the files of container {}: {error}", id.0);
@@ -102,6 +134,11 @@ impl ExposedFiles {
 
     pub(super) fn schedule(&mut self) {
         let is_open = self.shown.values().any(|shown| !shown.is_settled());
-        self.due = if is_open { Some(Instant::now() + PAUSE) } else { None };
+        let pause = match (is_open, self.unwritten.is_empty()) {
+            (_, false) => Some(RETRY),
+            (true, true) => Some(PAUSE),
+            (false, true) => None,
+        };
+        self.due = pause.map(|pause| Instant::now() + pause);
     }
 }

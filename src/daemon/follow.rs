@@ -2,8 +2,8 @@
 
 use super::checks::Findings;
 use super::owner::Owner;
+use super::reload::Judged;
 use super::suspects::Finding;
-use crate::config::Reading;
 use crate::exclusivity::Scope;
 use crate::kubelet::Look;
 use crate::ledger::Mechanism;
@@ -34,8 +34,8 @@ impl Owner {
         self.flush_owed().await;
     }
 
-    pub(super) async fn reconfigure(&mut self, reading: Reading) {
-        let Some(judged) = self.config.judge(reading, self.hotplug.machine()) else { return };
+    /// Applies a configuration.
+    pub(super) async fn take_over(&mut self, judged: Judged) {
         let mechanism = self.ledger.mechanism();
         let (before, event) = self.config.apply(judged, self.ledger.settings(), mechanism);
         if let Some(event) = event {

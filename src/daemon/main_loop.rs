@@ -80,6 +80,8 @@ pub async fn serve(
         if !matches!(wake, Wake::Question(_)) {
             seen = None;
         }
+        // A configuration can wait for the end of a notice.
+        let may_reconfigure = matches!(wake, Wake::Config(_) | Wake::Exposed);
         match (wake, &mut main_loop.owner) {
             (Wake::End, _) => return,
             (Wake::Message(message), _) => main_loop.receive(message).await,
@@ -94,12 +96,7 @@ pub async fn serve(
             (Wake::Rebalance, Some(owner)) => owner.rebalance().await,
             (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
             (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
-            (Wake::Config(reading), Some(owner)) => {
-                owner.reconfigure(reading).await;
-                if let Some(policy) = &main_loop.pod_resources {
-                    policy.follow(owner.ledger.settings());
-                }
-            }
+            (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
             (Wake::Groups, Some(owner)) => owner.follow_groups().await,
             (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
@@ -108,6 +105,9 @@ pub async fn serve(
             (Wake::Checked(found), Some(owner)) => owner.checked(found).await,
             // Without an owner there is no work.
             (_, None) => {}
+        }
+        if may_reconfigure {
+            main_loop.follow_policy();
         }
     }
 }
@@ -286,6 +286,12 @@ impl MainLoop<'_> {
         if let (Some(place), None) = (owner.config.pod_resources(), &self.pod_resources) {
             let settings = owner.ledger.settings();
             self.pod_resources = Some(podresources::start(place, self.observer.clone(), settings));
+        }
+    }
+
+    fn follow_policy(&self) {
+        if let (Some(policy), Some(owner)) = (&self.pod_resources, &self.owner) {
+            policy.follow(owner.ledger.settings());
         }
     }
 

@@ -177,7 +177,7 @@ impl Owner {
         if let Some((id, Some(adjustment))) = &created
             && adjustment.is_exclusive()
         {
-            decision.directory = self.expose(id, adjustment.cpus()).await;
+            decision.directory = self.expose(id).await;
         }
         let mut sent = Sent { created, due: None, prompt: facts.prompt };
         if let Some(channel) = &facts.channel {

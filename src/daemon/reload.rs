@@ -28,6 +28,16 @@ pub(super) struct ConfigReload {
 /// A configuration that the plugin would start with on this machine, and what it means there.
 pub(super) struct Judged(Config, Settings);
 
+impl Judged {
+    pub(super) fn settings(&self) -> &Settings {
+        &self.1
+    }
+
+    pub(super) fn into_config(self) -> Config {
+        self.0
+    }
+}
+
 impl ConfigReload {
     pub(super) fn new(paths: &Paths, config: &Config) -> ConfigReload {
         let path = paths.config.as_deref();

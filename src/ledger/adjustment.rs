@@ -9,8 +9,10 @@ use crate::nodeset::NodeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
     cpus: CpuSet,
+    /// Subset of `cpus`.
     own: CpuSet,
-    exclusive: bool,
+    /// Subset of `own`.
+    exclusive: CpuSet,
     mems: Option<NodeSet>,
     limit: Option<MilliCpu>,
 }
@@ -18,21 +20,27 @@ pub struct Adjustment {
 impl Adjustment {
     /// CPUs that this container alone uses; its CFS quota is lifted.
     pub fn exclusive(cpus: CpuSet) -> Option<Adjustment> {
-        Some(Adjustment { exclusive: true, ..Adjustment::in_pod(cpus)? })
-    }
-
-    /// CPUs used together with others.
-    pub fn shared(cpus: CpuSet) -> Option<Adjustment> {
-        Some(Adjustment { own: CpuSet::EMPTY, ..Adjustment::in_pod(cpus)? })
+        Some(Adjustment { exclusive: cpus, ..Adjustment::in_pod(cpus)? })
     }
 
     /// CPUs used together with other containers of its pod only.
     pub(super) fn in_pod(cpus: CpuSet) -> Option<Adjustment> {
-        let all = Adjustment { cpus, own: cpus, exclusive: false, mems: None, limit: None };
-        (!cpus.is_empty()).then_some(all)
+        Some(Adjustment { own: cpus, ..Adjustment::shared(cpus)? })
     }
 
-    /// The same and CPUs used together with others.
+    /// CPUs used together with others.
+    pub fn shared(cpus: CpuSet) -> Option<Adjustment> {
+        let (own, exclusive) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        let shared = Adjustment { cpus, own, exclusive, mems: None, limit: None };
+        (!cpus.is_empty()).then_some(shared)
+    }
+
+    /// The same, and CPUs used together with other containers of its pod only.
+    pub(super) fn and_in_pod(self, cpus: CpuSet) -> Adjustment {
+        Adjustment { own: self.own | cpus, ..self.and_shared(cpus) }
+    }
+
+    /// The same, and CPUs used together with others.
     pub(super) fn and_shared(self, cpus: CpuSet) -> Adjustment {
         Adjustment { cpus: self.cpus | cpus, ..self }
     }
@@ -50,8 +58,9 @@ impl Adjustment {
 
     /// The same on other CPUs; `None` if there are none.
     pub(super) fn on(self, cpus: CpuSet) -> Option<Adjustment> {
-        let own = if self.own == self.cpus { cpus } else { self.own & cpus };
-        (!cpus.is_empty()).then_some(Adjustment { cpus, own, ..self })
+        let part = |of: CpuSet| if of == self.cpus { cpus } else { of & cpus };
+        let (own, exclusive) = (part(self.own), part(self.exclusive));
+        (!cpus.is_empty()).then_some(Adjustment { cpus, own, exclusive, ..self })
     }
 
     /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota
@@ -71,14 +80,18 @@ impl Adjustment {
     }
 
     /// Those of the CPUs that no other pod's containers use; for a container with exclusive CPUs as a
-    /// rule all.
+    /// rule just these, and these are all.
     pub fn own(&self) -> CpuSet {
         self.own
     }
 
-    /// Whether it alone uses some of them. The CFS quota is lifted then, as the kubelet does.
-    pub fn is_exclusive(&self) -> bool {
+    pub fn exclusive_cpus(&self) -> CpuSet {
         self.exclusive
+    }
+
+    /// Whether it alone uses some of the CPUs. The CFS quota is lifted then, as the kubelet does.
+    pub fn is_exclusive(&self) -> bool {
+        !self.exclusive.is_empty()
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn desired(
         Some(claim) if pod_pool.is_empty() => {
             Adjustment::exclusive(claim)?.and_shared(cpus_of_shared(node, pool, pod, entry))
         }
-        Some(claim) => Adjustment::exclusive(claim | pod_pool)?,
+        Some(claim) => Adjustment::exclusive(claim)?.and_in_pod(pod_pool),
         None if !pod_pool.is_empty() => {
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
             Adjustment::in_pod(pod_pool)?.with_limit(limit)

@@ -41,11 +41,12 @@ impl CpuChange<'_> {
         self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
-    /// The CPUs of its own that it has to leave, if any. Of a partition the kernel takes them by
-    /// itself.
+    /// The CPUs of its own that it has to leave, if any; one with others of its own may go on using
+    /// them together with others. Of a partition the kernel takes them by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
         let itself = self.entry.enforced_by != Mechanism::Partitions;
-        let left = self.entry.applied.own() - self.to.cpus();
+        let kept = if self.to.is_exclusive() { self.to.own() } else { self.to.cpus() };
+        let left = self.entry.applied.own() - kept;
         if itself && !left.is_empty() { Some(left) } else { None }
     }
 
@@ -91,7 +92,7 @@ pub(super) fn in_order(
     let left: CpuSet = all().filter_map(CpuChange::leaves).collect();
     let late = all().filter(|change| Some(change.entry.id()) == last);
     let late: CpuSet = late.filter_map(CpuChange::leaves).collect();
-    let wanted: CpuSet = exclusive.iter().map(|change| change.to.own()).collect();
+    let wanted: CpuSet = exclusive.iter().map(|change| change.to.exclusive_cpus()).collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
     for change in &shared {

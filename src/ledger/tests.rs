@@ -10,6 +10,7 @@ mod kubelet;
 mod life;
 mod loss;
 mod mems;
+mod mixed;
 mod outdated_list;
 mod partitions;
 mod pod_resources;

@@ -7,7 +7,7 @@ use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Target};
 impl Node {
     /// Where a container runs: the cgroups above a shared one can allow fewer CPUs than it has set.
     pub(super) fn runs_on(&self, id: &ContainerId, pin: Adjustment) -> CpuSet {
-        if self.mechanism == Mechanism::Runtime || pin.is_exclusive() {
+        if self.mechanism == Mechanism::Runtime || pin.own() == pin.cpus() {
             return pin.cpus();
         }
         self.ledger.target(id).map_or(pin.cpus(), |target| target.runs_on & pin.cpus())
@@ -23,33 +23,27 @@ impl Node {
         for adjustment in
             alive.iter().filter_map(|instance| instance.adjustment).filter(Adjustment::is_exclusive)
         {
-            assert!(
-                adjustment.cpus().is_disjoint(&taken),
-                "exclusive twice: {}",
-                adjustment.cpus() & taken
-            );
-            assert!(adjustment.cpus().is_disjoint(&self.settings.placement.reserved));
-            assert!(adjustment.cpus().is_subset(&self.topology.online()));
-            taken |= adjustment.cpus();
+            let exclusive = adjustment.exclusive_cpus();
+            assert!(exclusive.is_disjoint(&taken), "exclusive twice: {}", exclusive & taken);
+            assert!(exclusive.is_disjoint(&self.settings.placement.reserved));
+            assert!(exclusive.is_subset(&self.topology.online()));
+            taken |= exclusive;
         }
         if !self.ledger.bound().is_empty() {
             self.check_idle();
         }
         for instance in alive {
-            let Some(adjustment) =
-                instance.adjustment.filter(|adjustment| !adjustment.is_exclusive())
-            else {
-                continue;
-            };
+            let Some(adjustment) = instance.adjustment else { continue };
             // With all CPUs exclusive and the reserved ones offline there is no set to give it.
             if self.ledger.bound().is_empty() {
                 continue;
             }
             // The kernel keeps it off partitions.
-            let overlap = self.runs_on(&instance.container.id, adjustment) & (taken - partitioned);
+            let others = taken - partitioned - adjustment.exclusive_cpus();
+            let overlap = self.runs_on(&instance.container.id, adjustment) & others;
             assert!(
                 overlap.is_empty(),
-                "shared {} runs on exclusive CPUs {overlap}",
+                "{} runs on exclusive CPUs {overlap} of others",
                 instance.container.id
             );
         }

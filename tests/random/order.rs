@@ -70,14 +70,18 @@ impl Node {
         let Some(instance) = self.instances.get(&update.container.0) else { return };
         let Some(before) = instance.adjustment.as_ref().map(Adjustment::cpus) else { return };
         let gains = update.adjustment.cpus() - before;
-        let alone = update.adjustment.is_exclusive() && holders.contains(&update.container.0);
+        let alone = if holders.contains(&update.container.0) {
+            gains & update.adjustment.exclusive_cpus()
+        } else {
+            CpuSet::EMPTY
+        };
         for other in self.instances.values().filter(|instance| !instance.stopped) {
             let id = &other.container.id;
             let Some(has) = other.adjustment.map(|adjustment| adjustment.cpus()) else { continue };
-            let own = exclusive(other.adjustment).is_some() && holders.contains(&id.0);
-            let both: CpuSet = gains & has;
+            let own = exclusive(other.adjustment).filter(|_| holders.contains(&id.0));
+            let both = (gains & own.unwrap_or_default()) | (alone & has);
             assert!(
-                *id == update.container || !(alone || own) || both.is_empty(),
+                *id == update.container || both.is_empty(),
                 "{} moves onto CPUs {both}, which {id} has not left",
                 update.container
             );

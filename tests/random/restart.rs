@@ -1,6 +1,6 @@
 //! Restarts of the plugin.
 
-use super::wishes::opts_out;
+use super::wishes::{is_mixed, opts_out};
 use super::{Node, PodSpec, exclusive, ledger};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
@@ -73,9 +73,13 @@ impl Node {
             // A container that lost CPUs may be completed.
             let was =
                 exclusive(instance.adjustment).filter(|was| instance.wanted() == Some(was.len()));
-            let is = self.instances[&id].adjustment.map(|adjustment| adjustment.cpus());
+            let now = self.instances[&id].adjustment;
+            let all = now.map(|adjustment| adjustment.cpus());
+            let is = if is_mixed(&instance.pod) { exclusive(now) } else { all };
             // Only the checkpoint shows exclusive CPUs that today's settings would not assign.
-            let keeps = current || self.may_be_exclusive(&instance.pod);
+            // Of a mixed container only the checkpoint shows which CPUs are exclusive.
+            let keeps =
+                current || (self.may_be_exclusive(&instance.pod) && !is_mixed(&instance.pod));
             assert!(
                 !keeps || self.shares_amount(&instance.pod) || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"

@@ -9,15 +9,15 @@ use proptest::prelude::*;
 
 /// Every wish; the first value of a key stands for none.
 const VALUES: [(&str, &[&str]); 4] = [
-    ("cpus", &["", "exclusive", "shared"]),
-    ("uncore", &["", "prefer", "require", "ignore", "exclusive"]),
+    ("cpus", &["", "exclusive", "shared", "exclusive+shared"]),
+    ("uncore", &["", "prefer", "require", "ignore", "exclusive", "exclusive-shared"]),
     ("numa", &["", "single", "closest", "spread"]),
     ("smt", &["", "full-cores", "isolate"]),
 ];
 
 /// The index of each key's value; half of all pods have no wish.
 pub(super) fn wishes() -> impl Strategy<Value = [u8; 4]> {
-    prop_oneof![Just([0; 4]), [0..3u8, 0..5u8, 0..4u8, 0..3u8]]
+    prop_oneof![Just([0; 4]), [0..4u8, 0..6u8, 0..4u8, 0..3u8]]
 }
 
 /// The wishes as annotations: `smt` of the first container, all others of the pod.
@@ -46,28 +46,39 @@ pub(super) fn opts_out(pod: &Pod) -> bool {
     pod.annotations.iter().any(|(name, value)| name.starts_with("cpus.") && value == "shared")
 }
 
+pub(super) fn is_mixed(pod: &Pod) -> bool {
+    pod.annotations.iter().any(|(_, value)| value == "exclusive+shared")
+}
+
+fn shares_caches(pod: &Pod) -> bool {
+    pod.annotations.iter().any(|(_, value)| value == "exclusive-shared")
+}
+
 fn touched(domains: &[Domain], cpus: &CpuSet) -> CpuSet {
     domains.iter().map(|one| one.cpus).filter(|one| !one.is_disjoint(cpus)).collect()
 }
 
 impl Node {
     /// No container runs on a CPU that stays idle for a running one: a sibling, or the rest of its
-    /// uncore caches.
+    /// uncore caches, where those of its pod may run by its wish.
     pub(super) fn check_idle(&self) {
         for claim in self.ledger.claims().filter(|claim| claim.margin != Margin::NONE) {
             if self.instances.get(&claim.id.0).is_none_or(|instance| instance.stopped) {
                 continue;
             }
-            let mut whole = CpuSet::EMPTY;
+            let reserved = self.settings.placement.reserved;
+            let mut siblings = CpuSet::EMPTY;
             if claim.margin.siblings {
-                whole |= touched(self.topology.cores(), &claim.cpus);
+                siblings = touched(self.topology.cores(), &claim.cpus) - claim.cpus - reserved;
             }
+            let mut idle = siblings;
             if claim.margin.caches {
-                whole |= touched(self.topology.uncores(), &claim.cpus);
+                idle |= touched(self.topology.uncores(), &claim.cpus) - claim.cpus - reserved;
             }
-            let idle = whole - claim.cpus - self.settings.placement.reserved;
             for instance in self.instances.values().filter(|instance| !instance.stopped) {
                 let Some(adjustment) = instance.adjustment else { continue };
+                let in_pod = instance.pod.uid == claim.pod_uid && shares_caches(&instance.pod);
+                let idle = if in_pod { siblings } else { idle };
                 let id = &instance.container.id;
                 let runs = self.runs_on(id, adjustment);
                 assert!(runs.is_disjoint(&idle), "{id} runs on idle CPUs {idle}");

@@ -73,13 +73,15 @@ fn exclusive_part(
     container: &Container,
     evidence: &Evidence,
 ) -> Option<CpuSet> {
+    // What cgroups above leave it has no CPUs that others have now.
     let set = container.cpus?;
+    let reached = container.runs_on.unwrap_or(set);
     let pod = &books.pod(uid)?.pod;
     if Terms::standing(&node.settings, pod, &container.name).cpus != Some(Cpus::Mixed) {
         return Some(set);
     }
     let claim = evidence.ours(uid, container)?.cpus;
-    if claim.is_subset(&set) { Some(claim) } else { None }
+    if claim.is_subset(&reached) { Some(claim) } else { None }
 }
 
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only

@@ -18,9 +18,11 @@ fn wishes(pairs: &[(&str, &str)]) -> impl Iterator<Item = Wish> {
 pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let all = [
         ("cpus", "exclusive"),
+        ("cpus", "exclusive+shared"),
         ("cpus", "shared"),
         ("uncore", "require"),
         ("uncore", "exclusive"),
+        ("uncore", "exclusive-shared"),
         ("smt", "isolate"),
         ("smt", "full-cores"),
         ("numa", "single"),

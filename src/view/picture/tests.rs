@@ -10,6 +10,7 @@ fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
         name: name.to_owned(),
         cpus: cpus.parse().unwrap(),
         idle: CpuSet::EMPTY,
+        pod_cpus: CpuSet::EMPTY,
         remark: String::new(),
     }
 }

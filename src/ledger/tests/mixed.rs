@@ -1,0 +1,126 @@
+//! Containers that use other CPUs beside their exclusive ones (`cpus: exclusive+shared`), and pods
+//! that share the rest of an uncore cache (`uncore: exclusive-shared`).
+
+use super::wishes::{allowing, node, node_with, resize, wishing};
+use super::*;
+
+const MIXED: &[(&str, &str)] = &[("cpus", "exclusive+shared")];
+const POD_CACHE: &[(&str, &str)] = &[("uncore", "exclusive-shared")];
+
+fn reach(node: &Node, id: &str) -> (String, String) {
+    let reach = node.ledger.reach(&ContainerId(id.to_owned())).unwrap();
+    (reach.exclusive.to_string(), reach.shared.to_string())
+}
+
+#[test]
+fn a_mixed_container_has_its_own_cpus_and_follows_the_pool() {
+    let mut node = node();
+    let a = wishing(guaranteed("a", 2000), MIXED);
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "0-15");
+    assert_eq!(reach(&node, "a"), ("2-3".to_owned(), "0-1,4-15".to_owned()));
+    assert_eq!(node.ledger.pool().to_string(), "0-1,4-15");
+    node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap();
+    node.check("a", "0-3,8-15");
+    let shared = pod("s", Qos::Burstable, 100);
+    assert_eq!(node.create(&shared, "c", "s", 100).unwrap(), "0-1,8-15");
+    resize(&mut node, &a, 2000, 3000).unwrap();
+    node.check("a", "0-3,8-15");
+    node.check("s", "0-1,9-15");
+    assert_eq!(reach(&node, "a"), ("2-3,8".to_owned(), "0-1,9-15".to_owned()));
+    node.stop_pod(&guaranteed("b", 4000));
+    let mut due = deliver(&mut node.ledger, Channel::Runtime);
+    due.sort_by(|one, other| one.container.cmp(&other.container));
+    let due = due.iter().map(|update| (update.container.0.as_str(), update.adjustment.cpus()));
+    let due: Vec<_> = due.map(|(id, cpus)| (id, cpus.to_string())).collect();
+    assert_eq!(due, [("a", "0-15".to_owned()), ("s", "0-1,4-7,9-15".to_owned())]);
+}
+
+#[test]
+fn only_the_checkpoint_tells_which_cpus_of_a_mixed_container_are_its_own() {
+    let mut before = node();
+    let a = wishing(guaranteed("a", 2000), MIXED);
+    before.create(&a, "c", "a", 2000).unwrap();
+    before.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap();
+    let claims: Vec<Claim> = before.ledger.claims().collect();
+    let running = before.running(&[(&a, "c", "a", 2000), (&guaranteed("b", 4000), "c", "b", 4000)]);
+    let mut again = node_with(allowing(&[]), claims);
+    again.event(running.clone()).unwrap();
+    assert_eq!(reach(&again, "a"), ("2-3".to_owned(), "0-1,8-15".to_owned()));
+    let none = again.ledger.due(&Channel::Runtime).updates;
+    assert!(none.is_empty(), "{none:?}");
+    // Without it, the container gets others if these are another's, and nothing else moves.
+    let mut lost = node_with(allowing(&[]), Vec::new());
+    lost.event(running).unwrap();
+    assert_eq!(reach(&lost, "b").0, "4-7");
+    assert_eq!(reach(&lost, "a").0.parse::<CpuSet>().unwrap().len(), 2);
+}
+
+#[test]
+fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
+    let mut node = node();
+    node.ledger.apply(Event::Mechanism(Mechanism::Groups));
+    let mut a = guaranteed("a", 4000);
+    a.annotations =
+        vec![("cpus.cpu-manager.nri.io/container.m".to_owned(), "exclusive+shared".to_owned())];
+    assert_eq!(node.create(&a, "m", "a-m", 2000).unwrap(), "0-15");
+    assert_eq!(node.create(&a, "e", "a-e", 2000).unwrap(), "4-5");
+    // It leaves the other container's CPUs, and nothing is due when the pool changes.
+    node.check("a-m", "0-3,6-15");
+    node.create(&guaranteed("b", 2000), "c", "b", 2000).unwrap();
+    node.check("a-m", "0-3,6-15");
+    let target = node.ledger.target(&ContainerId("a-m".to_owned())).unwrap();
+    assert_eq!(target.runs_on.to_string(), "0-3,8-15");
+    assert_eq!(target.adjustment.exclusive_cpus().to_string(), "2-3");
+}
+
+#[test]
+fn a_mixed_container_is_no_partition() {
+    let mut node = node();
+    node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
+    let a = wishing(guaranteed("a", 2000), MIXED);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
+    assert_eq!(target.enforced_by, Mechanism::Groups);
+    assert!(!target.is_partition());
+}
+
+#[test]
+fn a_pod_shares_the_rest_of_its_cache() {
+    for mechanism in [Mechanism::Runtime, Mechanism::Groups, Mechanism::Partitions] {
+        let mut node = node();
+        node.ledger.apply(Event::Mechanism(mechanism));
+        let other = pod("s", Qos::Burstable, 100);
+        node.create(&other, "c", "s", 100).unwrap();
+        let a = wishing(guaranteed("a", 4000), POD_CACHE);
+        node.create(&a, "early", "a-early", 500).unwrap();
+        assert_eq!(node.create(&a, "main", "a-main", 3000).unwrap(), "8-10", "{mechanism}");
+        node.check("a-early", "11-15");
+        assert_eq!(node.create(&a, "late", "a-late", 500).unwrap(), "11-15");
+        assert_eq!(node.ledger.pool().to_string(), "0-7");
+        let target = node.ledger.target(&ContainerId("s".to_owned())).unwrap();
+        assert!(target.runs_on.is_subset(&"0-7".parse().unwrap()), "{mechanism}");
+        let amount = Some(MilliCpu(4000));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let main = container(&a, "main", "a-main", 3000);
+        let mut a = a;
+        a.budget = Some(MilliCpu(5000));
+        node.event(Event::UpdatePod(a.clone())).unwrap();
+        node.event(Admission::Update { pod: a.clone(), container: main, wanted }).unwrap();
+        node.check("a-main", "8-11");
+        node.check("a-early", "12-15");
+        node.check("a-late", "12-15");
+        // Without exclusive CPUs in the pod they are in the pool again.
+        node.event(Event::Settings(Settings { policy: Policy::None, ..allowing(&[]) })).unwrap();
+        node.event(Event::Settings(allowing(&[]))).unwrap();
+    }
+}
+
+#[test]
+fn a_mixed_container_in_a_cache_of_its_pod_uses_only_that() {
+    let mut node = node();
+    let wishes = [POD_CACHE, MIXED].concat();
+    let a = wishing(guaranteed("a", 3000), &wishes);
+    assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "8-15");
+    assert_eq!(reach(&node, "a"), ("8-10".to_owned(), "11-15".to_owned()));
+}

@@ -170,6 +170,12 @@ struct StoredClaim {
     /// As `isolated`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     whole_caches: bool,
+    /// As `isolated`: the rest of the caches is for its pod.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    caches_in_pod: bool,
+    /// As `isolated`: it uses shared CPUs beside these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    mixed: bool,
     /// In thousandths of a CPU; older versions do not write it, and ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<u64>,
@@ -189,6 +195,8 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         cpus: claim.cpus.to_string(),
         isolated: claim.margin.siblings,
         whole_caches: claim.margin.caches,
+        caches_in_pod: claim.margin.in_pod,
+        mixed: claim.mixed,
         request: claim.cpu.request.map(|milli| milli.0),
         limit: claim.cpu.limit.map(|milli| milli.0),
     };
@@ -237,7 +245,12 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
                 container: stored.container,
                 id: ContainerId(stored.id),
                 cpus,
-                margin: Margin { siblings: stored.isolated, caches: stored.whole_caches },
+                margin: Margin {
+                    siblings: stored.isolated,
+                    caches: stored.whole_caches,
+                    in_pod: stored.whole_caches && stored.caches_in_pod,
+                },
+                mixed: stored.mixed,
                 cpu: CpuRequest {
                     request: stored.request.map(MilliCpu),
                     limit: stored.limit.map(MilliCpu),
@@ -270,7 +283,8 @@ mod tests {
             container: "c \"quoted\"".to_owned(),
             id: ContainerId(format!("id-{name}")),
             cpus: cpus.parse().unwrap(),
-            margin: Margin { siblings: name == "b", caches: name == "a" },
+            margin: Margin { siblings: name == "b", caches: name == "a", in_pod: name == "a" },
+            mixed: name == "c",
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
         vec![claim("a", "2-5"), claim("b", "8-17,2047")]
@@ -300,7 +314,7 @@ mod tests {
         let sum = checksum(&RawValue::from_string(state.clone()).unwrap());
         let file = format!(r#"{{"version":1,"checksum":"{sum}","state":{state}}}"#);
         let claims = decode(file.as_bytes()).unwrap();
-        let siblings = Margin { siblings: true, caches: false };
+        let siblings = Margin { siblings: true, ..Margin::NONE };
         let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.margin, c.cpu)).collect();
         assert_eq!(read, [("2-3".to_owned(), siblings, CpuRequest::default())]);
     }

@@ -22,6 +22,7 @@ fn claims() -> Vec<Claim> {
         id: ContainerId(format!("id-{name}")),
         cpus: cpus.parse().unwrap(),
         margin: Margin::NONE,
+        mixed: false,
         cpu: CpuRequest::default(),
     };
     vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")]

@@ -39,6 +39,7 @@ fn the_kubelet_gets_what_is_assigned() {
         id: ContainerId("id".to_owned()),
         cpus: cpus.parse().unwrap(),
         margin: Margin::NONE,
+        mixed: false,
         cpu: CpuRequest::default(),
     };
     // Held by a plugin that runs.

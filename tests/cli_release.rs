@@ -157,6 +157,7 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
         id: ContainerId(id(of)),
         cpus: "2-3".parse().unwrap(),
         margin: Margin::NONE,
+        mixed: false,
         cpu: CpuRequest { request: limit.map(MilliCpu), limit: limit.map(MilliCpu) },
     };
     let claims =

@@ -94,6 +94,7 @@ mod tests {
             id: ContainerId(ID.to_owned()),
             cpus: "2-3".parse().unwrap(),
             margin: Default::default(),
+            mixed: false,
             cpu: CpuRequest::default(),
         };
         let topology = Machine { cores: 16, ..Machine::default() }.topology().unwrap();

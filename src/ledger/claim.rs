@@ -16,6 +16,8 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// What is kept idle around them.
     pub margin: Margin,
+    /// Whether the container uses shared CPUs beside them.
+    pub mixed: bool,
     /// What it asked for in the last event that says so; nothing if that is unknown. A runtime's
     /// list may say less.
     pub cpu: CpuRequest,

@@ -173,6 +173,7 @@ fn cpus(list: &str) -> CpuSet {
 fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
         margin: Margin::NONE,
+        mixed: false,
         cpu: CpuRequest::default(),
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),

@@ -49,12 +49,14 @@ pub enum Smt {
 pub struct Margin {
     /// The SMT siblings of its CPUs (`smt: isolate`).
     pub siblings: bool,
-    /// The rest of the uncore caches of its CPUs (`uncore: exclusive`, `exclusive-shared`).
+    /// The rest of the uncore caches of its CPUs (`uncore: exclusive`).
     pub caches: bool,
+    /// The other containers of its pod use that (`uncore: exclusive-shared`).
+    pub in_pod: bool,
 }
 
 impl Margin {
-    pub const NONE: Margin = Margin { siblings: false, caches: false };
+    pub const NONE: Margin = Margin { siblings: false, caches: false, in_pod: false };
 
     /// All CPUs of the cores and caches that `cpus` touches, as far as they are in the margin.
     pub fn around(&self, topology: &Topology, cpus: &CpuSet) -> CpuSet {
@@ -101,7 +103,11 @@ impl Wishes {
     }
 
     pub fn margin(&self) -> Margin {
-        Margin { siblings: self.isolates(), caches: self.takes_caches() }
+        Margin {
+            siblings: self.isolates(),
+            caches: self.takes_caches(),
+            in_pod: self.uncore == Some(Uncore::ExclusiveShared),
+        }
     }
 
     /// These CPUs of a container, with those that are to stay idle for it.

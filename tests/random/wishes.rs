@@ -50,10 +50,6 @@ pub(super) fn is_mixed(pod: &Pod) -> bool {
     pod.annotations.iter().any(|(_, value)| value == "exclusive+shared")
 }
 
-fn shares_caches(pod: &Pod) -> bool {
-    pod.annotations.iter().any(|(_, value)| value == "exclusive-shared")
-}
-
 fn touched(domains: &[Domain], cpus: &CpuSet) -> CpuSet {
     domains.iter().map(|one| one.cpus).filter(|one| !one.is_disjoint(cpus)).collect()
 }
@@ -77,7 +73,7 @@ impl Node {
             }
             for instance in self.instances.values().filter(|instance| !instance.stopped) {
                 let Some(adjustment) = instance.adjustment else { continue };
-                let in_pod = instance.pod.uid == claim.pod_uid && shares_caches(&instance.pod);
+                let in_pod = instance.pod.uid == claim.pod_uid && claim.margin.in_pod;
                 let idle = if in_pod { siblings } else { idle };
                 let id = &instance.container.id;
                 let runs = self.runs_on(id, adjustment);

@@ -65,7 +65,7 @@ pub(super) fn synchronize(
 }
 
 /// Those of the CPUs that are set for a container which may be exclusive. For a mixed one, shared CPUs
-/// are set as well: only the claim tells which are exclusive.
+/// are set as well, and only the claim tells which are exclusive.
 fn exclusive_part(
     node: &Node,
     books: &Books,
@@ -76,12 +76,15 @@ fn exclusive_part(
     // What cgroups above leave it has no CPUs that others have now.
     let set = container.cpus?;
     let reached = container.runs_on.unwrap_or(set);
-    let pod = &books.pod(uid)?.pod;
-    if Terms::standing(&node.settings, pod, &container.name).cpus != Some(Cpus::Mixed) {
-        return Some(set);
+    match evidence.ours(uid, container) {
+        Some(ours) if ours.mixed => ours.cpus.is_subset(&reached).then_some(ours.cpus),
+        Some(_) => Some(set),
+        None => {
+            let pod = &books.pod(uid)?.pod;
+            let terms = Terms::standing(&node.settings, pod, &container.name);
+            if terms.cpus == Some(Cpus::Mixed) { None } else { Some(set) }
+        }
     }
-    let claim = evidence.ours(uid, container)?.cpus;
-    if claim.is_subset(&reached) { Some(claim) } else { None }
 }
 
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
@@ -261,8 +264,9 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
         // The kubelet does not name the instance. No runtime gives such an id.
         let id = ContainerId(format!("{pod_uid}/{container}"));
-        let (margin, cpu) = (Margin::NONE, CpuRequest::default());
-        keep(node, books, Claim { pod_uid, namespace, pod, container, id, cpus, margin, cpu });
+        let (margin, mixed, cpu) = (Margin::NONE, false, CpuRequest::default());
+        let claim = Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu };
+        keep(node, books, claim);
     }
 }
 
@@ -280,6 +284,7 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
         Some(true) => {
             books.change_container(&claim.pod_uid, &claim.container, |entry| {
                 entry.assign(claim.cpus, margin);
+                entry.mix(claim.mixed);
             });
         }
         Some(false) => return,

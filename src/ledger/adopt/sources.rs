@@ -129,6 +129,9 @@ pub(super) fn adopt(
     let subject = found.subject();
     books.change_container(uid, &container.name, |entry| {
         entry.assign(claim, entry.margin());
+        if let Some(ours) = evidence.ours(uid, container) {
+            entry.mix(ours.mixed);
+        }
         let set = entry.applied.cpus();
         if set == Some(claim) || (entry.is_mixed() && container.cpus == Some(claim)) {
             entry.applied.set_exclusive(claim);
@@ -173,8 +176,8 @@ pub(super) fn keep_margin(
 /// The part of a margin around these CPUs that is `free`.
 pub(super) fn possible_margin(node: &Node, cpus: &CpuSet, wanted: Margin, free: &CpuSet) -> Margin {
     let fits = |margin| node.with_idle(cpus, margin).is_subset(free);
-    let siblings = Margin { siblings: wanted.siblings, caches: false };
-    let caches = Margin { siblings: false, caches: wanted.caches };
+    let siblings = Margin { siblings: wanted.siblings, ..Margin::NONE };
+    let caches = Margin { siblings: false, ..wanted };
     let parts = [wanted, caches, siblings];
     parts.into_iter().find(|margin| fits(*margin)).unwrap_or(Margin::NONE)
 }

@@ -66,6 +66,8 @@ struct Holding {
     cpus: CpuSet,
     /// What stays idle around them.
     margin: Margin,
+    /// Whether it uses shared CPUs beside them.
+    mixed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +110,12 @@ enum Loan {
 impl ContainerEntry {
     /// It gets exclusive CPUs, with this margin. No CPUs are none.
     pub(crate) fn assign(&mut self, cpus: CpuSet, margin: Margin) {
-        self.holding = if cpus.is_empty() { None } else { Some(Holding { cpus, margin }) };
+        let mixed = match &self.holding {
+            Some(holding) => holding.mixed,
+            None => self.terms.cpus == Some(Cpus::Mixed),
+        };
+        let holding = Holding { cpus, margin, mixed };
+        self.holding = if cpus.is_empty() { None } else { Some(holding) };
     }
 
     /// It gets as many others as it asks for.
@@ -124,7 +131,7 @@ impl ContainerEntry {
 
     /// Some of its CPUs may have gone offline.
     pub(crate) fn lose(&mut self, online: CpuSet) {
-        if let Some(Holding { cpus, margin }) = self.holding
+        if let Some(Holding { cpus, margin, .. }) = self.holding
             && !cpus.is_subset(&online)
         {
             self.assign(cpus & online, margin);
@@ -134,7 +141,7 @@ impl ContainerEntry {
 
     /// Another container of its pod gets some of its CPUs.
     pub(crate) fn hand_over(&mut self, to_other: CpuSet) {
-        if let Some(Holding { cpus, margin }) = self.holding {
+        if let Some(Holding { cpus, margin, .. }) = self.holding {
             self.assign(cpus - to_other, margin);
         }
     }
@@ -143,6 +150,14 @@ impl ContainerEntry {
     pub(crate) fn keep_idle(&mut self, margin: Margin) {
         if let Some(holding) = &mut self.holding {
             holding.margin = margin;
+        }
+    }
+
+    /// Whether it uses shared CPUs beside its exclusive ones, as was decided earlier.
+    pub(crate) fn mix(&mut self, mixed: bool) {
+        if let Some(holding) = &mut self.holding {
+            holding.mixed = mixed;
+            self.enforce_by(self.enforced_by);
         }
     }
 
@@ -242,7 +257,11 @@ impl ContainerEntry {
 
     /// Something else keeps others off its exclusive CPUs from now on.
     pub(crate) fn enforce_by(&mut self, mechanism: Mechanism) {
-        self.enforced_by = self.terms.enforced_by(mechanism);
+        let mixed = self.holding.is_some_and(|holding| holding.mixed);
+        self.enforced_by = match mechanism {
+            Mechanism::Partitions if mixed => Mechanism::Groups,
+            mechanism => self.terms.enforced_by(mechanism),
+        };
     }
 
     /// A container of which only the claim is known.
@@ -258,6 +277,7 @@ impl ContainerEntry {
             ContainerEntry::new(&container, Phase::Ended, runtime, terms, Applied::nothing());
         entry.unlisted = true;
         entry.assign(claim.cpus, margin);
+        entry.mix(claim.mixed);
         entry
     }
 
@@ -282,16 +302,13 @@ impl ContainerEntry {
     /// Whether it uses shared CPUs beside its exclusive ones. A partition has exclusive ones only,
     /// whatever the wish is by now.
     pub(crate) fn is_mixed(&self) -> bool {
-        self.holding.is_some()
-            && self.terms.cpus == Some(Cpus::Mixed)
+        self.holding.is_some_and(|holding| holding.mixed)
             && self.enforced_by != Mechanism::Partitions
     }
 
     /// Whether the other containers of its pod use the rest of its uncore caches.
     pub(crate) fn shares_caches(&self) -> bool {
-        self.margin().caches
-            && self.terms.wishes.uncore == Some(Uncore::ExclusiveShared)
-            && !self.is_lent()
+        self.margin().in_pod && !self.is_lent()
     }
 
     /// What stays idle around its exclusive CPUs.
@@ -352,7 +369,7 @@ impl ContainerEntry {
             smt => smt,
         };
         let uncore = match self.terms.wishes.uncore {
-            Some(Uncore::ExclusiveShared) if margin.caches => Some(Uncore::ExclusiveShared),
+            _ if margin.in_pod => Some(Uncore::ExclusiveShared),
             _ if margin.caches => Some(Uncore::Exclusive),
             Some(Uncore::Exclusive | Uncore::ExclusiveShared) => None,
             uncore => uncore,

@@ -96,6 +96,7 @@ impl PodEntry {
                 id: entry.id.clone(),
                 cpus: entry.claim()?,
                 margin: entry.margin(),
+                mixed: entry.is_mixed(),
                 cpu: entry.cpu,
             })
         })

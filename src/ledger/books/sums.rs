@@ -106,6 +106,7 @@ struct Claimed {
     id: ContainerId,
     cpus: CpuSet,
     margin: Margin,
+    mixed: bool,
     cpu: CpuRequest,
     /// Decides to which sums its CPUs belong.
     held: (bool, Phase, Mechanism),
@@ -117,6 +118,7 @@ impl Claimed {
             id: entry.id.clone(),
             cpus: entry.claim()?,
             margin: entry.margin(),
+            mixed: entry.is_mixed(),
             cpu: entry.cpu,
             held: (entry.is_lent(), entry.phase, entry.enforced_by),
         })
@@ -127,6 +129,7 @@ impl Claimed {
         self.id == entry.id
             && entry.claim().as_ref() == Some(&self.cpus)
             && self.margin == entry.margin()
+            && self.mixed == entry.is_mixed()
             && self.cpu == entry.cpu
     }
 

@@ -44,8 +44,8 @@ REFUSED = [
 
 # Values that have to be accepted, and what the plugin's configuration then has.
 ACCEPTED = [
-    ("config: {reservedSystemCPUs: null, kubeReserved: {cpu: 500m, pid: 9}}", {"kubeReserved": {"cpu": "500m", "pid": 9}}),
-    ("config: {reservedSystemCPUs: 3, noticeSeconds: 5, exposeCpus: file}", {"reservedSystemCPUs": 3, "noticeSeconds": 5}),
+    ("config: {reservedSystemCPUs: null, kubeReserved: {cpu: 1, pid: 9}}", {"kubeReserved": {"cpu": 1, "pid": 9}}),
+    ("config: {reservedSystemCPUs: 3, exposeCpus: file}", {"reservedSystemCPUs": 3, "exposeCpus": "file"}),
     ("config: {rebalance: {mode: 'off'}}", {"rebalance": {"mode": "off"}}),
     ("config: {rebalance: {movesPer100Starts: 10, acrossNumaNodes: true, minStay: 60s}}", {}),
     ("config: {nodes: [{names: ['gpu-*'], labels: {zone: 'eu-*'}, strict: true}]}", {}),
@@ -69,8 +69,23 @@ def render(chart, values):
     return [one for one in objects if one not in hooks], hooks
 
 
+def only(kind, objects):
+    [one] = [one for one in objects if one["kind"] == kind]
+    return one
+
+
+def containers(daemon_set):
+    pod = daemon_set["spec"]["template"]["spec"]
+    return pod.get("initContainers", []) + pod["containers"]
+
+
+def kustomize(directory):
+    command = ["kubectl", "kustomize", str(directory)]
+    return documents(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 def comparable(value):
-    """Without what has no meaning: the order of named things, and comments and order in the configuration."""
+    """Without what has no meaning: the order of named things; comments and order in the configuration."""
     if isinstance(value, dict):
         return {
             key: helm.values_from_yaml(one) if key == "config.yaml" else comparable(one)
@@ -82,19 +97,8 @@ def comparable(value):
     return value
 
 
-def text_of(objects):
-    objects = sorted(map(comparable, objects), key=lambda one: (one["kind"], one["metadata"]["name"]))
-    return json.dumps(objects, indent=1, sort_keys=True)
-
-
-def containers(daemon_set):
-    pod = daemon_set["spec"]["template"]["spec"]
-    return pod.get("initContainers", []) + pod["containers"]
-
-
-def kustomize(directory):
-    command = ["kubectl", "kustomize", str(directory)]
-    return documents(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def sorted_objects(objects):
+    return sorted(map(comparable, objects), key=lambda one: (one["kind"], one["metadata"]["name"]))
 
 
 class Check:
@@ -108,10 +112,13 @@ class Check:
             print(error)
             self.failures += 1
 
-    def equal(self, directory, objects):
-        ours, theirs = text_of(objects), text_of(kustomize(directory))
-        error = None if ours == theirs else f"the chart:\n{ours}\nkubectl kustomize:\n{theirs}"
-        self.result(f"equal to kubectl kustomize {directory}, objects: {len(objects)}", error)
+    def same(self, what, ours, theirs):
+        ours, theirs = (json.dumps(one, indent=1, sort_keys=True) for one in (ours, theirs))
+        self.result(what, None if ours == theirs else f"{ours}\ninstead of\n{theirs}")
+
+    def kustomized(self, directory, objects):
+        what = f"equal to kubectl kustomize {directory}, objects: {len(objects)}"
+        self.same(what, sorted_objects(objects), sorted_objects(kustomize(directory)))
 
     def lint(self, name, values):
         report = helm.lint(CHART, values, strict=True, namespace=NAMESPACE)
@@ -129,8 +136,7 @@ class Check:
 
     def accepts(self, text, expect):
         try:
-            objects, _ = render(self.chart, helm.values_from_yaml(text))
-            [config_map] = [one for one in objects if one["kind"] == "ConfigMap"]
+            config_map = only("ConfigMap", render(self.chart, helm.values_from_yaml(text))[0])
             config = helm.values_from_yaml(config_map["data"]["config.yaml"])
             error = None if expect.items() <= config.items() else json.dumps(config)
         except helm.HelmError as refused:
@@ -141,39 +147,41 @@ class Check:
 def check(chart):
     checks = Check(chart)
     files = {path.stem: path for path in sorted(CHART.glob("overlays/*.yaml"))}
-    names = sorted(path.name for path in MANIFESTS.glob("overlays/*"))
-    error = None if names == list(files) else f"{names} and {list(files)}"
-    checks.result("a file of values for each overlay", error)
     overlays = {name: helm.values_from_yaml(path.read_text()) for name, path in files.items()}
+    names = sorted(path.name for path in MANIFESTS.glob("overlays/*"))
+    checks.same("a file of values for each overlay", list(overlays), names)
 
     checks.lint("base", {})
     for name, values in overlays.items():
         checks.lint(name, values)
 
     if shutil.which("kubectl"):
-        objects, hooks = render(chart, {})
-        checks.equal(MANIFESTS / "base", objects)
+        checks.kustomized(MANIFESTS / "base", render(chart, {})[0])
         for name, values in overlays.items():
-            checks.equal(MANIFESTS / "overlays" / name, render(chart, values)[0])
-        for one in hooks:
-            hook = one["metadata"].pop("annotations")[HOOK]
-            checks.result("the release is a hook after the removal", None if hook == "post-delete" else hook)
-        checks.equal(MANIFESTS / "release", hooks)
-        crio = render(chart, overlays["crio"])[1]
-        labels = [one["securityContext"].get("seLinuxOptions") for one in containers(crio[0])]
-        error = None if labels == [overlays["crio"]["seLinuxOptions"]] * 2 else labels
-        checks.result("the release has the SELinux type, too", error)
+            checks.kustomized(MANIFESTS / "overlays" / name, render(chart, values)[0])
+        hooks = render(chart, {})[1]
+        annotations = [one["metadata"].pop("annotations") for one in hooks]
+        checks.kustomized(MANIFESTS / "release", hooks)
+        checks.same("the release comes after the plugin", [one[HOOK] for one in annotations], ["post-delete"])
     else:
         print("skipped: the Helm chart against kustomize: kubectl is not installed")
 
-    every = render(chart, {key: one for values in overlays.values() for key, one in values.items()})[0]
-    names = [one["name"] for daemon_set in every if daemon_set["kind"] == "DaemonSet" for one in containers(daemon_set)]
-    checks.result("overlays combine", None if names == ["enable-nri", "nri-cpu-manager"] else names)
-    off = render(chart, {"release": {"onUninstall": False}})[1]
-    checks.result("no hooks without release.onUninstall", off)
-    waits = [one["kind"] for one in render(chart, {"release": {"kubectlImage": "kubectl:1"}})[1]]
-    error = None if sorted(waits) == ["DaemonSet", "Job", "Role", "RoleBinding", "ServiceAccount"] else waits
-    checks.result("a Job waits with release.kubectlImage", error)
+    # All values of all files: no two have the same key.
+    every = {key: one for values in overlays.values() for key, one in values.items()}
+    objects, hooks = render(chart, every)
+    names = [one["name"] for one in containers(only("DaemonSet", objects))]
+    checks.same("overlays combine", names, ["enable-nri", "nri-cpu-manager"])
+    for one in containers(only("DaemonSet", objects)) + containers(only("DaemonSet", hooks)):
+        labels = one["securityContext"].get("seLinuxOptions")
+        checks.same(f"the SELinux type of container {one['name']}", labels, every["seLinuxOptions"])
+    changed = only("DaemonSet", render(chart, {"config": {"strict": True}})[0])
+    checks.same("a change of config restarts nothing", changed, only("DaemonSet", render(chart, {})[0]))
+    hooks = render(chart, {"release": {"onUninstall": False}})[1]
+    checks.same("no hooks without release.onUninstall", hooks, [])
+    hooks = render(chart, {"release": {"kubectlImage": "kubectl:1"}})[1]
+    kinds = sorted(one["kind"] for one in hooks)
+    expect = ["DaemonSet", "Job", "Role", "RoleBinding", "ServiceAccount"]
+    checks.same("a Job waits with release.kubectlImage", kinds, expect)
 
     for text, expect in REFUSED:
         checks.refuses(text, expect)
@@ -181,8 +189,7 @@ def check(chart):
         checks.accepts(text, expect)
 
     with helm.Chart.load(package(Path("target/chart"))) as packaged:
-        error = None if text_of(render(packaged, {})[0]) == text_of(render(chart, {})[0]) else "differs"
-        checks.result("the packaged chart renders the same", error)
+        checks.same("the packaged chart renders the same", render(packaged, {}), render(chart, {}))
     if checks.failures:
         sys.exit(f"{checks.failures} failed")
 

@@ -24,8 +24,8 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: ["ALL"]
-    {{- if .capabilities }}
-    add: {{ toJson .capabilities }}
+    {{- with .added }}
+    add: {{ toJson . }}
     {{- end }}
   seccompProfile:
     type: RuntimeDefault
@@ -71,6 +71,7 @@ nodeSelector:
 {{- end }}
 {{- $release := printf "%s-release" (include "nri-cpu-manager.name" .) }}
 {{- if lookup "apps/v1" "DaemonSet" .Release.Namespace $release }}
-{{- fail (printf "daemonset/%s is left from an earlier uninstall and would revert the plugin's work. Delete it first: kubectl -n %s delete daemonset %s" $release .Release.Namespace $release) }}
+{{- $advice := printf "Delete it first: kubectl -n %s delete daemonset %s" .Release.Namespace $release }}
+{{- fail (printf "daemonset/%s of an earlier uninstall would revert the plugin's work. %s" $release $advice) }}
 {{- end }}
 {{- end }}

@@ -104,6 +104,16 @@ fn every_image_has_a_full_name() {
     assert!(images >= 4, "only {images} found");
 }
 
+/// The chart's images have the tag `appVersion`, and registries sort charts by `version`.
+#[test]
+fn the_chart_has_the_programs_version() {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/nri-cpu-manager/Chart.yaml");
+    let chart = yaml(&fs::read_to_string(chart).unwrap());
+    for field in ["version", "appVersion"] {
+        assert_eq!(chart[field], env!("CARGO_PKG_VERSION"), "{field}");
+    }
+}
+
 /// A file that no kustomization names ships and is never applied.
 #[test]
 fn every_file_is_used() {

@@ -1,5 +1,5 @@
-//! The reference of the configuration and of the annotations names everything there is. What there
-//! is, the plugin's own errors tell.
+//! The reference of the configuration and of the annotations, and the Helm chart's schema, name
+//! everything there is. What there is, the plugin's own errors tell.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -7,10 +7,12 @@ use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::terms::DOMAIN;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::placement::{Options, TopologyManager};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const CONFIGURATION: &str = include_str!("../docs/configuration.md");
 const ANNOTATIONS: &str = include_str!("../docs/annotations.md");
+const SCHEMA: &str = include_str!("../charts/nri-cpu-manager/values.schema.json");
 
 fn error(text: &str) -> String {
     Config::parse("c", text).unwrap_err().to_string()
@@ -19,7 +21,8 @@ fn error(text: &str) -> String {
 /// The fields that serde expects instead of one that there is not.
 fn fields(text: &str) -> BTreeSet<String> {
     let error = error(text);
-    let (_, expected) = error.split_once("expected one of ").unwrap();
+    // "expected one of", or of two fields "expected `a` or `b`".
+    let (_, expected) = error.split_once(", expected ").unwrap();
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
@@ -111,4 +114,74 @@ fn every_wish() {
     let values = |key: &String| expected(&Wish::parse(key, "xyzzy").unwrap_err());
     let all = keys.iter().map(|key| (key.clone(), values(key).into_iter().collect()));
     assert_eq!(documented, all.collect());
+}
+
+/// A part of the chart's schema, by its JSON pointer below the fields of the configuration.
+fn schema(pointer: &str) -> Value {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let part = schema.pointer(&format!("/definitions/fields/properties{pointer}")).unwrap();
+    match part["$ref"].as_str() {
+        Some(target) => schema.pointer(target.strip_prefix('#').unwrap()).unwrap().clone(),
+        None => part.clone(),
+    }
+}
+
+fn keys(object: &Value) -> BTreeSet<String> {
+    object.as_object().unwrap().keys().cloned().collect()
+}
+
+/// The values that a field of the chart may have, as texts. The kubelet's empty string is none.
+fn allowed(pointer: &str) -> BTreeSet<String> {
+    let schema = schema(pointer);
+    let values = schema["enum"].as_array().into_iter().flatten();
+    let texts = values.map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
+    texts.filter(|text| !text.is_empty()).collect()
+}
+
+#[test]
+fn the_charts_schema_has_every_field() {
+    for (pointer, text) in [
+        ("", "xyzzy: 1\n"),
+        ("/rebalance/properties", "rebalance: {xyzzy: 1}\n"),
+        ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
+        ("/namespaces/items/properties", "namespaces: [{xyzzy: 1}]\n"),
+    ] {
+        assert_eq!(keys(&schema(pointer)), fields(text), "{pointer}");
+    }
+    for (field, names) in [
+        ("cpuManagerPolicyOptions", Options::NAMES),
+        ("topologyManagerPolicyOptions", TopologyManager::OPTIONS),
+    ] {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(keys(&schema(&format!("/{field}/properties"))), names, "{field}");
+    }
+}
+
+#[test]
+fn the_charts_schema_has_every_value() {
+    let mut seen = 0;
+    for field in fields("xyzzy: 1\n") {
+        let values: BTreeSet<String> = expected(&error_of_value(&field)).into_iter().collect();
+        seen += values.len();
+        assert_eq!(allowed(&format!("/{field}")), values, "{field}");
+    }
+    assert!(seen > 20, "only {seen} values found");
+    let modes = expected(&error("rebalance: {mode: xyzzy}\n"));
+    assert_eq!(allowed("/rebalance/properties/mode"), modes.into_iter().collect());
+}
+
+#[test]
+fn the_charts_schema_has_every_wish() {
+    let wishes: BTreeSet<String> =
+        expected(&Wish::parse("xyzzy", "").unwrap_err()).into_iter().collect();
+    let namespace = "/namespaces/items/properties";
+    for (field, below) in [("allow", "/items"), ("defaults", "")] {
+        let properties = format!("{namespace}/{field}/properties");
+        assert_eq!(keys(&schema(&properties)), wishes, "{field}");
+        for wish in &wishes {
+            let values = expected(&Wish::parse(wish, "xyzzy").unwrap_err());
+            let values: BTreeSet<String> = values.into_iter().collect();
+            assert_eq!(allowed(&format!("{properties}/{wish}{below}")), values, "{field} {wish}");
+        }
+    }
 }

@@ -1,0 +1,77 @@
+{{- define "nri-cpu-manager.name" -}}
+{{ .Values.fullnameOverride | default .Chart.Name }}
+{{- end }}
+
+{{- define "nri-cpu-manager.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* What every container of the plugin's image has: image, resources, and root without capabilities. */}}
+{{- define "nri-cpu-manager.container" -}}
+image: {{ include "nri-cpu-manager.image" . }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- with .Values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsUser: 0
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: ["ALL"]
+    {{- with .added }}
+    add: {{ toJson . }}
+    {{- end }}
+  seccompProfile:
+    type: RuntimeDefault
+  {{- with .Values.seLinuxOptions }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* What every pod has: where it runs. */}}
+{{- define "nri-cpu-manager.pod" -}}
+enableServiceLinks: false
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* "true" if any node of the configuration serves podresources. */}}
+{{- define "nri-cpu-manager.podResources" -}}
+{{- range concat (list .Values.config) (.Values.config.nodes | default list) }}
+{{- if .podResources }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Fails with advice where the API server would accept what cannot work. */}}
+{{- define "nri-cpu-manager.check" -}}
+{{- range concat (list .Values.config) (.Values.config.nodes | default list) }}
+{{- if and (eq (toString .exclusivity) "kernel") (not $.Values.kernelExclusivity) }}
+{{- fail "config: exclusivity: kernel needs privileges, or the plugin does not start. Set kernelExclusivity: true" }}
+{{- end }}
+{{- end }}
+{{- $release := printf "%s-release" (include "nri-cpu-manager.name" .) }}
+{{- if lookup "apps/v1" "DaemonSet" .Release.Namespace $release }}
+{{- $advice := printf "Delete it first: kubectl -n %s delete daemonset %s" .Release.Namespace $release }}
+{{- fail (printf "daemonset/%s of an earlier uninstall would revert the plugin's work. %s" $release $advice) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,206 @@
+"""What hack/chart does, in its Python environment."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import helm_python as helm
+
+CHART = Path("charts/nri-cpu-manager")
+MANIFESTS = Path("manifests")
+NAMESPACE = "kube-system"
+HOOK = "helm.sh/hook"
+
+# Values that have to be refused, and what the error has to name.
+REFUSED = [
+    ("kernelExclusivty: true", "'kernelExclusivty'"),
+    ("migrate: 'yes'", "/migrate"),
+    ("image: {tga: next}", "'tga'"),
+    ("resources: {limit: {}}", "'limit'"),
+    ("config: {cpuManagerPolicyy: static}", "'cpuManagerPolicyy'"),
+    ("config: {cpuManagerPolicy: dynamic}", "/config/cpuManagerPolicy"),
+    ("config: {cpuManagerPolicyOptions: {full-pcpu-only: true}}", "'full-pcpu-only'"),
+    ("config: {cpuManagerPolicyOptions: {full-pcpus-only: 2}}", "/config/cpuManagerPolicyOptions/full-pcpus-only"),
+    ("config: {reservedSystemCPUs: [0, 1]}", "/config/reservedSystemCPUs"),
+    ("config: {reservedSystemCPUs: none}", "/config/reservedSystemCPUs"),
+    ("config: {systemReserved: {cpus: 1}}", "'cpus'"),
+    ("config: {strict: 3}", "/config/strict"),
+    ("config: {noticeSeconds: 301}", "/config/noticeSeconds"),
+    # What YAML makes of an unquoted off.
+    ("config: {rebalance: {mode: off}}", "/config/rebalance/mode"),
+    ("config: {podResources: {dir: /run/x}}", "'dir'"),
+    ("config: {podResources: {listen: run/x}}", "/config/podResources/listen"),
+    ("config: {namespaces: [{names: [a], allow: {uncore: prefer}}]}", "/config/namespaces/0/allow/uncore"),
+    ("config: {namespaces: [{names: [a], defaults: {uncor: prefer}}]}", "'uncor'"),
+    ("config: {names: [a]}", "/config/names"),
+    ("config: {nodes: [{strict: true}]}", "/config/nodes/0"),
+    ("config: {nodes: [{names: [a], nodes: []}]}", "/config/nodes/0/nodes"),
+    ("config: {nodes: [{names: [a], strct: true}]}", "'strct'"),
+    ("config: {exclusivity: kernel}", "kernelExclusivity: true"),
+    ("config: {nodes: [{names: [a], exclusivity: kernel}]}", "kernelExclusivity: true"),
+]
+
+# Values that have to be accepted, and what the plugin's configuration then has.
+ACCEPTED = [
+    ("config: {reservedSystemCPUs: null, kubeReserved: {cpu: 1, pid: 9}}", {"kubeReserved": {"cpu": 1, "pid": 9}}),
+    ("config: {reservedSystemCPUs: 3, exposeCpus: file}", {"reservedSystemCPUs": 3, "exposeCpus": "file"}),
+    ("config: {rebalance: {mode: 'off'}}", {"rebalance": {"mode": "off"}}),
+    ("config: {rebalance: {movesPer100Starts: 10, acrossNumaNodes: true, minStay: 60s}}", {}),
+    ("config: {nodes: [{names: ['gpu-*'], labels: {zone: 'eu-*'}, strict: true}]}", {}),
+    ("config: {namespaces: [{names: ['hpc-*'], allow: {smt: [isolate]}, defaults: {movable: false}}]}", {}),
+    ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
+    ("global: {parent: 1}", {}),
+]
+
+
+def documents(text):
+    """The objects of a YAML stream."""
+    parts = ("\n" + text).split("\n---")
+    return [one for one in map(helm.values_from_yaml, parts) if one]
+
+
+def render(chart, values):
+    """The objects of a release, and those of its hooks."""
+    files = chart.render(values, name="cpus", namespace=NAMESPACE)
+    objects = [one for name, text in files.items() if name.endswith(".yaml") for one in documents(text)]
+    hooks = [one for one in objects if HOOK in one["metadata"].get("annotations", {})]
+    return [one for one in objects if one not in hooks], hooks
+
+
+def only(kind, objects):
+    [one] = [one for one in objects if one["kind"] == kind]
+    return one
+
+
+def containers(daemon_set):
+    pod = daemon_set["spec"]["template"]["spec"]
+    return pod.get("initContainers", []) + pod["containers"]
+
+
+def kustomize(directory):
+    command = ["kubectl", "kustomize", str(directory)]
+    return documents(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def comparable(value):
+    """Without what has no meaning: the order of named things; comments and order in the configuration."""
+    if isinstance(value, dict):
+        return {
+            key: helm.values_from_yaml(one) if key == "config.yaml" else comparable(one)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        named = all(isinstance(one, dict) and "name" in one for one in value)
+        return sorted(map(comparable, value), key=lambda one: one["name"]) if named else value
+    return value
+
+
+def sorted_objects(objects):
+    return sorted(map(comparable, objects), key=lambda one: (one["kind"], one["metadata"]["name"]))
+
+
+class Check:
+    def __init__(self, chart):
+        self.chart = chart
+        self.failures = 0
+
+    def result(self, what, error):
+        print(f"{'FAILED' if error else 'ok'}: {what}")
+        if error:
+            print(error)
+            self.failures += 1
+
+    def same(self, what, ours, theirs):
+        ours, theirs = (json.dumps(one, indent=1, sort_keys=True) for one in (ours, theirs))
+        self.result(what, None if ours == theirs else f"{ours}\ninstead of\n{theirs}")
+
+    def kustomized(self, directory, objects):
+        what = f"equal to kubectl kustomize {directory}, objects: {len(objects)}"
+        self.same(what, sorted_objects(objects), sorted_objects(kustomize(directory)))
+
+    def lint(self, name, values):
+        report = helm.lint(CHART, values, strict=True, namespace=NAMESPACE)
+        # Below 2 are hints, such as the one that an icon is recommended.
+        found = [one["error"] for one in report["messages"] if one["severity"] >= 2]
+        self.result(f"lint, {name}", "\n".join(found + report["errors"]))
+
+    def refuses(self, text, expect):
+        try:
+            render(self.chart, helm.values_from_yaml(text))
+            error = "accepted"
+        except (helm.HelmValuesError, helm.HelmRenderError) as refused:
+            error = None if expect in refused.detail else refused.detail
+        self.result(f"refused, naming {expect}: {text}", error)
+
+    def accepts(self, text, expect):
+        try:
+            config_map = only("ConfigMap", render(self.chart, helm.values_from_yaml(text))[0])
+            config = helm.values_from_yaml(config_map["data"]["config.yaml"])
+            error = None if expect.items() <= config.items() else json.dumps(config)
+        except helm.HelmError as refused:
+            error = refused.detail
+        self.result(f"accepted: {text}", error)
+
+
+def check(chart):
+    checks = Check(chart)
+    files = {path.stem: path for path in sorted(CHART.glob("overlays/*.yaml"))}
+    overlays = {name: helm.values_from_yaml(path.read_text()) for name, path in files.items()}
+    names = sorted(path.name for path in MANIFESTS.glob("overlays/*"))
+    checks.same("a file of values for each overlay", list(overlays), names)
+
+    checks.lint("base", {})
+    for name, values in overlays.items():
+        checks.lint(name, values)
+
+    if shutil.which("kubectl"):
+        checks.kustomized(MANIFESTS / "base", render(chart, {})[0])
+        for name, values in overlays.items():
+            checks.kustomized(MANIFESTS / "overlays" / name, render(chart, values)[0])
+        hooks = render(chart, {})[1]
+        annotations = [one["metadata"].pop("annotations") for one in hooks]
+        checks.kustomized(MANIFESTS / "release", hooks)
+        checks.same("the release comes after the plugin", [one[HOOK] for one in annotations], ["post-delete"])
+    else:
+        print("skipped: the Helm chart against kustomize: kubectl is not installed")
+
+    # All values of all files: no two have the same key.
+    every = {key: one for values in overlays.values() for key, one in values.items()}
+    objects, hooks = render(chart, every)
+    names = [one["name"] for one in containers(only("DaemonSet", objects))]
+    checks.same("overlays combine", names, ["enable-nri", "nri-cpu-manager"])
+    for one in containers(only("DaemonSet", objects)) + containers(only("DaemonSet", hooks)):
+        labels = one["securityContext"].get("seLinuxOptions")
+        checks.same(f"the SELinux type of container {one['name']}", labels, every["seLinuxOptions"])
+    changed = only("DaemonSet", render(chart, {"config": {"strict": True}})[0])
+    checks.same("a change of config restarts nothing", changed, only("DaemonSet", render(chart, {})[0]))
+    hooks = render(chart, {"release": {"onUninstall": False}})[1]
+    checks.same("no hooks without release.onUninstall", hooks, [])
+    hooks = render(chart, {"release": {"kubectlImage": "kubectl:1"}})[1]
+    kinds = sorted(one["kind"] for one in hooks)
+    expect = ["DaemonSet", "Job", "Role", "RoleBinding", "ServiceAccount"]
+    checks.same("a Job waits with release.kubectlImage", kinds, expect)
+
+    for text, expect in REFUSED:
+        checks.refuses(text, expect)
+    for text, expect in ACCEPTED:
+        checks.accepts(text, expect)
+
+    with helm.Chart.load(package(Path("target/chart"))) as packaged:
+        checks.same("the packaged chart renders the same", render(packaged, {}), render(chart, {}))
+    if checks.failures:
+        sys.exit(f"{checks.failures} failed")
+
+
+def package(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    return helm.package(CHART, destination=directory)
+
+
+if sys.argv[1] == "package":
+    print(package(Path(sys.argv[2] if len(sys.argv) > 2 else "target/chart")))
+else:
+    with helm.Chart.load(CHART) as loaded:
+        check(loaded)

@@ -15,11 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone)]
 enum Op {
     /// A pod in a QoS class (0 or 1) or in none, with this number of shared containers, and of
-    /// exclusive CPUs for one more container.
+    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`), and
+    /// the shared ones may have CPUs for their pod alone instead of the pool.
     Pod {
         class: usize,
         shared: usize,
         exclusive: usize,
+        mixed: bool,
+        in_pod: usize,
     },
     /// The runtime creates the exclusive container of a pod, or sets its current CPUs.
     Runtime {
@@ -67,8 +70,10 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let pod = 0..16usize;
     prop_oneof![
-        6 => (0..4usize, 0..3usize, 0..4usize)
-            .prop_map(|(class, shared, exclusive)| Op::Pod { class, shared, exclusive }),
+        6 => (0..4usize, 0..3usize, 0..4usize, any::<bool>(), prop_oneof![2 => Just(0), 1 => 1..3usize])
+            .prop_map(|(class, shared, exclusive, mixed, in_pod)| {
+                Op::Pod { class, shared, exclusive, mixed, in_pod }
+            }),
         6 => pod.clone().prop_map(|pod| Op::Runtime { pod }),
         2 => pod.clone().prop_map(|pod| Op::Start { pod }),
         4 => (pod.clone(), 0..4usize).prop_map(|(pod, exclusive)| Op::Move { pod, exclusive }),
@@ -90,6 +95,10 @@ struct Pod {
     class: Option<CgroupPath>,
     /// The exclusive container's CPUs; empty without one.
     claim: CpuSet,
+    /// Whether it may use other CPUs as well.
+    mixed: bool,
+    /// Where the pod's other containers run instead of in the pool; empty as a rule.
+    in_pod: CpuSet,
     /// Shared containers started so far.
     started: usize,
 }
@@ -125,6 +134,20 @@ impl Pod {
     fn leaf(&self, name: &str) -> CgroupPath {
         path(&format!("{}/{name}", self.group))
     }
+
+    /// The containers with CPUs that no other pod's containers use, and these.
+    fn owners(&self) -> Vec<(CgroupPath, CpuSet)> {
+        let beside = if self.mixed { self.in_pod } else { CpuSet::EMPTY };
+        let main = (self.leaf("main"), self.claim | beside);
+        let shared = (1..=self.started).map(|at| (self.leaf(&format!("c{at}")), self.in_pod));
+        let main = if self.claim.is_empty() { None } else { Some(main) };
+        main.into_iter().chain(shared.filter(|(_, cpus)| !cpus.is_empty())).collect()
+    }
+
+    /// Whether the exclusive container uses the pool.
+    fn is_in_pool(&self) -> bool {
+        self.mixed && self.in_pod.is_empty() && !self.claim.is_empty()
+    }
 }
 
 impl Node {
@@ -145,7 +168,7 @@ impl Node {
     }
 
     fn claims(&self) -> CpuSet {
-        self.pods.iter().map(|pod| pod.claim).collect()
+        self.pods.iter().map(|pod| pod.claim | pod.in_pod).collect()
     }
 
     fn pool(&self) -> CpuSet {
@@ -160,7 +183,6 @@ impl Node {
     }
 
     fn goal(&self) -> Goal {
-        let exclusive = self.pods.iter().filter(|pod| !pod.claim.is_empty());
         let mut tops = BTreeMap::new();
         for pod in &self.pods {
             match &pod.class {
@@ -171,7 +193,13 @@ impl Node {
         Goal {
             pool: self.pool(),
             widest: all(),
-            exclusive: exclusive.map(|pod| (pod.leaf("main"), pod.claim)).collect(),
+            exclusive: self.pods.iter().flat_map(Pod::owners).collect(),
+            mixed: self
+                .pods
+                .iter()
+                .filter(|pod| pod.is_in_pool())
+                .map(|pod| pod.leaf("main"))
+                .collect(),
             tops,
             bounds: self.bounds.clone(),
             distrusted: self.distrusted.clone(),
@@ -179,23 +207,36 @@ impl Node {
         }
     }
 
-    /// Containers that run on exclusive CPUs of another that runs there: owner, other, CPU.
+    /// Containers that run on exclusive CPUs of another that runs there, or on those of another pod:
+    /// owner, other, CPU.
     fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
         let mut overlaps = BTreeSet::new();
-        for pod in self.pods.iter().filter(|pod| !pod.claim.is_empty()) {
-            let main = pod.leaf("main");
-            if !self.kernel.contains(&main) {
-                continue;
-            }
-            let own = self.kernel.effective(&main) & pod.claim;
-            let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
-            for other in leaves.filter(|other| **other != main) {
-                for cpu in &(self.kernel.effective(other) & own) {
-                    overlaps.insert((main.clone(), other.clone(), cpu));
+        for pod in &self.pods {
+            for (owner, own) in pod.owners().iter().filter(|(leaf, _)| self.kernel.contains(leaf)) {
+                let own = self.kernel.effective(owner) & *own;
+                let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
+                for other in leaves.filter(|other| *other != owner) {
+                    let beside = other.is_below(&pod.group);
+                    let both = self.kernel.effective(other) & own;
+                    for cpu in &(if beside { both & pod.claim } else { both }) {
+                        overlaps.insert((owner.clone(), other.clone(), cpu));
+                    }
                 }
             }
         }
+        // The exclusive container may run beside others of its pod, not the other way round.
+        overlaps.retain(|(owner, other, _)| {
+            owner.as_str().ends_with("main") || owner.parent() != other.parent()
+        });
         overlaps
+    }
+
+    /// CPUs on which exclusive containers run that are to run elsewhere.
+    fn lingering(&self) -> CpuSet {
+        let pods = self.pods.iter().filter(|pod| !pod.claim.is_empty() && !pod.mixed);
+        let mains = pods.map(|pod| (pod.leaf("main"), pod.claim));
+        let mains = mains.filter(|(leaf, _)| self.kernel.contains(leaf));
+        mains.map(|(leaf, claim)| self.kernel.effective(&leaf) - claim).collect()
     }
 
     fn is_leaf(&self, group: &CgroupPath) -> bool {
@@ -229,7 +270,9 @@ impl Node {
         let mut overlaps = self.overlaps();
         let mut cuts = self.empty_cuts();
         let at_rest = goal.exclusive.iter().all(|(leaf, claim)| {
-            !self.kernel.contains(leaf) || self.kernel.effective(leaf).is_subset(claim)
+            goal.mixed.contains(leaf)
+                || !self.kernel.contains(leaf)
+                || self.kernel.effective(leaf).is_subset(claim)
         });
         let undisturbed = at_rest && cuts.is_empty() && !self.disturbed;
         let mut left = limit;
@@ -267,7 +310,14 @@ impl Node {
                 carry_out(&mut tree, &goal, |group, value| panic!("{group} := {value} {goal:#?}"));
             assert_eq!(again.written, 0);
             if self.bounds.is_empty() {
-                assert_eq!(self.overlaps(), BTreeSet::new(), "{:#?}\n{goal:#?}", self.kernel);
+                let mut overlaps = self.overlaps();
+                // One that ran on its pod's CPUs already stays there beside one that the runtime has
+                // still to move.
+                let moving = self.lingering();
+                overlaps.retain(|(owner, _, cpu)| {
+                    owner.as_str().ends_with("main") || !moving.contains(*cpu)
+                });
+                assert_eq!(overlaps, BTreeSet::new(), "{:#?}\n{goal:#?}", self.kernel);
             }
         }
         outcome
@@ -277,7 +327,7 @@ impl Node {
         let count = self.pods.len().max(1);
         let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
         match op {
-            Op::Pod { class, shared, exclusive } => {
+            Op::Pod { class, shared, exclusive, mixed, in_pod } => {
                 let class = if class < 2 {
                     Some(path(&format!("{}/class{class}", self.root)))
                 } else {
@@ -288,7 +338,8 @@ impl Node {
                 let group = path(&format!("{above}/pod{}", self.names));
                 let claim = self.choose(exclusive, CpuSet::EMPTY);
                 self.kernel.make(&group);
-                self.pods.push(Pod { group, class, claim: CpuSet::EMPTY, started: 0 });
+                let none = CpuSet::EMPTY;
+                self.pods.push(Pod { group, class, claim: none, mixed, in_pod: none, started: 0 });
                 let at = self.pods.len() - 1;
                 self.make(at, "pause", CpuSet::EMPTY);
                 self.follow(usize::MAX);
@@ -296,6 +347,9 @@ impl Node {
                     self.start(at);
                 }
                 self.pods[at].claim = claim;
+                if !claim.is_empty() {
+                    self.pods[at].in_pod = self.choose(in_pod, CpuSet::EMPTY);
+                }
             }
             Op::Runtime { pod } => {
                 let at = pod % count;
@@ -304,20 +358,41 @@ impl Node {
                 }
                 // Others leave before the runtime gets its answer. If the pod's own cgroups refuse
                 // writes, updates by the runtime have to move them, which this test does not model.
-                let failed = self.follow(usize::MAX).failed;
+                let PlanOutcome { failed, withheld, .. } = self.follow(usize::MAX);
                 let pod = &self.pods[at];
+                // A container of the pod that runs there already keeps the pod's cgroup on CPUs which a
+                // cgroup that refuses writes has not left.
+                if !pod.in_pod.is_empty() && !withheld.is_disjoint(&(pod.claim | pod.in_pod)) {
+                    return;
+                }
                 if failed.iter().any(|group| group == &pod.group || group.is_below(&pod.group)) {
+                    return;
+                }
+                // Nor that the runtime sets only CPUs which another program keeps from the pod.
+                let mut owners = pod.owners().into_iter();
+                if owners.any(|(leaf, own)| own.is_disjoint(&self.kernel.above(&leaf))) {
                     return;
                 }
                 let leaf = pod.leaf("main");
                 let claim = pod.claim;
                 let overlaps = self.overlaps();
                 let before = self.kernel.clone();
-                self.kernel.put(&leaf, claim);
-                self.kernel.occupy(&leaf, true);
+                let beside = if pod.is_in_pool() { all() } else { CpuSet::EMPTY };
+                for (owner, own) in pod.owners() {
+                    let is_main = owner == leaf;
+                    let cpus = own | if is_main { beside } else { CpuSet::EMPTY };
+                    self.kernel.put(&owner, cpus);
+                    self.kernel.occupy(&owner, true);
+                }
                 // Only below distrusted cgroups can others still run there: not modelled either.
                 if !self.overlaps().is_subset(&overlaps) {
-                    assert!(!self.distrusted.is_empty(), "{leaf} := {claim} {:#?}", self.kernel);
+                    let now = self.overlaps();
+                    let new: Vec<_> = now.difference(&overlaps).collect();
+                    assert!(
+                        !self.distrusted.is_empty(),
+                        "{leaf} := {claim}: {new:?} {:#?}",
+                        self.kernel
+                    );
                     self.kernel = before;
                 }
             }
@@ -361,6 +436,7 @@ impl Node {
                 self.kernel.set_online(self.online);
                 for pod in &mut self.pods {
                     pod.claim &= self.online;
+                    pod.in_pod &= self.online;
                 }
                 self.disturbed = true;
             }
@@ -394,7 +470,8 @@ impl Node {
         self.follow(usize::MAX);
         self.pods[pod].started += 1;
         let name = format!("c{}", self.pods[pod].started);
-        self.make(pod, &name, all() - self.pods[pod].claim);
+        let Pod { claim, in_pod, .. } = self.pods[pod];
+        self.make(pod, &name, if in_pod.is_empty() { all() - claim } else { in_pod });
     }
 }
 

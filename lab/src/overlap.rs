@@ -31,6 +31,8 @@ pub struct Watched {
 pub struct Member {
     name: String,
     exclusive: bool,
+    /// The exclusive CPUs of a container that uses shared ones as well; `None` for all others.
+    mixed: Option<CpuSet>,
     /// `cpuset.cpus.effective` of its cgroup.
     effective: PathBuf,
 }
@@ -47,9 +49,11 @@ pub fn members(
     for running in node.pods().iter().filter(|running| !ends(&running.pod.name)) {
         for container in &running.containers {
             let (pod, name) = (&running.pod.name, &container.name);
+            let claim = plugin.claim(pod, name)?;
             members.push(Member {
                 name: format!("{pod}/{name}"),
-                exclusive: plugin.decided(pod, name)?.is_some(),
+                exclusive: claim.is_some(),
+                mixed: claim.and_then(|(cpus, mixed)| mixed.then_some(cpus)),
                 effective: cgroup::of_process(container.pid, "")?.join("cpuset.cpus.effective"),
             });
         }
@@ -98,6 +102,7 @@ fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) ->
     let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
     for (at, owner) in owners {
         let Some(own) = before[at].filter(|own| now[at] == Some(*own)) else { continue };
+        let own = owner.mixed.map_or(own, |mixed| mixed & own);
         for (other_at, other) in members.iter().enumerate().filter(|(other, _)| *other != at) {
             let between = if other_at > at { before[other_at] } else { now[other_at] };
             let Some(others) = between.filter(|others| !others.is_disjoint(&own)) else { continue };
@@ -119,6 +124,7 @@ mod tests {
         let member = |name: &str, exclusive| Member {
             name: name.to_owned(),
             exclusive,
+            mixed: None,
             effective: PathBuf::new(),
         };
         let parse = |lists: [&str; 2]| lists.map(|list| list.parse::<CpuSet>().ok());
@@ -147,9 +153,13 @@ mod tests {
         let [db, web] = &files;
         fs::write(db.path(), "2-3\n").unwrap();
         fs::write(web.path(), "0-1\n").unwrap();
-        let members = [("db", db, true), ("web", web, false)].map(|(name, file, exclusive)| {
-            Member { name: name.to_owned(), exclusive, effective: file.path().to_owned() }
-        });
+        let members =
+            [("db", db, true), ("web", web, false)].map(|(name, file, exclusive)| Member {
+                name: name.to_owned(),
+                exclusive,
+                mixed: None,
+                effective: file.path().to_owned(),
+            });
         let write = |file: &tempfile::NamedTempFile, list: &str| -> Result<()> {
             fs::write(file.path(), list)?;
             thread::sleep(Duration::from_millis(50));

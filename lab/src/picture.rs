@@ -23,6 +23,7 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
             name: container.pod.clone(),
             cpus: parse(&container.allowed),
             idle: CpuSet::EMPTY,
+            pod_cpus: CpuSet::EMPTY,
             remark: String::new(),
         })
         .collect();
@@ -114,6 +115,7 @@ mod tests {
             allowed: allowed.into(),
             quota: None,
             decided: decided.map(str::to_owned),
+            mixed: false,
             mems: String::new(),
             environment: Vec::new(),
         };

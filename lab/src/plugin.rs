@@ -73,6 +73,9 @@ pub struct Assignment {
     pub pod: String,
     pub container: String,
     pub cpus: String,
+    /// Whether the container uses shared CPUs as well.
+    #[serde(default)]
+    pub mixed: bool,
 }
 
 #[derive(Deserialize)]
@@ -219,15 +222,17 @@ impl PluginFiles {
     }
 
     pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
+        Ok(self.claim(pod, container)?.map(|(cpus, _)| cpus))
+    }
+
+    /// The exclusive CPUs of a container, and whether it uses shared ones as well.
+    pub fn claim(&self, pod: &str, container: &str) -> Result<Option<(CpuSet, bool)>> {
         let assignments = self.assignments()?;
         let assignment = assignments.iter().find(|a| a.pod == pod && a.container == container);
-        assignment
-            .map(|a| {
-                a.cpus
-                    .parse()
-                    .with_context(|| format!("unexpected CPUs in the state file: {:?}", a.cpus))
-            })
-            .transpose()
+        let Some(Assignment { cpus, mixed, .. }) = assignment else { return Ok(None) };
+        let parsed = cpus.parse();
+        let parsed = parsed.with_context(|| format!("unexpected CPUs in the state file: {cpus:?}"));
+        Ok(Some((parsed?, *mixed)))
     }
 }
 

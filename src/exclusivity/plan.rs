@@ -270,10 +270,14 @@ impl<'a> Survey<'a> {
         };
         for (leaf, claim) in goal.exclusive.iter().filter(|(leaf, _)| tree.contains(leaf)) {
             let cpus = tree.effective(leaf);
-            if !goal.mixed.contains(leaf) {
+            let mixed = goal.mixed.contains(leaf);
+            if !mixed {
                 survey.lingering |= cpus - *claim;
             }
-            survey.entered |= cpus & *claim;
+            // One that ran there before these became its pod's own has not entered them yet.
+            if mixed || cpus.is_subset(claim) {
+                survey.entered |= cpus & *claim;
+            }
         }
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
             survey.visit(top, *level, tree.above(top), None);
@@ -343,8 +347,10 @@ impl<'a> Survey<'a> {
             // Its CPUs are the runtime's to set, unless they are another's.
             let others = goal.claims() - *claim;
             if !cut(set, above).is_disjoint(&others) {
-                let group = group.clone();
-                self.aims.push(Aim { group, kind: Kind::Move, value: *claim, above });
+                // Where another program leaves it none of its CPUs, it is kept off the others' at least.
+                let left = !claim.is_disjoint(&above);
+                let value = if left { *claim } else { goal.widest - others };
+                self.aims.push(Aim { group: group.clone(), kind: Kind::Move, value, above });
             }
         } else if let Some(claims) = pod {
             // The pod's value keeps it in the pool; itself it has to keep off its pod's exclusive

@@ -104,7 +104,7 @@ pub(super) fn in_order(
     }
     let in_the_way = steps.iter().filter(|_| !bound);
     let shared_now: CpuSet = in_the_way.map(|step| step.update.adjustment.cpus()).collect();
-    steps.extend(exclusive_in_order(exclusive, &shared_now));
+    steps.extend(exclusive_in_order(exclusive, &(shared_now | late)));
     let widen =
         |change: &&CpuChange<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));
@@ -115,16 +115,16 @@ pub(super) fn in_order(
     }
 }
 
-/// Containers with exclusive CPUs: each after those that leave CPUs which it gets. In a cycle one
-/// goes first, with the CPUs that are free by then. Only if none are free do two containers overlap
-/// for a moment.
-fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, shared: &CpuSet) -> Vec<OrderedUpdate> {
+/// Containers with exclusive CPUs: each after those that leave CPUs which it gets, and without those
+/// that are still `taken` by then. In a cycle one goes first, with the CPUs that are free by then. Only
+/// if none are free do two containers overlap for a moment.
+fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, taken: &CpuSet) -> Vec<OrderedUpdate> {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {
         let blocked = |(at, change): (usize, &CpuChange<'_>)| -> CpuSet {
             let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
             let others: CpuSet = others.filter_map(|(_, other)| other.before()).collect();
-            (others | *shared) & change.gains()
+            (others | *taken) & change.gains()
         };
         let blocked: Vec<CpuSet> = waiting.iter().enumerate().map(blocked).collect();
         let whole = blocked.iter().position(CpuSet::is_empty);

@@ -7,7 +7,7 @@
 
 use super::model::{Container, CpuRequest, Pod, Qos};
 use super::namespaces::Bounds;
-use super::policy::{Mechanism, Policy};
+use super::policy::Policy;
 use super::settings::Settings;
 use super::wish::{Cpus, Wish, unknown};
 use crate::nodeset::NodeSet;
@@ -63,15 +63,6 @@ impl Terms {
                 cpu.request.or(cpu.limit)?.whole_cpus()
             }
             _ => None,
-        }
-    }
-
-    /// What keeps others off the exclusive CPUs of such a container. The kernel lets nothing in a
-    /// cpuset partition run on shared CPUs.
-    pub(super) fn enforced_by(&self, mechanism: Mechanism) -> Mechanism {
-        match mechanism {
-            Mechanism::Partitions if self.cpus == Some(Cpus::Mixed) => Mechanism::Groups,
-            mechanism => mechanism,
         }
     }
 

@@ -5,7 +5,7 @@ use super::{Node, PodSpec, exclusive, ledger};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
-    Claim, Container, Event, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
+    Adjustment, Claim, Container, Event, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
 };
 use std::collections::BTreeMap;
 
@@ -19,6 +19,13 @@ impl Node {
             1 => Vec::new(),
             _ => std::mem::replace(&mut self.old_checkpoint, claims),
         };
+        if !current {
+            // Nothing else tells which CPUs of a mixed container are its own.
+            for instance in self.instances.values_mut().filter(|i| is_mixed(&i.pod)) {
+                let all = instance.adjustment.map(|adjustment| adjustment.cpus());
+                instance.adjustment = all.and_then(Adjustment::shared);
+            }
+        }
         let before = self.instances.clone();
         let partitions: Vec<ContainerId> = self
             .ledger
@@ -77,9 +84,7 @@ impl Node {
             let all = now.map(|adjustment| adjustment.cpus());
             let is = if is_mixed(&instance.pod) { exclusive(now) } else { all };
             // Only the checkpoint shows exclusive CPUs that today's settings would not assign.
-            // Of a mixed container only the checkpoint shows which CPUs are exclusive.
-            let keeps =
-                current || (self.may_be_exclusive(&instance.pod) && !is_mixed(&instance.pod));
+            let keeps = current || self.may_be_exclusive(&instance.pod);
             assert!(
                 !keeps || self.shares_amount(&instance.pod) || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"

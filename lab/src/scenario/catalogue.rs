@@ -3,7 +3,7 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, expose, foreign, hotplug, life, options, pods, rebalance, reconfigure,
+    classes, drift, expose, foreign, hotplug, life, mixed, options, pods, rebalance, reconfigure,
     uninstall, wishes, worked,
 };
 
@@ -72,6 +72,16 @@ pub fn all() -> Vec<Scenario> {
             "uncore-exclusive",
             "annotation uncore: exclusive: whole uncore caches, whose rest stays idle",
             wishes::uncore_exclusive,
+        ),
+        scenario(
+            "mixed",
+            "annotation cpus: exclusive+shared: exclusive CPUs and the shared pool",
+            mixed::mixed,
+        ),
+        scenario(
+            "pod-cache",
+            "annotation uncore: exclusive-shared: a pod shares the rest of its uncore cache",
+            mixed::pod_cache,
         ),
         scenario(
             "churn",

@@ -1,6 +1,6 @@
 //! The invariants of any machine at any time, read from the processes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -25,6 +25,8 @@ pub(super) struct Promise {
     pub(super) isolated: BTreeSet<String>,
     /// Pods that have whole uncore caches: the rest of these stays idle.
     pub(super) whole_caches: BTreeSet<String>,
+    /// Those of them whose other containers run on the rest.
+    pub(super) caches_in_pod: BTreeSet<String>,
 }
 
 impl Promise {
@@ -33,9 +35,10 @@ impl Promise {
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.hardware.online) - self.foreign;
         let mut exclusive = CpuSet::EMPTY;
+        let mut in_pods = BTreeMap::new();
         for container in &view.containers {
             let name = name(container);
-            let cpus = parse(&container.allowed);
+            let cpus = exclusive_part(container);
             let Some(wanted) = self.wanted(container) else { continue };
             if cpus.len() != wanted {
                 return Err(format!("{name} requested {wanted} CPUs but may run on {cpus}"));
@@ -66,6 +69,9 @@ impl Promise {
                     return Err(format!("{name} has a cache with reserved CPUs: {cpus}"));
                 }
                 idle |= rest;
+                if self.caches_in_pod.contains(&container.pod) {
+                    in_pods.insert(container.pod.as_str(), rest);
+                }
             }
             if !(idle & exclusive).is_empty() {
                 return Err(format!("CPUs {idle} beside {name} are not idle"));
@@ -74,9 +80,23 @@ impl Promise {
             exclusive |= idle;
         }
         let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
-        for container in view.containers.iter().filter(|c| self.wanted(c).is_none()) {
+        for container in &view.containers {
             let name = name(container);
-            let cpus = parse(&container.allowed);
+            let mut cpus = parse(&container.allowed);
+            if self.wanted(container).is_some() {
+                cpus -= exclusive_part(container);
+                if cpus.is_empty() && !container.mixed {
+                    continue;
+                }
+            }
+            if let Some(rest) = in_pods.get(container.pod.as_str()) {
+                if cpus != *rest {
+                    return Err(format!(
+                        "{name} may run on {cpus}: expected {rest}, the rest of its pod's caches"
+                    ));
+                }
+                continue;
+            }
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(
                     "{name}, a shared one, may run on {cpus}: {} are exclusive",
@@ -100,7 +120,7 @@ impl Promise {
         }
         for container in view.containers.iter().filter(|c| self.wanted(c).is_some()) {
             let name = name(container);
-            let cpus = parse(&container.allowed);
+            let cpus = exclusive_part(container);
             let decided = container.decided.as_deref().unwrap_or_default();
             if parse(decided) != cpus {
                 return Err(format!(
@@ -118,6 +138,13 @@ impl Promise {
         let exclusive = container.qos == Qos::Guaranteed && whole && !self.inheriting.contains(&of);
         exclusive.then(|| usize::try_from(container.request / 1000).unwrap_or_default())
     }
+}
+
+/// Of a container that uses shared CPUs as well, only the state file tells which are exclusive.
+fn exclusive_part(container: &ContainerView) -> CpuSet {
+    let allowed = parse(&container.allowed);
+    let decided = container.decided.as_deref().filter(|_| container.mixed);
+    decided.map_or(allowed, |decided| parse(decided) & allowed)
 }
 
 /// The rest of the cores or caches that have some of these CPUs.

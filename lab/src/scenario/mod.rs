@@ -8,6 +8,7 @@ mod foreign;
 mod hotplug;
 mod invariants;
 mod life;
+mod mixed;
 mod options;
 mod pods;
 mod rebalance;

@@ -169,8 +169,8 @@ impl Rehearsal {
 
     fn view(&self) -> View {
         let running = self.pods.iter().filter_map(|pod| Some((pod, self.cpus.get(&pod.name)?)));
-        let claims: BTreeMap<String, CpuSet> =
-            self.ledger.claims().map(|claim| (claim.pod, claim.cpus)).collect();
+        let claims: BTreeMap<String, (CpuSet, bool)> =
+            self.ledger.claims().map(|claim| (claim.pod, (claim.cpus, claim.mixed))).collect();
         let container = |(pod, cpus): (&Pod, &CpuSet)| ContainerView {
             pod: pod.name.clone(),
             container: "main".to_owned(),
@@ -178,7 +178,8 @@ impl Rehearsal {
             request: pod.containers[0].cpu_request,
             allowed: cpus.to_string(),
             quota: None,
-            decided: claims.get(&pod.name).map(ToString::to_string),
+            decided: claims.get(&pod.name).map(|(cpus, _)| cpus.to_string()),
+            mixed: claims.get(&pod.name).is_some_and(|(_, mixed)| *mixed),
             mems: String::new(),
             environment: Vec::new(),
         };

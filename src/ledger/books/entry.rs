@@ -116,6 +116,7 @@ impl ContainerEntry {
         };
         let holding = Holding { cpus, margin, mixed };
         self.holding = if cpus.is_empty() { None } else { Some(holding) };
+        self.enforce_by(self.enforced_by);
     }
 
     /// It gets as many others as it asks for.
@@ -224,7 +225,7 @@ impl ContainerEntry {
     pub(crate) fn new(
         container: &Container,
         phase: Phase,
-        mechanism: Mechanism,
+        enforced_by: Mechanism,
         terms: Terms,
         applied: Applied,
     ) -> ContainerEntry {
@@ -250,17 +251,17 @@ impl ContainerEntry {
             told: false,
             has_own_affinity: false,
             created_at: container.created_at,
-            enforced_by: terms.enforced_by(mechanism),
+            enforced_by,
             cgroup: container.cgroup.clone(),
         }
     }
 
     /// Something else keeps others off its exclusive CPUs from now on.
     pub(crate) fn enforce_by(&mut self, mechanism: Mechanism) {
-        let mixed = self.holding.is_some_and(|holding| holding.mixed);
         self.enforced_by = match mechanism {
-            Mechanism::Partitions if mixed => Mechanism::Groups,
-            mechanism => self.terms.enforced_by(mechanism),
+            // The kernel lets nothing in a cpuset partition run on shared CPUs.
+            Mechanism::Partitions if self.is_mixed() => Mechanism::Groups,
+            mechanism => mechanism,
         };
     }
 
@@ -299,11 +300,9 @@ impl ContainerEntry {
         self.holding.map_or(CpuSet::EMPTY, |held| held.cpus)
     }
 
-    /// Whether it uses shared CPUs beside its exclusive ones. A partition has exclusive ones only,
-    /// whatever the wish is by now.
+    /// Whether it uses shared CPUs beside its exclusive ones; then it is no partition.
     pub(crate) fn is_mixed(&self) -> bool {
         self.holding.is_some_and(|holding| holding.mixed)
-            && self.enforced_by != Mechanism::Partitions
     }
 
     /// Whether the other containers of its pod use the rest of its uncore caches.

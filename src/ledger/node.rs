@@ -115,9 +115,13 @@ impl Node {
             cpus -= self.taken(entry) - entry.held();
         }
         let held = books.held();
-        let bound = cpus - (held.used - held.partitioned);
-        let bound = if bound.is_empty() { reserved & self.topology.online() } else { bound };
-        Pool { cpus: cpus - held.used, bound }
+        let pool = cpus - held.used;
+        let bound = if pool.is_empty() {
+            reserved & self.topology.online()
+        } else {
+            cpus - (held.used - held.partitioned)
+        };
+        Pool { cpus: pool, bound }
     }
 
     /// Whether the runtime has to keep a pod's shared containers in the pool, by an update of each

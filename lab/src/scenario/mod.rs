@@ -9,6 +9,7 @@ mod hotplug;
 mod invariants;
 mod life;
 mod options;
+mod podresources;
 mod pods;
 mod rebalance;
 mod reconfigure;

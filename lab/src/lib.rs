@@ -11,7 +11,7 @@
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
 //! | [`node`], [`busy`] | a runtime with pods; busy processes |
 //! | [`step`], [`player`] | steps on a node as data, and what plays them |
-//! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
+//! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`], [`podresources`] | the state of a node, of its hardware and cgroups; what a consumer reads |
 //! | [`scenario`], [`picture`] | scripts of demo and tests; a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of results |
 //! | [`demo`], [`shell`], [`measure`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
@@ -49,6 +49,7 @@ pub mod picture;
 pub mod player;
 pub mod plugin;
 pub mod pod;
+pub mod podresources;
 pub mod process;
 pub mod scenario;
 pub mod shell;

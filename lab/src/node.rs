@@ -25,6 +25,9 @@ pub use slow::SlowStart;
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);
 
+/// For a resize to be in force.
+const RESIZED: Duration = Duration::from_secs(30);
+
 #[derive(Debug)]
 pub struct Node {
     kubelet: Kubelet,
@@ -61,6 +64,8 @@ impl Node {
             containerd,
         };
         cache::remove(&node.kubelet_directory())?;
+        // Every kubelet makes it, and the overlay `podresources` mounts it.
+        files::make_directory(&node.kubelet_directory().join("pod-resources"))?;
         Ok(node)
     }
 
@@ -137,6 +142,24 @@ impl Node {
         let index = self.index(pod)?;
         self.pods[index].pod = self.kubelet.resize(&self.pods[index], container, milli)?;
         Ok(())
+    }
+
+    /// Resizes the container `main` of a pod to each of these sizes, and waits for nothing but that
+    /// its program, which must keep running, may use so many CPUs. Returns where it ran.
+    pub fn resize_in_a_row(&mut self, pod: &str, sizes: &[i64]) -> Result<CpuSet> {
+        let mut ran = CpuSet::EMPTY;
+        for size in sizes {
+            self.resize(pod, "main", *size)?;
+            let main = self.pods[self.index(pod)?].containers.first();
+            let pid = main.with_context(|| format!("pod {pod} has no container"))?.pid;
+            let has_all = || {
+                Ok(process::allowed(pid)?.len() as i64 * 1000 == *size).map(|is| is.then_some(()))
+            };
+            poll(RESIZED, has_all)?
+                .with_context(|| format!("pod {pod} does not get {size}m CPU"))?;
+            ran |= cgroup::threads(pid)?.into_iter().filter_map(process::last_cpu).collect();
+        }
+        Ok(ran)
     }
 
     fn index(&self, pod: &str) -> Result<usize> {

@@ -18,6 +18,7 @@ use crate::manifests::Manifests;
 use crate::node::Node;
 use crate::overlap;
 use crate::plugin;
+use crate::podresources::PodResources;
 use crate::process;
 use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
@@ -188,6 +189,12 @@ impl<'a> Player<'a> {
                 let program = &self.shipped.program;
                 return self.plugin()?.0.files().status(program).map(Outcome::Text);
             }
+            Step::PodResources(pod, authority) => {
+                let program = &self.shipped.program;
+                let files = self.plugin()?.0.files();
+                let asked = PodResources::ask(files, program, pod, *authority)?;
+                return Ok(Outcome::PodResources(asked));
+            }
             Step::Explain(pod) => {
                 let program = &self.shipped.program;
                 return self.plugin()?.0.files().explain(program, pod).map(Outcome::Text);
@@ -232,6 +239,10 @@ impl<'a> Player<'a> {
                     self.settle(FOLLOWS)?;
                 }
                 return Ok(done);
+            }
+            Step::ResizeInARow(pod, sizes) => {
+                let ran = self.node.resize_in_a_row(pod, sizes)?;
+                return Ok(Outcome::Ran(ran.to_string()));
             }
             Step::Remove(pod) => self.node.remove(pod)?,
             Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,

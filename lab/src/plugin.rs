@@ -175,6 +175,15 @@ impl PluginFiles {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
     }
 
+    pub fn status_as_json(&self, program: &Path) -> Result<String> {
+        run(command(program, ["status", "--output", "json", "--state-dir"]).arg(&self.state))
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
     /// Runs `nri-cpu-manager explain` on the node.
     pub fn explain(&self, program: &Path, pod: &str) -> Result<String> {
         run(command(program, ["explain", pod, "--state-dir"]).arg(&self.state))

@@ -50,6 +50,13 @@ pub fn born(pid: u32) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// The CPU on which a thread runs, or ran last.
+pub fn last_cpu(thread: u32) -> Option<CpuSet> {
+    let text = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    // The 39th field, see `born`.
+    CpuSet::of(text.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()?).ok()
+}
+
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(pid, "PPid")?.parse().ok()
 }

@@ -14,6 +14,7 @@ use crate::manifests::Manifests;
 use crate::node::FirstInstruction;
 use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
+use crate::podresources::{Authority, PodResources};
 use crate::view::View;
 
 mod describe;
@@ -21,7 +22,7 @@ mod describe;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
     /// Start the plugin as shipped, with this configuration and no state: in the pod of the base,
-    /// or of the overlay `kernel-exclusivity` if the configuration has `exclusivity: kernel`.
+    /// or of the overlay that the configuration needs.
     StartPlugin(String),
     /// As [`StartPlugin`](Self::StartPlugin), but with these manifests.
     StartDaemonSet(Box<Manifests>),
@@ -57,6 +58,8 @@ pub enum Step {
     /// Change the plugin's configuration like a kubelet that changes a mounted ConfigMap.
     SwapConfig(String),
     Status,
+    /// Ask for podresources as another program does, and `Get` this pod.
+    PodResources(String, Authority),
     /// `nri-cpu-manager explain` for a pod.
     Explain(String),
     /// GET this path from the plugin.
@@ -85,6 +88,9 @@ pub enum Step {
     End(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),
+    /// As [`Resize`](Self::Resize), to each of these sizes, but checks only this container, which
+    /// must be running after each.
+    ResizeInARow(String, Vec<i64>),
     Remove(String),
     /// Write the state file of the kubelet's CPU manager.
     KubeletState(String),
@@ -136,6 +142,9 @@ pub enum Outcome {
     Settled(Settled),
     Watched(Watched),
     FirstInstruction(FirstInstruction),
+    /// CPUs, as a list.
+    Ran(String),
+    PodResources(PodResources),
     Text(String),
     Confinement(Confinement),
     /// Whether the kernel is tainted.

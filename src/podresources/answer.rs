@@ -20,7 +20,7 @@ const ALLOCATABLE_CPUS: u64 = 2;
 
 /// The answer to `List`: the pods of the kubelet in its order, then those that only the plugin
 /// knows.
-pub(super) fn list(view: &View, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
+pub fn list(view: &View, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
     let known = Known::of(view);
     let mut unlisted = known.by_name();
     let mut answer = Vec::with_capacity(kubelet.len());
@@ -44,11 +44,7 @@ pub(super) fn list(view: &View, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 /// The answer to `Get`; `None` if neither knows the pod.
-pub(super) fn get(
-    view: &View,
-    request: &[u8],
-    kubelet: &[u8],
-) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn get(view: &View, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let name = text(wire::string(request, POD_NAME)?);
     let namespace = text(wire::string(request, POD_NAMESPACE)?);
     let known = Known::of(view);
@@ -74,7 +70,7 @@ pub(super) fn get(
 }
 
 /// The answer to `GetAllocatableResources`; without the kubelet's there is nothing to keep of it.
-pub(super) fn allocatable(view: &View, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
+pub fn allocatable(view: &View, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
     let known = Known::of(view);
     match kubelet {
         // It assigns the CPUs itself, and knows its own reservation.

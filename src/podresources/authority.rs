@@ -19,7 +19,7 @@ pub(super) use headers::MAX_BLOCK;
 const CHUNK: usize = 4096;
 
 /// A connection of a client; what is written passes unchanged.
-pub(super) struct Readable<S> {
+pub struct Readable<S> {
     inner: S,
     rewriter: Rewriter,
     /// Rewritten bytes, and how many of them have been read.
@@ -28,7 +28,7 @@ pub(super) struct Readable<S> {
 }
 
 impl<S> Readable<S> {
-    pub(super) fn new(inner: S) -> Readable<S> {
+    pub fn new(inner: S) -> Readable<S> {
         Readable { inner, rewriter: Rewriter::default(), ready: Vec::new(), read: 0 }
     }
 }

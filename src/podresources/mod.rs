@@ -10,7 +10,7 @@
 //! nothing, and no event waits for a client: the data come from the view that the owner of the
 //! ledger makes when no event waits.
 
-mod answer;
+pub mod answer;
 mod authority;
 mod grpc;
 mod known;
@@ -21,4 +21,6 @@ mod service;
 mod socket;
 mod wire;
 
+pub use authority::Readable;
 pub use server::{PolicyFile, start};
+pub use wire::Malformed;

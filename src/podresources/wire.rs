@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 /// Bytes that are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid message")]
-pub(super) struct Malformed;
+pub struct Malformed;
 
 /// The longest encoding of 64 bits.
 const MAX_VARINT: usize = 10;

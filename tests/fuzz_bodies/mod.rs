@@ -15,9 +15,11 @@
 pub mod calls;
 mod edge;
 mod node;
+mod podresources;
 mod text;
 
 pub use edge::{mux, ttrpc};
+pub use podresources::{authority, podresources};
 pub use text::{adopt, checkpoint, config, cpulist, kubelet, masks};
 
 pub type Body = fn(&[u8]);
@@ -31,4 +33,6 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("checkpoint", checkpoint),
     ("config", config),
     ("kubelet", kubelet),
+    ("podresources", podresources),
+    ("authority", authority),
 ];

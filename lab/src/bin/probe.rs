@@ -5,7 +5,7 @@
 //!   FILE and sleeps.
 //! * `probe spin FILE`: a busy thread per CPU, which writes when it last ran on each CPU.
 //! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
-//! * `probe follow`: a busy thread that ends the program as soon as it runs on a CPU which the file of
+//! * `probe follow`: busy threads that end the program as soon as one runs on a CPU which the file of
 //!   `exposeCpus: file` has named neither just before nor just after.
 //! * `probe bind`: a thread that binds itself to one CPU, as programs with own affinities do.
 //! * `probe sleep`: waits, as the first process of a container that is observed from outside.
@@ -83,7 +83,20 @@ fn spin(file: &str, threads: usize, go: Option<String>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// More than the container has CPUs at first, so that the kernel moves one to CPUs that come.
+const FOLLOWERS: usize = 3;
+
+/// Does not return.
 fn follow() -> std::io::Result<()> {
+    let (failed, failure) = std::sync::mpsc::channel();
+    for _ in 0..FOLLOWERS {
+        let failed = failed.clone();
+        std::thread::spawn(move || failed.send(follow_with_one_thread()));
+    }
+    failure.recv().map_err(std::io::Error::other)?
+}
+
+fn follow_with_one_thread() -> std::io::Result<()> {
     let directory = std::env::var("NRI_CPU_MANAGER_DIR").map_err(std::io::Error::other)?;
     let file = Path::new(&directory).join("cpus");
     let mut before = fs::read_to_string(&file)?;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -47,11 +47,17 @@ impl Manifests {
     }
 
     /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges
-    /// for `exclusivity: kernel`, the base for all others, including `auto`.
+    /// for `exclusivity: kernel`, the one with a mount for `podResources`, the base for all others,
+    /// including `exclusivity: auto`.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
             serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
-        let name = if yaml["exclusivity"] == "kernel" { "kernel-exclusivity" } else { "base" };
+        let name = match (yaml["exclusivity"] == "kernel", !yaml["podResources"].is_null()) {
+            (false, false) => "base",
+            (true, false) => "kernel-exclusivity",
+            (false, true) => "podresources",
+            (true, true) => bail!("no overlay is for exclusivity: kernel with podResources"),
+        };
         Ok(Self::read(&part(root, name))?.configured(config))
     }
 

@@ -120,7 +120,14 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
         assert_eq!(security.capabilities.add, capabilities, "{config}");
         assert_eq!(manifests.config_map.unwrap().data["config.yaml"], config);
     }
-    assert!(Manifests::for_config(&directory(), "{").is_err());
+    let served = "podResources: {listen: /d}\n";
+    let manifests = Manifests::for_config(&directory(), served).unwrap();
+    let container = &manifests.pod().containers[0];
+    assert_eq!(container.security_context.capabilities.add, [""; 0]);
+    assert!(container.volume_mounts.iter().any(|m| m.name == "kubelet-pod-resources"));
+    for config in [&format!("exclusivity: kernel\n{served}"), "{"] {
+        assert!(Manifests::for_config(&directory(), config).is_err());
+    }
 }
 
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {

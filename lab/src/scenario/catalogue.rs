@@ -3,8 +3,8 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, expose, foreign, hotplug, life, mixed, options, pods, rebalance, reconfigure,
-    uninstall, wishes, worked,
+    classes, drift, expose, foreign, hotplug, life, mixed, options, podresources, pods, rebalance,
+    reconfigure, uninstall, wishes, worked,
 };
 
 #[derive(Clone, Copy)]
@@ -20,6 +20,15 @@ impl Scenario {
     pub fn script(&self, shape: &Shape) -> Option<Script> {
         (self.script)(shape).map(Script::closed)
     }
+}
+
+/// Scenarios that take too long for `all`: they run by name only.
+pub fn long() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "exposed-file-long",
+        about: "exposed-file with 1000 resizes and 20 moves",
+        script: expose::long,
+    }]
 }
 
 pub fn all() -> Vec<Scenario> {
@@ -196,8 +205,13 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario(
             "exposed-file",
-            "a program that ends on a CPU which its file does not name survives resizes",
-            expose::resizes,
+            "a program that ends on a CPU which its file does not name survives resizes and moves",
+            expose::short,
+        ),
+        scenario(
+            "podresources",
+            "gRPC's own library gets the CPUs of status from the podresources socket",
+            podresources::answers,
         ),
         scenario(
             "foreign-partitions",

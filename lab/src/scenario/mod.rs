@@ -10,6 +10,7 @@ mod invariants;
 mod life;
 mod mixed;
 mod options;
+mod podresources;
 mod pods;
 mod rebalance;
 mod reconfigure;

@@ -27,11 +27,11 @@ const LEAST: usize = 4;
 /// CPUs of the pod that always stays in the lower cache.
 const STAY: usize = 1;
 
-const ALIGNED: &str =
+pub(super) const ALIGNED: &str =
     "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\nplacement: kubelet";
 const COMPACT: &str = "placement: compact";
 
-fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
+pub(super) fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
     shape.config(&format!(
         "{engine}\nrebalance: {{movesPer100Starts: 100, {rebalance}}}\n\
          namespaces:\n- names: [default]\n  allow: {{movable: [\"false\"]}}"
@@ -39,10 +39,10 @@ fn config(shape: &Shape, engine: &str, rebalance: &str) -> String {
 }
 
 /// Sizes for two uncore caches.
-struct Sizes {
+pub(super) struct Sizes {
     /// The CPUs of the caches that can be exclusive.
-    lower: CpuSet,
-    upper: CpuSet,
+    pub(super) lower: CpuSet,
+    pub(super) upper: CpuSet,
     small: usize,
 }
 
@@ -50,7 +50,7 @@ impl Sizes {
     /// None if the caches are too few or too small. Where cores have more than two threads, or a
     /// cache several NUMA nodes, the kubelet's answer to odd sizes lies across caches that have
     /// room.
-    fn of(shape: &Shape) -> Option<Self> {
+    pub(super) fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
         // Partitions do not move.
         if shape.exclusivity == "kernel" {
@@ -69,7 +69,7 @@ impl Sizes {
 }
 
 /// Fills all uncore caches but the last so many.
-fn fill_others(script: &mut Script, shape: &Shape, but: usize) {
+pub(super) fn fill_others(script: &mut Script, shape: &Shape, but: usize) {
     let caches = shape.caches();
     for (number, cache) in caches[..caches.len() - but].iter().enumerate() {
         script.exclusive(&format!("filler-{number}"), (*cache & shape.free()).len());
@@ -94,7 +94,7 @@ fn fixed(name: &str, cpus: usize) -> Pod {
     exclusive(name, cpus).wishing("movable", "false")
 }
 
-fn is_in(view: &View, pod: &str, cpus: CpuSet) -> Result<(), String> {
+pub(super) fn is_in(view: &View, pod: &str, cpus: CpuSet) -> Result<(), String> {
     let allowed = view.allowed(pod);
     if !parse(allowed).is_empty() && parse(allowed).is_subset(&cpus) {
         Ok(())
@@ -114,7 +114,7 @@ fn keeps_to_own(view: &View, pod: &str) -> Result<(), String> {
     }
 }
 
-fn counted(occasion: &str, outcome: &str, count: usize) -> String {
+pub(super) fn counted(occasion: &str, outcome: &str, count: usize) -> String {
     format!(
         "nri_cpu_manager_rebalance_moves_total{{occasion=\"{occasion}\",outcome=\"{outcome}\"}} \
          {count}\n"

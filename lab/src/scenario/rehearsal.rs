@@ -107,6 +107,14 @@ impl Rehearsal {
                     return Some(Outcome::Refused(why));
                 }
             }
+            Step::ResizeInARow(name, sizes) => {
+                let mut ran = CpuSet::EMPTY;
+                for size in sizes {
+                    self.resize(name, *size).unwrap();
+                    ran |= self.cpus[name];
+                }
+                return Some(Outcome::Ran(ran.to_string()));
+            }
             Step::Remove(name) => {
                 self.pods.retain(|pod| pod.name != *name);
                 self.cpus.remove(name);
@@ -123,11 +131,8 @@ impl Rehearsal {
             }
             Step::View => return Some(Outcome::View(self.view())),
             // The ledger keeps its state.
-            Step::KillPlugin
-            | Step::Wait(_)
-            | Step::WaitFor(..)
-            | Step::Settle(_)
-            | Step::Clear => {}
+            Step::KillPlugin | Step::Wait(_) | Step::WaitFor(..) | Step::Clear => {}
+            Step::Settle(_) => self.settle(),
             // What the plugin says of itself needs a plugin.
             Step::Status | Step::Fetch(_) | Step::Explain(_) => {}
             Step::Log => return Some(Outcome::Text(self.log.clone())),
@@ -135,6 +140,16 @@ impl Rehearsal {
             _ => return None,
         }
         Some(Outcome::Done)
+    }
+
+    /// Shared containers get what a resize has left.
+    fn settle(&mut self) {
+        for _ in 0..ROUNDS {
+            let due = self.ledger.due(&Channel::Runtime);
+            let sent = due.updates.iter();
+            self.cpus.extend(sent.map(|one| (one.container.0.clone(), one.adjustment.cpus())));
+            self.handle(Event::Sent(due)).unwrap();
+        }
     }
 
     fn resize(&mut self, name: &str, amount: i64) -> Result<(), String> {
@@ -234,7 +249,8 @@ fn settings(shape: &Shape, config: &str) -> ledger::Settings {
 
 /// Plays the scenario on all machines to which it applies, and returns them.
 fn rehearse(name: &str) -> Vec<String> {
-    let scenario = catalogue::all().into_iter().find(|scenario| scenario.name == name).unwrap();
+    let mut scenarios = catalogue::all().into_iter().chain(catalogue::long());
+    let scenario = scenarios.find(|scenario| scenario.name == name).unwrap();
     let mut fitting = Vec::new();
     for machine in Machine::names().unwrap() {
         let shape = Shape::of(&Machine::load(&machine).unwrap()).unwrap();
@@ -311,6 +327,9 @@ fn containers_move_where_caches_are_large_enough() {
     ];
     for name in ["rebalance", "rebalance-compact", "rebalance-stays"] {
         assert_eq!(rehearse(name), two, "{name}");
+    }
+    for name in ["exposed-file", "exposed-file-long"] {
+        assert!(two.iter().all(|machine| rehearse(name).contains(&machine.to_string())));
     }
     assert_eq!(rehearse("rebalance-ring"), ["four-caches"]);
 }

@@ -10,6 +10,7 @@ use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::node::FirstInstruction;
 use crate::overlap::Watched;
 use crate::pod::Pod;
+use crate::podresources::{Authority, PodResources};
 use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{ContainerView, View};
 
@@ -246,6 +247,31 @@ impl Script {
                 None => Ok(()),
                 Some(part) => Err(format!("no {part:?} in\n{text}")),
             }
+        });
+    }
+
+    /// Another program asks for podresources, and the check compares with the last view.
+    pub fn pod_resources(
+        &mut self,
+        pod: &str,
+        authority: Authority,
+        check: impl Fn(&PodResources, &View) -> Result<(), String> + 'static,
+    ) {
+        self.push(Step::PodResources(pod.to_owned(), authority), move |outcome, observed| {
+            let Outcome::PodResources(answer) = outcome else { return Err("no answer".to_owned()) };
+            check(answer, observed.views.last().ok_or("no view")?)
+        });
+    }
+
+    /// Resizes a pod up and down without a pause. Its program must run on some of the CPUs that come
+    /// and go.
+    pub fn resizes(&mut self, pod: &str, sizes: [usize; 2], times: usize) {
+        let all = sizes.into_iter().cycle().take(times).map(super::milli).collect();
+        self.push(Step::ResizeInARow(pod.to_owned(), all), move |outcome, _| match outcome {
+            Outcome::Ran(cpus) if times == 1 || sizes.iter().any(|s| parse(cpus).len() > *s) => {
+                Ok(())
+            }
+            _ => Err(format!("the program stayed where it was: {outcome:?}")),
         });
     }
 

@@ -16,6 +16,9 @@ impl Step {
             Self::KillBoth => "kill and restart containerd and the plugin".to_owned(),
             Self::SwapConfig(_) => "change the ConfigMap".to_owned(),
             Self::Status => "run nri-cpu-manager status".to_owned(),
+            Self::PodResources(pod, authority) => {
+                format!("ask for podresources, also of {pod} ({authority:?} authority)")
+            }
             Self::Explain(pod) => format!("run nri-cpu-manager explain {pod}"),
             Self::Fetch(path) => format!("get {path}"),
             Self::WaitFor(text, count) => {
@@ -45,6 +48,7 @@ impl Step {
             Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
             Self::Retry(pod) => format!("start pod {pod} again"),
             Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
+            Self::ResizeInARow(pod, sizes) => format!("resize pod {pod} {} times", sizes.len()),
             Self::Remove(pod) => format!("remove pod {pod}"),
             Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
             Self::WriteCgroup(group, file, value) => {

@@ -68,6 +68,10 @@ pub fn list() -> Result<()> {
     for scenario in catalogue::all() {
         println!("  {:20} {}", scenario.name, scenario.about);
     }
+    println!("\nscenarios that are not part of all:");
+    for scenario in catalogue::long() {
+        println!("  {:20} {}", scenario.name, scenario.about);
+    }
     Ok(())
 }
 
@@ -187,10 +191,11 @@ fn machines(names: &str) -> Result<Vec<Machine>> {
 }
 
 pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
-    let all = catalogue::all();
+    let mut all = catalogue::all();
     if names == "all" {
         return Ok(all);
     }
+    all.extend(catalogue::long());
     let known: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();
     let find = |name: &str| {
         let scenario = all.iter().find(|scenario| scenario.name == name).copied();

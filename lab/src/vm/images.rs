@@ -46,8 +46,8 @@ impl Base {
 /// emulation makes guest kernels panic.
 const QEMU: (&str, &str) = ("qemu-system-x86", "trixie");
 
-/// Packages of the root image beyond the minimum.
-const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
+/// Packages of the root image beyond the minimum. Python is for consumers of podresources.
+const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd,python3-grpcio";
 
 /// Loaded before the root file system is mounted: disk and overlayfs.
 const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];

@@ -81,6 +81,29 @@ async fn files_follow_a_containers_cpus() {
     .await;
 }
 
+/// The shared part of a mixed container has a file of its own, and follows the pool.
+#[tokio::test(start_paused = true)]
+async fn files_name_each_part_of_a_mixed_container() {
+    local(async {
+        let namespaces = "namespaces: [{names: [ns], allow: {cpus: [exclusive+shared]}}]\n";
+        let daemon = Daemon::beside_kubelet(&format!("exposeCpus: file\n{namespaces}"), None);
+        let (mut pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 2000), "0-15");
+        pod.annotations =
+            vec![("cpus.cpu-manager.nri.io".to_owned(), "exclusive+shared".to_owned())];
+        let create_a = Admission::Create { pod: pod.clone(), container: container.clone() };
+        let directory = daemon.event(create_a).await.unwrap().directory.unwrap();
+        let shared = || fs::read_to_string(format!("{directory}/shared")).unwrap();
+        assert_eq!((files(&directory), shared()), (says("2-3", ""), "0-1,4-15\n".to_owned()));
+        daemon.event(Event::Started { pod, container }).await.unwrap();
+        daemon.event(create("b", Qos::Guaranteed, 4000)).await.unwrap();
+        assert_eq!((files(&directory), shared()), (says("2-3", "4-7"), "0-1,4-15\n".to_owned()));
+        write_group(&daemon, "a", "0-3,8-15");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((files(&directory), shared()), (says("2-3", ""), "0-1,8-15\n".to_owned()));
+    })
+    .await;
+}
+
 /// Without a notice a creation moves others; a notice takes time that it has not.
 #[tokio::test]
 async fn no_creation_waits_for_a_notice() {

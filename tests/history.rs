@@ -339,8 +339,7 @@ impl Node {
                     self.ledger.apply(Event::Move(step.undone("given up".to_owned())));
                     self.carry_out_pending();
                     self.check();
-                    let now = self.ledger.target(&id);
-                    let now = now.map(|target| target.adjustment.exclusive_cpus());
+                    let now = self.ledger.target(&id).map(|t| t.adjustment.exclusive_cpus());
                     assert_eq!(now, Some(from));
                 }
                 return;

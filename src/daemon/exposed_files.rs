@@ -4,11 +4,11 @@
 //! before cgroups change, and only the new ones when the kernel has them in force.
 
 use super::blocking;
-use super::notice::Planned;
+use crate::config::Config;
 use crate::cpuset::CpuSet;
 use crate::exposed::{Content, Directories};
 use crate::ledger::environment::Description;
-use crate::ledger::{ContainerId, Reach};
+use crate::ledger::{ContainerId, MovePlan, Reach};
 use crate::topology::Topology;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -33,6 +33,13 @@ pub(super) struct ExposedFiles {
     due: Option<Instant>,
     /// The ledger's revision and pool that the files follow.
     pub(super) follows: Option<(u64, CpuSet)>,
+}
+
+/// What programs have notice of.
+#[derive(Debug)]
+pub(super) enum Planned {
+    Moves(MovePlan),
+    Configuration(Box<Config>),
 }
 
 /// What a container's files say.

@@ -1,21 +1,14 @@
 //! Programs that follow their files have notice before planned changes take CPUs from them
 //! (`noticeSeconds`): moves of `rebalance` after containers have ended, and new configurations.
 
-use super::exposed_files::Shown;
+use super::exposed_files::{Planned, Shown};
 use super::owner::Owner;
-use crate::config::{Config, Reading};
+use crate::config::Reading;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Event, MoveOutcome, MovePlan, Settings};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// What is going to be done.
-#[derive(Debug)]
-pub(super) enum Planned {
-    Moves(MovePlan),
-    Configuration(Box<Config>),
-}
 
 impl Owner {
     /// Whether the moves of a plan can be made now. If programs are to have notice of them, it is

@@ -54,7 +54,7 @@ pub use crate::placement::wishes::Margin;
 pub use adjustment::{Adjustment, Update};
 pub use books::Phase;
 pub use cgroup::CgroupPath;
-pub use claim::{Claim, KubeletClaim, Named};
+pub use claim::{Claim, KubeletClaim, Named, Reach};
 pub use event::{Admission, Call, Channel, Decision, Due, Event, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
@@ -65,7 +65,7 @@ pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};
 pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
-pub use target::{Deserted, Holder, LeafPlace, PodPlace, Reach, Target};
+pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;

@@ -2,12 +2,12 @@
 
 use super::Ledger;
 use super::books::ContainerRef;
-use super::claim::Claim;
+use super::claim::{Claim, Reach};
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
 use super::settings::{RebalanceMode, Settings};
-use super::target::{self, Deserted, Holder, PodPlace, Reach, Target};
+use super::target::{self, Deserted, Holder, PodPlace, Target};
 use super::view::View;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;

@@ -3,6 +3,7 @@
 use super::adjustment::Adjustment;
 use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
+use super::claim::Reach;
 use super::desired::desired;
 use super::model::{ContainerId, PodUid, Qos, SandboxId};
 use super::node::{Node, Pool};
@@ -35,20 +36,6 @@ impl Target {
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
         self.adjustment.is_exclusive() && self.enforced_by == Mechanism::Partitions
-    }
-}
-
-/// The CPUs of a container with exclusive ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    pub exclusive: CpuSet,
-    /// CPUs that it uses together with others (`cpus: exclusive+shared`).
-    pub shared: CpuSet,
-}
-
-impl Reach {
-    pub fn all(&self) -> CpuSet {
-        self.exclusive | self.shared
     }
 }
 

@@ -1,0 +1,79 @@
+//! What can happen to a tree of cgroups, and how often.
+
+use proptest::prelude::*;
+
+/// What happens next. Numbers are taken modulo what exists.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    /// A pod in a QoS class (0 or 1) or in none, with this number of shared containers, and of
+    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`), and
+    /// the shared ones may have CPUs for their pod alone instead of the pool.
+    Pod {
+        class: usize,
+        shared: usize,
+        exclusive: usize,
+        mixed: bool,
+        in_pod: usize,
+    },
+    /// The runtime creates the exclusive container of a pod, or sets its current CPUs.
+    Runtime {
+        pod: usize,
+    },
+    /// A shared container starts in a pod.
+    Start {
+        pod: usize,
+    },
+    /// The exclusive container of a pod gets another number of CPUs, other ones as far as possible.
+    Move {
+        pod: usize,
+        exclusive: usize,
+    },
+    End {
+        pod: usize,
+    },
+    /// Another program writes a cgroup.
+    Foreign {
+        group: usize,
+        mask: u8,
+    },
+    /// A cgroup is emptied, as systemd does. The kernel allows it for one without processes, later
+    /// kernels for any.
+    Emptied {
+        group: usize,
+    },
+    Hotplug {
+        mask: u8,
+    },
+    /// A cgroup is distrusted, or trusted again.
+    Distrust {
+        group: usize,
+    },
+    /// The plugin crashes after this number of writes, and is restarted.
+    Crash {
+        after: usize,
+    },
+    /// The kernel starts to refuse writes into every cgroup of this residue, or stops to.
+    Refuse {
+        residue: usize,
+    },
+}
+
+pub(super) fn op() -> impl Strategy<Value = Op> {
+    let pod = 0..16usize;
+    prop_oneof![
+        6 => (0..4usize, 0..3usize, 0..4usize, any::<bool>(), prop_oneof![2 => Just(0), 1 => 1..3usize])
+            .prop_map(|(class, shared, exclusive, mixed, in_pod)| {
+                Op::Pod { class, shared, exclusive, mixed, in_pod }
+            }),
+        6 => pod.clone().prop_map(|pod| Op::Runtime { pod }),
+        2 => pod.clone().prop_map(|pod| Op::Start { pod }),
+        4 => (pod.clone(), 0..4usize).prop_map(|(pod, exclusive)| Op::Move { pod, exclusive }),
+        3 => pod.prop_map(|pod| Op::End { pod }),
+        2 => (0..64usize, any::<u8>()).prop_map(|(group, mask)| Op::Foreign { group, mask }),
+        2 => (0..64usize).prop_map(|group| Op::Emptied { group }),
+        1 => any::<u8>().prop_map(|mask| Op::Hotplug { mask }),
+        1 => (0..64usize).prop_map(|group| Op::Distrust { group }),
+        2 => (0..6usize).prop_map(|after| Op::Crash { after }),
+        1 => (0..5usize).prop_map(|residue| Op::Refuse { residue }),
+    ]
+}

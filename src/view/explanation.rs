@@ -201,10 +201,10 @@ impl Case<'_> {
         let mechanism = match container.enforced_by {
             Mechanism::Runtime => "Runtime updates keep",
             Mechanism::Groups
-                if container.cpus_wish == Some(Cpus::Mixed)
-                    && self.node.view.mechanism == Mechanism::Partitions =>
+                if self.node.view.mechanism == Mechanism::Partitions
+                    && (container.cpus_wish == Some(Cpus::Mixed) || container.margin.in_pod) =>
             {
-                "Nothing in a cpuset partition can use shared CPUs, so cgroups keep"
+                "A cpuset partition shares no CPUs, so cgroups keep"
             }
             Mechanism::Groups => "Cgroups keep",
             Mechanism::Partitions => "A cpuset partition keeps",

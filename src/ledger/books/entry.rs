@@ -151,6 +151,7 @@ impl ContainerEntry {
     pub(crate) fn keep_idle(&mut self, margin: Margin) {
         if let Some(holding) = &mut self.holding {
             holding.margin = margin;
+            self.enforce_by(self.enforced_by);
         }
     }
 
@@ -259,8 +260,9 @@ impl ContainerEntry {
     /// Something else keeps others off its exclusive CPUs from now on.
     pub(crate) fn enforce_by(&mut self, mechanism: Mechanism) {
         self.enforced_by = match mechanism {
-            // The kernel lets nothing in a cpuset partition run on shared CPUs.
-            Mechanism::Partitions if self.is_mixed() => Mechanism::Groups,
+            // Nothing in a cpuset partition can run on shared CPUs, and a partition hands its CPUs
+            // back to the whole machine, not to its pod.
+            Mechanism::Partitions if self.is_mixed() || self.margin().in_pod => Mechanism::Groups,
             mechanism => mechanism,
         };
     }

@@ -85,6 +85,16 @@ fn a_mixed_container_is_no_partition() {
 }
 
 #[test]
+fn a_container_that_shares_its_cache_is_no_partition() {
+    let mut node = node();
+    node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
+    let a = wishing(guaranteed("a", 2000), POD_CACHE);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
+    assert_eq!(target.enforced_by, Mechanism::Groups);
+}
+
+#[test]
 fn a_pod_shares_the_rest_of_its_cache() {
     for mechanism in [Mechanism::Runtime, Mechanism::Groups, Mechanism::Partitions] {
         let mut node = node();

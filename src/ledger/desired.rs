@@ -23,24 +23,27 @@ pub(super) fn desired(
     pod: &PodEntry,
     entry: &ContainerEntry,
 ) -> Option<Adjustment> {
-    let pod_pool = node.pod_pool(pod);
     let adjustment = match entry.claim() {
         Some(claim) if !entry.is_mixed() => Adjustment::exclusive(claim)?,
-        Some(claim) if pod_pool.is_empty() => {
-            Adjustment::exclusive(claim)?.and_shared(cpus_of_shared(node, pool, pod, entry))
-        }
-        Some(claim) => Adjustment::exclusive(claim)?.and_in_pod(pod_pool),
-        None if !pod_pool.is_empty() => {
-            let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
-            Adjustment::in_pod(pod_pool)?.with_limit(limit)
+        Some(claim) => {
+            let own = Adjustment::exclusive(claim)?;
+            match node.pod_pool(pod) {
+                Some(cpus) => own.and_in_pod(cpus),
+                None => own.and_shared(cpus_of_shared(node, pool, pod, entry)),
+            }
         }
         None => {
+            let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
+            if let Some(cpus) = node.pod_pool(pod) {
+                return Some(
+                    Adjustment::in_pod(cpus)?.with_limit(limit).with_mems(mems(node, entry)),
+                );
+            }
             let cpus = cpus_of_shared(node, pool, pod, entry);
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
             if everywhere && !entry.applied.is_set() {
                 return None;
             }
-            let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
             Adjustment::shared(cpus)?.with_limit(limit)
         }
     };

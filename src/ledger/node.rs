@@ -65,16 +65,15 @@ impl Node {
     /// The CPUs that only this pod's containers without exclusive CPUs use, and the shared part of
     /// its mixed ones: the rest of uncore caches (`uncore: exclusive-shared`). As a rule there are
     /// none, and these use the shared pool.
-    pub(super) fn pod_pool(&self, pod: &PodEntry) -> CpuSet {
+    pub(super) fn pod_pool(&self, pod: &PodEntry) -> Option<CpuSet> {
         let sharing = || pod.containers().map(|(_, entry)| entry).filter(|e| e.shares_caches());
-        if sharing().next().is_none() {
-            return CpuSet::EMPTY;
-        }
+        sharing().next()?;
         let kept = pod.containers().filter(|(_, entry)| entry.claim().is_some());
         let siblings = |entry: &ContainerEntry| Margin { caches: false, ..entry.margin() };
         let kept: CpuSet =
             kept.map(|(_, entry)| self.with_idle(&entry.held(), siblings(entry))).collect();
-        sharing().map(|entry| self.taken(entry)).collect::<CpuSet>() - kept
+        let rest = sharing().map(|entry| self.taken(entry)).collect::<CpuSet>() - kept;
+        if rest.is_empty() { None } else { Some(rest) }
     }
 
     /// All CPUs that are exclusive to a container, those that are lent out too.

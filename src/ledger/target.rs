@@ -158,7 +158,7 @@ pub struct LeafPlace<'a> {
 
 pub(super) fn place<'a>(node: &Node, uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
     let alive = pod.containers().filter(|(_, entry)| entry.is_alive());
-    let pod_pool = Some(node.pod_pool(pod)).filter(|cpus| !cpus.is_empty());
+    let pod_pool = node.pod_pool(pod);
     let own = |entry: &ContainerEntry| match entry.claim() {
         Some(claim) if entry.is_mixed() => Some(claim | pod_pool.unwrap_or_default()),
         claim => claim.or(pod_pool),

@@ -123,7 +123,8 @@ fn container(
     let runs_on = runs_on.unwrap_or(node.topology.online());
     let beside = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
     let taken = node.taken(entry);
-    let pod_cpus = if entry.shares_caches() { node.pod_pool(pod) & taken } else { CpuSet::EMPTY };
+    let pod_pool = if entry.shares_caches() { node.pod_pool(pod) } else { None };
+    let pod_cpus = pod_pool.unwrap_or_default() & taken;
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),

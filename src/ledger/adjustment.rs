@@ -9,24 +9,33 @@ use crate::nodeset::NodeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
     cpus: CpuSet,
-    /// Those of them that are used together with others: all, some or none. One set more would make
-    /// each decision a tenth slower.
-    beside: CpuSet,
-    /// Whether these others are of its pod only.
+    shared: Shared,
+    /// Whether those that it shares CPUs with are of its pod only.
     in_pod: bool,
     mems: Option<NodeSet>,
     limit: Option<MilliCpu>,
 }
 
+/// Which of the CPUs are used together with others. Nearly always it is all or none, and then no set
+/// is worked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    None,
+    All,
+    /// At least one, and not all.
+    Part(CpuSet),
+}
+
 impl Adjustment {
     /// CPUs that this container alone uses; its CFS quota is lifted.
     pub fn exclusive(cpus: CpuSet) -> Option<Adjustment> {
-        Some(Adjustment { beside: CpuSet::EMPTY, ..Adjustment::shared(cpus)? })
+        Some(Adjustment { shared: Shared::None, ..Adjustment::shared(cpus)? })
     }
 
     /// CPUs used together with others.
     pub fn shared(cpus: CpuSet) -> Option<Adjustment> {
-        let shared = Adjustment { cpus, beside: cpus, in_pod: false, mems: None, limit: None };
+        let shared = Shared::All;
+        let shared = Adjustment { cpus, shared, in_pod: false, mems: None, limit: None };
         (!cpus.is_empty()).then_some(shared)
     }
 
@@ -42,8 +51,9 @@ impl Adjustment {
 
     /// The same, and CPUs used together with others.
     pub(super) fn and_shared(self, cpus: CpuSet) -> Adjustment {
-        let beside = self.beside | (cpus - self.exclusive_cpus());
-        Adjustment { cpus: self.cpus | cpus, beside, ..self }
+        let all = self.cpus | cpus;
+        let shared = Shared::of(&all, all - self.exclusive_cpus());
+        Adjustment { cpus: all, shared, ..self }
     }
 
     /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as
@@ -59,8 +69,11 @@ impl Adjustment {
 
     /// The same on other CPUs; `None` if there are none.
     pub(super) fn on(self, cpus: CpuSet) -> Option<Adjustment> {
-        let beside = if self.beside == self.cpus { cpus } else { self.beside & cpus };
-        (!cpus.is_empty()).then_some(Adjustment { cpus, beside, ..self })
+        let shared = match self.shared {
+            Shared::Part(part) => Shared::of(&cpus, part & cpus),
+            shared => shared,
+        };
+        (!cpus.is_empty()).then_some(Adjustment { cpus, shared, ..self })
     }
 
     /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota
@@ -85,13 +98,35 @@ impl Adjustment {
         if self.in_pod { self.cpus } else { self.exclusive_cpus() }
     }
 
+    /// Whether there are any of these.
+    pub(super) fn has_own(&self) -> bool {
+        self.in_pod || self.is_exclusive()
+    }
+
     pub fn exclusive_cpus(&self) -> CpuSet {
-        self.cpus - self.beside
+        match self.shared {
+            Shared::None => self.cpus,
+            Shared::All => CpuSet::EMPTY,
+            Shared::Part(part) => self.cpus - part,
+        }
     }
 
     /// Whether it alone uses some of the CPUs. The CFS quota is lifted then, as the kubelet does.
     pub fn is_exclusive(&self) -> bool {
-        self.beside != self.cpus
+        !matches!(self.shared, Shared::All)
+    }
+}
+
+impl Shared {
+    /// This part of these CPUs.
+    fn of(cpus: &CpuSet, part: CpuSet) -> Shared {
+        if part.is_empty() {
+            Shared::None
+        } else if part == *cpus {
+            Shared::All
+        } else {
+            Shared::Part(part)
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn desired(
 /// stays right.
 fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
-    if !is_updated && !pod.has_exclusive() && entry.applied.own().is_empty() {
+    if !is_updated && !pod.has_exclusive() && !entry.applied.has_own() {
         return entry.applied.certain_cpus().unwrap_or_else(|| node.possible());
     }
     let cpus = if is_updated { pool.bound } else { node.possible() };

@@ -45,9 +45,9 @@ impl CpuChange<'_> {
     /// them together with others. Of a partition the kernel takes them by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
         let itself = self.entry.enforced_by != Mechanism::Partitions;
-        let kept = if self.to.is_exclusive() { self.to.own() } else { self.to.cpus() };
-        let left = self.entry.applied.own() - kept;
-        if itself && !left.is_empty() { Some(left) } else { None }
+        let own = self.entry.applied.own().filter(|_| itself)?;
+        let left = own - if self.to.is_exclusive() { self.to.own() } else { self.to.cpus() };
+        (!left.is_empty()).then_some(left)
     }
 
     pub(super) fn update(&self) -> Update {

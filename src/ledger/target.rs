@@ -78,7 +78,7 @@ pub(super) fn target(
     let adjustment = desired(node, pool, pod, entry)?;
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
     let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
-    let bound = adjustment.own().is_empty() && !node.is_updated(found.uid);
+    let bound = !adjustment.has_own() && !node.is_updated(found.uid);
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),

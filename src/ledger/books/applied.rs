@@ -10,8 +10,9 @@ use crate::nodeset::NodeSet;
 pub(crate) struct Applied {
     /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
-    /// See [`Adjustment::own`].
+    /// See [`Adjustment::own`]; of no meaning without `has_own`, as for most containers.
     own: CpuSet,
+    has_own: bool,
     exclusive: bool,
     certainty: Certainty,
     mems: Mems,
@@ -64,6 +65,7 @@ impl Applied {
         Applied {
             cpus: None,
             own: CpuSet::EMPTY,
+            has_own: false,
             exclusive: false,
             certainty: Certainty::Set,
             mems: Mems::Unset,
@@ -89,7 +91,10 @@ impl Applied {
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
         self.cpus = Some(now.cpus());
-        self.own = now.own();
+        self.has_own = now.has_own();
+        if self.has_own {
+            self.own = now.own();
+        }
         self.exclusive = now.is_exclusive();
         self.certainty = certainty;
     }
@@ -105,7 +110,7 @@ impl Applied {
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
         *self = Applied {
             cpus: Some(cpus),
-            own: CpuSet::EMPTY,
+            has_own: false,
             exclusive: false,
             certainty: Certainty::Set,
             ..self.clone()
@@ -124,6 +129,7 @@ impl Applied {
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
         self.own = exclusive & self.cpus.unwrap_or_default();
         self.exclusive = !self.own.is_empty();
+        self.has_own = self.exclusive;
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -136,8 +142,12 @@ impl Applied {
     }
 
     /// Those of the CPUs that are set which only its pod has, see [`Adjustment::own`].
-    pub(crate) fn own(&self) -> CpuSet {
-        self.own
+    pub(crate) fn own(&self) -> Option<CpuSet> {
+        if self.has_own { Some(self.own) } else { None }
+    }
+
+    pub(crate) fn has_own(&self) -> bool {
+        self.has_own
     }
 
     /// The CPUs that the runtime has set, if that is certain.
@@ -167,7 +177,8 @@ impl Applied {
     /// Whether what is set differs from what should be, so that an update is due.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
         !self.is_on(&desired.cpus(), Certainty::Set)
-            || self.own != desired.own()
+            || self.has_own != desired.has_own()
+            || (self.has_own && self.own != desired.own())
             || self.exclusive != desired.is_exclusive()
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
@@ -177,7 +188,7 @@ impl Applied {
     /// CPUs of a `mixed` one.
     pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
         let is_set = if mixed {
-            self.certainty == Certainty::Set && claim.is_subset(&self.own)
+            self.certainty == Certainty::Set && self.has_own && claim.is_subset(&self.own)
         } else {
             self.is_on(claim, Certainty::Set)
         };

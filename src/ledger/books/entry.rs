@@ -304,7 +304,7 @@ impl ContainerEntry {
 
     /// Whether it uses shared CPUs beside its exclusive ones; then it is no partition.
     pub(crate) fn is_mixed(&self) -> bool {
-        self.holding.is_some_and(|holding| holding.mixed)
+        self.holding.as_ref().is_some_and(|holding| holding.mixed)
     }
 
     /// Whether the other containers of its pod use the rest of its uncore caches.
@@ -314,7 +314,7 @@ impl ContainerEntry {
 
     /// What stays idle around its exclusive CPUs.
     pub(crate) fn margin(&self) -> Margin {
-        self.holding.map_or(Margin::NONE, |held| held.margin)
+        self.holding.as_ref().map_or(Margin::NONE, |held| held.margin)
     }
 
     pub(super) fn has_margin(&self) -> bool {

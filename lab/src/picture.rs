@@ -23,6 +23,7 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
             name: container.pod.clone(),
             cpus: parse(&container.allowed),
             idle: CpuSet::EMPTY,
+            pod_cpus: CpuSet::EMPTY,
             remark: String::new(),
         })
         .collect();

@@ -32,11 +32,32 @@ need_rust() {
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
 
+# The target of builds: this machine's, or the one that cross_compile selects.
+target_tuple() { echo "${cross_target:-$(rustc --print host-tuple)}"; }
+
+# Selects the target of the following builds, by architecture or tuple. Another one than this machine's is built with
+# Debian 12's compiler, its standard library and the linker for that architecture, because rustup's standard libraries
+# come from another place than Debian's linker and C library. Cargo stays this machine's.
+cross_compile() {
+  local tuple=$1 tools=$PWD/target/tools/aarch64 host
+  host=$(rustc --print host-tuple)
+  if [[ $tuple != *-* ]]; then tuple+=-unknown-linux-gnu; fi
+  if [ "$tuple" = "$host" ]; then return; fi
+  if [ "$tuple $host" != "aarch64-unknown-linux-gnu x86_64-unknown-linux-gnu" ]; then
+    fail "cannot build for $tuple on $host: only for this machine, or for aarch64 on x86_64"
+  fi
+  source hack/debian.sh
+  debian_unpacked "$tools" rustc-web libstd-rust-web-dev:arm64 gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+  cross_target=$tuple
+  export RUSTC=$tools/usr/bin/rustc LD_LIBRARY_PATH=$tools/usr/lib/x86_64-linux-gnu
+  export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$tools/usr/bin/aarch64-linux-gnu-gcc
+}
+
 # Cargo for the tests and for the lab's programs, which run in containers and guests: static, and one build for both.
 cargo_static() {
   local command=$1 target
   shift
-  target=$(rustc --print host-tuple)
+  target=$(target_tuple)
   RUSTFLAGS="-C target-feature=+crt-static" cargo "$command" --locked --profile lab --target "$target" "$@"
 }
 
@@ -46,7 +67,7 @@ cargo_static() {
 cargo_shipped() {
   local command=$1 target
   shift
-  target=$(rustc --print host-tuple)
+  target=$(target_tuple)
   RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
     cargo "$command" --locked --release --target "$target" "$@"
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::command::{command, progress, run};
+use crate::platform::Platform;
 use crate::{cache, files};
 
 /// The static programs that guests and containers need.
@@ -22,7 +23,7 @@ pub struct Binaries {
 impl Binaries {
     pub fn build() -> Result<Self> {
         progress("building the static programs (the first time takes minutes)");
-        let plugin = Self::build_plugin()?;
+        let plugin = Self::build_plugin(Platform::HERE)?;
         if cfg!(target_feature = "crt-static") {
             let own = program_directory()?;
             return Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") });
@@ -46,9 +47,12 @@ impl Binaries {
     }
 
     /// Only the shipped program, with the command that users run.
-    pub fn build_plugin() -> Result<PathBuf> {
-        let path =
-            run(in_repository(&mut command(cache::repository().join("hack/build"), [""; 0])))?;
+    pub fn build_plugin(platform: Platform) -> Result<PathBuf> {
+        let mut build = command(cache::repository().join("hack/build"), [""; 0]);
+        if platform != Platform::HERE {
+            build.args(["--target", platform.machine()]);
+        }
+        let path = run(in_repository(&mut build))?;
         Ok(cache::repository().join(path.trim()))
     }
 }

@@ -15,6 +15,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::platform::Platform;
+
 pub mod shipped;
 
 /// An image with one layer.
@@ -35,15 +37,22 @@ pub enum Entry {
     Link { path: String, target: String },
 }
 
-/// OCI's name for the architecture of this build.
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 impl Image {
-    /// Returns the digest of the image, which is that of its manifest.
+    /// For this build's platform. Returns the digest of the image, which is that of its manifest.
     pub fn write(&self, path: &Path) -> Result<String> {
+        let mut blobs = Vec::new();
+        let manifest = self.add_to(&mut blobs, Platform::HERE)?;
+        write_layout(path, &self.name, manifest, &blobs)
+    }
+
+    /// Adds configuration, manifest and layer; returns the manifest's descriptor.
+    fn add_to(&self, blobs: &mut Vec<Vec<u8>>, platform: Platform) -> Result<Value> {
         let layer = layer(&self.files)?;
         let config = json!({
-            "architecture": ARCHITECTURE,
+            "architecture": platform.architecture(),
             "os": "linux",
             "config": self.config,
             "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
@@ -51,33 +60,54 @@ impl Image {
         .to_string();
         let manifest = json!({
             "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "mediaType": MANIFEST,
             "config": descriptor("application/vnd.oci.image.config.v1+json", config.as_bytes()),
             "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
         })
         .to_string();
-        let mut entry =
-            descriptor("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
-        // The first is for containerd, the second for podman and skopeo.
-        entry["annotations"] = json!({
-            "io.containerd.image.name": self.name,
-            "org.opencontainers.image.ref.name": self.name,
-        });
-        let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
-        let layout = json!({"imageLayoutVersion": "1.0.0"}).to_string();
-
-        let file = File::create(path)
-            .with_context(|| format!("cannot write the image {}", path.display()))?;
-        let mut archive = tar::Builder::new(file);
-        add(&mut archive, "oci-layout", 0o644, layout.as_bytes())?;
-        add(&mut archive, "index.json", 0o644, index.as_bytes())?;
-        for blob in [config.as_bytes(), manifest.as_bytes(), &layer] {
-            let name = digest(blob).replace(':', "/");
-            add(&mut archive, &format!("blobs/{name}"), 0o644, blob)?;
-        }
-        archive.finish().with_context(|| format!("cannot finish the image {}", path.display()))?;
-        Ok(digest(manifest.as_bytes()))
+        let entry = descriptor(MANIFEST, manifest.as_bytes());
+        blobs.extend([config.into_bytes(), manifest.into_bytes(), layer]);
+        Ok(entry)
     }
+}
+
+/// One image for several platforms: a runtime picks its own from the index. Returns the digest of
+/// that index.
+pub fn write_index(path: &Path, name: &str, images: &[(Platform, Image)]) -> Result<String> {
+    let mut blobs = Vec::new();
+    let mut manifests = Vec::new();
+    for (platform, image) in images {
+        let mut entry = image.add_to(&mut blobs, *platform)?;
+        entry["platform"] = json!({"architecture": platform.architecture(), "os": "linux"});
+        manifests.push(entry);
+    }
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).to_string();
+    let entry = descriptor(INDEX, index.as_bytes());
+    blobs.insert(0, index.into_bytes());
+    write_layout(path, name, entry, &blobs)
+}
+
+/// The archive of a layout with one named image. Returns the digest of `entry`.
+fn write_layout(path: &Path, name: &str, mut entry: Value, blobs: &[Vec<u8>]) -> Result<String> {
+    // The first is for containerd, the second for podman and skopeo.
+    entry["annotations"] = json!({
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name,
+    });
+    let image = entry["digest"].as_str().unwrap_or_default().to_owned();
+    let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
+    let layout = json!({"imageLayoutVersion": "1.0.0"}).to_string();
+    let file =
+        File::create(path).with_context(|| format!("cannot write the image {}", path.display()))?;
+    let mut archive = tar::Builder::new(file);
+    add(&mut archive, "oci-layout", 0o644, layout.as_bytes())?;
+    add(&mut archive, "index.json", 0o644, index.as_bytes())?;
+    for blob in blobs {
+        let name = digest(blob).replace(':', "/");
+        add(&mut archive, &format!("blobs/{name}"), 0o644, blob)?;
+    }
+    archive.finish().with_context(|| format!("cannot finish the image {}", path.display()))?;
+    Ok(image)
 }
 
 fn layer(files: &[Entry]) -> Result<Vec<u8>> {

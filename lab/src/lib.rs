@@ -4,7 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`command`], `files`, [`kernel`], [`process`], [`cache`] | programs, files, the kernel, processes; `target/lab` |
-//! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, container images |
+//! | [`debian`], [`binaries`], [`image`], [`platform`] | Debian's packages, the static programs, container images |
 //! | [`containerd`], [`plugin`] | the two programs under test, as processes |
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | what a kubelet does |
 //! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` composed, and run as a pod from its image |
@@ -46,6 +46,7 @@ pub mod measure;
 pub mod node;
 pub mod overlap;
 pub mod picture;
+pub mod platform;
 pub mod player;
 pub mod plugin;
 pub mod pod;

@@ -13,6 +13,7 @@ use super::{Entry, Image, read};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::{self, command, progress};
+use crate::platform::Platform;
 use crate::{files, manifests};
 
 /// File names of the program and of its image.
@@ -64,12 +65,13 @@ impl Shipped {
 pub struct Options {
     /// Archive to write; default: target/image/nri-cpu-manager-VERSION.tar
     file: Option<PathBuf>,
+    /// One image for these platforms: linux/amd64,linux/arm64; default: this machine's alone
+    #[arg(long, value_delimiter = ',')]
+    platform: Vec<Platform>,
 }
 
 /// Prints the path and the digest.
 pub fn run(options: &Options) -> Result<()> {
-    progress("building the plugin");
-    let program = Binaries::build_plugin()?;
     let path = match &options.file {
         Some(file) => file.clone(),
         None => {
@@ -78,10 +80,33 @@ pub fn run(options: &Options) -> Result<()> {
             directory.join(format!("nri-cpu-manager-{}.tar", env!("CARGO_PKG_VERSION")))
         }
     };
-    let digest = write(&path, &program)?;
+    let digest = match options.platform[..] {
+        [] => write(&path, &build(Platform::HERE)?)?,
+        ref platforms => write_index(&path, platforms)?,
+    };
     let shown = path.strip_prefix(cache::repository()).unwrap_or(&path);
     println!("{}\n{NAME}@{digest}", shown.display());
     Ok(())
+}
+
+fn build(platform: Platform) -> Result<PathBuf> {
+    progress(format!("building the plugin for {platform}"));
+    Binaries::build_plugin(platform)
+}
+
+/// Returns the digest of the index.
+fn write_index(path: &Path, platforms: &[Platform]) -> Result<String> {
+    let mut images = Vec::new();
+    for &platform in platforms {
+        ensure!(
+            images.iter().all(|(other, _)| *other != platform),
+            "--platform names {platform} twice"
+        );
+        let program = read(&build(platform)?)?;
+        platform.check(&program)?;
+        images.push((platform, image(DOCKERFILE, program)?));
+    }
+    super::write_index(path, NAME, &images)
 }
 
 /// Returns the digest.
@@ -199,6 +224,36 @@ mod tests {
         assert_eq!(labels.len(), DOCKERFILE.matches("\nLABEL ").count());
         assert_eq!(labels["org.opencontainers.image.version"], env!("CARGO_PKG_VERSION"));
         assert_eq!(labels["org.opencontainers.image.licenses"], env!("CARGO_PKG_LICENSE"));
+    }
+
+    /// A runtime finds the program of its own platform by the index.
+    #[test]
+    fn an_index_has_one_image_per_platform() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("index.tar");
+        let images = [(Platform::Amd64, b"x86"), (Platform::Arm64, b"arm")]
+            .map(|(platform, program)| (platform, image(DOCKERFILE, program.to_vec()).unwrap()));
+        let digest = super::super::write_index(&path, NAME, &images).unwrap();
+
+        let files = unpacked(&std::fs::read(&path).unwrap());
+        let blob = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap();
+            files[&format!("blobs/{}", digest.replace(':', "/"))].clone()
+        };
+        let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        let entry = &json(&files["index.json"])["manifests"][0];
+        assert_eq!(entry["digest"], digest);
+        let index = json(&blob(entry));
+        let found = index["manifests"].as_array().unwrap().iter().map(|entry| {
+            let manifest = json(&blob(entry));
+            let architecture = json(&blob(&manifest["config"]))["architecture"].clone();
+            assert_eq!(entry["platform"], json!({"architecture": architecture, "os": "linux"}));
+            (architecture, unpacked(&blob(&manifest["layers"][0]))["nri-cpu-manager"].clone())
+        });
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [(json!("amd64"), b"x86".to_vec()), (json!("arm64"), b"arm".to_vec())]
+        );
     }
 
     #[test]

@@ -74,24 +74,15 @@ fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
 }
 
 #[test]
-fn a_mixed_container_is_no_partition() {
-    let mut node = node();
-    node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
-    let a = wishing(guaranteed("a", 2000), MIXED);
-    node.create(&a, "c", "a", 2000).unwrap();
-    let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
-    assert_eq!(target.enforced_by, Mechanism::Groups);
-    assert!(!target.is_partition());
-}
-
-#[test]
-fn a_container_that_shares_its_cache_is_no_partition() {
-    let mut node = node();
-    node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
-    let a = wishing(guaranteed("a", 2000), POD_CACHE);
-    node.create(&a, "c", "a", 2000).unwrap();
-    let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
-    assert_eq!(target.enforced_by, Mechanism::Groups);
+fn a_container_that_shares_with_others_is_no_partition() {
+    for wishes in [MIXED, POD_CACHE] {
+        let mut node = node();
+        node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
+        node.create(&wishing(guaranteed("a", 2000), wishes), "c", "a", 2000).unwrap();
+        let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
+        assert_eq!(target.enforced_by, Mechanism::Groups);
+        assert!(!target.is_partition());
+    }
 }
 
 #[test]

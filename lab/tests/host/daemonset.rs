@@ -157,11 +157,12 @@ fn the_overlay_for_crio() {
 fn the_overlay_for_moving_nodes() {
     let mut bench = Bench::new(Version::V2_1);
     let manifests = overlay("migrate", bench.reserved());
+    let directory = bench.host.node.containerd().root().join("var/lib/kubelet");
+    fs::remove_dir_all(&directory).unwrap();
     let error = bench.install(&manifests).unwrap_err();
     let error = format!("{error:#}");
     assert!(error.contains("volume kubelet") && error.contains("does not exist"), "{error}");
 
-    let directory = bench.host.node.containerd().root().join("var/lib/kubelet");
     fs::create_dir_all(&directory).unwrap();
     let online = bench.online();
     let state = format!(r#"{{"policyName":"static","defaultCpuSet":"{online}","checksum":0}}"#);

@@ -108,13 +108,8 @@ impl Applied {
 
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        *self = Applied {
-            cpus: Some(cpus),
-            has_own: false,
-            exclusive: false,
-            certainty: Certainty::Set,
-            ..self.clone()
-        };
+        (self.cpus, self.certainty) = (Some(cpus), Certainty::Set);
+        (self.has_own, self.exclusive) = (false, false);
     }
 
     pub(crate) fn sets_quota(&mut self) {

@@ -275,7 +275,8 @@ impl Node {
                     self.start(at);
                 }
                 self.pods[at].claim = claim;
-                if !claim.is_empty() {
+                // Without such containers these CPUs would be idle, which is not modelled.
+                if !claim.is_empty() && shared > 0 {
                     self.pods[at].in_pod = self.choose(in_pod, CpuSet::EMPTY);
                 }
             }

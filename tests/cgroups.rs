@@ -277,7 +277,7 @@ impl Node {
                 self.pods[at].claim = claim;
                 // Without such containers these CPUs would be idle, which is not modelled.
                 if !claim.is_empty() && shared > 0 {
-                    self.pods[at].in_pod = self.choose(in_pod, CpuSet::EMPTY);
+                    self.pods[at].in_pod = self.choose(in_pod.min(0), CpuSet::EMPTY);
                 }
             }
             Op::Runtime { pod } => {

@@ -277,7 +277,7 @@ impl Node {
                 self.pods[at].claim = claim;
                 // Without such containers these CPUs would be idle, which is not modelled.
                 if !claim.is_empty() && shared > 0 {
-                    self.pods[at].in_pod = self.choose(in_pod.min(0), CpuSet::EMPTY);
+                    self.pods[at].in_pod = self.choose(in_pod, CpuSet::EMPTY);
                 }
             }
             Op::Runtime { pod } => {
@@ -285,8 +285,9 @@ impl Node {
                 if self.pods.get(at).is_none_or(|pod| pod.claim.is_empty()) {
                     return;
                 }
-                // Others leave before the runtime gets its answer. If the pod's own cgroups refuse
-                // writes, updates by the runtime have to move them, which this test does not model.
+                // Others leave before the runtime gets its answer. If the cgroups of the pod, or those
+                // above, refuse writes, updates by the runtime have to move them, which this test does
+                // not model.
                 let PlanOutcome { failed, withheld, .. } = self.follow(usize::MAX);
                 let pod = &self.pods[at];
                 // A container of the pod that runs there already keeps the pod's cgroup on CPUs which a
@@ -294,7 +295,10 @@ impl Node {
                 if !pod.in_pod.is_empty() && !withheld.is_disjoint(&(pod.claim | pod.in_pod)) {
                     return;
                 }
-                if failed.iter().any(|group| group == &pod.group || group.is_below(&pod.group)) {
+                let beside = |group: &CgroupPath| {
+                    group.is_below(&pod.group) || pod.leaf("main").is_below(group)
+                };
+                if failed.iter().any(beside) {
                     return;
                 }
                 // Nor that the runtime sets only CPUs which another program keeps from the pod.

@@ -6,8 +6,8 @@
 //! 2. *bind and leave*: loose cgroups and containers that share CPUs leave what is not theirs.
 //! 3. *tighten and enter*: cgroups above containers with exclusive CPUs get these, as far as all
 //!    others have left them by now.
-//! 4. *move*: a container with exclusive CPUs that is still where another is to be goes to its own.
-//!    Then the others enter.
+//! 4. *move*: a container with exclusive CPUs that is still where another is to be goes to its own,
+//!    or at least leaves the other's. Then the others enter.
 //!
 //! After each write no container runs on exclusive CPUs of another that did not before, and no
 //! cgroup loses the last CPU that it has in common with its parent. A failed write changes nothing,
@@ -126,8 +126,15 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
             };
             let others = frontier.iter().filter(is_other);
             let others: CpuSet = others.map(|other| self.tree.effective(other)).collect();
-            let value = aim.value - (others & self.goal.claims());
-            if !value.is_disjoint(&self.tree.above(&aim.group)) {
+            let above = self.tree.above(&aim.group);
+            let free = aim.value - (others & self.goal.claims());
+            // While others are on its own CPUs, it leaves theirs: they may wait for just that.
+            let value = if free.is_disjoint(&above) {
+                self.tree.effective(&aim.group) - (self.goal.claims() - own)
+            } else {
+                free
+            };
+            if !value.is_disjoint(&above) && self.tree.cpus(&aim.group) != Some(value) {
                 self.put(&aim.group, value);
             }
         }
@@ -174,7 +181,7 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
             let Some(aim) = above.next() else { return };
             let now = self.tree.cpus(&aim.group).unwrap_or_default();
             let wider = now | (aim.value - self.entering(&aim.group));
-            if !now.is_empty() && wider != now {
+            if !now.is_empty() && wider != now && self.has_room(&aim.group, wider) {
                 self.put(&aim.group, wider);
             }
         }
@@ -217,30 +224,37 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
     }
 
     /// The CPUs that containers in a cgroup are to enter and the cgroup must not have yet, because
-    /// others run on them. Where a cgroup below it keeps the containers off, those count that would
-    /// come onto them by the cgroup's own change.
+    /// others run on them. Where a cgroup below it keeps the containers off, only those count that
+    /// would come onto others' CPUs, or meet others on their own, by this cgroup's change.
     fn occupied(&mut self, frontier: &[CgroupPath], aim: &Aim) -> CpuSet {
         let missing = self.entering(&aim.group);
         if missing.is_empty() {
             return missing;
         }
         let goal = self.goal;
-        let others = frontier.iter();
-        let others: Vec<_> = others
-            .filter(|leaf| !(goal.exclusive.contains_key(*leaf) && leaf.is_below(&aim.group)))
-            .collect();
         let (before, after) = self.before_and_after(&aim.group, aim.value, |tree| {
-            others.iter().map(|other| tree.effective(other)).collect::<Vec<_>>()
+            frontier.iter().map(|leaf| tree.effective(leaf)).collect::<Vec<_>>()
         });
         let nothing_keeps_off = goal.exclusive_in(&aim.group).all(|(leaf, _)| {
             let between = leaf.ancestors().into_iter().filter(|above| above.is_below(&aim.group));
             between.into_iter().all(|above| goal.distrusted.contains(&above))
         });
-        let in_the_way: CpuSet = if nothing_keeps_off {
-            after.into_iter().collect()
-        } else {
-            before.into_iter().zip(after).map(|(before, after)| after - before).collect()
+        let leaves = || frontier.iter().zip(before.iter().zip(&after));
+        let own = |leaf: &CgroupPath| {
+            let inside = goal.exclusive.get(leaf).filter(|_| leaf.is_below(&aim.group));
+            inside.copied().unwrap_or_default()
         };
+        // What they come onto by this change alone, because the cgroups between let them.
+        let entered: CpuSet =
+            leaves().map(|(leaf, (before, after))| (*after - *before) & own(leaf)).collect();
+        let in_the_way: CpuSet = leaves()
+            .map(|(leaf, (before, after))| {
+                let is_owner = !own(leaf).is_empty();
+                let all = nothing_keeps_off && !is_owner;
+                let part = if all { *after } else { (*after - *before) | (*after & entered) };
+                part - own(leaf)
+            })
+            .collect();
         missing & in_the_way
     }
 }

@@ -181,3 +181,19 @@ fn a_partition_is_not_loosened() {
     goal.apart.insert(path("k/burstable/poda/c"));
     check(&mut tree, &goal, &["k/burstable/poda 0-7", "k/burstable/podb/c 0-7"]);
 }
+
+/// Containers that get CPUs for their pods alone, and run on all CPUs so far. The rest is the
+/// runtime's to set.
+#[test]
+fn two_on_each_others_cpus_leave_these_first() {
+    let mut tree = tree(&[
+        ("k/poda", "0-2,4-7"),
+        ("k/poda/h", "0-7"),
+        ("k/podb", "0,2-7"),
+        ("k/podb/h", "0-7"),
+    ]);
+    let exclusive = [("k/poda/c", "3"), ("k/poda/h", "4"), ("k/podb/c", "1"), ("k/podb/h", "2")];
+    let goal = goal("0,5-7", &exclusive, &["k/poda", "k/podb"]);
+    let expected = ["k/poda/h 0,4-7", "k/podb/h 2", "k/podb 0-2,5-7", "k/poda 0,3-7"];
+    check(&mut tree, &goal, &expected);
+}

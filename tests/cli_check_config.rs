@@ -273,7 +273,7 @@ async fn as_json_and_without_a_plugin() {
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
                 "placement": "kubelet", "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": "false", "notice_seconds": 0,
-                "exclusive_mems": "all", "rebalance": "off", "namespaces": [],
+                "exclusive_mems": "all", "memory_only_nodes": "", "rebalance": "off", "namespaces": [],
             },
             "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
         });

@@ -34,6 +34,7 @@ pub(super) struct File {
     pub(super) expose_cpus: Option<Text>,
     pub(super) notice_seconds: Option<Text>,
     pub(super) exclusive_mems: Option<Text>,
+    pub(super) memory_only_nodes: Option<Text>,
     pub(super) rebalance: Option<rebalance::Fields>,
     pub(super) pod_resources: Option<pod_resources::Fields>,
     #[serde(deserialize_with = "shared_if_set")]

@@ -7,6 +7,7 @@
 mod exposure;
 mod file;
 mod follow;
+mod memory_only;
 mod namespaces;
 mod nodes;
 mod pod_resources;
@@ -22,6 +23,7 @@ pub use source::ConfigError;
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
 use crate::ledger::{Exposure, Namespaces, Policy, Rebalance, Settings, Stance};
+use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
 use crate::placement::{
     self, EngineKind, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError,
@@ -63,6 +65,7 @@ pub struct Config {
     notice_seconds: u32,
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
+    memory_only_nodes: NodeSet,
     rebalance: Option<Rebalance>,
     pod_resources: Option<PodResources>,
     namespaces: Namespaces,
@@ -183,6 +186,7 @@ impl Config {
         let notice_seconds = exposure::notice_seconds(&source, &file, expose_cpus)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
+        let memory_only_nodes = memory_only::nodes(&source, &file, mems_follow_cpus)?;
         let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
         let pod_resources = pod_resources::resolve(&source, file.pod_resources.as_ref())?;
         Ok(Config {
@@ -204,6 +208,7 @@ impl Config {
             expose_cpus,
             notice_seconds,
             mems_follow_cpus,
+            memory_only_nodes,
             rebalance,
             pod_resources,
             namespaces,
@@ -298,6 +303,7 @@ impl Config {
             expose_cpus: self.expose_cpus,
             notice_seconds: self.notice_seconds,
             mems_follow_cpus: self.mems_follow_cpus,
+            memory_only_nodes: self.memory_only_nodes,
             namespaces: self.namespaces.clone(),
             rebalance: self.rebalance.clone(),
         })

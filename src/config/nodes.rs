@@ -150,6 +150,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         expose_cpus,
         notice_seconds,
         exclusive_mems,
+        memory_only_nodes,
         rebalance,
         pod_resources,
         namespaces,
@@ -182,6 +183,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         expose_cpus: expose_cpus.or(base.expose_cpus),
         notice_seconds: notice_seconds.or(base.notice_seconds),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
+        memory_only_nodes: memory_only_nodes.or(base.memory_only_nodes),
         rebalance: rebalance.or(base.rebalance),
         pod_resources: pod_resources.or(base.pod_resources),
         // The list is one value: a merged list would allow wishes that the override does not show.

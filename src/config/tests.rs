@@ -76,7 +76,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `placement`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `noticeSeconds`, `exclusiveMems`, `rebalance`, `podResources`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `placement`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `noticeSeconds`, `exclusiveMems`, `memoryOnlyNodes`, `rebalance`, `podResources`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(

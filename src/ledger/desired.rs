@@ -93,7 +93,7 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     }
     let claim = if node.settings.mems_follow_cpus { entry.claim() } else { None };
     match claim {
-        Some(claim) => memory_of(&node.topology, &claim),
+        Some(claim) => memory_of(&node.topology, &claim, node.settings.memory_only_nodes),
         None => entry.applied.has_mems().then(|| all_memory(&node.topology)).flatten(),
     }
 }
@@ -101,7 +101,7 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
 /// Whether the ledger has probably set the memory nodes of a container that is found running: they
 /// are those of its CPUs.
 pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option<NodeSet>) -> bool {
-    let follow = || memory_of(&node.topology, &exclusive?);
+    let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);
     node.settings.mems_follow_cpus && mems.is_some() && mems == follow()
 }
 

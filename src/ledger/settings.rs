@@ -2,6 +2,7 @@
 
 use super::namespaces::Namespaces;
 use super::policy::Policy;
+use crate::nodeset::NodeSet;
 use crate::placement;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Settings {
     pub notice_seconds: u32,
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
+    /// The nodes without CPUs that may be among them.
+    pub memory_only_nodes: NodeSet,
     pub namespaces: Namespaces,
     /// Moves of running containers to better CPUs; `None` if they stay where they are.
     pub rebalance: Option<Rebalance>,

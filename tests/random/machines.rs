@@ -5,6 +5,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
     Exposure, Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings,
 };
+use nri_cpu_manager::nodeset::NodeSet;
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
@@ -47,6 +48,7 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)
                     expose_cpus: if moves { Exposure::None } else { Exposure::Environment },
                     notice_seconds: 0,
                     mems_follow_cpus: true,
+                    memory_only_nodes: NodeSet::EMPTY,
                     namespaces: wishes::all_allowed(),
                     rebalance: moves.then(rebalance),
                 },

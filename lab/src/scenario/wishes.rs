@@ -147,9 +147,8 @@ fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
             container.environment
         ));
     }
-    // Memory-only nodes belong to nodes by distance: not checked here.
-    let bare = nodes.iter().any(|node| node.cpus.is_empty());
-    if !bare && container.mems != used.to_string() {
+    // Never memory-only nodes, which can be a GPU's.
+    if container.mems != used.to_string() {
         return Err(format!("{pod} has memory of NUMA nodes {}, not of {used}", container.mems));
     }
     Ok(())

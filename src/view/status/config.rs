@@ -114,6 +114,8 @@ pub struct OwnSettings {
     pub notice_seconds: u32,
     /// `follow-cpus` or `all`: the NUMA nodes of exclusive containers' memory.
     pub exclusive_mems: String,
+    /// The NUMA nodes without CPUs that may be among these, a list.
+    pub memory_only_nodes: String,
     /// The budget of moves of running containers, `off` without any.
     pub rebalance: String,
 }
@@ -133,6 +135,7 @@ impl OwnSettings {
             expose_cpus: settings.expose_cpus.name().to_owned(),
             notice_seconds: settings.notice_seconds,
             exclusive_mems: exclusive_mems.to_owned(),
+            memory_only_nodes: settings.memory_only_nodes.to_string(),
             rebalance: settings.rebalance.as_ref().map_or_else(|| "off".to_owned(), rebalance),
         }
     }
@@ -156,6 +159,7 @@ impl Display for OwnSettings {
                 ("exposeCpus", of.expose_cpus.clone()),
                 ("noticeSeconds", of.notice_seconds.to_string()),
                 ("exclusiveMems", of.exclusive_mems.clone()),
+                ("memoryOnlyNodes", of.memory_only_nodes.clone()),
                 ("rebalance", of.rebalance.clone()),
             ]
         };

@@ -39,7 +39,7 @@ fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
 
 impl Ctx<'_> {
     fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
-        memory::memory_of(self.machine, cpus).unwrap_or_default()
+        memory::memory_of(self.machine, cpus, NodeSet::EMPTY).unwrap_or_default()
     }
 
     /// Carries a plan out and checks everything that a plan promises.

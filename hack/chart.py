@@ -1,9 +1,12 @@
 """What hack/chart does, in its Python environment."""
 
+import gzip
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import helm_python as helm
@@ -196,7 +199,26 @@ def check(chart):
 
 def package(directory):
     directory.mkdir(parents=True, exist_ok=True)
-    return helm.package(CHART, destination=directory)
+    archive = Path(helm.package(CHART, destination=directory))
+    archive.write_bytes(without_times(archive.read_bytes()))
+    return archive
+
+
+def without_times(archive):
+    """The same chart gives the same bytes: Helm records when it packed each file."""
+    packed = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(archive)) as old,
+        gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            content = old.extractfile(member)
+            member.mtime = 0
+            # Helm's own headers have the time a second time.
+            member.pax_headers = {}
+            new.addfile(member, content)
+    return packed.getvalue()
 
 
 if sys.argv[1] == "package":

@@ -218,7 +218,7 @@ fn unsupported_content_is_an_error() {
 #[test]
 fn the_image_comes_from_another_registry() {
     let images = "images:\n  - name: localhost/nri-cpu-manager\n    newName: registry.example.com:5000/cpus\n";
-    for (tag, expect) in [("", "0.1.0"), ("    newTag: next\n", "next")] {
+    for (tag, expect) in [("", env!("CARGO_PKG_VERSION")), ("    newTag: next\n", "next")] {
         let file = "overlays/containerd-1.7/kustomization.yaml";
         let manifests = with(file, "resources:", &format!("{images}{tag}resources:")).unwrap();
         let pod = manifests.pod();

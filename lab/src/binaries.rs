@@ -32,6 +32,17 @@ impl Binaries {
         Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
     }
 
+    /// For a machine's architecture: `here`, or built for the other one.
+    pub fn for_platform(here: &Self, platform: Platform) -> Result<Self> {
+        if platform == Platform::HERE {
+            return Ok(here.clone());
+        }
+        progress(format!("building the static programs for {platform}"));
+        let lab = hack_build(platform, &["--lab"])?;
+        let plugin = Self::build_plugin(platform)?;
+        Ok(Self { plugin, lab: lab.join("lab"), probe: lab.join("probe") })
+    }
+
     /// Copies that later builds do not change, for runs that take hours.
     pub fn copies(&self) -> Result<Self> {
         let directory = cache::directory("programs")?;
@@ -48,13 +59,18 @@ impl Binaries {
 
     /// Only the shipped program, with the command that users run.
     pub fn build_plugin(platform: Platform) -> Result<PathBuf> {
-        let mut build = command(cache::repository().join("hack/build"), [""; 0]);
-        if platform != Platform::HERE {
-            build.args(["--target", platform.machine()]);
-        }
-        let path = run(in_repository(&mut build))?;
-        Ok(cache::repository().join(path.trim()))
+        hack_build(platform, &[])
     }
+}
+
+/// Returns the path that it prints.
+fn hack_build(platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
+    let mut build = command(cache::repository().join("hack/build"), arguments);
+    if platform != Platform::HERE {
+        build.args(["--target", platform.machine()]);
+    }
+    let path = run(in_repository(&mut build))?;
+    Ok(cache::repository().join(path.trim()))
 }
 
 /// The directory of this crate's programs, which cargo built together with the running program or

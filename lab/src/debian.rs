@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, progress, run};
+use crate::platform::Platform;
 use crate::{cache, files};
 
 mod sources;
@@ -23,6 +24,8 @@ const HOST: &[(&str, &str)] =
 /// Debian packages, fetched through a private apt directory.
 #[derive(Debug)]
 pub struct Debian {
+    /// Of the packages that are unpacked; tools of the host are always this machine's.
+    platform: Platform,
     apt: PathBuf,
     mirror: String,
     security: Option<String>,
@@ -30,8 +33,14 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// Fails unless run by root on Debian 12 or newer with a mirror in its apt sources.
+    /// Packages of this machine's architecture. Fails unless run by root on Debian 12 or newer with
+    /// a mirror in its apt sources.
     pub fn new() -> Result<Self> {
+        Self::of(Platform::HERE)
+    }
+
+    /// Packages of any architecture, which apt takes for the only one.
+    pub fn of(platform: Platform) -> Result<Self> {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let field = |name: &str| {
             release.lines().find_map(|line| {
@@ -55,7 +64,8 @@ impl Debian {
         }
         let mirror = sources::mirror(Path::new("/etc/apt"))?;
         let security = sources::security(Path::new("/etc/apt"), &codename);
-        Ok(Self { apt: cache::directory("apt")?, mirror, security, codename })
+        let apt = cache::directory(&of_platform("apt", platform))?;
+        Ok(Self { platform, apt, mirror, security, codename })
     }
 
     /// Installs the tools to build images; an error if that would change installed packages.
@@ -80,7 +90,7 @@ impl Debian {
 
     /// Downloads and unpacks a package of `suite` into the cache; nothing is installed.
     pub fn unpacked(&self, package: &str, suite: &str) -> Result<PathBuf> {
-        let path = cache::directory("unpacked")?.join(format!("{suite}-{package}"));
+        let path = self.unpacked_directory()?.join(format!("{suite}-{package}"));
         cache::once(&path, |partial| unpack(&self.download(package, suite)?, partial))?;
         Ok(path)
     }
@@ -88,7 +98,7 @@ impl Debian {
     /// As [`unpacked`](Self::unpacked), with all dependencies down to the C library and its loader:
     /// programs in it need no files of the host.
     pub fn unpacked_with_dependencies(&self, package: &str, suite: &str) -> Result<PathBuf> {
-        let path = cache::directory("unpacked")?.join(format!("{suite}-{package}-complete"));
+        let path = self.unpacked_directory()?.join(format!("{suite}-{package}-complete"));
         cache::once(&path, |partial| {
             progress(format!("fetching {package} from {suite} and what it depends on"));
             let archives = partial.with_extension("debs");
@@ -109,11 +119,16 @@ impl Debian {
         Ok(path)
     }
 
-    /// The kernel package behind the metapackage `linux-image-cloud-amd64`, unpacked.
+    fn unpacked_directory(&self) -> Result<PathBuf> {
+        cache::directory(&of_platform("unpacked", self.platform))
+    }
+
+    /// The kernel package behind the metapackage `linux-image-cloud-ARCHITECTURE`, unpacked.
     pub fn kernel(&self) -> Result<PathBuf> {
-        let path = cache::directory("unpacked")?.join("kernel");
+        let path = self.unpacked_directory()?.join("kernel");
         cache::once(&path, |partial| {
-            let meta = self.download("linux-image-cloud-amd64", "bookworm-backports")?;
+            let image = format!("linux-image-cloud-{}", self.platform.architecture());
+            let meta = self.download(&image, "bookworm-backports")?;
             let depends = run(&mut command(
                 "dpkg-deb",
                 ["-f".as_ref(), meta.as_os_str(), "Depends".as_ref()],
@@ -121,9 +136,7 @@ impl Debian {
             let name = depends
                 .split([',', ' ', '\n'])
                 .find(|word| word.starts_with("linux-image-"))
-                .with_context(|| {
-                    format!("no kernel in the dependencies of linux-image-cloud-amd64: {depends}")
-                })?;
+                .with_context(|| format!("no kernel in the dependencies of {image}: {depends}"))?;
             unpack(&self.download(name, "bookworm-backports")?, partial)
         })?;
         Ok(path)
@@ -219,6 +232,9 @@ impl Debian {
         ];
         if matches!(purpose, Purpose::Fetch) {
             options.push(format!("Dir::State::status={}", at("status")));
+            let architecture = self.platform.architecture();
+            options.push(format!("APT::Architecture={architecture}"));
+            options.push(format!("APT::Architectures={architecture}"));
         }
         for option in options {
             command.args(["-o", &option]);
@@ -243,6 +259,15 @@ impl Purpose {
             Self::Fetch => "fetch.list",
             Self::Install => "install.list",
         }
+    }
+}
+
+/// This machine's packages have the plain name.
+fn of_platform(directory: &str, platform: Platform) -> String {
+    if platform == Platform::HERE {
+        directory.to_owned()
+    } else {
+        format!("{directory}-{}", platform.architecture())
     }
 }
 

@@ -26,8 +26,8 @@ mod watch;
 /// Mount point of the run's image.
 const RUN: &str = "/lab";
 /// Serial ports: reports to the host, and the shell.
-const REPORTS: &str = "/dev/ttyS1";
-const SHELL: &str = "/dev/ttyS2";
+const REPORTS: &str = if cfg!(target_arch = "aarch64") { "/dev/ttyAMA1" } else { "/dev/ttyS1" };
+const SHELL: &str = if cfg!(target_arch = "aarch64") { "/dev/ttyS0" } else { "/dev/ttyS2" };
 const MEMORY: &str = "/run/lab";
 /// systemd's mount options for cgroup v2. `nsdelegate` keeps a process in a cgroup namespace from
 /// writing the files of the namespace's root.

@@ -43,8 +43,8 @@ exit                 switch the VM off
 
 /// Boots a VM and connects its shell with standard input and output.
 pub fn start(options: &Options) -> Result<()> {
-    let binaries = Binaries::build()?;
     let machine = Machine::load(&options.machine)?;
+    let binaries = Binaries::for_platform(&Binaries::build()?, machine.platform)?;
     let config = match &options.config {
         Some(path) => files::read(path)?,
         None => Shape::of(&machine)?.config(""),

@@ -273,6 +273,8 @@ fn options_make_a_difference() {
         (
             "uncore",
             &[
+                "arm64-grace",
+                "arm64-small",
                 "far-siblings",
                 "four-caches",
                 "kep-4800",
@@ -286,7 +288,19 @@ fn options_make_a_difference() {
                 "two-socket",
             ][..],
         ),
-        ("kep-2902", &["far-siblings", "memory-only", "modules", "numa", "snc", "two-socket"]),
+        (
+            "kep-2902",
+            &[
+                "arm64-grace",
+                "arm64-small",
+                "far-siblings",
+                "memory-only",
+                "modules",
+                "numa",
+                "snc",
+                "two-socket",
+            ],
+        ),
         ("kep-3327", &["far-siblings", "numa", "snc", "two-socket"]),
         ("kep-3545", &["far-siblings", "llc-as-numa", "numa", "snc", "two-socket"]),
     ] {

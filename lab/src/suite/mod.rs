@@ -14,6 +14,7 @@ use crate::cache;
 use crate::command::{self, command, millis, progress};
 use crate::containerd::Version;
 use crate::job::{Oci, Software};
+use crate::platform::Platform;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
@@ -88,6 +89,7 @@ pub fn run(options: &Run) -> Result<()> {
     for machine in machines(&options.machine)? {
         let exclusivity = options.exclusivity.clone().unwrap_or_default();
         let shape = Shape { exclusivity, ..Shape::of(&machine)? };
+        let binaries = Binaries::for_platform(&binaries, machine.platform)?;
         rows.extend(on_machine(&machine, &shape, &options.software, &scenarios, &binaries)?);
     }
     finish(&rows)
@@ -183,11 +185,19 @@ pub fn on_machine(
 }
 
 fn machines(names: &str) -> Result<Vec<Machine>> {
-    let names = match names {
-        "all" => Machine::names()?,
-        names => names.split(',').map(str::to_owned).collect(),
-    };
-    names.iter().map(|name| Machine::load(name)).collect()
+    if names != "all" {
+        return names.split(',').map(Machine::load).collect();
+    }
+    let mut machines = Vec::new();
+    for name in Machine::names()? {
+        let machine = Machine::load(&name)?;
+        if machine.platform == Platform::HERE {
+            machines.push(machine);
+        } else {
+            progress(format!("skipped: {name}: {} is run by name only", machine.platform));
+        }
+    }
+    Ok(machines)
 }
 
 pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {

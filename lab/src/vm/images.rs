@@ -2,8 +2,8 @@
 //! image of one run.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -13,6 +13,8 @@ use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image::{self, shipped::Shipped};
 use crate::job::{CONTAINERD_1_7, programs};
+use crate::platform::Platform;
+use crate::vm::emulator::{self, Emulator};
 use crate::vm::machine::{Machine, TABLES};
 use crate::{cache, files};
 
@@ -23,28 +25,8 @@ pub(super) struct Base {
     pub(super) initramfs: PathBuf,
     pub(super) root: PathBuf,
     busybox: PathBuf,
-    /// QEMU with all its dependencies, unpacked.
-    qemu: PathBuf,
+    pub(super) emulator: Emulator,
 }
-
-impl Base {
-    /// The same QEMU on every host: with the unpacked loader, libraries and firmware, because the
-    /// host's C library may be too old or too new.
-    pub(super) fn qemu(&self) -> Command {
-        let at = |path: &str| self.qemu.join("usr").join(path);
-        let libraries = at("lib/x86_64-linux-gnu");
-        let mut qemu = command(libraries.join("ld-linux-x86-64.so.2"), ["--library-path"]);
-        qemu.arg(&libraries).arg(at("bin/qemu-system-x86_64"));
-        qemu.arg("-L").arg(at("share/seabios")).arg("-L").arg(at("share/qemu"));
-        // A QEMU of the host may have settings in /etc.
-        qemu.arg("-no-user-config");
-        qemu
-    }
-}
-
-/// Package and suite of version 10. Older versions have no caches per die or module, and their
-/// emulation makes guest kernels panic.
-const QEMU: (&str, &str) = ("qemu-system-x86", "trixie");
 
 /// Packages of the root image beyond the minimum. Python is for consumers of podresources.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd,python3-grpcio";
@@ -86,22 +68,30 @@ $b mount --move /proc /newroot/proc
 exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-trigger; sleep 60'
 "#;
 
-pub(super) fn base() -> Result<Base> {
+/// What the minimum has beyond `PACKAGES`, for an architecture whose programs cannot run here:
+/// packages are unpacked only, and not configured.
+const UNCONFIGURED: &str = "bash,coreutils,dash,grep,mount,sed";
+
+pub(super) fn base(platform: Platform) -> Result<Base> {
     // Only one process builds the images.
     let _lock = cache::lock("images")?;
-    let debian = Debian::new()?;
+    let debian = Debian::of(platform)?;
     debian.install_host_tools()?;
+    let emulator = Emulator::unpacked(platform)?;
     let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
-    let qemu = debian.unpacked_with_dependencies(QEMU.0, QEMU.1)?;
     let package = debian.kernel()?;
     let kernel = find(&package.join("boot"), "vmlinuz-")?;
     let modules = find(&package.join("lib/modules"), "")?;
     let images = cache::directory("images")?;
-    let initramfs = current(&images, "initramfs-", INIT)?;
-    let root = current(&images, "root-", PACKAGES)?;
+    let of_platform = |name: &str| match platform {
+        Platform::Amd64 => format!("{name}-"),
+        Platform::Arm64 => format!("arm64-{name}-"),
+    };
+    let initramfs = current(&images, &of_platform("initramfs"), INIT)?;
+    let root = current(&images, &of_platform("root"), PACKAGES)?;
     cache::once(&initramfs, |partial| make_initramfs(partial, &modules, &busybox))?;
-    cache::once(&root, |partial| make_root(partial, &debian))?;
-    Ok(Base { kernel, initramfs, root, busybox, qemu })
+    cache::once(&root, |partial| make_root(partial, platform, &debian))?;
+    Ok(Base { kernel, initramfs, root, busybox, emulator })
 }
 
 /// The path of an image with this content; images with other content are removed.
@@ -153,13 +143,20 @@ pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Res
 }
 
 /// A minimal Debian with containerd, without documentation.
-fn make_root(path: &Path, debian: &Debian) -> Result<()> {
+fn make_root(path: &Path, platform: Platform, debian: &Debian) -> Result<()> {
     progress("building the guest's root image (once; about a minute)");
     let new = Version::V2_1.suite();
     let tree = path.with_extension("tree");
     cache::remove(&tree)?;
-    run(command("mmdebstrap", ["--variant=minbase", "--quiet"])
-        .arg(format!("--include={PACKAGES}"))
+    let (variant, packages) = if platform == Platform::HERE {
+        ("minbase", PACKAGES.to_owned())
+    } else {
+        ("extract", format!("{PACKAGES},{UNCONFIGURED}"))
+    };
+    run(command("mmdebstrap", ["--quiet"])
+        .arg(format!("--variant={variant}"))
+        .arg(format!("--architectures={}", platform.architecture()))
+        .arg(format!("--include={packages}"))
         .args([
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
@@ -168,6 +165,9 @@ fn make_root(path: &Path, debian: &Debian) -> Result<()> {
         .arg(&tree)
         .arg(debian.source(new))
         .env("LC_ALL", "C"))?;
+    if platform != Platform::HERE {
+        configure(&tree)?;
+    }
     let old = debian.unpacked("containerd", Version::V1_7.suite())?;
     let place = tree.join(CONTAINERD_1_7.trim_start_matches('/'));
     files::make_directory(&place)?;
@@ -177,11 +177,23 @@ fn make_root(path: &Path, debian: &Debian) -> Result<()> {
     for version in [Version::V1_7, Version::V2_1] {
         // It needs the libraries of the tree.
         let containerd = format!("{}/containerd", programs(version));
-        version.check(command("chroot", [&tree]).args([&containerd, "--version"]))?;
+        version.check(&mut emulator::version_of(platform, &tree, &containerd)?)?;
     }
     files::make_directory(&tree.join("lab"))?;
     make_file_system(&tree, path, "1500M")?;
     cache::remove(&tree)
+}
+
+/// What the packages' own scripts would do, as far as the guest needs it.
+fn configure(tree: &Path) -> Result<()> {
+    for (link, target) in [("usr/bin/sh", "dash"), ("usr/sbin/init", "../lib/systemd/systemd")] {
+        let link = tree.join(link);
+        if link.symlink_metadata().is_err() {
+            symlink(target, &link).with_context(|| format!("cannot create {}", link.display()))?;
+        }
+    }
+    files::write(&tree.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
+    files::write(&tree.join("etc/group"), "root:x:0:\n")
 }
 
 /// An ext4 image with the content of a directory; needs no loop device.

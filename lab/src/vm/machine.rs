@@ -7,6 +7,9 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 
+use crate::platform::Platform;
+
+mod device_tree;
 mod file;
 mod madt;
 mod numbering;
@@ -45,6 +48,7 @@ pub struct Machine {
     pub name: String,
     /// Description in one line.
     pub about: String,
+    pub platform: Platform,
     pub sockets: usize,
     /// Per socket. Each die has an uncore cache, or one per module if it has several modules.
     pub dies: usize,
@@ -84,6 +88,7 @@ impl Machine {
         Self {
             name: name.to_owned(),
             about: String::new(),
+            platform: Platform::Amd64,
             sockets: 1,
             dies: caches,
             modules: 1,
@@ -125,7 +130,8 @@ impl Machine {
                 uncore: first(&|other| other.cache == position.cache),
                 numa: numa(id),
                 socket: position.socket,
-                die: Some(position.die),
+                // Linux has no dies there.
+                die: (self.platform == Platform::Amd64).then_some(position.die),
                 kind: None,
             }
         });
@@ -153,9 +159,15 @@ impl Machine {
     /// The part of QEMU's command line that gives it this shape.
     pub fn arguments(&self) -> Vec<String> {
         let Self { sockets, dies, modules, cores, threads, memory, .. } = self;
-        let mut shape = format!("{},sockets={sockets},dies={dies}", self.cpus());
-        let mut kind = "q35".to_owned();
-        if *modules > 1 {
+        let (mut kind, mut shape) = match self.platform {
+            Platform::Amd64 => ("q35".to_owned(), format!("sockets={sockets},dies={dies}")),
+            // No dies: their caches are in the device tree alone.
+            Platform::Arm64 => (
+                "virt,gic-version=3".to_owned(),
+                format!("sockets={sockets},clusters={}", dies * modules),
+            ),
+        };
+        if *modules > 1 && self.platform == Platform::Amd64 {
             shape += &format!(",modules={modules}");
             kind += ",smp-cache.0.cache=l3,smp-cache.0.topology=module";
         }
@@ -163,7 +175,7 @@ impl Machine {
         let mut arguments = Vec::new();
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
         push("-machine", kind);
-        push("-smp", shape);
+        push("-smp", format!("{},{shape}", self.cpus()));
         push("-m", format!("{memory}M"));
         for (number, node) in self.nodes.iter().enumerate() {
             push("-object", format!("memory-backend-ram,id=memory{number},size={}M", node.memory));

@@ -15,9 +15,11 @@ use crate::cgroup::Driver;
 use crate::command::{last_lines, progress};
 use crate::job::Software;
 use crate::job::{Job, Report};
+use crate::platform::Platform;
 use crate::process;
 use crate::step::{Outcome, Step};
 
+mod emulator;
 pub(crate) mod images;
 pub mod machine;
 
@@ -55,7 +57,7 @@ impl Turn {
 /// No false hang reports on a busy host, a panic after an oops with all warnings on the console,
 /// and without what is slow to emulate and protects nothing here: page table isolation, for
 /// example, flushes the emulated TLB at every system call.
-const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
+const KERNEL: &str = "quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
 /// The outcomes of a part, one per step, or why it failed.
@@ -102,7 +104,7 @@ impl Vm<'_> {
         parts: &[Vec<Step>],
         on_part: &mut dyn FnMut(usize, Played, Duration),
     ) -> Result<()> {
-        let base = images::base()?;
+        let base = images::base(self.machine.platform)?;
         let _turn = self.turn.wait()?;
         let name = &self.machine.name;
         let mut done = 0;
@@ -156,7 +158,7 @@ impl Vm<'_> {
         let serial = |name: &str| format!("file:{}", directory.path().join(name).display());
         let child = qemu(base, machine, software.driver, &image, directory.path())?
             .args(["-serial", &serial("console"), "-serial", &serial("results")])
-            .args(if shell.is_some() { &["-serial", "stdio"][..] } else { &[] })
+            .args(if shell.is_some() { emulator::shell_port(machine.platform) } else { &[] })
             .stdin(stdio())
             .stdout(stdio())
             .stderr(log)
@@ -168,7 +170,7 @@ impl Vm<'_> {
 
 /// Fetches QEMU and a kernel, and builds the root image.
 pub fn prepare() -> Result<()> {
-    images::base().map(|_| ())
+    images::base(Platform::HERE).map(|_| ())
 }
 
 /// Boots the machine, starts the plugin, and connects the VM's shell with standard input and
@@ -179,7 +181,7 @@ pub fn shell(
     config: &str,
     binaries: &Binaries,
 ) -> Result<()> {
-    let base = images::base()?;
+    let base = images::base(machine.platform)?;
     let turn = Turn::Alone;
     let _turn = turn.wait()?;
     let vm = Vm { machine, software, binaries, turn, patience: BOOT };
@@ -242,20 +244,15 @@ fn qemu(
         Driver::Systemd => " systemd.unit=lab.service",
     };
     let drive = |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
-    let mut qemu = base.qemu();
-    qemu.args(["-nodefaults", "-no-reboot", "-display", "none"])
-        .args(["-accel", "tcg,thread=multi"])
-        // Several dies with their own caches need full-cpuid-auto-level=off in this version of
-        // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host, and the
-        // kernel's allocator panics. Without fast strings (erms) the kernel copies memory by words
-        // instead of bytes, which emulation does one by one.
-        .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
-        .args(machine.arguments())
+    let console = emulator::console(machine.platform);
+    let mut qemu = base.emulator.command();
+    qemu.args(machine.arguments())
+        .args(base.emulator.device_tree(machine, directory)?)
         .arg("-kernel")
         .arg(&base.kernel)
         .arg("-initrd")
         .arg(images::initramfs(base, machine, directory)?)
-        .args(["-append", &format!("{KERNEL}{init}")])
+        .args(["-append", &format!("console={console} {KERNEL}{init}")])
         .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
         // For the snapshots.
         .env("TMPDIR", directory);

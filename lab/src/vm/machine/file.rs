@@ -9,6 +9,7 @@ use nri_cpu_manager::wording;
 use serde::Deserialize;
 
 use super::{Level, MEMORY, Machine, MachineNode};
+use crate::platform::Platform;
 use crate::{cache, files};
 
 /// Emulating more takes too long on a small machine.
@@ -19,6 +20,8 @@ const MOST: usize = 256;
 #[serde(deny_unknown_fields)]
 struct File {
     about: String,
+    #[serde(default)]
+    architecture: Architecture,
     #[serde(default = "one")]
     sockets: usize,
     #[serde(default = "one")]
@@ -37,6 +40,14 @@ struct File {
     #[serde(default)]
     offline: String,
     memory: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Architecture {
+    #[default]
+    Amd64,
+    Arm64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -133,6 +144,10 @@ impl File {
         let mut machine = Machine {
             name: name.to_owned(),
             about: self.about,
+            platform: match self.architecture {
+                Architecture::Amd64 => Platform::Amd64,
+                Architecture::Arm64 => Platform::Arm64,
+            },
             sockets: self.sockets,
             dies: self.dies,
             modules: self.modules,
@@ -183,6 +198,9 @@ impl Machine {
                 (2.., _) => return wrong(format!("{word} are listed more than once")),
                 _ => {}
             }
+        }
+        if self.is_renumbered() && self.platform == Platform::Arm64 {
+            return wrong("arm64 machines have the default numbering".to_owned());
         }
         if self.is_renumbered() && (0..self.cpus()).any(|cpu| self.processor(cpu).is_none()) {
             return wrong(

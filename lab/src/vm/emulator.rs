@@ -82,7 +82,9 @@ impl Emulator {
         let [own, source, tree] =
             ["qemu.dtb", "machine.dts", "machine.dtb"].map(|name| directory.join(name));
         let dump = format!("dumpdtb={}", own.display());
-        run(self.command().args(machine.arguments()).args(["-machine", &dump]))?;
+        // It describes only serial ports that are in use.
+        let serial = ["-serial", "null", "-serial", "null"];
+        run(self.command().args(machine.arguments()).args(serial).args(["-machine", &dump]))?;
         let dtc = |from, to| {
             let mut dtc = unpacked(&self.dtc, "dtc");
             dtc.args(["-q", "-I", from, "-O", to]);

@@ -1,8 +1,6 @@
 //! Whether containers met on an exclusive CPU while other steps were played: reads repeatedly where
 //! the kernel lets each run.
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 use crate::plugin::PluginFiles;
-use crate::{cgroup, command};
+use crate::{command, process};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -33,13 +31,14 @@ pub struct Member {
     exclusive: bool,
     /// The exclusive CPUs of a container that uses shared ones as well; `None` for all others.
     mixed: Option<CpuSet>,
-    /// `cpuset.cpus.effective` of its cgroup.
-    effective: PathBuf,
+    /// Its first process. What counts is where the kernel lets it run: when a partition ends, Linux
+    /// 6.12 shows other CPUs in its cgroup for a moment, on which nothing ever runs.
+    pid: u32,
 }
 
-/// Running containers with the plugin's decisions. Needs cgroup v2.
+/// Running containers with the plugin's decisions.
 ///
-/// `ends` names the pods that will end: their cgroups stay for a while when their CPUs are free.
+/// `ends` names the pods that will end: their processes stay for a while when their CPUs are free.
 pub fn members(
     node: &Node,
     plugin: &PluginFiles,
@@ -54,7 +53,7 @@ pub fn members(
                 name: format!("{pod}/{name}"),
                 exclusive: claim.is_some(),
                 mixed: claim.and_then(|(cpus, mixed)| mixed.then_some(cpus)),
-                effective: cgroup::of_process(container.pid, "")?.join("cpuset.cpus.effective"),
+                pid: container.pid,
             });
         }
     }
@@ -92,8 +91,7 @@ fn read_until(members: &[Member], done: &AtomicBool) -> Watched {
 
 /// None for a container that has ended.
 fn read_all(members: &[Member]) -> Vec<Option<CpuSet>> {
-    let read = |member: &Member| fs::read_to_string(&member.effective).ok()?.trim().parse().ok();
-    members.iter().map(read).collect()
+    members.iter().map(|member| process::allowed(member.pid).ok()).collect()
 }
 
 /// Containers are read one after the other, so two readings need not belong to the same moment.
@@ -118,6 +116,9 @@ fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sched::{CpuSet as Affinity, sched_setaffinity};
+    use nix::unistd::{Pid, gettid};
+    use std::sync::mpsc;
 
     #[test]
     fn only_readings_of_one_moment_count() {
@@ -125,7 +126,7 @@ mod tests {
             name: name.to_owned(),
             exclusive,
             mixed: None,
-            effective: PathBuf::new(),
+            pid: 0,
         };
         let parse = |lists: [&str; 2]| lists.map(|list| list.parse::<CpuSet>().ok());
         let met = |names: [(&str, bool); 2], before, now| {
@@ -146,29 +147,38 @@ mod tests {
         assert_eq!(met(db_first, ["2-3", "gone"], ["2-3", "gone"]), None);
     }
 
+    /// The id of a thread that ends when the sender does.
+    fn sleeper() -> (u32, mpsc::Sender<()>) {
+        let (id, ids) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        thread::spawn(move || {
+            id.send(gettid()).unwrap();
+            let _ = ended.recv();
+        });
+        (u32::try_from(ids.recv().unwrap().as_raw()).unwrap(), end)
+    }
+
     #[test]
     fn overlaps_during_the_work_are_found() {
-        let files =
-            [tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap()];
-        let [db, web] = &files;
-        fs::write(db.path(), "2-3\n").unwrap();
-        fs::write(web.path(), "0-1\n").unwrap();
-        let members =
-            [("db", db, true), ("web", web, false)].map(|(name, file, exclusive)| Member {
-                name: name.to_owned(),
-                exclusive,
-                mixed: None,
-                effective: file.path().to_owned(),
-            });
-        let write = |file: &tempfile::NamedTempFile, list: &str| -> Result<()> {
-            fs::write(file.path(), list)?;
+        let all = process::allowed(std::process::id()).unwrap();
+        let (one, other) = (all.lowest(1), all - all.lowest(1));
+        let [(db, _ends), (web, _also)] = [sleeper(), sleeper()];
+        let members = [("db", db, true), ("web", web, false)].map(|(name, pid, exclusive)| {
+            Member { name: name.to_owned(), exclusive, mixed: None, pid }
+        });
+        let bind = |thread: u32, cpus: CpuSet| -> Result<()> {
+            let mut mask = Affinity::new();
+            cpus.iter().try_for_each(|cpu| mask.set(cpu))?;
+            sched_setaffinity(Pid::from_raw(thread.cast_signed()), &mask)?;
             thread::sleep(Duration::from_millis(50));
             Ok(())
         };
-        let watched = watch(&members, || write(web, "0-3\n")).unwrap();
+        bind(db, one).unwrap();
+        bind(web, other).unwrap();
+        let watched = watch(&members, || bind(web, all)).unwrap();
         assert!(watched.readings > 1 && watched.met.is_some(), "{watched:?}");
-        fs::write(web.path(), "0-1\n").unwrap();
-        let watched = watch(&members, || write(db, "4-5\n").and_then(|()| write(web, "0-3\n")));
-        assert_eq!(watched.unwrap().met, None);
+        bind(web, other).unwrap();
+        let watched = watch(&members, || Ok(())).unwrap();
+        assert_eq!(watched.met, None);
     }
 }

@@ -24,7 +24,8 @@ impl<'a> Profile<'a> {
             let need = needs.need(&resident.request);
             let footprint = resident.request.footprint(machine, &resident.held);
             let occupancy = Occupancy::of(machine, &footprint);
-            let badness = need.badness(&occupancy);
+            // Of its own CPUs: the rest of its caches, which stays idle, may be on other NUMA nodes.
+            let badness = need.badness(&Occupancy::of(machine, &resident.held));
             // A move changes no container's number of CPUs.
             let movable = resident.movable && resident.held.len() == resident.request.cpus;
             Profile { resident, need, footprint, occupancy, badness, movable }

@@ -144,10 +144,9 @@ impl<'a> Search<'a> {
         let promised = request.promised + lifted;
         let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
         let taken = request.footprint(self.ctx.machine, &placement.cpus);
-        let occupancy = Occupancy::of(self.ctx.machine, &taken);
-        draft.badness += need.badness(&occupancy);
+        draft.badness += need.badness(&Occupancy::of(self.ctx.machine, &placement.cpus));
         draft.free -= taken;
-        draft.room.remove(&occupancy);
+        draft.room.remove(&Occupancy::of(self.ctx.machine, &taken));
         draft.taken = taken;
         draft.newcomer = Some(placement);
         Some(())
@@ -159,12 +158,13 @@ impl<'a> Search<'a> {
         let Subject::Newcomer { request, need, .. } = &self.subject else { return Some(()) };
         let free = draft.free | (draft.taken - request.reuse.cpus());
         let placement = calls.place(&Request { free, ..**request })?;
-        if draft.newcomer.as_ref().is_some_and(|first| first.cpus == placement.cpus) {
+        let first = draft.newcomer.as_ref()?.cpus;
+        if first == placement.cpus {
             return Some(());
         }
-        let badness = |taken| need.badness(&Occupancy::of(self.ctx.machine, taken));
+        let badness = |cpus| need.badness(&Occupancy::of(self.ctx.machine, cpus));
         let taken = request.footprint(self.ctx.machine, &placement.cpus);
-        draft.badness = (draft.badness + badness(&taken)).checked_sub(badness(&draft.taken))?;
+        draft.badness = (draft.badness + badness(&placement.cpus)).checked_sub(badness(&first))?;
         draft.free = free - taken;
         draft.taken = taken;
         draft.newcomer = Some(placement);
@@ -183,10 +183,9 @@ impl<'a> Search<'a> {
         }
         let to = calls.place_again(profile.resident, &draft.free, self.ctx.limits)?;
         let taken = profile.resident.request.footprint(self.ctx.machine, &to);
-        let occupancy = Occupancy::of(self.ctx.machine, &taken);
-        draft.badness += profile.need.badness(&occupancy);
+        draft.badness += profile.need.badness(&Occupancy::of(self.ctx.machine, &to));
         draft.free -= taken;
-        draft.room.remove(&occupancy);
+        draft.room.remove(&Occupancy::of(self.ctx.machine, &taken));
         draft.cost += profile.cost(self.ctx.machine, &to, self.ctx.limits);
         if to != profile.resident.held {
             draft.moves.push(Move { resident: at, to });

@@ -106,7 +106,7 @@ impl Ctx<'_> {
             before += placed.map_or(REFUSED, |p| badness(machine, request, &p.cpus));
             after += badness(machine, request, &placement.cpus);
         }
-        assert_eq!(plan.gain, before - after);
+        assert_eq!(plan.gain, before - after, "{plan:?} of {residents:?}");
         assert!(plan.gain > 0);
     }
 }

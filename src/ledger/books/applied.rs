@@ -10,13 +10,20 @@ use crate::nodeset::NodeSet;
 pub(crate) struct Applied {
     /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
-    /// See [`Adjustment::own`]; of no meaning without `has_own`, as for most containers.
-    own: CpuSet,
-    has_own: bool,
+    own: Own,
     exclusive: bool,
     certainty: Certainty,
     mems: Mems,
     quota: CfsQuota,
+}
+
+/// Which of the CPUs that are set only the container's pod has, see [`Adjustment::own`]. Nearly
+/// always it is all or none, and then no set is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Own {
+    None,
+    All,
+    Part(Box<CpuSet>),
 }
 
 /// How certain it is that the CPUs are set.
@@ -49,6 +56,19 @@ enum CfsQuota {
     Restored(MilliCpu),
 }
 
+impl Own {
+    /// This part of these CPUs.
+    fn of(cpus: &CpuSet, part: CpuSet) -> Own {
+        if part.is_empty() {
+            Own::None
+        } else if part == *cpus {
+            Own::All
+        } else {
+            Own::Part(Box::new(part))
+        }
+    }
+}
+
 impl Applied {
     /// What an event says of a container. `mems_are_ours`: the ledger has set its memory nodes.
     pub(crate) fn found(container: &Container, mems_are_ours: bool) -> Applied {
@@ -64,8 +84,7 @@ impl Applied {
     pub(crate) fn nothing() -> Applied {
         Applied {
             cpus: None,
-            own: CpuSet::EMPTY,
-            has_own: false,
+            own: Own::None,
             exclusive: false,
             certainty: Certainty::Set,
             mems: Mems::Unset,
@@ -91,10 +110,7 @@ impl Applied {
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
         self.cpus = Some(now.cpus());
-        self.has_own = now.has_own();
-        if self.has_own {
-            self.own = now.own();
-        }
+        self.own = if now.has_own() { Own::of(&now.cpus(), now.own()) } else { Own::None };
         self.exclusive = now.is_exclusive();
         self.certainty = certainty;
     }
@@ -109,7 +125,7 @@ impl Applied {
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
         (self.cpus, self.certainty) = (Some(cpus), Certainty::Set);
-        (self.has_own, self.exclusive) = (false, false);
+        (self.own, self.exclusive) = (Own::None, false);
     }
 
     pub(crate) fn sets_quota(&mut self) {
@@ -122,9 +138,9 @@ impl Applied {
 
     /// Of the CPUs that are set, these are exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
-        self.own = exclusive & self.cpus.unwrap_or_default();
-        self.exclusive = !self.own.is_empty();
-        self.has_own = self.exclusive;
+        let cpus = self.cpus.unwrap_or_default();
+        self.own = Own::of(&cpus, exclusive & cpus);
+        self.exclusive = self.has_own();
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -138,11 +154,15 @@ impl Applied {
 
     /// Those of the CPUs that are set which only its pod has, see [`Adjustment::own`].
     pub(crate) fn own(&self) -> Option<CpuSet> {
-        if self.has_own { Some(self.own) } else { None }
+        match &self.own {
+            Own::None => None,
+            Own::All => self.cpus,
+            Own::Part(part) => Some(**part),
+        }
     }
 
     pub(crate) fn has_own(&self) -> bool {
-        self.has_own
+        self.own != Own::None
     }
 
     /// The CPUs that the runtime has set, if that is certain.
@@ -172,8 +192,8 @@ impl Applied {
     /// Whether what is set differs from what should be, so that an update is due.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
         !self.is_on(&desired.cpus(), Certainty::Set)
-            || self.has_own != desired.has_own()
-            || (self.has_own && self.own != desired.own())
+            || self.has_own() != desired.has_own()
+            || (self.has_own() && self.own() != Some(desired.own()))
             || self.exclusive != desired.is_exclusive()
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
@@ -183,7 +203,7 @@ impl Applied {
     /// CPUs of a `mixed` one.
     pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
         let is_set = if mixed {
-            self.certainty == Certainty::Set && self.has_own && claim.is_subset(&self.own)
+            self.certainty == Certainty::Set && self.own().is_some_and(|own| claim.is_subset(&own))
         } else {
             self.is_on(claim, Certainty::Set)
         };

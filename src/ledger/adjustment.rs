@@ -9,32 +9,32 @@ use crate::nodeset::NodeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
     cpus: CpuSet,
-    shared: Shared,
+    /// Used together with others.
+    shared: Part,
     /// Whether those that it shares CPUs with are of its pod only.
     in_pod: bool,
     mems: Option<NodeSet>,
     limit: Option<MilliCpu>,
 }
 
-/// Which of the CPUs are used together with others. Nearly always it is all or none, and then no set
-/// is worked out.
+/// Which of a container's CPUs. Nearly always it is all or none, and then no set is worked out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shared {
+pub(super) enum Part {
     None,
     All,
     /// At least one, and not all.
-    Part(CpuSet),
+    Some(CpuSet),
 }
 
 impl Adjustment {
     /// CPUs that this container alone uses; its CFS quota is lifted.
     pub fn exclusive(cpus: CpuSet) -> Option<Adjustment> {
-        Some(Adjustment { shared: Shared::None, ..Adjustment::shared(cpus)? })
+        Some(Adjustment { shared: Part::None, ..Adjustment::shared(cpus)? })
     }
 
     /// CPUs used together with others.
     pub fn shared(cpus: CpuSet) -> Option<Adjustment> {
-        let shared = Shared::All;
+        let shared = Part::All;
         let shared = Adjustment { cpus, shared, in_pod: false, mems: None, limit: None };
         (!cpus.is_empty()).then_some(shared)
     }
@@ -52,7 +52,7 @@ impl Adjustment {
     /// The same, and CPUs used together with others.
     pub(super) fn and_shared(self, cpus: CpuSet) -> Adjustment {
         let all = self.cpus | cpus;
-        let shared = Shared::of(&all, all - self.exclusive_cpus());
+        let shared = Part::of(&all, all - self.exclusive_cpus());
         Adjustment { cpus: all, shared, ..self }
     }
 
@@ -70,7 +70,7 @@ impl Adjustment {
     /// The same on other CPUs; `None` if there are none.
     pub(super) fn on(self, cpus: CpuSet) -> Option<Adjustment> {
         let shared = match self.shared {
-            Shared::Part(part) => Shared::of(&cpus, part & cpus),
+            Part::Some(part) => Part::of(&cpus, part & cpus),
             shared => shared,
         };
         (!cpus.is_empty()).then_some(Adjustment { cpus, shared, ..self })
@@ -105,27 +105,27 @@ impl Adjustment {
 
     pub fn exclusive_cpus(&self) -> CpuSet {
         match self.shared {
-            Shared::None => self.cpus,
-            Shared::All => CpuSet::EMPTY,
-            Shared::Part(part) => self.cpus - part,
+            Part::None => self.cpus,
+            Part::All => CpuSet::EMPTY,
+            Part::Some(part) => self.cpus - part,
         }
     }
 
     /// Whether it alone uses some of the CPUs. The CFS quota is lifted then, as the kubelet does.
     pub fn is_exclusive(&self) -> bool {
-        !matches!(self.shared, Shared::All)
+        !matches!(self.shared, Part::All)
     }
 }
 
-impl Shared {
+impl Part {
     /// This part of these CPUs.
-    fn of(cpus: &CpuSet, part: CpuSet) -> Shared {
+    pub(super) fn of(cpus: &CpuSet, part: CpuSet) -> Part {
         if part.is_empty() {
-            Shared::None
+            Part::None
         } else if part == *cpus {
-            Shared::All
+            Part::All
         } else {
-            Shared::Part(part)
+            Part::Some(part)
         }
     }
 }

@@ -34,17 +34,18 @@ pub(super) fn desired(
         }
         None => {
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
-            if let Some(cpus) = node.pod_pool(pod) {
-                return Some(
-                    Adjustment::in_pod(cpus)?.with_limit(limit).with_mems(mems(node, entry)),
-                );
-            }
-            let cpus = cpus_of_shared(node, pool, pod, entry);
-            let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
-            if everywhere && !entry.applied.is_set() {
-                return None;
-            }
-            Adjustment::shared(cpus)?.with_limit(limit)
+            let adjustment = if let Some(cpus) = node.pod_pool(pod) {
+                Adjustment::in_pod(cpus)
+            } else {
+                let cpus = cpus_of_shared(node, pool, pod, entry);
+                let everywhere =
+                    node.settings.policy == Policy::None && cpus == node.topology.online();
+                if everywhere && !entry.applied.is_set() {
+                    return None;
+                }
+                Adjustment::shared(cpus)
+            };
+            adjustment?.with_limit(limit)
         }
     };
     Some(adjustment.with_mems(mems(node, entry)))

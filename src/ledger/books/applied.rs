@@ -1,7 +1,7 @@
 //! [`Applied`]: what is set for a container.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::adjustment::Adjustment;
+use crate::ledger::adjustment::{Adjustment, Part};
 use crate::ledger::model::{Container, MilliCpu};
 use crate::nodeset::NodeSet;
 
@@ -10,20 +10,12 @@ use crate::nodeset::NodeSet;
 pub(crate) struct Applied {
     /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
-    own: Own,
+    /// Which of them only the container's pod has, see [`Adjustment::own`].
+    own: Part,
     exclusive: bool,
     certainty: Certainty,
     mems: Mems,
     quota: CfsQuota,
-}
-
-/// Which of the CPUs that are set only the container's pod has, see [`Adjustment::own`]. Nearly
-/// always it is all or none, and then no set is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Own {
-    None,
-    All,
-    Part(Box<CpuSet>),
 }
 
 /// How certain it is that the CPUs are set.
@@ -56,19 +48,6 @@ enum CfsQuota {
     Restored(MilliCpu),
 }
 
-impl Own {
-    /// This part of these CPUs.
-    fn of(cpus: &CpuSet, part: CpuSet) -> Own {
-        if part.is_empty() {
-            Own::None
-        } else if part == *cpus {
-            Own::All
-        } else {
-            Own::Part(Box::new(part))
-        }
-    }
-}
-
 impl Applied {
     /// What an event says of a container. `mems_are_ours`: the ledger has set its memory nodes.
     pub(crate) fn found(container: &Container, mems_are_ours: bool) -> Applied {
@@ -84,7 +63,7 @@ impl Applied {
     pub(crate) fn nothing() -> Applied {
         Applied {
             cpus: None,
-            own: Own::None,
+            own: Part::None,
             exclusive: false,
             certainty: Certainty::Set,
             mems: Mems::Unset,
@@ -110,7 +89,7 @@ impl Applied {
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
         self.cpus = Some(now.cpus());
-        self.own = if now.has_own() { Own::of(&now.cpus(), now.own()) } else { Own::None };
+        self.own = if now.has_own() { Part::of(&now.cpus(), now.own()) } else { Part::None };
         self.exclusive = now.is_exclusive();
         self.certainty = certainty;
     }
@@ -125,7 +104,7 @@ impl Applied {
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
         (self.cpus, self.certainty) = (Some(cpus), Certainty::Set);
-        (self.own, self.exclusive) = (Own::None, false);
+        (self.own, self.exclusive) = (Part::None, false);
     }
 
     pub(crate) fn sets_quota(&mut self) {
@@ -139,7 +118,7 @@ impl Applied {
     /// Of the CPUs that are set, these are exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
         let cpus = self.cpus.unwrap_or_default();
-        self.own = Own::of(&cpus, exclusive & cpus);
+        self.own = Part::of(&cpus, exclusive & cpus);
         self.exclusive = self.has_own();
     }
 
@@ -154,15 +133,15 @@ impl Applied {
 
     /// Those of the CPUs that are set which only its pod has, see [`Adjustment::own`].
     pub(crate) fn own(&self) -> Option<CpuSet> {
-        match &self.own {
-            Own::None => None,
-            Own::All => self.cpus,
-            Own::Part(part) => Some(**part),
+        match self.own {
+            Part::None => None,
+            Part::All => self.cpus,
+            Part::Some(part) => Some(part),
         }
     }
 
     pub(crate) fn has_own(&self) -> bool {
-        self.own != Own::None
+        self.own != Part::None
     }
 
     /// The CPUs that the runtime has set, if that is certain.

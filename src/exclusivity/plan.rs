@@ -92,6 +92,7 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
     fn round(&mut self) {
         let Survey { aims, frontier, withheld, .. } = Survey::of(self.tree, self.goal);
         self.outcome.withheld = withheld;
+        let claims = self.goal.claims();
         let of = |kind| aims.iter().filter(move |aim| aim.kind == kind);
         // Before the cgroup above narrows, so that they keep CPUs in common with it; or after it, where
         // it does not bind them yet.
@@ -100,7 +101,7 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
         for aim in of(Kind::Bind).rev() {
             // What is above may not keep it off exclusive CPUs yet.
             let gains = self.tree.above(&aim.group) - self.tree.effective(&aim.group);
-            let value = aim.value - (gains & self.goal.claims());
+            let value = aim.value - (gains & claims);
             if self.tree.cpus(&aim.group) != Some(value) {
                 self.put_in_room(&aims, &aim.group, value);
             }
@@ -127,10 +128,10 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
             let others = frontier.iter().filter(is_other);
             let others: CpuSet = others.map(|other| self.tree.effective(other)).collect();
             let above = self.tree.above(&aim.group);
-            let free = aim.value - (others & self.goal.claims());
+            let free = aim.value - (others & claims);
             // While others are on its own CPUs, it leaves theirs: they may wait for just that.
             let value = if free.is_disjoint(&above) {
-                self.tree.effective(&aim.group) - (self.goal.claims() - own)
+                self.tree.effective(&aim.group) - (claims - own)
             } else {
                 free
             };

@@ -116,6 +116,23 @@ impl<'t> Needs<'t> {
 }
 
 impl Need {
+    /// How badly the container is placed on `cpus`, and what `taken` occupies: these, with those
+    /// that stay idle around them, which can be on other NUMA nodes and do not count.
+    pub(super) fn weigh(
+        &self,
+        machine: &Topology,
+        cpus: &CpuSet,
+        taken: &CpuSet,
+    ) -> (u32, Occupancy) {
+        let occupancy = Occupancy::of(machine, taken);
+        let badness = if taken == cpus {
+            self.badness(&occupancy)
+        } else {
+            self.badness(&Occupancy::of(machine, cpus))
+        };
+        (badness, occupancy)
+    }
+
     pub(super) fn badness(&self, occupied: &Occupancy) -> u32 {
         let nodes = occupied.nodes().count();
         let foreign = occupied.nodes().filter(|node| !self.near.contains(node)).count();

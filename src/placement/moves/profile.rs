@@ -23,9 +23,7 @@ impl<'a> Profile<'a> {
         let profiles = residents.iter().map(|resident| {
             let need = needs.need(&resident.request);
             let footprint = resident.request.footprint(machine, &resident.held);
-            let occupancy = Occupancy::of(machine, &footprint);
-            // Of its own CPUs: the rest of its caches, which stays idle, may be on other NUMA nodes.
-            let badness = need.badness(&Occupancy::of(machine, &resident.held));
+            let (badness, occupancy) = need.weigh(machine, &resident.held, &footprint);
             // A move changes no container's number of CPUs.
             let movable = resident.movable && resident.held.len() == resident.request.cpus;
             Profile { resident, need, footprint, occupancy, badness, movable }

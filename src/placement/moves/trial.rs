@@ -144,9 +144,10 @@ impl<'a> Search<'a> {
         let promised = request.promised + lifted;
         let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
         let taken = request.footprint(self.ctx.machine, &placement.cpus);
-        draft.badness += need.badness(&Occupancy::of(self.ctx.machine, &placement.cpus));
+        let (badness, occupancy) = need.weigh(self.ctx.machine, &placement.cpus, &taken);
+        draft.badness += badness;
         draft.free -= taken;
-        draft.room.remove(&Occupancy::of(self.ctx.machine, &taken));
+        draft.room.remove(&occupancy);
         draft.taken = taken;
         draft.newcomer = Some(placement);
         Some(())
@@ -183,9 +184,10 @@ impl<'a> Search<'a> {
         }
         let to = calls.place_again(profile.resident, &draft.free, self.ctx.limits)?;
         let taken = profile.resident.request.footprint(self.ctx.machine, &to);
-        draft.badness += profile.need.badness(&Occupancy::of(self.ctx.machine, &to));
+        let (badness, occupancy) = profile.need.weigh(self.ctx.machine, &to, &taken);
+        draft.badness += badness;
         draft.free -= taken;
-        draft.room.remove(&Occupancy::of(self.ctx.machine, &taken));
+        draft.room.remove(&occupancy);
         draft.cost += profile.cost(self.ctx.machine, &to, self.ctx.limits);
         if to != profile.resident.held {
             draft.moves.push(Move { resident: at, to });

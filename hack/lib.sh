@@ -32,6 +32,9 @@ need_rust() {
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
 
+# That of Cargo.toml.
+project_version() { cargo pkgid --locked | sed 's/.*[#@]//'; }
+
 # The target of builds: this machine's, or the one that cross_compile selects.
 target_tuple() { echo "${cross_target:-$(rustc --print host-tuple)}"; }
 

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
 
-/// Linux on an architecture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Linux on an architecture. In files it has that one's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Platform {
     Amd64,
     Arm64,

@@ -20,8 +20,8 @@ const MOST: usize = 256;
 #[serde(deny_unknown_fields)]
 struct File {
     about: String,
-    #[serde(default)]
-    architecture: Architecture,
+    #[serde(default = "amd64")]
+    architecture: Platform,
     #[serde(default = "one")]
     sockets: usize,
     #[serde(default = "one")]
@@ -42,19 +42,15 @@ struct File {
     memory: Option<usize>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Architecture {
-    #[default]
-    Amd64,
-    Arm64,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeFile {
     cpus: String,
     memory: Option<usize>,
+}
+
+fn amd64() -> Platform {
+    Platform::Amd64
 }
 
 fn one() -> usize {
@@ -144,10 +140,7 @@ impl File {
         let mut machine = Machine {
             name: name.to_owned(),
             about: self.about,
-            platform: match self.architecture {
-                Architecture::Amd64 => Platform::Amd64,
-                Architecture::Arm64 => Platform::Arm64,
-            },
+            platform: self.architecture,
             sockets: self.sockets,
             dies: self.dies,
             modules: self.modules,

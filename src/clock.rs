@@ -56,15 +56,22 @@ impl fmt::Display for Stamp {
     }
 }
 
+impl From<SystemTime> for Moment {
+    /// A moment before 1970 counts as 1970.
+    fn from(time: SystemTime) -> Moment {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    }
+}
+
 pub(crate) fn now() -> Moment {
     stamp().moment
 }
 
-/// A clock before 1970 counts as 1970.
 pub(crate) fn stamp() -> Stamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let moment = Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-    Stamp { moment, millis: since.subsec_millis() }
+    let now = SystemTime::now();
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Stamp { moment: now.into(), millis: since.subsec_millis() }
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ struct Node {
     pods: Vec<Pod>,
     bounds: BTreeMap<CgroupPath, CpuSet>,
     distrusted: BTreeSet<CgroupPath>,
+    volatile: BTreeSet<CgroupPath>,
     refused: Option<usize>,
     names: usize,
     /// Hotplug or another program has interfered, so the bound on the number of writes is off.
@@ -89,6 +90,7 @@ impl Node {
             pods: Vec::new(),
             bounds: BTreeMap::new(),
             distrusted: BTreeSet::new(),
+            volatile: BTreeSet::new(),
             refused: None,
             names: 0,
             disturbed: false,
@@ -131,6 +133,7 @@ impl Node {
             tops,
             bounds: self.bounds.clone(),
             distrusted: self.distrusted.clone(),
+            volatile: self.volatile.clone(),
             ..Goal::default()
         }
     }
@@ -167,6 +170,11 @@ impl Node {
         mains.map(|(leaf, claim)| self.kernel.effective(&leaf) - claim).collect()
     }
 
+    /// Whether a cgroup is a class's or a pod's.
+    fn is_binder(&self, group: &CgroupPath) -> bool {
+        self.pods.iter().any(|pod| pod.group == *group || pod.class.as_ref() == Some(group))
+    }
+
     fn is_leaf(&self, group: &CgroupPath) -> bool {
         self.pods.iter().any(|pod| group.is_below(&pod.group))
     }
@@ -183,8 +191,27 @@ impl Node {
         self.refused.is_some_and(|residue| number % 5 == residue)
     }
 
-    /// Plans, and makes at most `limit` writes, each of which is checked.
+    /// Plans, and makes at most `limit` writes. As in a pass of the plugin, a cgroup that could not
+    /// be written is not relied on by the next plan.
     fn follow(&mut self, limit: usize) -> PlanOutcome {
+        let distrusted = self.distrusted.clone();
+        let mut failed = BTreeSet::new();
+        let outcome = loop {
+            let outcome = self.carry_out_plan(limit);
+            failed.extend(outcome.failed.iter().cloned());
+            let known = self.distrusted.len();
+            let binders = outcome.failed.iter().filter(|group| self.is_binder(group));
+            self.distrusted.extend(binders.cloned().collect::<Vec<_>>());
+            if limit < usize::MAX || self.distrusted.len() == known {
+                break outcome;
+            }
+        };
+        self.distrusted = distrusted;
+        PlanOutcome { failed: failed.into_iter().collect(), ..outcome }
+    }
+
+    /// Each write is checked.
+    fn carry_out_plan(&mut self, limit: usize) -> PlanOutcome {
         let goal = self.goal();
         let mut tree = self.kernel.clone();
         let entering = goal.exclusive.iter().filter(|(leaf, claim)| {
@@ -238,7 +265,13 @@ impl Node {
                 carry_out(&mut tree, &goal, |group, value| panic!("{group} := {value} {goal:#?}"));
             assert_eq!(again.written, 0);
             if self.bounds.is_empty() {
+                // systemd clears those whose values may vanish.
+                let kernel = self.kernel.clone();
+                for group in self.volatile.iter().filter(|group| kernel.contains(group)) {
+                    self.kernel.put(group, CpuSet::EMPTY);
+                }
                 let mut overlaps = self.overlaps();
+                self.kernel = kernel;
                 // One that ran on its pod's CPUs already stays there beside one that the runtime has
                 // still to move.
                 let moving = self.lingering();
@@ -317,12 +350,14 @@ impl Node {
                     self.kernel.put(&owner, cpus);
                     self.kernel.occupy(&owner, true);
                 }
-                // Only below distrusted cgroups can others still run there: not modelled either.
+                // Only below distrusted cgroups, or in one that refuses writes, can others still run
+                // there: not modelled either.
                 if !self.overlaps().is_subset(&overlaps) {
                     let now = self.overlaps();
                     let new: Vec<_> = now.difference(&overlaps).collect();
                     assert!(
-                        !self.distrusted.is_empty(),
+                        !self.distrusted.is_empty()
+                            || failed.iter().any(|group| self.is_leaf(group)),
                         "{leaf} := {claim}: {new:?} {:#?}",
                         self.kernel
                     );
@@ -347,6 +382,7 @@ impl Node {
                 self.kernel.remove(&pod.group);
                 self.bounds.retain(|group, _| *group != pod.group);
                 self.distrusted.retain(|group| *group != pod.group);
+                self.volatile.retain(|group| *group != pod.group);
             }
             Op::Foreign { group, mask: bits } if !groups.is_empty() => {
                 let group = &groups[group % groups.len()];
@@ -375,12 +411,16 @@ impl Node {
             }
             Op::Distrust { group } if !groups.is_empty() => {
                 let group = groups[group % groups.len()].clone();
-                let binds = self
-                    .pods
-                    .iter()
-                    .any(|pod| pod.group == group || pod.class.as_ref() == Some(&group));
-                if !self.distrusted.remove(&group) && binds {
+                if !self.distrusted.remove(&group) && self.is_binder(&group) {
+                    self.volatile.remove(&group);
                     self.distrusted.insert(group);
+                }
+            }
+            Op::Clearable { group } if !groups.is_empty() => {
+                let group = groups[group % groups.len()].clone();
+                if !self.volatile.remove(&group) && self.is_binder(&group) {
+                    self.distrusted.remove(&group);
+                    self.volatile.insert(group);
                 }
             }
             Op::Crash { after } => return drop(self.follow(after)),

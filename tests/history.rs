@@ -16,7 +16,7 @@ use nri_cpu_manager::ledger::{
 use nri_cpu_manager::placement::{self, EngineKind, Options};
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[path = "random/changes.rs"]
 mod changes;
@@ -96,6 +96,8 @@ struct Node {
     ledger: Ledger,
     /// The kernel's cgroups; used where they enforce exclusivity.
     kernel: CgroupTree,
+    /// Cgroups that systemd clears whenever it likes.
+    distrusted: BTreeSet<CgroupPath>,
     pods: Vec<PodSpec>,
     instances: BTreeMap<String, Instance>,
     serial: usize,
@@ -112,6 +114,7 @@ impl Node {
         Node {
             whole: topology.clone(),
             kernel: CgroupTree::new(topology.online(), topology.online()),
+            distrusted: BTreeSet::new(),
             topology,
             settings,
             mechanism,
@@ -243,6 +246,7 @@ impl Node {
                 self.ledger.handle(Event::PartitionRefused(ContainerId(id))).unwrap();
                 self.carry_out_pending();
             }
+            Op::Distrust { pod, class } => self.distrust(pod, class),
             Op::Restart { checkpoint } => self.restart(checkpoint),
             Op::CreateWhileDown { pod, container } => {
                 if let Some(mut instance) = self.instance(pod, container) {
@@ -299,6 +303,7 @@ impl Node {
         });
         if let Some(Decision { adjustment, .. }) = self.event(Admission::Create { pod, container })
         {
+            self.begins_in_pool(&instance, adjustment);
             self.replace(Instance { adjustment, ..instance });
             return;
         }

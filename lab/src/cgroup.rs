@@ -200,6 +200,14 @@ pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     Ok(Path::new(CGROUPS).join(controller).join(path.trim_start_matches('/')))
 }
 
+/// Where a pod's cgroup is or will be, in version 2.
+pub fn of_pod(pod: &Pod) -> PathBuf {
+    match pod.driver {
+        Driver::Cgroupfs => pod_directory(pod),
+        Driver::Systemd => slice::directory(&pod.cgroup_parent()),
+    }
+}
+
 fn pod_directory(pod: &Pod) -> PathBuf {
     Path::new(CGROUPS).join(pod.cgroup_parent().trim_start_matches('/'))
 }

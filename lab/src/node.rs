@@ -18,9 +18,11 @@ use crate::{cache, cgroup, files, image, plugin, process};
 
 mod first;
 mod slow;
+mod strayed;
 
 pub use first::{FirstInstruction, ProbeReport};
 pub use slow::SlowStart;
+pub use strayed::Strayed;
 
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
+use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
@@ -160,6 +161,14 @@ impl<'a> Player<'a> {
                 let first = self.node.run_first(pod, |name| files.decided(name, "main"))?;
                 return Ok(Outcome::FirstInstruction(first));
             }
+            Step::RunWatched(pod) => {
+                let files = self.plugin()?.0.files().clone();
+                let mut taken = CpuSet::EMPTY;
+                for other in self.node.pods() {
+                    taken |= files.decided(&other.pod.name, "main")?.unwrap_or_default();
+                }
+                return self.node.run_watched(pod, taken).map(Outcome::Strayed);
+            }
             Step::RealiseClasses => cgroup::realise_classes(self.node.driver())?,
             Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
             Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
@@ -289,16 +298,16 @@ impl<'a> Player<'a> {
     fn directory(&self, group: &CgroupRef) -> Result<PathBuf> {
         let (pod, above) = match group {
             CgroupRef::Named(name) => return cgroup::add(name),
-            CgroupRef::Container(pod) => (pod, false),
-            CgroupRef::Pod(pod) => (pod, true),
+            CgroupRef::Container(pod) => (pod, 0),
+            CgroupRef::Pod(pod) => (pod, 1),
+            CgroupRef::Class(pod) => (pod, 2),
         };
         let running = self.node.pods().iter().find(|running| running.pod.name == *pod);
         let container = running.and_then(|running| running.containers.first());
         let pid = container.with_context(|| format!("pod {pod} has no running container"))?.pid;
         let container = cgroup::of_process(pid, "")?;
-        let parent =
-            container.parent().context("a container's cgroup has no parent")?.to_path_buf();
-        Ok(if above { parent } else { container })
+        let group = container.ancestors().nth(above);
+        Ok(group.context("a container's cgroup has no parent")?.to_path_buf())
     }
 
     fn play_all(&mut self, steps: &[Step]) -> Result<()> {

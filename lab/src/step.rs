@@ -11,7 +11,7 @@ use crate::chaos::summary::{StormSettings, Summary};
 use crate::daemonset::Confinement;
 use crate::latency::figures::{ClassWrite, LatencySettings, Medians};
 use crate::manifests::Manifests;
-use crate::node::FirstInstruction;
+use crate::node::{FirstInstruction, Strayed};
 use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
 use crate::podresources::{Authority, PodResources};
@@ -43,6 +43,8 @@ pub enum Step {
     /// Start a pod whose container `main` reads, as its first act, where it and all busy processes
     /// may run.
     RunFirstInstruction(Pod),
+    /// Start a pod, and watch whether its processes run on exclusive CPUs of others meanwhile.
+    RunWatched(Pod),
     /// Rewrite the cgroups of QoS classes, as systemd does with its slices at any time.
     RealiseClasses,
     /// Start a busy process outside of all pods.
@@ -126,6 +128,8 @@ pub enum CgroupRef {
     /// Of the first container of a pod.
     Container(String),
     Pod(String),
+    /// That of the pod's QoS class.
+    Class(String),
     /// A path below the root of cgroup v2; created unless it exists.
     Named(String),
 }
@@ -142,6 +146,7 @@ pub enum Outcome {
     Settled(Settled),
     Watched(Watched),
     FirstInstruction(FirstInstruction),
+    Strayed(Strayed),
     /// CPUs, as a list.
     Ran(String),
     PodResources(PodResources),

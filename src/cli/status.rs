@@ -8,7 +8,7 @@ use crate::view::picture::{Picture, names, text as drawn};
 use crate::view::status::{
     DomainStatus, Indented, NodeStatus, RebalanceStatus, RecordStatus, Status,
 };
-use crate::wording::{count, or_none};
+use crate::wording::{self, count, or_none};
 use clap::Args;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -101,7 +101,15 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         writeln!(f, "cgroups:  pod {pod}: the runtime keeps it off exclusive CPUs: {why}")?;
     }
     for (group, cpus) in &node.group_bounds {
-        writeln!(f, "cgroups:  {group}: another program limits it to CPUs {cpus}")?;
+        write!(f, "cgroups:  {group}: another program limits it to {}", wording::cpus(*cpus))?;
+        match node.group_bound_details.get(group) {
+            Some(details) => writeln!(
+                f,
+                " since {}; to remove the limit: {}",
+                details.since, details.remove_with
+            )?,
+            None => writeln!(f)?,
+        }
     }
     let cpus = &node.cpus;
     writeln!(

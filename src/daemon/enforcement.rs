@@ -14,9 +14,10 @@ use crate::ledger::{
     Call, CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
 };
 use crate::partition::PartitionType;
+use crate::view::GroupBound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -115,7 +116,7 @@ impl Enforcement {
     /// A runtime has connected.
     pub(super) fn connected(&mut self) {
         self.watch = Watch::new();
-        self.watch.set(self.groups.binding_files());
+        self.watch.set(&self.groups.watched());
     }
 
     pub(super) fn mechanism(&self) -> Mechanism {
@@ -131,6 +132,16 @@ impl Enforcement {
     pub(super) fn unbound(&self) -> Vec<(String, String)> {
         let unbound = self.report.unbound.iter();
         unbound.map(|(pod, why)| (pod.to_string(), why.clone())).collect()
+    }
+
+    /// What other programs allow cgroups.
+    pub(super) fn bounds(&self) -> impl Iterator<Item = GroupBound> {
+        self.report.bounds.iter().map(|(group, bound)| GroupBound {
+            group: group.to_string(),
+            cpus: bound.cpus,
+            since: bound.since.into(),
+            removal: self.groups.removal_of_bound(group),
+        })
     }
 
     fn partitions(&self) -> Option<Writer> {
@@ -199,23 +210,23 @@ impl Enforcement {
         Ok(None)
     }
 
-    /// Makes all groups what they have to be by now. Returns the pods whose containers the runtime
-    /// has to update from now on, if these have changed.
-    pub(super) async fn bind(&mut self, scope: Scope, ledger: &Ledger) -> Option<Event> {
+    /// Makes all groups what they have to be by now. Returns which of them, and which pods'
+    /// cgroups, do not keep containers in the pool from now on, if that has changed.
+    pub(super) async fn bind(&mut self, scope: Scope, ledger: &Ledger) -> Vec<Event> {
         self.due = None;
         if self.mechanism() == Mechanism::Runtime {
-            return None;
+            return Vec::new();
         }
         if ledger.stance() != Stance::Assign {
             self.let_go(ledger).await;
-            return None;
+            return Vec::new();
         }
         let layout = Layout::of(ledger);
         let scope = if self.followed { scope } else { Scope::All };
         let report = self.with_groups(move |groups| groups.follow(&layout, scope)).await;
-        let before = std::mem::replace(&mut self.report, report).unbound;
+        let before = std::mem::replace(&mut self.report, report);
         let report = &self.report;
-        self.watch.set(self.groups.binding_files());
+        self.watch.set(&self.groups.watched());
         self.written += report.written;
         self.errors += report.errors;
         let waits = !report.withheld.is_empty() || report.deferred;
@@ -223,17 +234,23 @@ impl Enforcement {
         self.followed = true;
         if scope != Scope::All {
             // Only a check of all groups finds those that are missing.
-            let known = before.iter().filter(|(pod, _)| ledger.has_pod(pod));
+            let known = before.unbound.iter().filter(|(pod, _)| ledger.has_pod(pod));
             self.report.unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
         if self.report.errors == 0 {
             self.end_left().await;
         }
-        if before.keys().eq(self.report.unbound.keys()) {
-            return None;
+        let report = &self.report;
+        let mut events = Vec::new();
+        if before.distrusted.keys().ne(report.distrusted.keys()) {
+            log_distrusted(&before.distrusted, &report.distrusted);
+            events.push(Event::Distrusted(report.distrusted.keys().cloned().collect()));
         }
-        log_unbound(&before, &self.report.unbound);
-        Some(Event::Unbound(self.report.unbound.keys().cloned().collect()))
+        if before.unbound.keys().ne(report.unbound.keys()) {
+            log_unbound(&before.unbound, &report.unbound);
+            events.push(Event::Unbound(report.unbound.keys().cloned().collect()));
+        }
+        events
     }
 
     /// All containers are where they have to be by other means: takes out of groups what was left
@@ -276,8 +293,9 @@ impl Enforcement {
         }
     }
 
-    /// A write of another program into a group, or CPUs to look for again. Cancel safe.
-    pub(super) async fn next(&mut self) {
+    /// A write of another program into a group, new groups, or CPUs to look for again. Returns the
+    /// directories of new groups. Cancel safe.
+    pub(super) async fn next(&mut self) -> Vec<PathBuf> {
         let due = async {
             match self.due {
                 Some(due) => sleep_until(due).await,
@@ -285,9 +303,13 @@ impl Enforcement {
             }
         };
         tokio::select! {
-            () = due => {}
-            () = self.watch.next() => {}
+            () = due => Vec::new(),
+            new = self.watch.next() => new,
         }
+    }
+
+    pub(super) fn created(&mut self, directories: &[PathBuf]) {
+        self.groups.created(directories);
     }
 
     /// Has all containers' groups settled when the main loop is idle.
@@ -338,6 +360,15 @@ impl Enforcement {
             self.settle_pod_quota(target).await;
         }
         settled
+    }
+}
+
+fn log_distrusted(before: &BTreeMap<CgroupPath, String>, now: &BTreeMap<CgroupPath, String>) {
+    for (group, why) in now.iter().filter(|(group, _)| !before.contains_key(group)) {
+        log::warn!("{group}: setting each cgroup below it individually: {why}");
+    }
+    for group in before.keys().filter(|group| !now.contains_key(group)) {
+        log::info!("{group}: relied on again");
     }
 }
 

@@ -7,12 +7,14 @@ use super::suspects::Finding;
 use crate::exclusivity::Scope;
 use crate::kubelet::Look;
 use crate::ledger::Mechanism;
+use std::path::PathBuf;
 use tokio::time::Instant;
 
 impl Owner {
-    /// Another program may have written into a cgroup, or containers have left CPUs by now that
-    /// others wait for.
-    pub(super) async fn follow_groups(&mut self) {
+    /// Another program may have written into a cgroup or made some, or containers have left CPUs by
+    /// now that others wait for.
+    pub(super) async fn follow_groups(&mut self, created: &[PathBuf]) {
+        self.enforcement.created(created);
         self.bind(Scope::Binding).await;
         self.flush_owed().await;
     }

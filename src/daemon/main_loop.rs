@@ -13,6 +13,7 @@ use crate::podresources::{self, PolicyFile};
 use crate::serve::{Question, ViewSource, endpoint};
 use crate::view::{Link, NodeView};
 use std::future::pending;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -38,8 +39,9 @@ enum Wake {
     Config(Reading),
     /// The next check of the online CPUs is due.
     Machine,
-    /// Another program may have written into a cgroup, or a container has left CPUs.
-    Groups,
+    /// Another program may have written into a cgroup, or has made these directories, or a container
+    /// has left CPUs.
+    Groups(Vec<PathBuf>),
     QuietPeriodEnded,
     /// A container may have left old CPUs, or a notice has run out.
     Exposed,
@@ -98,7 +100,7 @@ pub async fn serve(
             (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
-            (Wake::Groups, Some(owner)) => owner.follow_groups().await,
+            (Wake::Groups(created), Some(owner)) => owner.follow_groups(&created).await,
             (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
             (Wake::Exposed, Some(owner)) => owner.follow_exposed().await,
             (Wake::Returned(call), Some(owner)) => owner.returned(call).await,
@@ -163,7 +165,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         look = kubelet.next() => Wake::Kubelet(look),
         reading = config.next() => Wake::Config(reading),
         () = hotplug.next() => Wake::Machine,
-        () = enforcement.next() => Wake::Groups,
+        created = enforcement.next() => Wake::Groups(created),
         () = orphans.quiet_period() => Wake::QuietPeriodEnded,
         () = exposure.next() => Wake::Exposed,
         call = delivery.next() => Wake::Returned(call),

@@ -191,10 +191,8 @@ impl Owner {
     }
 
     pub(super) async fn bind(&mut self, scope: Scope) {
-        let unbound = self.enforcement.bind(scope, &self.ledger).await;
-        if let Some(event) = unbound {
-            self.apply(event);
-        }
+        let events = self.enforcement.bind(scope, &self.ledger).await;
+        self.apply_all(events);
     }
 
     pub(super) fn fall_back(&mut self, refused: RefusedTarget) {

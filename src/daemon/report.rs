@@ -34,6 +34,7 @@ impl Owner {
         drifts.insert(orphans::KIND, self.orphans.count);
         let enforcement = &self.enforcement;
         let foreign = self.hotplug.foreign().iter();
+        let distrusted = enforcement.report.distrusted.iter();
         OwnFigures {
             strict: self.strict,
             partition: self.config.partition(),
@@ -50,8 +51,8 @@ impl Owner {
             cannot_write_groups: enforcement.cannot_write().map(ProbeError::consequence),
             group_write_errors: enforcement.errors,
             exclusivity_because: enforcement.means.because.clone(),
-            group_bounds: enforcement.report.bounds.clone(),
-            distrusted_groups: enforcement.report.distrusted.clone(),
+            group_bounds: enforcement.bounds().collect(),
+            distrusted_groups: distrusted.map(|(g, why)| (g.to_string(), why.clone())).collect(),
             unbound_pods: enforcement.unbound(),
             foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
             pool_writes: enforcement.written,

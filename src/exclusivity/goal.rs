@@ -38,8 +38,12 @@ pub struct Goal {
     pub tops: BTreeMap<CgroupPath, CgroupLevel>,
     /// What other programs allow a cgroup.
     pub bounds: BTreeMap<CgroupPath, CpuSet>,
-    /// Cgroups whose value cannot be relied on: they stay as they are, and are tight.
+    /// Cgroups that cannot be written, or whose value others keep changing: they stay as they are,
+    /// and are tight.
     pub distrusted: BTreeSet<CgroupPath>,
+    /// Cgroups whose value may vanish at any time: they are tight, and what is below them is bound
+    /// as if they had none.
+    pub volatile: BTreeSet<CgroupPath>,
 }
 
 impl CgroupLevel {
@@ -73,7 +77,22 @@ impl Goal {
 
     /// Whether one value in this cgroup binds all that is below it.
     pub(super) fn is_loose(&self, group: &CgroupPath) -> bool {
-        !self.distrusted.contains(group) && self.exclusive_in(group).next().is_none()
+        self.is_relied_on(group) && self.exclusive_in(group).next().is_none()
+    }
+
+    fn is_relied_on(&self, group: &CgroupPath) -> bool {
+        !self.distrusted.contains(group) && !self.volatile.contains(group)
+    }
+
+    /// Whether no cgroup above this one binds what is in it.
+    pub(super) fn binds(&self, group: &CgroupPath) -> bool {
+        if self.tops.contains_key(group) {
+            return true;
+        }
+        let Some(parent) = group.parent() else { return false };
+        let is_class = self.tops.get(&parent) == Some(&CgroupLevel::Class);
+        let is_bound = if is_class { self.is_loose(&parent) } else { self.is_relied_on(&parent) };
+        !is_bound && self.binds(&parent)
     }
 
     /// The part of the pool that other programs allow a cgroup whose parent has `above`. Exclusive

@@ -1,7 +1,7 @@
 //! [`Groups`]: keeps a node's cgroups at their [`Goal`]: reads them, plans, writes.
 //!
-//! Every pass starts from what the files say. What lasts between two passes is what other programs
-//! allow ([`Memory`]), and which cgroups cannot be relied on at present. Nothing is given up
+//! Every pass starts from what the files say. What lasts between two passes is what was written
+//! ([`Memory`]), and what others do to these cgroups ([`Interference`]). Nothing is given up
 //! permanently: what failed is tried again.
 
 use super::affinity;
@@ -9,21 +9,18 @@ use super::cgroup_tree::CgroupTree;
 use super::files::{Scope, goal_now, is_early, read, undo, write};
 use super::goal::{CgroupLevel, Goal, Layout};
 use super::hierarchy::{CPUS, FileError, Hierarchy, unless_gone};
+use super::interference::{Bound, Distrust, Interference};
 use super::memory::{CgroupRecord, Memory};
-use super::plan::{PlanOutcome, carry_out};
+use super::plan::carry_out;
 use super::quota;
+use super::watch::Watched;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, PodUid, Target};
 use crate::wording;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
-/// How often another program may write into a cgroup before the cgroups below it are bound instead.
-const FIGHTS: usize = 5;
-/// How long a fight is remembered, and a cgroup not relied on after one.
-const PEACE: Duration = Duration::from_secs(600);
-/// How long a cgroup that could not be written is not relied on: until the next check of all.
-const RETRY: Duration = Duration::from_secs(10);
 /// Plans in one pass: each finds out which cgroups cannot be written, and the next does without.
 const ROUNDS: usize = 4;
 
@@ -38,9 +35,10 @@ pub struct Report {
     pub deferred: bool,
     /// Pods that the runtime has to keep in the pool, and why.
     pub unbound: BTreeMap<PodUid, String>,
-    /// Cgroups that are not relied on, and why: those below are bound instead.
-    pub distrusted: Vec<(String, String)>,
-    pub bounds: Vec<(String, CpuSet)>,
+    /// Cgroups that are not relied on, and why: those below are bound as well.
+    pub distrusted: BTreeMap<CgroupPath, String>,
+    /// What other programs allow a cgroup.
+    pub bounds: BTreeMap<CgroupPath, Bound>,
 }
 
 #[derive(Debug, Default)]
@@ -60,25 +58,17 @@ pub struct Undone {
 pub struct Groups {
     on: Option<Hierarchy>,
     memory: Memory,
-    distrusted: BTreeMap<CgroupPath, Distrust>,
-    fights: BTreeMap<CgroupPath, Vec<Instant>>,
-    /// Classes of this process's life: there may be pods in them whose containers are not known.
-    classes: BTreeSet<CgroupPath>,
-    /// A pod that ran below a cgroup when that was written last.
-    witnesses: BTreeMap<CgroupPath, PodUid>,
-    /// Whether this kernel has let a cgroup with processes be emptied.
-    empties_populated: bool,
+    interference: Interference,
+    /// Classes of this process's life, and pods' cgroups that no event has named yet: there may be
+    /// containers in them that are not known.
+    unnamed: BTreeMap<CgroupPath, CgroupLevel>,
+    /// Cgroups that decide where containers run, to be watched for writes of other programs.
+    binding: BTreeSet<CgroupPath>,
     pub partitions: bool,
     /// Pods whose cgroup was missing at the last check of all.
     missing: BTreeSet<PodUid>,
     /// This program's own container, if it cannot write that, and its threads' affinity.
     own: Option<(CgroupPath, CpuSet)>,
-}
-
-#[derive(Debug)]
-struct Distrust {
-    why: String,
-    until: Instant,
 }
 
 impl Groups {
@@ -90,59 +80,73 @@ impl Groups {
         let mut report = Report { unbound: layout.nowhere.clone(), ..Report::default() };
         let Some(on) = self.on.clone() else { return report };
         let now = Instant::now();
-        self.distrusted.retain(|_, distrust| now < distrust.until);
-        let tops = layout.goal.tops.iter();
-        let classes = tops.filter(|(_, level)| **level == CgroupLevel::Class);
-        self.classes.extend(classes.map(|(class, _)| class.clone()));
+        let tops = &layout.goal.tops;
+        let classes = tops.iter().filter(|(_, level)| **level == CgroupLevel::Class);
+        self.unnamed.extend(classes.map(|(class, level)| (class.clone(), *level)));
+        self.unnamed.retain(|group, level| {
+            on.has(group) && (*level == CgroupLevel::Class || !tops.contains_key(group))
+        });
         if scope == Scope::All {
             self.memory.retain(|group| on.has(group));
-            self.witnesses.retain(|group, _| on.has(group));
+            self.interference.retain(|group| on.has(group));
             self.find_missing(&on, layout, &mut report);
         }
         for _ in 0..ROUNDS {
             let mut goal = goal_now(&on, layout);
-            let classes = self.classes.iter().filter(|class| on.has(class));
-            goal.tops.extend(classes.map(|class| (class.clone(), CgroupLevel::Class)));
-            let mut tree = read(&on, &goal, scope);
-            self.observe(&tree, layout, now);
-            self.restrict(&mut goal, layout);
-            if !self.remember(&tree, &goal) {
-                break;
-            }
+            goal.tops.extend(self.unnamed.clone());
+            let mut tree = loop {
+                self.restrict(&mut goal, now);
+                let tree = read(&on, &goal, scope);
+                // What is below a cgroup that is not relied on any more has to be read as well.
+                if !self.observe(&on, &tree, &goal, now) {
+                    break tree;
+                }
+            };
+            let writes = self.remember(&tree, &goal);
             let before = report.errors;
-            let outcome = carry_out(&mut tree, &goal, |group, cpus| {
-                if self.partitions && is_early(&on, layout, group, cpus) {
-                    report.deferred = true;
-                    return false;
-                }
-                match unless_gone(write(&on, group, cpus)) {
-                    Ok(_) => true,
-                    Err(error) => {
-                        self.failed(&on, layout, group, &error, &mut report);
-                        false
+            let mut written = BTreeSet::new();
+            if writes {
+                let outcome = carry_out(&mut tree, &goal, |group, cpus| {
+                    if self.partitions && is_early(&on, layout, group, cpus) {
+                        report.deferred = true;
+                        return false;
                     }
-                }
-            });
-            let PlanOutcome { written, withheld, .. } = outcome;
-            report.written += written as u64;
-            report.withheld = withheld;
-            self.settle(layout, &tree);
-            if report.errors == before {
+                    match unless_gone(write(&on, group, cpus)) {
+                        Ok(_) => {
+                            written.insert(group.clone());
+                            true
+                        }
+                        Err(error) => {
+                            self.failed(&on, layout, &goal, group, &error, &mut report);
+                            false
+                        }
+                    }
+                });
+                report.written += outcome.written as u64;
+                report.withheld = outcome.withheld;
+            }
+            self.settle(&goal, &tree);
+            let renewed = |group: &CgroupPath| scope == Scope::All || written.contains(group);
+            self.find_witnesses(&on, layout, &goal, &tree, renewed);
+            if !writes || report.errors == before {
                 break;
             }
         }
         self.memory.save();
         self.confine_self(layout.goal.pool);
-        let groups = self.distrusted.iter();
-        report.distrusted = groups.map(|(group, d)| (group.to_string(), d.why.clone())).collect();
-        report.bounds = self.bounds().map(|(group, bound)| (group.to_string(), bound)).collect();
+        report.distrusted = self.distrusted(now);
+        report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
     }
 
-    /// Pods of which no cgroup is where the runtime says it is: the view of the hierarchy is wrong.
-    /// A pod may have ended without a report yet, so it counts at the second check.
+    /// Pods that run, and whose cgroup is not where the runtime says it is. If a cgroup above it
+    /// exists, the pod has ended without a report. Otherwise the view of the hierarchy is wrong,
+    /// which counts at the second check.
     fn find_missing(&mut self, on: &Hierarchy, layout: &Layout, report: &mut Report) {
-        let missing = layout.pods.iter().filter(|pod| pod.running && !on.has(&pod.group));
+        let is_missing = |group: &CgroupPath| {
+            !on.has(group) && !group.ancestors().iter().any(|above| on.has(above))
+        };
+        let missing = layout.pods.iter().filter(|pod| pod.running && is_missing(&pod.group));
         let before = std::mem::take(&mut self.missing);
         for pod in missing {
             if before.contains(&pod.uid) {
@@ -153,82 +157,61 @@ impl Groups {
         }
     }
 
-    /// Learns from values that were not written here.
-    fn observe(&mut self, tree: &CgroupTree, layout: &Layout, now: Instant) {
-        for group in tree.groups().filter(|group| is_binder(&layout.goal, group)) {
+    /// Learns from values that were not written here. Returns whether there were any.
+    fn observe(&mut self, on: &Hierarchy, tree: &CgroupTree, goal: &Goal, now: Instant) -> bool {
+        let mut has_learnt = false;
+        for group in tree.groups().filter(|group| is_binder(goal, group)) {
             let Some(set) = tree.cpus(group) else { continue };
-            let record = self.memory.get(group).cloned().unwrap_or_default();
-            if record.ours.contains(&set) || (record.ours.is_empty() && record.before == set) {
+            let CgroupRecord { before, ours, .. } =
+                self.memory.get(group).cloned().unwrap_or_default();
+            if ours.contains(&set) || (ours.is_empty() && before == set) {
                 continue;
             }
             if set.is_empty() {
-                self.note_emptied(layout, group);
-            } else if record.ours.is_empty() && set == expected(&layout.goal, group) {
+                if self.interference.cleared(on, group, now) {
+                    has_learnt = true;
+                    log::info!("{group}: its CPUs were cleared while a container ran in it");
+                }
+            } else if self.memory.get(group).is_none() && set == expected(goal, group) {
                 self.memory.change(group, |record| record.ours = vec![set]);
             } else {
-                let others = layout.goal.claims() - layout.goal.claims_in(group);
-                log::warn!(
-                    "{group}: another program set {}: its containers are limited to the shared ones of these",
-                    wording::cpus(set)
-                );
-                self.memory.change(group, |record| {
-                    *record = CgroupRecord {
-                        before: set,
-                        bound: set - others,
-                        ours: Vec::new(),
-                        quota: record.quota.take(),
-                    }
-                });
-                if !record.ours.is_empty() {
-                    self.note_fight(group, now);
-                }
+                self.memory.change(group, |record| (record.before, record.ours) = (set, vec![]));
+                self.note_written(on, group, set, now);
+                has_learnt = true;
             }
         }
+        has_learnt
     }
 
-    fn note_fight(&mut self, group: &CgroupPath, now: Instant) {
-        let fights = self.fights.entry(group.clone()).or_default();
-        fights.retain(|then| now - *then < PEACE);
-        fights.push(now);
-        if fights.len() > FIGHTS {
-            self.distrust(group, "another program keeps changing its CPUs".to_owned(), PEACE);
-        }
-    }
-
-    /// A cgroup has lost its CPUs. systemd clears those of slices without processes, which says
-    /// nothing; if a pod ran in it all the time, the kernel lets it clear the others as well.
-    fn note_emptied(&mut self, layout: &Layout, group: &CgroupPath) {
-        let Some(witness) = self.witnesses.get(group) else { return };
-        let ran = layout.pods.iter().any(|pod| pod.uid == *witness && pod.running);
-        if ran && !self.empties_populated {
-            log::info!(
-                "{group}: CPUs cleared while a pod ran in it, as this kernel allows: binding each container"
+    fn note_written(&mut self, on: &Hierarchy, group: &CgroupPath, set: CpuSet, now: Instant) {
+        let cpus = wording::cpus(set);
+        let online = on.free();
+        if self.interference.written(group, set, online, now).is_some() {
+            log::warn!(
+                "{group}: another program set {cpus} again: its containers are limited to the shared ones of these, until {:?} is run",
+                on.removal_of_bound(group)
             );
-            self.empties_populated = true;
+        } else if online.is_subset(&set) {
+            log::info!("{group}: another program set {cpus}: replaced");
+        } else {
+            log::warn!("{group}: another program set {cpus}: replaced, unless it sets them again");
         }
     }
 
-    fn distrust(&mut self, group: &CgroupPath, why: String, period: Duration) {
-        let until = Instant::now() + period;
-        let known = self.distrusted.insert(group.clone(), Distrust { why: why.clone(), until });
-        if known.is_none_or(|known| known.why != why) {
-            log::warn!("{group}: binding the cgroups below it instead: {why}");
-        }
-    }
-
-    fn bounds(&self) -> impl Iterator<Item = (&CgroupPath, CpuSet)> {
-        let bounds = self.memory.groups().map(|(group, record)| (group, record.bound));
-        bounds.filter(|(_, bound)| !bound.is_empty())
+    fn distrusted(&self, now: Instant) -> BTreeMap<CgroupPath, String> {
+        let groups = self.interference.distrusted(now);
+        groups.map(|(group, distrust)| (group.clone(), distrust.why().to_owned())).collect()
     }
 
     /// Adds what is known of single cgroups.
-    fn restrict(&self, goal: &mut Goal, layout: &Layout) {
-        goal.bounds = self.bounds().map(|(group, bound)| (group.clone(), bound)).collect();
-        goal.distrusted = self.distrusted.keys().cloned().collect();
-        if self.empties_populated {
-            let groups = goal.tops.iter().filter(|(_, level)| **level != CgroupLevel::Leaf);
-            goal.distrusted.extend(groups.map(|(group, _)| group.clone()));
-            goal.distrusted.extend(layout.pods.iter().map(|pod| pod.group.clone()));
+    fn restrict(&self, goal: &mut Goal, now: Instant) {
+        let bounds = self.interference.bounds();
+        goal.bounds = bounds.map(|(group, bound)| (group.clone(), bound.cpus)).collect();
+        for (group, distrust) in self.interference.distrusted(now) {
+            match distrust {
+                Distrust::Untouched(_) => goal.distrusted.insert(group.clone()),
+                Distrust::Volatile(_) => goal.volatile.insert(group.clone()),
+            };
         }
         goal.apart.extend(self.own.iter().map(|(group, _)| group.clone()));
     }
@@ -249,21 +232,35 @@ impl Groups {
     }
 
     /// After the writes: one value of each cgroup is left.
-    fn settle(&mut self, layout: &Layout, tree: &CgroupTree) {
+    fn settle(&mut self, goal: &Goal, tree: &CgroupTree) {
+        self.binding.retain(|group| !tree.contains(group));
         for group in tree.groups() {
             let Some(set) = tree.cpus(group) else { continue };
             if !self.memory.get(group).is_some_and(|record| record.ours.contains(&set)) {
                 continue;
             }
             self.memory.change(group, |record| record.ours = vec![set]);
-            let mut running = layout.pods.iter().filter(|pod| pod.running);
-            let witness = running.find(|pod| pod.group == *group || pod.group.is_below(group));
-            match witness {
-                Some(pod) if is_binder(&layout.goal, group) => {
-                    self.witnesses.insert(group.clone(), pod.uid.clone());
-                }
-                _ => drop(self.witnesses.remove(group)),
+            if goal.binds(group) {
+                self.binding.insert(group.clone());
             }
+        }
+    }
+
+    /// Has containers witness that the cgroups which bind them have CPUs now.
+    fn find_witnesses(
+        &mut self,
+        on: &Hierarchy,
+        layout: &Layout,
+        goal: &Goal,
+        tree: &CgroupTree,
+        is_due: impl Fn(&CgroupPath) -> bool,
+    ) {
+        let binders = self.binding.iter().filter(|group| is_due(group) && is_binder(goal, group));
+        for group in binders {
+            let pods = layout.pods.iter().map(|pod| &pod.group);
+            let pods = pods.filter(|pod| *pod == group || pod.is_below(group));
+            let has_cpus = || on.cpus(group, CPUS).ok() == tree.cpus(group);
+            self.interference.observe(on, group, pods, has_cpus);
         }
     }
 
@@ -273,13 +270,14 @@ impl Groups {
         &mut self,
         on: &Hierarchy,
         layout: &Layout,
+        goal: &Goal,
         group: &CgroupPath,
         error: &FileError,
         report: &mut Report,
     ) {
         report.errors += 1;
-        if is_binder(&layout.goal, group) {
-            self.distrust(group, error.to_string(), RETRY);
+        if is_binder(goal, group) {
+            self.interference.failed(group, error.to_string(), Instant::now());
         } else if error.is_forbidden() && on.is_own(group) {
             self.own = Some((group.clone(), CpuSet::EMPTY));
         } else {
@@ -357,10 +355,44 @@ impl Groups {
         Ok(())
     }
 
-    /// The files that bind, to be watched for writes of other programs.
-    pub fn binding_files(&self) -> Vec<std::path::PathBuf> {
-        let Some(on) = &self.on else { return Vec::new() };
-        self.witnesses.keys().map(|group| on.directory(group).join(CPUS)).collect()
+    /// The shell command that removes another program's bound.
+    pub fn removal_of_bound(&self, group: &CgroupPath) -> String {
+        self.on.as_ref().map(|on| on.removal_of_bound(group)).unwrap_or_default()
+    }
+
+    /// The files that bind, to be watched for writes of other programs, and the directories in which
+    /// a kubelet makes the cgroups of classes and Guaranteed pods.
+    pub fn watched(&self) -> BTreeMap<PathBuf, Watched> {
+        let Some(on) = &self.on else { return BTreeMap::new() };
+        let files = self.binding.iter().map(|group| on.directory(group).join(CPUS));
+        let classes = self.unnamed.iter().filter(|(_, level)| **level == CgroupLevel::Class);
+        let above = classes.filter_map(|(class, _)| Some(on.directory(&class.parent()?)));
+        let directories = above.map(|directory| (directory, Watched::Directory));
+        files.map(|file| (file, Watched::File)).chain(directories).collect()
+    }
+
+    /// A kubelet makes a pod's cgroup before it has the runtime start the pod's sandbox, whose
+    /// process would run on all CPUs until the runtime reports it.
+    pub fn created(&mut self, directories: &[PathBuf]) {
+        let Some(on) = &self.on else { return };
+        let groups = directories.iter().filter_map(|directory| on.group(directory));
+        self.unnamed.extend(groups.filter_map(|group| Some((group.clone(), level_of(&group)?))));
+    }
+}
+
+/// What the name says of a cgroup directly below a kubelet's root; `None` if it is no kubelet's.
+fn level_of(group: &CgroupPath) -> Option<CgroupLevel> {
+    let (above, name) = group.as_str().rsplit_once('/')?;
+    let name = match (above.rsplit('/').next()?.strip_suffix(".slice"), name.strip_suffix(".slice"))
+    {
+        // A slice's own name repeats the names of all slices above it.
+        (Some(above), Some(name)) => name.strip_prefix(above)?.strip_prefix('-')?,
+        _ => name,
+    };
+    match name {
+        "burstable" | "besteffort" => Some(CgroupLevel::Class),
+        pod if pod.starts_with("pod") => Some(CgroupLevel::Pod),
+        _ => None,
     }
 }
 

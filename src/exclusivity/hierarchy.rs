@@ -3,6 +3,7 @@
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use nix::errno::Errno;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -101,13 +102,34 @@ impl Hierarchy {
         self.directory(group).is_dir()
     }
 
-    pub(super) fn is_own(&self, group: &CgroupPath) -> bool {
+    /// The shell command that removes another program's bound: all CPUs are none.
+    pub fn removal_of_bound(&self, group: &CgroupPath) -> String {
+        format!("echo {} > {}", self.free(), self.directory(group).join(CPUS).display())
+    }
+
+    /// Whether a cgroup or one in it has processes. Version 1 does not tell.
+    pub(super) fn is_populated(&self, group: &CgroupPath) -> bool {
+        let events = self.read(group, "cgroup.events");
+        events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+    }
+
+    /// The kernel's number of a cgroup: another one of the same name has another.
+    pub(super) fn id(&self, group: &CgroupPath) -> Option<u64> {
+        Some(fs::metadata(self.directory(group)).ok()?.ino())
+    }
+
+    pub fn is_own(&self, group: &CgroupPath) -> bool {
         let own = std::process::id().to_string();
         self.read(group, "cgroup.procs").is_ok_and(|pids| pids.lines().any(|pid| pid == own))
     }
 
     pub fn directory(&self, group: &CgroupPath) -> PathBuf {
         self.root.join(group.as_str())
+    }
+
+    /// The cgroup of a directory; `None` if it is not below this hierarchy's root.
+    pub(super) fn group(&self, directory: &Path) -> Option<CgroupPath> {
+        CgroupPath::new(directory.strip_prefix(&self.root).ok()?.to_str()?)
     }
 
     /// The CPUs in no partition but the root's; none if that file cannot be read.

@@ -3,7 +3,7 @@
 //! It tells this program's values from those of others after a restart, and can undo. It is a file
 //! in the state directory, replaced before each batch of writes. No cgroup outlives a reboot, so it
 //! counts for one boot. Without it, after a loss, values that would be written anyway count as this
-//! program's, and others as bounds.
+//! program's, and others as other programs'.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
@@ -29,8 +29,6 @@ pub struct Memory {
 pub(super) struct CgroupRecord {
     /// What another program had set; empty without.
     pub(super) before: CpuSet,
-    /// What it allows by that: without CPUs that were exclusive to containers elsewhere.
-    pub(super) bound: CpuSet,
     /// What was written here: the last value, and after a crash any of these may be in force.
     pub(super) ours: Vec<CpuSet>,
     /// The CFS quota before it was lifted.
@@ -96,13 +94,14 @@ impl Memory {
         }
     }
 
-    /// A line a cgroup: path, value before, bound, values, quota, with tabs between.
+    /// A line a cgroup: path, value before, nothing (a bound in earlier versions), values, quota, with
+    /// tabs between.
     fn text(&self) -> String {
         let mut text = format!("{FORMAT} {}\n", self.boot);
-        for (group, CgroupRecord { before, bound, ours, quota }) in &self.groups {
+        for (group, CgroupRecord { before, ours, quota }) in &self.groups {
             let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
             let quota = quota.as_deref().unwrap_or_default();
-            text += &format!("{group}\t{before}\t{bound}\t{}\t{quota}\n", ours.join(";"));
+            text += &format!("{group}\t{before}\t\t{}\t{quota}\n", ours.join(";"));
         }
         text
     }
@@ -120,11 +119,11 @@ fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
     let mut parts = line.split('\t');
     let group = CgroupPath::new(parts.next()?)?;
     let before = parts.next()?.parse().ok()?;
-    let bound = parts.next()?.parse().ok()?;
+    parts.next()?;
     let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
     let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
     let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
-    Some((group, CgroupRecord { before, bound, ours, quota }))
+    Some((group, CgroupRecord { before, ours, quota }))
 }
 
 #[cfg(test)]
@@ -140,7 +139,6 @@ mod tests {
         let group = CgroupPath::new("kubepods.slice/kubepods-burstable.slice").unwrap();
         let record = CgroupRecord {
             before: "0-9".parse().unwrap(),
-            bound: "0-7".parse().unwrap(),
             ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
             quota: Some("400000 100000".to_owned()),
         };
@@ -149,6 +147,9 @@ mod tests {
         memory.save();
         assert_eq!(Memory::open(root.path(), root.path()).get(&group), Some(&record));
         let text = fs::read_to_string(root.path().join(FILE)).unwrap();
+        // An earlier version stored bounds.
+        fs::write(root.path().join(FILE), text.replace("0-9\t\t", "0-9\t0-7\t")).unwrap();
+        assert_eq!(Memory::open(root.path(), root.path()).get(&group), Some(&record));
         for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
             fs::write(root.path().join(FILE), damaged).unwrap();
             assert_eq!(Memory::open(root.path(), root.path()).get(&group), None, "{damaged}");

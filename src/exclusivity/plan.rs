@@ -99,8 +99,13 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
         of(Kind::Loosen).for_each(|aim| self.loosen(aim));
         // Those below first: what is above may be about to get CPUs that they must not have.
         for aim in of(Kind::Bind).rev() {
+            let effective = self.tree.effective(&aim.group);
+            // A mixed container only leaves here, and enters below.
+            if self.goal.mixed.contains(&aim.group) && effective.is_subset(&aim.value) {
+                continue;
+            }
             // What is above may not keep it off exclusive CPUs yet.
-            let gains = self.tree.above(&aim.group) - self.tree.effective(&aim.group);
+            let gains = self.tree.above(&aim.group) - effective;
             let value = aim.value - (gains & claims);
             if self.tree.cpus(&aim.group) != Some(value) {
                 self.put_in_room(&aims, &aim.group, value);
@@ -335,7 +340,11 @@ impl<'a> Survey<'a> {
             let present: CpuSet = leaves.map(|(leaf, _)| tree.effective(leaf)).collect();
             let value = self.pool_of(group, above) | claims | (present - (self.entered - claims));
             self.aims.push(Aim { group: group.clone(), kind: Kind::Tighten, value, above });
-            (cut(value, above), Some(claims))
+            if goal.volatile.contains(group) {
+                (above, None)
+            } else {
+                (cut(value, above), Some(claims))
+            }
         };
         for child in tree.children(group) {
             self.visit(child, level.below(), cpus, claims);

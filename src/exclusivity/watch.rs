@@ -1,13 +1,17 @@
-//! [`Watch`]: writes of other programs into the files that bind, seen within milliseconds.
+//! [`Watch`]: writes of other programs into the files that bind, and new cgroups, seen within
+//! milliseconds.
 //!
 //! Source: inotify(7). Writes through any mount of the hierarchy report themselves, refused ones
 //! included; this program's own do as well.
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use std::collections::{BTreeMap, BTreeSet};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::future::pending;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use tokio::io::unix::AsyncFd;
 
@@ -16,6 +20,15 @@ pub struct Watch {
     /// `None` where the kernel gives none: the periodic check has to do.
     inotify: Option<AsyncFd<OwnedFd>>,
     watched: BTreeMap<PathBuf, i32>,
+}
+
+/// What to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// Writes into a file.
+    File,
+    /// New directories in a directory.
+    Directory,
 }
 
 impl Watch {
@@ -31,36 +44,49 @@ impl Watch {
         Watch { inotify: opened.ok(), watched: BTreeMap::new() }
     }
 
-    /// Watches these files and no others.
-    pub fn set(&mut self, files: Vec<PathBuf>) {
+    /// Watches these and nothing else.
+    pub fn set(&mut self, wanted: &BTreeMap<PathBuf, Watched>) {
         let Some(inotify) = &self.inotify else { return };
-        let files: BTreeSet<PathBuf> = files.into_iter().collect();
-        self.watched.retain(|file, descriptor| {
-            let is_wanted = files.contains(file);
+        self.watched.retain(|path, descriptor| {
+            let is_wanted = wanted.contains_key(path);
             if !is_wanted {
-                // The file may have vanished, and its watch with it.
+                // The path may have vanished, and its watch with it.
                 let _ = inotify::remove_watch(inotify, *descriptor);
             }
             is_wanted
         });
-        for file in files {
+        for (path, what) in wanted {
+            let flags = match what {
+                Watched::File => WatchFlags::MODIFY,
+                Watched::Directory => WatchFlags::CREATE | WatchFlags::ONLYDIR,
+            };
             // A cgroup that was removed and made again has another file of the same name.
-            if let Ok(descriptor) = inotify::add_watch(inotify, &file, WatchFlags::MODIFY) {
-                self.watched.insert(file, descriptor);
+            if let Ok(descriptor) = inotify::add_watch(inotify, path, flags) {
+                self.watched.insert(path.clone(), descriptor);
             }
         }
     }
 
-    /// The next write. Cancel safe.
-    pub async fn next(&mut self) {
+    /// Waits for a change. Returns the directories that are new. Cancel safe.
+    pub async fn next(&mut self) -> Vec<PathBuf> {
         let Some(inotify) = &self.inotify else { return pending().await };
-        let mut buffer = [0; 4096];
         loop {
             let Ok(mut ready) = inotify.readable().await else { return pending().await };
-            let read = rustix::io::read(inotify, &mut buffer);
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut events = Reader::new(inotify, &mut buffer);
+            let mut any = false;
+            let mut new = Vec::new();
+            while let Ok(event) = events.next() {
+                any = true;
+                let name = event.file_name().filter(|_| event.events().contains(ReadFlags::CREATE));
+                let above = self.watched.iter().find(|(_, watch)| **watch == event.wd());
+                if let (Some(name), Some((above, _))) = (name, above) {
+                    new.push(above.join(OsStr::from_bytes(name.to_bytes())));
+                }
+            }
             ready.clear_ready();
-            if read.is_ok_and(|length| length > 0) {
-                return;
+            if any {
+                return new;
             }
         }
     }

@@ -56,14 +56,21 @@ pub(super) fn desired(
 /// Where cgroups keep it in the pool, that does not depend on the pool: beside exclusive containers
 /// of its own pod it gets all other CPUs that there are, and elsewhere it keeps what it has. So what
 /// a runtime sets again with an in-place resize, or systemd at a daemon-reload,
-/// stays right.
+/// stays right. Where these cgroups are not relied on, a new container begins in the pool, and its
+/// own cgroup follows that.
 fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
-    if !is_updated && !pod.has_exclusive() && !entry.applied.has_own() {
-        return entry.applied.certain_cpus().unwrap_or_else(|| node.possible());
+    let is_distrusted = node.is_distrusted(pod);
+    let apart = pod.partitioned();
+    if !is_updated
+        && !entry.applied.has_own()
+        && let Some(kept) = entry.applied.certain_cpus()
+        && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&apart)))
+    {
+        return kept;
     }
-    let cpus = if is_updated { pool.bound } else { node.possible() };
-    let beside = cpus - pod.partitioned();
+    let cpus = if is_updated || is_distrusted { pool.bound } else { node.possible() };
+    let beside = cpus - apart;
     if beside.is_empty() { cpus } else { beside }
 }
 

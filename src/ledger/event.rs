@@ -2,6 +2,7 @@
 
 use super::adjustment::{Adjustment, Update};
 use super::books::Basis;
+use super::cgroup::CgroupPath;
 use super::claim::KubeletClaim;
 use super::environment::Variable;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
@@ -93,6 +94,8 @@ pub enum Event {
     /// No cgroup can bind the containers of these pods, and of no others: the runtime has to update
     /// them.
     Unbound(BTreeSet<PodUid>),
+    /// These cgroups, and no others, are not relied on to keep what is in them in the pool.
+    Distrusted(BTreeSet<CgroupPath>),
     /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
     /// ledger takes over what it assigned.
     Kubelet {
@@ -206,6 +209,7 @@ impl Event {
             Event::Settings(_) => "settings",
             Event::Mechanism(_) => "mechanism",
             Event::Unbound(_) => "unbound",
+            Event::Distrusted(_) => "distrusted",
             Event::Move(_) => "move",
             Event::Suggested(_) => "suggested",
             Event::BoundItself(_) => "bound_itself",

@@ -97,8 +97,8 @@ impl Ledger {
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
         let (topology, settings) = (Arc::new(topology), Arc::new(settings));
         let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
-        let unbound = BTreeSet::new();
-        let node = Node { topology, settings, stance, mechanism, unbound };
+        let (unbound, distrusted) = (BTreeSet::new(), BTreeSet::new());
+        let node = Node { topology, settings, stance, mechanism, unbound, distrusted };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
@@ -158,6 +158,10 @@ impl Ledger {
             }
             Event::Unbound(pods) => {
                 node.unbound = pods;
+                books.unsettle();
+            }
+            Event::Distrusted(groups) => {
+                node.distrusted = groups;
                 books.unsettle();
             }
             Event::Kubelet { stance, claims } => self.stand(stance, claims),

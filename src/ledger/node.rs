@@ -1,6 +1,7 @@
 //! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
 
 use super::books::{Basis, Books, ContainerEntry, PodEntry};
+use super::cgroup::CgroupPath;
 use super::model::PodUid;
 use super::policy::Stance;
 use super::policy::{Mechanism, Policy};
@@ -20,6 +21,9 @@ pub(super) struct Node {
     pub(super) mechanism: Mechanism,
     /// Pods whose containers no cgroup can bind.
     pub(super) unbound: BTreeSet<PodUid>,
+    /// Cgroups that are not relied on to keep what is in them in the pool: each container's own
+    /// does.
+    pub(super) distrusted: BTreeSet<CgroupPath>,
 }
 
 /// Where containers that share CPUs may run.
@@ -127,6 +131,12 @@ impl Node {
     /// whenever the pool changes.
     pub(super) fn is_updated(&self, pod: &PodUid) -> bool {
         self.mechanism == Mechanism::Runtime || self.unbound.contains(pod)
+    }
+
+    /// Whether a container of this pod is in the pool only if its own cgroup is.
+    pub(super) fn is_distrusted(&self, pod: &PodEntry) -> bool {
+        let Some(group) = pod.group().filter(|_| !self.distrusted.is_empty()) else { return false };
+        self.distrusted.iter().any(|distrusted| group == *distrusted || group.is_below(distrusted))
     }
 
     /// All CPUs that the machine has, online or not.

@@ -208,7 +208,7 @@ impl Verifier {
         let own = target.adjustment.own();
         let is_right = own.is_subset(&effective) && effective.is_subset(&target.runs_on);
         // A drift above explains this one.
-        if drift.is_empty() && !is_right {
+        if drift.is_empty() && !is_right && !self.confines_itself(group, target) {
             drift.push(Drift::Effective(effective));
         }
         if target.adjustment.is_exclusive() {
@@ -223,6 +223,13 @@ impl Verifier {
             }
         }
         Ok(drift)
+    }
+
+    /// Whether this is the program's own container, and its threads keep to the CPUs where it may not
+    /// write its cgroup.
+    fn confines_itself(&self, group: &CgroupPath, target: &Target) -> bool {
+        let own = || self.status(std::process::id());
+        self.on.is_own(group) && own().is_some_and(|own| own.allowed.is_subset(&target.runs_on))
     }
 
     /// At most `most` processes of a cgroup and of at most as many cgroups in it: with systemd's

@@ -91,6 +91,29 @@ fn what_is_right_is_not_complained_about() {
     }
 }
 
+/// Where cgroups are mounted with `nsdelegate`, it may not write its own.
+#[test]
+fn the_plugins_own_threads_count_where_its_cgroup_is_wider() {
+    let machine = Machine::new();
+    let own = std::process::id();
+    let pool: CpuSet = "0-5".parse().unwrap();
+    let target = Target {
+        adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
+        runs_on: pool,
+        avoids: Some(CpuSet::EMPTY),
+        lifts_pod_quota: false,
+        ..exclusive("0-5", Mechanism::Groups)
+    };
+    let is_wider = ["the kernel lets its cgroup run on CPUs 0-15"];
+    for (pid, allowed, expected) in
+        [(own, "0-5", &[""; 0][..]), (own, "0-6", &is_wider), (own + 1, "0-5", &is_wider)]
+    {
+        machine.group("", "0-15", "member", &pid.to_string());
+        machine.process(pid, 1, allowed);
+        assert_eq!(machine.check(&target, None), expected, "{allowed}");
+    }
+}
+
 #[test]
 fn every_drift_is_seen() {
     let machine = Machine::new();

@@ -46,6 +46,10 @@ pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
         warnings.push(needs_restart(&node.own.config.waiting));
     }
     warnings.extend(node.own.cannot_write_groups.clone());
+    let distrusted = node.own.distrusted_groups.iter();
+    warnings.extend(distrusted.map(|(group, why)| {
+        format!("cgroup {group}: setting each cgroup below it individually: {why}")
+    }));
     warnings
 }
 
@@ -158,11 +162,16 @@ mod tests {
         own.config.rejected(Fault { line: Some(3), why: "config.yaml, line 3: no".into() });
         own.config.waiting = vec!["strict"];
         own.cannot_write_groups = Some("cgroups cannot be written".to_owned());
+        own.distrusted_groups = vec![("kubepods/burstable".to_owned(), "cleared".to_owned())];
         assert_eq!(obstacles(&view), [""; 0]);
         let found = warnings(&view);
-        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found.len(), 4, "{found:?}");
         assert!(found[0].contains("stays in force: config.yaml, line 3: no"), "{found:?}");
         assert!(found[1].ends_with("to apply strict"), "{found:?}");
         assert_eq!(found[2], "cgroups cannot be written");
+        assert!(
+            found[3].contains("kubepods/burstable") && found[3].ends_with(": cleared"),
+            "{found:?}"
+        );
     }
 }

@@ -4,6 +4,7 @@
 use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::history::History;
+use crate::clock::Moment;
 use crate::cpuset::CpuSet;
 use crate::edge::Runtime;
 use crate::ledger::{Mechanism, Stance, View};
@@ -56,13 +57,13 @@ pub struct OwnFigures {
     pub cannot_write_groups: Option<String>,
     /// Why the mechanism is not the one that the configuration names first; `None` if it is.
     pub exclusivity_because: Option<String>,
-    /// Cgroups that cannot be relied on at present, and why: those below are bound instead.
+    /// Cgroups that cannot be relied on at present, and why: those below are bound as well.
     pub distrusted_groups: Vec<(String, String)>,
     /// Pods, by uid, whose shared containers the runtime updates though cgroups bind others, and
     /// why.
     pub unbound_pods: Vec<(String, String)>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
-    pub group_bounds: Vec<(String, CpuSet)>,
+    pub group_bounds: Vec<GroupBound>,
     /// Cpuset partitions of other programs, by cgroup.
     pub foreign_partitions: Vec<(String, CpuSet)>,
     /// Writes of the shared pool into cgroups.
@@ -70,6 +71,16 @@ pub struct OwnFigures {
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it succeeded.
     pub checkpoint_error: Option<String>,
+}
+
+/// An upper bound that another program has set on a cgroup, and defends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupBound {
+    pub group: String,
+    pub cpus: CpuSet,
+    pub since: Moment,
+    /// The shell command that removes it.
+    pub removal: String,
 }
 
 impl OwnFigures {

@@ -48,6 +48,10 @@ pub(super) enum Op {
     Distrust {
         group: usize,
     },
+    /// A cgroup's value may vanish from now on, or no longer.
+    Clearable {
+        group: usize,
+    },
     /// The plugin crashes after this number of writes, and is restarted.
     Crash {
         after: usize,
@@ -73,6 +77,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         2 => (0..64usize).prop_map(|group| Op::Emptied { group }),
         1 => any::<u8>().prop_map(|mask| Op::Hotplug { mask }),
         1 => (0..64usize).prop_map(|group| Op::Distrust { group }),
+        2 => (0..64usize).prop_map(|group| Op::Clearable { group }),
         2 => (0..6usize).prop_map(|after| Op::Crash { after }),
         1 => (0..5usize).prop_map(|residue| Op::Refuse { residue }),
     ]

@@ -1,10 +1,10 @@
 //! The node's cgroups: they follow each decision, and after every single write no container runs on
 //! exclusive CPUs on which their owner runs.
 
-use super::{Instance, Node, exclusive};
+use super::{Event, Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::{Layout, carry_out};
-use nri_cpu_manager::ledger::{CgroupPath, Mechanism, Pod, Stance};
+use nri_cpu_manager::ledger::{Adjustment, CgroupPath, Mechanism, Pod, Stance};
 
 /// The cgroup that a kubelet makes for a pod.
 pub(super) fn of_pod(serial: usize, guaranteed: bool) -> Option<CgroupPath> {
@@ -27,6 +27,35 @@ impl Node {
         self.kernel.put(container.cgroup.as_ref().unwrap(), cpus);
     }
 
+    pub(super) fn distrust(&mut self, pod: usize, class: bool) {
+        let Some(spec) = self.pods.get(pod % self.pods.len().max(1)) else { return };
+        let group = spec.pod.cgroup.clone().unwrap();
+        let group = if class { group.parent().unwrap() } else { group };
+        // Guaranteed pods are in no class.
+        if group.parent().is_none() {
+            return;
+        }
+        if !self.distrusted.remove(&group) {
+            self.distrusted.insert(group);
+        }
+        self.event(Event::Distrusted(self.distrusted.clone()));
+    }
+
+    /// A new container in a cgroup that is not relied on does not depend on it.
+    pub(super) fn begins_in_pool(&self, instance: &Instance, adjustment: Option<Adjustment>) {
+        let group = instance.pod.cgroup.as_ref().unwrap();
+        let mut above = group.ancestors();
+        above.push(group.clone());
+        if above.iter().any(|group| self.distrusted.contains(group))
+            && self.mechanism == Mechanism::Groups
+            && let Some(adjustment) = adjustment
+            && adjustment.own().is_empty()
+        {
+            let pool = self.ledger.bound();
+            assert!(pool.is_empty() || adjustment.cpus().is_subset(&pool), "{adjustment:?} {pool}");
+        }
+    }
+
     /// Removes cgroups of ended containers, and carries out the ledger's layout write by write.
     pub(super) fn follow_groups(&mut self) {
         let alive = self.instances.values().filter(|instance| !instance.stopped);
@@ -43,7 +72,8 @@ impl Node {
         if self.mechanism != Mechanism::Groups || !assigns || self.ledger.bound().is_empty() {
             return;
         }
-        let layout = Layout::of(&self.ledger);
+        let mut layout = Layout::of(&self.ledger);
+        layout.goal.volatile.clone_from(&self.distrusted);
         let mut tree = self.kernel.clone();
         let mut overlaps = self.overlaps();
         carry_out(&mut tree, &layout.goal, |group, cpus| {
@@ -59,6 +89,12 @@ impl Node {
         });
         assert_eq!(tree, self.kernel);
         assert_eq!(self.overlaps(), [], "{:#?} {layout:#?}", self.kernel);
+        let kernel = self.kernel.clone();
+        for group in self.distrusted.iter().filter(|group| kernel.contains(group)) {
+            self.kernel.put(group, CpuSet::EMPTY);
+        }
+        assert_eq!(self.overlaps(), [], "cleared: {:#?} {layout:#?}", self.kernel);
+        self.kernel = kernel;
     }
 
     /// Containers that run on exclusive CPUs of another that runs there: owner, other, CPUs.

@@ -58,6 +58,11 @@ pub(super) enum Op {
     PartitionRefused {
         container: usize,
     },
+    /// The cgroup of a pod, or of its class, can be cleared at any time from now on, or no longer.
+    Distrust {
+        pod: usize,
+        class: bool,
+    },
     /// A container is created while the plugin is down.
     CreateWhileDown {
         pod: usize,
@@ -96,6 +101,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => container.clone().prop_map(|container| Op::Remove { container }),
         1 => Just(Op::Repeat),
         1 => container.clone().prop_map(|container| Op::PartitionRefused { container }),
+        1 => (pod.clone(), any::<bool>()).prop_map(|(pod, class)| Op::Distrust { pod, class }),
         1 => (0..3u8).prop_map(|checkpoint| Op::Restart { checkpoint }),
         1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
         1 => change().prop_map(Op::Settings),

@@ -41,6 +41,7 @@ impl Node {
             })
             .collect();
         self.ledger = ledger(&self.topology, &self.settings, self.mechanism, remembered);
+        self.distrusted.clear();
         // No list has the lifted quota of an exclusive container, and CRI-O lists containers as it
         // created them, before any resize. The checkpoint makes up for both.
         let outdated_list = current && self.serial.is_multiple_of(3);

@@ -122,7 +122,7 @@ fn systemctl(arguments: &[&str]) -> Result<()> {
 }
 
 /// `a-b-c.slice` is in `a-b.slice`, which is in `a.slice`.
-fn directory(name: &str) -> PathBuf {
+pub(super) fn directory(name: &str) -> PathBuf {
     let stem = name.trim_end_matches(".slice");
     let dashes = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
     dashes.fold(PathBuf::from(CGROUPS), |path, at| path.join(format!("{}.slice", &stem[..at])))

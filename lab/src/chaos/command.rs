@@ -61,6 +61,10 @@ pub struct Options {
     /// Run the plugin in its pod, as shipped
     #[arg(long)]
     pub confined: bool,
+    /// Kill only the runtime: with the plugin alive, no container may ever run on exclusive CPUs of
+    /// another pod, and no cgroup may be distrusted
+    #[arg(long)]
+    pub only_runtime: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -105,6 +109,9 @@ pub fn run(options: &Options) -> Result<()> {
         summary.checks,
         summary.longest_repair as f64 / 1000.0
     );
+    if !summary.distrusted.is_empty() {
+        println!("distrusted cgroups: {}", summary.distrusted.join("; "));
+    }
     if summary.kernel_warned {
         println!("the kernel warned or oopsed: see its log");
     }
@@ -130,6 +137,7 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
         seed: options.seed,
         reserved: reserved.to_owned(),
         rebalance: options.rebalance,
+        only_runtime: options.only_runtime,
     };
     let moves = if options.rebalance { REBALANCE } else { "" };
     let config = format!(

@@ -51,14 +51,14 @@ pub(super) fn run(
         if storm.is_over() {
             return Ok(());
         }
-        let victim = rng.u8(0..8);
+        let victim = if settings.only_runtime { RUNTIME } else { rng.u8(0..8) };
         if victim != RUNTIME {
             plugin.end(node, Signal::SIGKILL)?;
             storm.counts().struck += u64::from(strikes);
         }
         storm.witness.killed(kill);
         if victim == RUNTIME || victim == BOTH {
-            kill_runtime(storm, node, &mut rng)?;
+            kill_runtime(storm, node, plugin, kill, &mut rng)?;
         }
         if victim != RUNTIME {
             if rng.bool() {
@@ -83,11 +83,21 @@ pub(super) fn run(
 }
 
 /// Counted first: a call that is lost from then on may have been carried out.
-fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()> {
+fn kill_runtime(
+    storm: &Storm<'_>,
+    node: &mut Node,
+    plugin: &mut dyn Instance,
+    kill: u64,
+    rng: &mut Rng,
+) -> Result<()> {
     storm.turns.fetch_add(1, Ordering::SeqCst);
     node.kill_runtime()?;
     std::thread::sleep(Duration::from_millis(rng.u64(0..500)));
     node.restart_runtime()?;
+    if storm.settings.only_runtime {
+        // The first synchronisation, and one for each kill: nothing starts without the plugin.
+        plugin.wait_for_synchronisation(node, kill as usize + 1, BACK)?;
+    }
     storm.turns.fetch_add(1, Ordering::SeqCst);
     Ok(())
 }

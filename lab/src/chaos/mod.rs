@@ -53,6 +53,7 @@ pub fn storm(
     let start = Instant::now();
     let warned_before = kernel::is_tainted()?;
     let nri = node.containerd().nri_socket();
+    let pause = Duration::from_millis(if settings.only_runtime { 1 } else { 20 });
     std::thread::scope(|scope| -> Result<()> {
         let storm = &storm;
         let workers: Vec<_> = (0..settings.workers as u64)
@@ -61,7 +62,7 @@ pub fn storm(
         let checking = scope.spawn(move || {
             while !storm.is_over() {
                 storm.witness.check();
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(pause);
             }
         });
         let spoiling = scope.spawn(move || spoiler::run(storm, nri));
@@ -91,6 +92,7 @@ pub fn storm(
         lost,
         millis,
         kernel_warned: kernel::is_tainted()? && !warned_before,
+        distrusted: if settings.only_runtime { distrusted(&plugin.log()) } else { Vec::new() },
         ..storm.summary(settings.kills)
     };
     let runtime = node.containerd().log();
@@ -104,6 +106,10 @@ pub fn storm(
         summary.log += &format!("the kernel:\n{}\n", last_lines(&kernel::log(), LOGGED));
     }
     Ok(summary)
+}
+
+fn distrusted(log: &str) -> Vec<String> {
+    log.lines().filter(|line| line.contains(scenario::DISTRUSTED)).map(str::to_owned).collect()
 }
 
 /// Rewrites the cgroups of classes at random times like systemd, which clears the CPUs of empty

@@ -39,7 +39,7 @@ impl<'a> Storm<'a> {
             settings,
             driver: node.driver(),
             socket: node.containerd().socket(),
-            witness: Witness::new(reserved, settings.rebalance),
+            witness: Witness::new(reserved, settings.rebalance, settings.only_runtime),
             turns: AtomicU64::new(0),
             hopeless: Mutex::default(),
             rest: RwLock::new(()),

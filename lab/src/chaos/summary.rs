@@ -18,6 +18,9 @@ pub struct StormSettings {
     /// Whether the plugin moves running containers to better CPUs. Half of all kills then hit it
     /// while it does.
     pub rebalance: bool,
+    /// Whether only the runtime is killed, so that shared containers are never on exclusive CPUs of
+    /// other pods either.
+    pub only_runtime: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +57,9 @@ pub struct Summary {
     pub struck: u64,
     /// CPUs that no container could get any more when all pods were gone.
     pub lost: u64,
+    /// Cgroups that the plugin did not rely on, although nothing but the runtime was killed: lines of
+    /// its log.
+    pub distrusted: Vec<String>,
     /// Whether the kernel was tainted during the storm.
     pub kernel_warned: bool,
     /// Check passes over all processes.
@@ -70,7 +76,9 @@ pub struct Summary {
 impl Summary {
     /// Whether all invariants held.
     pub fn is_good(&self) -> bool {
-        (self.overlaps, self.moved, self.lost) == (0, 0, 0) && !self.kernel_warned
+        (self.overlaps, self.moved, self.lost) == (0, 0, 0)
+            && !self.kernel_warned
+            && self.distrusted.is_empty()
     }
 
     /// Why the storm proves nothing, if so.

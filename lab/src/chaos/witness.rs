@@ -26,6 +26,9 @@ pub(super) struct Witness {
     reserved: CpuSet,
     /// Whether the plugin moves running containers to better CPUs.
     rebalance: bool,
+    /// Whether the plugin is always alive, so that shared containers never run on exclusive CPUs of
+    /// other pods.
+    always: bool,
     observed: Mutex<Observations>,
 }
 
@@ -71,8 +74,8 @@ impl Running {
 }
 
 impl Witness {
-    pub(super) fn new(reserved: CpuSet, rebalance: bool) -> Self {
-        Self { reserved, rebalance, observed: Mutex::default() }
+    pub(super) fn new(reserved: CpuSet, rebalance: bool, always: bool) -> Self {
+        Self { reserved, rebalance, always, observed: Mutex::default() }
     }
 
     fn observed(&self) -> MutexGuard<'_, Observations> {
@@ -133,6 +136,21 @@ impl Witness {
             for (b, second, others) in exclusive.iter().skip(index + 1) {
                 // Counts only if the first still has them after the second was read.
                 if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
+                    let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
+                    pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
+                }
+            }
+        }
+        let shared = allowed.iter().filter(|(_, _, cpus)| !cpus.is_disjoint(&self.reserved));
+        for (b, second, others) in shared.filter(|_| self.always) {
+            for (a, first, cpus) in &exclusive {
+                // What the runtime loses may leave a container on CPUs of its own pod for a moment.
+                let is_beside = pod_of(&first.name) == pod_of(&second.name);
+                if !is_beside
+                    && !cpus.is_disjoint(others)
+                    && first.allowed() == Some(*cpus)
+                    && second.allowed() == Some(*others)
+                {
                     let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
                     pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
                 }
@@ -319,6 +337,10 @@ impl Observations {
             self.findings.push(format!("{}{} {what}{histories}", now(), after.unwrap_or_default()));
         }
     }
+}
+
+fn pod_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
 }
 
 struct Meeting {

@@ -24,11 +24,18 @@ impl Scenario {
 
 /// Scenarios that take too long for `all`: they run by name only.
 pub fn long() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "exposed-file-long",
-        about: "exposed-file with 1000 resizes and 20 moves",
-        script: expose::long,
-    }]
+    vec![
+        Scenario {
+            name: "exposed-file-long",
+            about: "exposed-file with 1000 resizes and 20 moves",
+            script: expose::long,
+        },
+        Scenario {
+            name: "ordinary-long",
+            about: "ordinary, for half an hour",
+            script: life::ordinary_long,
+        },
+    ]
 }
 
 pub fn all() -> Vec<Scenario> {
@@ -96,6 +103,11 @@ pub fn all() -> Vec<Scenario> {
             "churn",
             "fill and empty the node: no exclusive CPU is shared or lost",
             life::churn,
+        ),
+        scenario(
+            "ordinary",
+            "starts, resizes, deletions, daemon-reloads and restarts: no warning in the log",
+            life::ordinary,
         ),
         scenario(
             "together",
@@ -186,6 +198,16 @@ pub fn all() -> Vec<Scenario> {
             "classes",
             "class cgroups empty, refill and are rewritten by systemd: no exclusive CPU is shared",
             classes::emptied,
+        ),
+        scenario(
+            "bounds",
+            "values that other programs, a hand or a release write into a class's cgroup",
+            classes::bounds,
+        ),
+        scenario(
+            "new-pods",
+            "no process of a new pod runs on exclusive CPUs, not even its pause container",
+            classes::new_pods,
         ),
         scenario(
             "first-instruction",

@@ -5,14 +5,19 @@ use super::exclusive;
 use super::script::Script;
 use super::shape::Shape;
 use crate::pod::{Container, Pod};
-use crate::step::Step;
+use crate::step::{CgroupRef, Step};
 
 /// How often the class empties and fills again.
 const ROUNDS: usize = 4;
 /// Busy pods that the probe checks.
 const CROWD: usize = 50;
+/// Seconds, with a margin: the plugin checks all cgroups every ten.
+const CHECK_PASS: u64 = 12;
+const CPUS: &str = "cpuset.cpus";
 /// Logged when a cgroup is not relied on any more.
-const GIVEN_UP: &str = "bound instead";
+pub(crate) const DISTRUSTED: &str = "setting each cgroup below it individually";
+/// In `status`, for another program's bound.
+const BOUND: &str = "another program limits it to";
 
 fn best_effort(name: &str) -> Pod {
     Pod::new(name, [Container::best_effort("main")])
@@ -36,7 +41,75 @@ pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     }
     script.first_instruction(best_effort("last"), 0);
     script.view();
-    script.never_says(GIVEN_UP);
+    script.never_says(DISTRUSTED);
+    Some(script)
+}
+
+/// Values of other programs in a class: one that is set once is replaced, one that is set again is a
+/// bound until all CPUs are written. What a release leaves is none.
+pub(super) fn bounds(shape: &Shape) -> Option<Script> {
+    if shape.exclusivity == "runtime" {
+        return None;
+    }
+    let [all, reserved] = [shape.online(), shape.reserved].map(|cpus| cpus.to_string());
+    let class = || CgroupRef::Class("web".to_owned());
+    let mut script = Script::new(shape);
+    let write = |script: &mut Script, value: &str| {
+        script.does(Step::WriteCgroup(class(), CPUS.to_owned(), value.to_owned()));
+        script.does(Step::Wait(CHECK_PASS));
+    };
+    script.plugin(shape.config(""));
+    script.exclusive("db", 1);
+    script.shared("web");
+    let free = script.view();
+    for value in [&all, &reserved] {
+        write(&mut script, value);
+        script.unmoved(free);
+        script.never_reports(BOUND);
+    }
+    write(&mut script, &reserved);
+    script.expect(&[("web", shape.reserved)]);
+    script.says(Step::Status, &[BOUND, &format!("echo {all} > ")]);
+    script.remove("db");
+    script.exclusive("cache", 1);
+    script.expect(&[("web", shape.reserved)]);
+    write(&mut script, &all);
+    script.never_reports(BOUND);
+    script.view();
+    script.remove("cache");
+    script.expect(&[("web", shape.online())]);
+
+    script.exclusive("db", 1);
+    script.uninstall();
+    script.says(Step::Release(false), &["shared pool: "]);
+    script.plugin(shape.config(""));
+    script.never_reports(BOUND);
+    script.remove("db");
+    script.expect(&[("web", shape.online())]);
+    Some(script)
+}
+
+/// New pods of every class beside an exclusive one: not even their pause containers run on its CPUs.
+pub(super) fn new_pods(shape: &Shape) -> Option<Script> {
+    if shape.exclusivity == "runtime" {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.exclusive("db", 1);
+    for round in 0..ROUNDS {
+        for pod in [
+            best_effort(&format!("best-{round}")),
+            super::shared(&format!("web-{round}")),
+            Pod::new(&format!("half-{round}"), [Container::guaranteed("main", 500)]),
+        ] {
+            let name = pod.name.clone();
+            script.begins_in_pool(pod);
+            script.remove(&name);
+        }
+    }
+    script.view();
+    script.never_says(DISTRUSTED);
     Some(script)
 }
 
@@ -54,7 +127,7 @@ pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
         script.first_instruction(exclusive("cache", 1), CROWD);
     }
     script.view();
-    script.never_says(GIVEN_UP);
+    script.never_says(DISTRUSTED);
     Some(script)
 }
 

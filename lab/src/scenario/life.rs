@@ -3,7 +3,7 @@
 use super::invariants::parse;
 use super::script::{Script, ViewId};
 use super::shape::Shape;
-use super::{exclusive, guaranteed};
+use super::{exclusive, guaranteed, milli};
 use crate::pod::{Container, Pod};
 use crate::step::{CgroupRef, Step};
 
@@ -12,6 +12,9 @@ const MADE_UP: u64 = 5;
 
 /// Seconds for all containers to move to where another mechanism wants them.
 const SETTLED: u64 = 60;
+
+/// Seconds for two check passes: the second one would report a drift.
+const CHECKED_TWICE: u64 = 14;
 
 /// Seconds until the previous mechanism is undone: one check pass and a margin.
 const LET_GO: u64 = 15;
@@ -70,6 +73,48 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     script.exclusive("everything", room);
     script.expect(&[("everything", shape.free()), ("web", shape.reserved)]);
     script.quiet();
+    Some(script)
+}
+
+/// What happens on every node and is nothing to warn of: starts, init containers, resizes that succeed
+/// and one that waits, deletions, daemon-reloads, restarts of the runtime and of the plugin.
+pub(super) fn ordinary(shape: &Shape) -> Option<Script> {
+    an_ordinary_day(shape, 2)
+}
+
+/// About half an hour.
+pub(super) fn ordinary_long(shape: &Shape) -> Option<Script> {
+    an_ordinary_day(shape, 30)
+}
+
+fn an_ordinary_day(shape: &Shape, rounds: usize) -> Option<Script> {
+    if shape.room() < 3 {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.exclusive("db", 1);
+    for round in 0..rounds {
+        let job = format!("job-{round}");
+        script.run(Pod::new(&job, [Container::best_effort("main")]));
+        script.does(Step::Resize("db".to_owned(), 2000));
+        script.does(Step::RealiseClasses);
+        script.refused(Step::Resize("db".to_owned(), milli(shape.room() + 1)), "");
+        script.does(Step::Wait(CHECKED_TWICE));
+        script.exclusive(&format!("cache-{round}"), 1);
+        script.does(Step::Resize("db".to_owned(), 1000));
+        script.does(Step::KillRuntime);
+        script.remove(&job);
+        script.does(Step::RealiseClasses);
+        script.remove(&format!("cache-{round}"));
+        script.does(Step::Wait(CHECKED_TWICE));
+        if round % 2 == 1 {
+            script.does(Step::Reconfigure(shape.config("")));
+        }
+        script.view();
+        script.never_warns();
+    }
     Some(script)
 }
 

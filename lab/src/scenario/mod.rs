@@ -26,6 +26,8 @@ use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Step};
 use crate::view::View;
 
+pub(crate) use classes::DISTRUSTED;
+
 /// Order in which uncore caches are tried
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Order {

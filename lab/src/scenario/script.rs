@@ -7,7 +7,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use super::invariants::{Promise, parse};
 use super::shape::Shape;
 use crate::cgroup_snapshot::CgroupSnapshot;
-use crate::node::FirstInstruction;
+use crate::node::{FirstInstruction, Strayed};
 use crate::overlap::Watched;
 use crate::pod::Pod;
 use crate::podresources::{Authority, PodResources};
@@ -361,6 +361,15 @@ impl Script {
         });
     }
 
+    /// Starts a pod. None of its processes, the pause container's included, may run on exclusive CPUs
+    /// of others at any moment.
+    pub fn begins_in_pool(&mut self, pod: Pod) {
+        self.push(Step::RunWatched(pod), |outcome, _| match outcome {
+            Outcome::Strayed(Strayed { processes: 1.., strayed: 0, .. }) => Ok(()),
+            _ => Err(format!("{outcome:?}")),
+        });
+    }
+
     /// The plugin has not said this until now.
     pub fn never_says(&mut self, words: &'static str) {
         self.push(Step::Log, move |outcome, _| match outcome {
@@ -369,6 +378,27 @@ impl Script {
                 Some(line) => Err(line.to_owned()),
             },
             _ => Err("no log".to_owned()),
+        });
+    }
+
+    /// The plugin has not logged a warning or an error until now.
+    pub fn never_warns(&mut self) {
+        self.push(Step::Log, |outcome, _| {
+            let Outcome::Text(log) = outcome else { return Err("no log".to_owned()) };
+            let is_warning = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+            let warnings: Vec<&str> = log.lines().filter(is_warning).collect();
+            if warnings.is_empty() { Ok(()) } else { Err(warnings.join("\n")) }
+        });
+    }
+
+    /// The status does not contain this.
+    pub fn never_reports(&mut self, words: &'static str) {
+        self.push(Step::Status, move |outcome, _| match outcome {
+            Outcome::Text(text) => match text.lines().find(|line| line.contains(words)) {
+                None => Ok(()),
+                Some(line) => Err(line.to_owned()),
+            },
+            _ => Err(NO_TEXT.to_owned()),
         });
     }
 

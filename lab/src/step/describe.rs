@@ -63,6 +63,9 @@ impl Step {
             Self::RunFirstInstruction(pod) => {
                 format!("start pod {} ({:?}) with the probe", pod.name, pod.qos())
             }
+            Self::RunWatched(pod) => {
+                format!("start pod {} ({:?}) and watch its processes", pod.name, pod.qos())
+            }
             Self::RealiseClasses => "rewrite the cgroups of QoS classes".to_owned(),
             Self::RunBusyOnHost(name) => format!("start busy host process {name}"),
             Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),

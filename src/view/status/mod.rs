@@ -11,7 +11,7 @@ pub use cpus::{CpuStatus, DomainStatus};
 use super::badge::Badge;
 use super::health::obstacles;
 use super::history::{Happened, History, HistoryRecord};
-use super::node::{Link, NodeFigures, NodeView};
+use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use crate::clock::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, MoveOutcome, Occasion, RebalanceMode, Subject, View, What};
@@ -111,7 +111,7 @@ pub struct NodeStatus {
     /// Why exclusivity is not kept by what the configuration names first; `null` if it is.
     #[serde(default)]
     pub exclusivity_because: Option<String>,
-    /// Cgroups that cannot be relied on at present, with the reason: those below are bound instead.
+    /// Cgroups that cannot be relied on at present, with the reason: those below are bound as well.
     #[serde(default)]
     pub distrusted_groups: BTreeMap<String, String>,
     /// Pods, by uid, whose shared containers the runtime updates though cgroups bind others, with
@@ -121,9 +121,19 @@ pub struct NodeStatus {
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
     #[serde(default)]
     pub group_bounds: BTreeMap<String, CpuSet>,
+    /// Since when each of these is in force, and what ends it, by cgroup.
+    #[serde(default)]
+    pub group_bound_details: BTreeMap<String, BoundDetails>,
     /// Cpuset partitions of other programs, by cgroup: no container can run on their CPUs.
     #[serde(default)]
     pub foreign_partitions: BTreeMap<String, CpuSet>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoundDetails {
+    pub since: String,
+    /// The shell command that removes the bound.
+    pub remove_with: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -323,9 +333,20 @@ impl NodeStatus {
             exclusivity_because: own.exclusivity_because.clone(),
             distrusted_groups: own.distrusted_groups.iter().cloned().collect(),
             unbound_pods: own.unbound_pods.iter().cloned().collect(),
-            group_bounds: own.group_bounds.iter().cloned().collect(),
+            group_bounds: own.group_bounds.iter().map(|b| (b.group.clone(), b.cpus)).collect(),
+            group_bound_details: own
+                .group_bounds
+                .iter()
+                .map(|bound| (bound.group.clone(), BoundDetails::of(bound)))
+                .collect(),
             foreign_partitions: own.foreign_partitions.iter().cloned().collect(),
         }
+    }
+}
+
+impl BoundDetails {
+    fn of(bound: &GroupBound) -> BoundDetails {
+        BoundDetails { since: bound.since.to_string(), remove_with: bound.removal.clone() }
     }
 }
 

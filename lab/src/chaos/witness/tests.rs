@@ -10,7 +10,7 @@ fn own() -> CpuSet {
 }
 
 fn witness_of(held: &str) -> Witness {
-    let witness = Witness::new(own(), false);
+    let witness = Witness::new(own(), false, false);
     witness.observed().held.insert("pod/c0".to_owned(), cpus(held));
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness
@@ -18,7 +18,7 @@ fn witness_of(held: &str) -> Witness {
 
 #[test]
 fn exclusive_cpus_are_remembered_until_the_pod_ends() {
-    let witness = Witness::new(cpus("0"), false);
+    let witness = Witness::new(cpus("0"), false, false);
     let look = |list: &str| {
         let mut observed = witness.observed();
         observed.compare("pod/c0", cpus(list), witness.reserved, false);
@@ -37,7 +37,7 @@ fn exclusive_cpus_are_remembered_until_the_pod_ends() {
 
 #[test]
 fn a_finding_has_the_history_of_its_container() {
-    let witness = Witness::new(cpus("0"), false);
+    let witness = Witness::new(cpus("0"), false, false);
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.forget("0123456789abcdef");
     witness.record("pod", "c0", "creation refused");
@@ -81,7 +81,7 @@ fn an_exclusive_container_that_shares_at_rest_has_moved() {
 
 #[test]
 fn moves_to_as_many_cpus_count_apart_if_the_plugin_logged_them() {
-    let witness = Witness::new(cpus("0"), true);
+    let witness = Witness::new(cpus("0"), true, false);
     let look = |list: &str| {
         let mut observed = witness.observed();
         observed.compare("pod/c0", cpus(list), witness.reserved, true);
@@ -101,7 +101,7 @@ fn moves_to_as_many_cpus_count_apart_if_the_plugin_logged_them() {
 #[test]
 fn a_container_with_two_sets_at_rest_is_midway() {
     let all = own();
-    let witness = Witness::new(CpuSet::EMPTY, true);
+    let witness = Witness::new(CpuSet::EMPTY, true, false);
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.observed().held.insert("pod/c0".to_owned(), all);
     assert_eq!(witness.midway(), Vec::<String>::new());

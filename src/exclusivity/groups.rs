@@ -365,9 +365,11 @@ impl Groups {
     pub fn watched(&self) -> BTreeMap<PathBuf, Watched> {
         let Some(on) = &self.on else { return BTreeMap::new() };
         let files = self.binding.iter().map(|group| on.directory(group).join(CPUS));
-        let classes = self.unnamed.iter().filter(|(_, level)| **level == CgroupLevel::Class);
-        let above = classes.filter_map(|(class, _)| Some(on.directory(&class.parent()?)));
-        let directories = above.map(|directory| (directory, Watched::Directory));
+        let kubelets = self.binding.iter().filter(|group| level_of(group).is_some());
+        let above = kubelets.filter_map(CgroupPath::parent);
+        // What is in a class is bound by the class.
+        let above = above.filter(|above| self.unnamed.get(above) != Some(&CgroupLevel::Class));
+        let directories = above.map(|above| (on.directory(&above), Watched::Directory));
         files.map(|file| (file, Watched::File)).chain(directories).collect()
     }
 

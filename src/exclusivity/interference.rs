@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 const MEMORY: Duration = Duration::from_secs(600);
 /// How long a cgroup that could not be written is not relied on: until the next check of all.
 const RETRY: Duration = Duration::from_secs(10);
-/// Writes by other programs from which on they defend their value. One write alone is replaced: it
-/// may be a hand's, or this program's own from before the state directory was lost.
+/// Writes of fewer than all CPUs by other programs from which on they defend these. One write alone
+/// is replaced: it may be a hand's, or this program's own from before the state directory was lost.
 const DEFENDED: usize = 2;
 /// Writes by other programs from which on a cgroup is left to them.
 const CONTESTED: usize = 6;
@@ -31,6 +31,8 @@ pub(super) struct Interference {
 #[derive(Debug, Default)]
 struct Record {
     written: Occurrences,
+    /// Those of them that allow fewer than all CPUs.
+    limited: Occurrences,
     cleared: Occurrences,
     failed: Option<(String, Instant)>,
     bound: Option<Bound>,
@@ -88,7 +90,10 @@ impl Interference {
         let record = self.groups.entry(group.clone()).or_default();
         record.written.add(now);
         let limits = !online.is_subset(&cpus);
-        record.bound = if limits && record.written.are(DEFENDED, now) {
+        if limits {
+            record.limited.add(now);
+        }
+        record.bound = if limits && record.limited.are(DEFENDED, now) {
             Some(Bound { cpus, since: SystemTime::now() })
         } else {
             None

@@ -32,7 +32,7 @@ pub struct Strayed {
 impl Node {
     /// Starts a pod, and watches where its processes may run until it has started.
     pub fn run_watched(&mut self, pod: &Pod, taken: CpuSet) -> Result<Strayed> {
-        let group = cgroup::of_pod(pod);
+        let group = cgroup::of_pod(&Pod { driver: self.driver, ..pod.clone() });
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let watching = scope.spawn(|| watch(&group, taken, &done));

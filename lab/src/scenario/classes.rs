@@ -68,11 +68,11 @@ pub(super) fn bounds(shape: &Shape) -> Option<Script> {
         script.never_reports(BOUND);
     }
     write(&mut script, &reserved);
-    script.expect(&[("web", shape.reserved)]);
+    script.reads(class(), CPUS, &reserved);
     script.says(Step::Status, &[BOUND, &format!("echo {all} > ")]);
     script.remove("db");
     script.exclusive("cache", 1);
-    script.expect(&[("web", shape.reserved)]);
+    script.reads(class(), CPUS, &reserved);
     write(&mut script, &all);
     script.never_reports(BOUND);
     script.view();

@@ -104,6 +104,8 @@ fn defend(node: &mut Node, list: &str) {
 fn a_value_that_another_program_sets_again_is_a_bound() {
     let mut node = Node::new();
     assert_eq!(node.follow("0-5"), "0-5");
+    node.set(CLASS, "0-7");
+    assert_eq!(node.follow("0-5"), "0-5");
     node.set(CLASS, "0-3,7");
     assert_eq!(node.follow("0-5"), "0-5", "one write alone is replaced");
     assert_eq!(node.report("0-5").bounds, BTreeMap::new());

@@ -9,9 +9,9 @@
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Bounds, Call, Container, ContainerId, ContainerKind, CpuRequest,
-    Decision, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
-    Wanted,
+    Adjustment, Admission, Annotations, Bounds, Call, Container, ContainerId, ContainerKind,
+    CpuRequest, Decision, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId,
+    Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -249,11 +249,9 @@ impl Node<'_> {
     }
 
     /// One pod in six has whole uncore caches, one in six idle siblings.
-    fn annotations(&mut self) -> Vec<(String, String)> {
+    fn annotations(&mut self) -> Annotations {
         let wishes = IDLE.iter().filter(|_| self.random.below(6) == 0);
-        wishes
-            .map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), (*value).to_owned()))
-            .collect()
+        wishes.map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), *value)).collect()
     }
 
     /// A random request: mostly small and whole, at times up to the whole machine, or a fraction.

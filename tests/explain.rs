@@ -35,7 +35,8 @@ async fn wishes_are_explained() {
         ] {
             let mut event = create(name, Qos::Guaranteed, milli);
             if let Admission::Create { pod, .. } = &mut event {
-                pod.annotations.push((format!("{key}.cpu-manager.nri.io"), value.to_owned()));
+                let wish = (format!("{key}.cpu-manager.nri.io"), value);
+                pod.annotations = [wish].into_iter().collect();
             }
             let _ = daemon.event(event).await;
         }
@@ -122,7 +123,7 @@ async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
         let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
         let mut event = create("quiet", Qos::Guaranteed, 4000);
         if let Admission::Create { pod, .. } = &mut event {
-            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+            pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
         }
         daemon.event(event).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
@@ -278,12 +279,12 @@ async fn idle_siblings_are_counted_by_cores() {
         let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
         let mut event = create("quiet", Qos::Guaranteed, 3000);
         if let Admission::Create { pod, .. } = &mut event {
-            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+            pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
         }
         daemon.event(event).await.unwrap();
         let mut event = create("wide", Qos::Guaranteed, 4000);
         if let Admission::Create { pod, .. } = &mut event {
-            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+            pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
         }
         daemon.event(event).await.unwrap();
         for pod in ["quiet", "wide"] {

@@ -88,8 +88,7 @@ async fn files_name_each_part_of_a_mixed_container() {
         let namespaces = "namespaces: [{names: [ns], allow: {cpus: [exclusive+shared]}}]\n";
         let daemon = Daemon::beside_kubelet(&format!("exposeCpus: file\n{namespaces}"), None);
         let (mut pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 2000), "0-15");
-        pod.annotations =
-            vec![("cpus.cpu-manager.nri.io".to_owned(), "exclusive+shared".to_owned())];
+        pod.annotations = [("cpus.cpu-manager.nri.io", "exclusive+shared")].into_iter().collect();
         let create_a = Admission::Create { pod: pod.clone(), container: container.clone() };
         let directory = daemon.event(create_a).await.unwrap().directory.unwrap();
         let shared = || fs::read_to_string(format!("{directory}/shared")).unwrap();

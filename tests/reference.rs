@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::ledger::terms::DOMAIN;
+use nri_cpu_manager::ledger::annotations::DOMAIN;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::placement::{Options, TopologyManager};
 use serde_json::Value;

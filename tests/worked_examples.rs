@@ -46,7 +46,7 @@ impl Node {
             name: format!("pod-{}", self.pods),
             qos,
             budget: positive(total),
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         };
         self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
@@ -215,7 +215,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             name: format!("pod-{pod}"),
             qos: Qos::Guaranteed,
             budget: None,
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         };
         let container = Container::new(

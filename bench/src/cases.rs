@@ -3,6 +3,7 @@
 use super::callgrind::case;
 use super::node::{Node, Size};
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::annotations::MAX_ANNOTATIONS;
 use nri_cpu_manager::ledger::{Mechanism, Qos};
 use nri_cpu_manager::placement::kubelet::{Demand, take};
 use nri_cpu_manager::placement::{
@@ -17,6 +18,9 @@ const NODES: [usize; 3] = [2, 8, 16];
 /// Shared containers that run when another container is created.
 const SHARED: [usize; 3] = [0, 100, 1000];
 
+/// Wishes of a pod about which an event says nothing new.
+const WISHES: [usize; 2] = [0, MAX_ANNOTATIONS];
+
 /// Runs all cases and prints their names.
 pub(super) fn run() -> Result<(), Box<dyn Error>> {
     grid(Size { cpus: 64, nodes: 1 })?;
@@ -26,6 +30,11 @@ pub(super) fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     let size = Size { cpus: 128, nodes: 8 };
+    for count in WISHES {
+        let (mut ledger, event) =
+            black_box(Node::half_full(size, Mechanism::Runtime)?.known_pod(count));
+        case(&format!("known-pod/{count}-wishes"), || ledger.apply(event))?;
+    }
     for exclusivity in [Mechanism::Runtime, Mechanism::Partitions] {
         for count in SHARED {
             let node = Node::half_full(size, exclusivity)?.with_shared(count)?;

@@ -117,6 +117,15 @@ impl Node {
         Ok((self.ledger, Admission::Create { pod, container }))
     }
 
+    /// An event of a pod that the ledger knows, with so many annotations for its containers.
+    pub(super) fn known_pod(mut self, wishes: usize) -> (Ledger, Event) {
+        let name = |number| format!("cpus.cpu-manager.nri.io/container.container-{number}");
+        let mut pod = self.pod(Qos::Burstable);
+        pod.annotations = (0..wishes).map(|number| (name(number), "shared")).collect();
+        self.ledger.apply(Event::RunPod(pod.clone()));
+        (self.ledger, Event::RunPod(pod))
+    }
+
     fn start(&mut self, pod: &Pod, cpu: Option<MilliCpu>) -> Result<(), Rejection> {
         let container = self.container(pod, cpu);
         let pod = pod.clone();
@@ -136,7 +145,7 @@ impl Node {
             name: format!("pod-{serial}"),
             qos,
             budget: None,
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         }
     }

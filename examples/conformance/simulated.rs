@@ -227,7 +227,7 @@ impl Node {
                 other => return Err(format!("unknown class {other}")),
             },
             budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         })
     }

@@ -91,7 +91,7 @@ fn pod(number: usize, cpus: u64, arrive: u64, depart: u64) -> PodSpec {
         namespace: "default".to_owned(),
         name: format!("pod-{number}"),
         qos: Qos::Guaranteed,
-        wishes: Vec::new(),
+        annotations: Default::default(),
         containers: vec![container],
         arrive,
         depart: Some(depart),

@@ -173,7 +173,7 @@ mod tests {
             name: String::new(),
             qos,
             budget: None,
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         };
         let container = Container {

@@ -22,6 +22,7 @@
 
 mod adjustment;
 mod adopt;
+pub mod annotations;
 mod books;
 pub mod cgroup;
 mod change;
@@ -52,6 +53,7 @@ pub mod wish;
 
 pub use crate::placement::wishes::Margin;
 pub use adjustment::{Adjustment, Update};
+pub use annotations::Annotations;
 pub use books::Phase;
 pub use cgroup::CgroupPath;
 pub use claim::{Claim, KubeletClaim, Named, Reach};

@@ -1,5 +1,6 @@
 //! Pods and containers as the ledger sees them.
 
+use super::annotations::Annotations;
 use super::cgroup::CgroupPath;
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
@@ -149,9 +150,8 @@ pub struct Pod {
     /// knows the containers, the sum of their requests for whole CPUs. `None` if the event does not
     /// say.
     pub budget: Option<MilliCpu>,
-    /// The annotations that are meant for this plugin, names and values as they stand, see
-    /// [`terms`](super::terms).
-    pub annotations: Vec<(String, String)>,
+    /// Those for this plugin; empty if it has none, or if the event does not say.
+    pub annotations: Annotations,
     /// Its cgroup, which is there as long as the pod is; `None` if the event does not say.
     pub cgroup: Option<CgroupPath>,
 }

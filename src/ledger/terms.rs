@@ -1,30 +1,18 @@
-//! What a pod wishes for its containers in annotations, and what the settings allow of it.
+//! What the settings allow of a pod's [`Annotations`](super::Annotations), and what follows for a
+//! container.
 //!
-//! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
-//! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most
-//! specific one counts. The ledger reads annotations again whenever they matter, within the bounds
-//! of the pod's namespace ([`Namespaces`](super::Namespaces)). It refuses what it does not know.
+//! The bounds are those of the pod's namespace ([`Namespaces`](super::Namespaces)). They can change
+//! while the pod runs, so they are applied whenever they matter.
 
+use super::annotations::Asked;
 use super::model::{Container, CpuRequest, Pod, Qos};
 use super::namespaces::Bounds;
 use super::policy::Policy;
 use super::settings::Settings;
-use super::wish::{Cpus, Wish, unknown};
+use super::wish::{Cpus, Wish};
 use crate::nodeset::NodeSet;
 use crate::placement::wishes::{Numa, Uncore, Wishes};
 use crate::placement::{EngineKind, Reason, Rejection, TopologyPolicy};
-use std::collections::BTreeMap;
-use std::iter;
-
-/// The end of the key of this plugin's annotations.
-pub const DOMAIN: &str = ".cpu-manager.nri.io";
-
-const ADDRESSED: &str = "/container.";
-
-/// Whether an annotation of this name is meant for this plugin.
-pub fn is_wish(name: &str) -> bool {
-    name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
-}
 
 /// What a container's wishes and its namespace's defaults come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,17 +29,6 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    fn set(&mut self, wish: Wish) {
-        match wish {
-            Wish::Cpus(cpus) => self.cpus = Some(cpus),
-            Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
-            Wish::Numa(numa) => self.wishes.numa = Some(numa),
-            Wish::Smt(smt) => self.wishes.smt = Some(smt),
-            Wish::Movable(movable) => self.movable = Some(movable),
-            Wish::Placement(engine) => self.wishes.engine = Some(engine),
-        }
-    }
-
     /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these
     /// are the whole CPUs of a Guaranteed pod. In a Burstable pod a wish is needed, and the request
     /// counts.
@@ -108,7 +85,13 @@ impl Terms {
         pod: &Pod,
         container: &Container,
     ) -> Result<Terms, Rejection> {
-        Ok(wished(settings, pod, &container.name)?.with_devices(settings, container))
+        let terms = if settings.policy == Policy::None {
+            Terms::default()
+        } else {
+            let bounds = settings.namespaces.of(&pod.namespace);
+            resolve(pod.annotations.of(&container.name), &pod.namespace, bounds)?
+        };
+        Ok(terms.with_devices(settings, container))
     }
 
     pub(super) fn of_running(settings: &Settings, pod: &Pod, container: &Container) -> Terms {
@@ -119,10 +102,11 @@ impl Terms {
     /// allowed do not count, except the one to share CPUs: no container gets exclusive CPUs because
     /// it may not ask to share.
     pub(super) fn standing(settings: &Settings, pod: &Pod, container: &str) -> Terms {
-        wished(settings, pod, container).unwrap_or_else(|_| {
-            let shares = shares_by_itself(pod, container);
-            Terms { cpus: shares.then_some(Cpus::Shared), ..Terms::default() }
-        })
+        if settings.policy == Policy::None {
+            return Terms::default();
+        }
+        let bounds = settings.namespaces.of(&pod.namespace);
+        standing(pod.annotations.of(container), &pod.namespace, bounds)
     }
 
     fn with_devices(mut self, settings: &Settings, container: &Container) -> Terms {
@@ -140,109 +124,58 @@ impl Terms {
 
 /// Whether all containers of a pod share CPUs.
 pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
-    let addressed = pod.annotations.iter().filter_map(|(name, _)| name.split_once(ADDRESSED));
-    // The empty name stands for all containers that no annotation names.
-    iter::once("")
-        .chain(addressed.map(|(_, name)| name))
-        .all(|name| Terms::standing(settings, pod, name).cpus == Some(Cpus::Shared))
-}
-
-fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Rejection> {
-    let bounds = &settings.namespaces;
-    let silent = bounds.is_empty() && pod.annotations.is_empty();
-    if silent || settings.policy == Policy::None {
-        return Ok(Terms::default());
+    if settings.policy == Policy::None {
+        return false;
     }
-    resolve(pod, container, bounds.of(&pod.namespace))
+    let bounds = settings.namespaces.of(&pod.namespace);
+    let shares = |asked| standing(asked, &pod.namespace, bounds).cpus == Some(Cpus::Shared);
+    pod.annotations.all().all(shares)
 }
 
-/// Which containers an annotation is for; the most specific one is the greatest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Addressee {
-    Bare,
-    Pod,
-    Container,
-}
-
-impl Addressee {
-    /// Reads the text after the key; `None` if it names another container.
-    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Addressee>, String> {
-        match whom {
-            None => Ok(Some(Addressee::Bare)),
-            Some("pod") => Ok(Some(Addressee::Pod)),
-            Some(whom) => match whom.strip_prefix("container.") {
-                Some(name) => Ok((name == container).then_some(Addressee::Container)),
-                None => Err(unknown(whom, &["pod", "container.NAME"])),
-            },
-        }
-    }
-}
-
-/// The annotations of a pod that are for a container: key, address and wish of each.
-fn said<'a>(
-    pod: &'a Pod,
-    container: &'a str,
-) -> impl Iterator<Item = Result<(&'a str, Addressee, Wish), Rejection>> {
-    pod.annotations.iter().filter_map(move |(name, value)| {
-        let (prefix, whom) = match name.split_once('/') {
-            Some((prefix, whom)) => (prefix, Some(whom)),
-            None => (name.as_str(), None),
-        };
-        let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
-        let address = Addressee::parse(whom, container).transpose()?;
-        let said = address.and_then(|address| Ok((key, address, Wish::parse(key, value)?)));
-        Some(said.map_err(|why| Rejection {
-            reason: Reason::WishUnknown,
-            message: format!("annotation {name}: {why}"),
-        }))
+fn standing(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Terms {
+    resolve(asked, namespace, bounds).unwrap_or_else(|_| {
+        let cpus = asked.cpus.filter(|cpus| *cpus == Cpus::Shared);
+        Terms { cpus, ..Terms::default() }
     })
 }
 
-/// Whether a pod itself wants a container to share CPUs, allowed or not.
-fn shares_by_itself(pod: &Pod, container: &str) -> bool {
-    let cpus = said(pod, container).flatten().filter_map(|(_, address, wish)| match wish {
-        Wish::Cpus(cpus) => Some((address, cpus)),
-        _ => None,
-    });
-    cpus.max().is_some_and(|(_, cpus)| cpus == Cpus::Shared)
-}
-
-fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
+fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
     if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
         // No container there has exclusive CPUs, so all other wishes are void.
         return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
     }
-    let mut by_key = BTreeMap::new();
-    for said in said(pod, container) {
-        let (key, address, wish) = said?;
-        let known = by_key.entry(key).or_insert((address, wish));
-        *known = (address, wish).max(*known);
+    if let Some(error) = &asked.error {
+        return Err(error.clone());
     }
-    let mut own = Terms::default();
-    for (_, wish) in by_key.into_values() {
-        if !bounds.is_some_and(|bounds| bounds.allow.contains(&wish)) {
-            return Err(not_allowed(&pod.namespace, wish));
-        }
-        own.set(wish);
+    let is_allowed = |wish: &Wish| bounds.is_some_and(|bounds| bounds.allow.contains(wish));
+    if let Some(wish) = asked.list().find(|wish| !is_allowed(wish)) {
+        return Err(not_allowed(namespace, wish));
     }
-    if let Some((one, other)) = contradiction(&own.wishes) {
+    if let Some((one, other)) = contradiction(&asked.wishes) {
         return Err(unmet(format!("{one} and {other} contradict each other")));
     }
-    let mut terms = Terms { insists: own.cpus.is_some(), ..Terms::default() };
-    let defaults = bounds.map(|bounds| bounds.defaults.as_slice()).unwrap_or_default();
-    defaults.iter().for_each(|wish| terms.set(*wish));
+    let mut defaults = Asked::default();
+    if let Some(bounds) = bounds {
+        bounds.defaults.iter().for_each(|wish| defaults.set(*wish));
+    }
+    let (own, default) = (&asked.wishes, &defaults.wishes);
     let mut wishes = Wishes {
-        uncore: own.wishes.uncore.or(terms.wishes.uncore),
-        numa: own.wishes.numa.or(terms.wishes.numa),
-        smt: own.wishes.smt.or(terms.wishes.smt),
-        engine: own.wishes.engine.or(terms.wishes.engine),
+        uncore: own.uncore.or(default.uncore),
+        numa: own.numa.or(default.numa),
+        smt: own.smt.or(default.smt),
+        engine: own.engine.or(default.engine),
     };
     // A default gives way to a wish that it contradicts.
     if contradiction(&wishes).is_some() {
-        wishes = Wishes { smt: wishes.smt, ..own.wishes };
+        wishes = Wishes { smt: wishes.smt, ..*own };
     }
-    let movable = own.movable.or(terms.movable);
-    Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, movable, ..terms })
+    Ok(Terms {
+        cpus: asked.cpus.or(defaults.cpus),
+        insists: asked.cpus.is_some(),
+        wishes,
+        devices: NodeSet::default(),
+        movable: asked.movable.or(defaults.movable),
+    })
 }
 
 /// Two wishes that exclude each other, as the policy options behind them do.

@@ -151,7 +151,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         name: name.to_owned(),
         qos,
         budget: Some(MilliCpu(milli)),
-        annotations: Vec::new(),
+        annotations: Default::default(),
         cgroup: None,
     }
 }

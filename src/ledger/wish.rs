@@ -48,6 +48,10 @@ pub(super) const ALL: [(&str, &str, Wish); 17] = [
 ];
 
 impl Wish {
+    pub fn all() -> impl Iterator<Item = Wish> {
+        ALL.iter().map(|(_, _, wish)| *wish)
+    }
+
     /// The wish of this key and value.
     ///
     /// # Errors

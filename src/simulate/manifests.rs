@@ -2,8 +2,7 @@
 //! order of the text, and stay.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
-use crate::ledger::ContainerKind;
-use crate::ledger::terms::is_wish;
+use crate::ledger::{Annotations, ContainerKind};
 use crate::quantity::Quantity;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -129,7 +128,7 @@ impl Reader {
             "Pod" => {
                 let spec: Spec = body(&place, spec)?;
                 let pod = pod(&place, namespace, name, &spec)?;
-                self.pods.push(PodSpec { wishes: wishes(metadata.annotations), ..pod });
+                self.pods.push(PodSpec { annotations: annotations(metadata.annotations), ..pod });
             }
             "Deployment"
             | "StatefulSet"
@@ -148,11 +147,11 @@ impl Reader {
                     return Err(form(&place, why));
                 }
                 let Template { metadata, spec } = controller.template;
-                let wishes = wishes(metadata.annotations);
+                let annotations = annotations(metadata.annotations);
                 for replica in 0..replicas {
                     let name = format!("{name}-{replica}");
                     let pod = pod(&place, namespace.clone(), name, &spec)?;
-                    self.pods.push(PodSpec { wishes: wishes.clone(), ..pod });
+                    self.pods.push(PodSpec { annotations: annotations.clone(), ..pod });
                 }
             }
             _ => self.ignored.push(place),
@@ -210,12 +209,12 @@ fn pod(
         return Err(form(place, "no containers"));
     }
     let qos = qos(&amounts);
-    let wishes = Vec::new();
-    Ok(PodSpec { namespace, name, qos, wishes, containers, arrive: 0, depart: None })
+    let annotations = Annotations::default();
+    Ok(PodSpec { namespace, name, qos, annotations, containers, arrive: 0, depart: None })
 }
 
-fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)> {
-    annotations.into_iter().flatten().filter(|(name, _)| is_wish(name)).collect()
+fn annotations(annotations: Option<BTreeMap<String, String>>) -> Annotations {
+    annotations.into_iter().flatten().collect()
 }
 
 /// A container's requests and limits. A limit without a request is the request too, as in the API

@@ -4,7 +4,7 @@
 //! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` are optional.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
-use crate::ledger::{ContainerKind, Qos};
+use crate::ledger::{Annotations, ContainerKind, Qos};
 use crate::quantity::Quantity;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
                 namespace,
                 name: line.pod.clone(),
                 qos: Qos::Unknown,
-                wishes: Vec::new(),
+                annotations: Annotations::default(),
                 containers: Vec::new(),
                 arrive,
                 depart,

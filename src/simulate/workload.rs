@@ -1,7 +1,8 @@
 //! [`Workload`]: pods that arrive and depart, as users describe them and as a runtime reports them.
 
 use crate::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
+    Annotations, Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos,
+    SandboxId,
 };
 use crate::quantity::Quantity;
 
@@ -22,8 +23,7 @@ pub struct PodSpec {
     pub namespace: String,
     pub name: String,
     pub qos: Qos,
-    /// The annotations for the plugin, see [`wish`](crate::ledger::wish).
-    pub wishes: Vec<(String, String)>,
+    pub annotations: Annotations,
     /// In the order of their start.
     pub containers: Vec<ContainerSpec>,
     pub arrive: Time,
@@ -159,7 +159,7 @@ impl PodSpec {
             name: self.name.clone(),
             qos: self.qos,
             budget: as_reported(self.request(), self.peak(|one| one.limit)).budget(),
-            annotations: self.wishes.clone(),
+            annotations: self.annotations.clone(),
             cgroup: None,
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         let pod = PodSpec {
             namespace: "ns".into(),
             name: "p".into(),
-            wishes: Vec::new(),
+            annotations: Annotations::default(),
             qos: Qos::Guaranteed,
             containers: vec![
                 one(ContainerKind::Init, 5000),

@@ -39,7 +39,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         name: name.to_owned(),
         qos: Qos::Guaranteed,
         budget: amount,
-        annotations: Vec::new(),
+        annotations: Default::default(),
         cgroup: None,
     };
     // The limit of a pinned container is lifted.

@@ -118,6 +118,34 @@ async fn wishes_that_are_refused() {
     );
 }
 
+/// However many annotations a pod has, the refusal is short, and other pods are not affected.
+#[tokio::test(start_paused = true)]
+async fn too_many_wishes_are_refused_without_repeating_them() {
+    let mut node = Node::start_on(Generation::V0_12, CONFIG, &machine()).await;
+    for count in [64, 65, 6096] {
+        let mut pod = runtime::pod("many", 2000);
+        // These come first on the wire, and are not counted.
+        pod.labels = [("uid", "many"), ("name", "pod-many"), ("namespace", "default")]
+            .map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.to_owned()))
+            .into();
+        for number in 0..count {
+            let name = format!("uncore.cpu-manager.nri.io/container.{number}");
+            pod.annotations.insert(name, "require".to_owned());
+            pod.annotations.insert(format!("example.org/{number}"), "x".repeat(100));
+        }
+        node.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        let container = node.container(&pod, "c", "many", 2000);
+        let answer = node.runtime.create(&pod, &container.wire).await;
+        let refused = answer.err().map(|status| status.message);
+        let too_many = "WishNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; use \
+                        KEY.cpu-manager.nri.io/pod for what applies to all of its containers";
+        assert_eq!(refused.as_deref(), (count > 64).then_some(too_many), "{count}");
+        node.runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
+    }
+    let a = create(&mut node, "a", 2000, ("example.org/note", ""), Vec::new()).await.unwrap();
+    assert_eq!(a.linux.resources.cpu.cpus, "2-3");
+}
+
 #[tokio::test(start_paused = true)]
 async fn devices_are_looked_up() {
     let mut node = Node::start_on(Generation::V0_8, CONFIG, &machine()).await;

@@ -26,7 +26,7 @@ impl Node {
             let is = exclusive(self.instances[&id].adjustment);
             assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
             let whole_cores = self.settings.placement.options.full_pcpus_only
-                || instance.pod.annotations.iter().any(|(name, _)| name.starts_with("smt."));
+                || instance.pod.annotations.of("c0").wishes.smt.is_some();
             let keeps_others = is.is_none_or(|is| (was & online).is_subset(&is));
             assert!(keeps_others || whole_cores || instance.stopped, "{id} from {was} to {is:?}");
         }

@@ -2,7 +2,8 @@
 
 use super::Node;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::wish::Wish;
+use nri_cpu_manager::ledger::annotations::{Annotations, MAX_ANNOTATIONS};
+use nri_cpu_manager::ledger::wish::{Cpus, Wish};
 use nri_cpu_manager::ledger::{Bounds, Margin, Namespaces, Pod};
 use nri_cpu_manager::topology::Domain;
 use proptest::prelude::*;
@@ -15,39 +16,44 @@ const VALUES: [(&str, &[&str]); 4] = [
     ("smt", &["", "full-cores", "isolate"]),
 ];
 
+/// A pod with more annotations than are accepted.
+const TOO_MANY: [u8; 4] = [u8::MAX; 4];
+
 /// The index of each key's value; half of all pods have no wish.
 pub(super) fn wishes() -> impl Strategy<Value = [u8; 4]> {
-    prop_oneof![Just([0; 4]), [0..4u8, 0..6u8, 0..4u8, 0..3u8]]
+    prop_oneof![8 => Just([0; 4]), 8 => [0..4u8, 0..6u8, 0..4u8, 0..3u8], 1 => Just(TOO_MANY)]
 }
 
 /// The wishes as annotations: `smt` of the first container, all others of the pod.
-pub(super) fn annotations(wishes: [u8; 4]) -> Vec<(String, String)> {
+pub(super) fn annotations(wishes: [u8; 4]) -> Annotations {
+    if wishes == TOO_MANY {
+        let name = |number| format!("cpus.cpu-manager.nri.io/container.c{number}");
+        return (0..=MAX_ANNOTATIONS).map(|number| (name(number), "exclusive")).collect();
+    }
     let chosen =
         VALUES.iter().zip(wishes).map(|((key, values), at)| (*key, values[usize::from(at)]));
     let chosen = chosen.filter(|(_, value)| !value.is_empty());
     chosen
         .map(|(key, value)| {
             let subject = if key == "smt" { "container.c0" } else { "pod" };
-            (format!("{key}.cpu-manager.nri.io/{subject}"), value.to_owned())
+            (format!("{key}.cpu-manager.nri.io/{subject}"), value)
         })
         .collect()
 }
 
 /// All wishes are allowed in all namespaces.
 pub(super) fn all_allowed() -> Namespaces {
-    let wishes =
-        VALUES.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
-    let allow = wishes.filter_map(|(key, value)| Wish::parse(key, value).ok()).collect();
+    let allow = Wish::all().collect();
     Namespaces::new(vec![(vec!["*".to_owned()], Bounds { allow, ..Bounds::default() })]).unwrap()
 }
 
-/// Whether a pod has the wish `cpus: shared`.
+/// Whether a pod has the wish `cpus: shared`, or is refused and shares until then.
 pub(super) fn opts_out(pod: &Pod) -> bool {
-    pod.annotations.iter().any(|(name, value)| name.starts_with("cpus.") && value == "shared")
+    pod.annotations.of("c0").cpus == Some(Cpus::Shared)
 }
 
 pub(super) fn is_mixed(pod: &Pod) -> bool {
-    pod.annotations.iter().any(|(_, value)| value == "exclusive+shared")
+    pod.annotations.of("c0").cpus == Some(Cpus::Mixed)
 }
 
 fn touched(domains: &[Domain], cpus: &CpuSet) -> CpuSet {

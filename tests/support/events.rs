@@ -15,7 +15,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Admission {
             name: name.to_owned(),
             qos,
             budget: amount,
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         },
         container: Container::new(

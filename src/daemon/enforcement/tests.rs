@@ -122,7 +122,7 @@ fn create(id: &str) -> Admission {
             name: "pod".to_owned(),
             qos: Qos::Guaranteed,
             budget: amount,
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         },
         container: Container {

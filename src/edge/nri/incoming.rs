@@ -3,7 +3,6 @@
 use super::cgroup;
 use super::wire;
 use crate::cpuset::CpuSet;
-use crate::ledger::terms::is_wish;
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
     Wanted,
@@ -53,18 +52,9 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         name: non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL)).unwrap_or_default().to_owned(),
         qos: cgroup::qos(&pod.linux.cgroup_parent),
         budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
-        annotations: wishes(&pod.annotations),
+        annotations: pod.annotations.iter().collect(),
         cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
     }
-}
-
-/// The annotations for this plugin, sorted: the runtime's order is random.
-fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
-    let wishes = annotations.iter().filter(|(name, _)| is_wish(name));
-    let mut wishes: Vec<(String, String)> =
-        wishes.map(|(name, value)| (name.clone(), value.clone())).collect();
-    wishes.sort_unstable();
-    wishes
 }
 
 pub(super) fn budget(cpu: &wire::LinuxCPU) -> Option<MilliCpu> {
@@ -359,7 +349,7 @@ mod tests {
                 name: "pod".into(),
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
-                annotations: Vec::new(),
+                annotations: Default::default(),
                 cgroup: crate::ledger::CgroupPath::new("kubepods/poduid"),
             }
         );

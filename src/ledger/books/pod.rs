@@ -111,7 +111,7 @@ impl PodEntry {
         let cgroup = pod.cgroup.or(self.pod.cgroup.take());
         let Pod { mut sandbox, mut namespace, mut name, uid, mut annotations, .. } = pod;
         if annotations.is_empty() {
-            std::mem::swap(&mut annotations, &mut self.pod.annotations);
+            annotations = std::mem::take(&mut self.pod.annotations);
         }
         for (new, known) in [
             (&mut sandbox.0, &self.pod.sandbox.0),
@@ -125,6 +125,12 @@ impl PodEntry {
         let renamed = (&namespace, &name) != (&self.pod.namespace, &self.pod.name);
         self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations, cgroup };
         renamed
+    }
+
+    /// Whether an event's description of the pod changes neither its wishes nor their bounds.
+    pub(crate) fn asks_as(&self, pod: &Pod) -> bool {
+        (pod.annotations.is_empty() || pod.annotations == self.pod.annotations)
+            && (pod.namespace.is_empty() || pod.namespace == self.pod.namespace)
     }
 
     /// Whether this amount can be the whole pod's.

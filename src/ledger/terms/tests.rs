@@ -1,7 +1,6 @@
 //! What annotations come to, within which bounds.
 
-use super::super::model::{PodUid, SandboxId};
-use super::super::wish::ALL;
+use super::super::annotations::Annotations;
 use super::*;
 
 fn bounds(allow: &[(&str, &str)], defaults: &[(&str, &str)]) -> Bounds {
@@ -14,23 +13,13 @@ fn bounds(allow: &[(&str, &str)], defaults: &[(&str, &str)]) -> Bounds {
 }
 
 fn everything() -> Bounds {
-    Bounds { allow: ALL.iter().map(|(_, _, wish)| *wish).collect(), ..Bounds::default() }
+    Bounds { allow: Wish::all().collect(), ..Bounds::default() }
 }
 
 /// What a container `db` of a pod with these annotations has: its wishes, or the refusal.
 fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
-    let annotations = annotations.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    let pod = Pod {
-        sandbox: SandboxId("sandbox".to_owned()),
-        uid: PodUid("uid".to_owned()),
-        namespace: "hpc".to_owned(),
-        name: "pod".to_owned(),
-        qos: Qos::Guaranteed,
-        budget: None,
-        annotations: annotations.collect(),
-        cgroup: None,
-    };
-    match resolve(&pod, "db", bounds) {
+    let annotations: Annotations = annotations.iter().copied().collect();
+    match resolve(annotations.of("db"), "hpc", bounds) {
         Ok(Terms { cpus, wishes, .. }) => {
             let all = cpus.map(Wish::Cpus).into_iter().chain(Wish::list(&wishes));
             all.map(|wish| wish.to_string()).collect::<Vec<_>>().join(", ")
@@ -139,20 +128,6 @@ fn contradictions_are_told() {
     assert_eq!(resolved(&[], Some(&bounds)), "placement: compact");
     let spread = [("numa.cpu-manager.nri.io", "spread")];
     assert_eq!(resolved(&spread, Some(&bounds)), "numa: spread");
-}
-
-#[test]
-fn which_annotations_are_ours() {
-    for (name, ours) in [
-        ("smt.cpu-manager.nri.io", true),
-        ("smt.cpu-manager.nri.io/pod", true),
-        (".cpu-manager.nri.io", true),
-        ("smt.cpu-manager.nri.io.example.org/pod", false),
-        ("example.org/smt.cpu-manager.nri.io", false),
-        ("cpu-manager.nri.io", false),
-    ] {
-        assert_eq!(is_wish(name), ours, "{name}");
-    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn stub(pod: &Pod) -> Pod {
         name: String::new(),
         qos: Qos::Unknown,
         budget: None,
-        annotations: Vec::new(),
+        annotations: Default::default(),
         cgroup: None,
     }
 }

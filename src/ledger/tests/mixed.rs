@@ -60,8 +60,8 @@ fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));
     let mut a = guaranteed("a", 4000);
-    a.annotations =
-        vec![("cpus.cpu-manager.nri.io/container.m".to_owned(), "exclusive+shared".to_owned())];
+    let mixed = ("cpus.cpu-manager.nri.io/container.m", "exclusive+shared");
+    a.annotations = [mixed].into_iter().collect();
     assert_eq!(node.create(&a, "m", "a-m", 2000).unwrap(), "0-15");
     assert_eq!(node.create(&a, "e", "a-e", 2000).unwrap(), "4-5");
     // It leaves the other container's CPUs, and nothing is due when the pool changes.

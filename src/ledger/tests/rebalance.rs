@@ -22,7 +22,7 @@ fn fragmented(settings: Settings, annotations: &[(&str, &str)]) -> Node {
     let six = guaranteed("six", 6000);
     assert_eq!(node.create(&six, "c", "six", 6000).unwrap(), "2-7");
     let mut two = guaranteed("two", 2000);
-    two.annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    two.annotations = annotations.iter().copied().collect();
     assert_eq!(node.create(&two, "c", "two", 2000).unwrap(), "8-9");
     node.stop("six");
     node.stop_pod(&six);

@@ -130,7 +130,8 @@ fn a_container_with_its_own_alignment_is_excluded_from_its_pods_affinity() {
             let mut node = node_with_pod_scope(TopologyPolicy::Restricted);
             let value = if wish == "smt" { "isolate" } else { "single" };
             let name = format!("{wish}.cpu-manager.nri.io/container.a");
-            let pod = Pod { annotations: vec![(name, value.to_owned())], ..guaranteed("p", 7000) };
+            let annotations = [(name, value)].into_iter().collect();
+            let pod = Pod { annotations, ..guaranteed("p", 7000) };
             for name in order {
                 let milli = if name == "a" { 3000 } else { 4000 };
                 let created = node.create(&pod, name, name, milli);

@@ -51,9 +51,8 @@ pub(super) fn node() -> Node {
 }
 
 pub(super) fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
-    let annotations = wishes
-        .iter()
-        .map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), (*value).to_owned()));
+    let annotations =
+        wishes.iter().map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), *value));
     Pod { annotations: annotations.collect(), ..pod }
 }
 
@@ -379,9 +378,11 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
 #[test]
 fn a_pod_can_opt_out_except_for_one_container() {
     let mut node = node();
-    let one = ("cpus.cpu-manager.nri.io/container.db".to_owned(), "exclusive".to_owned());
-    let mut a = wishing(guaranteed("a", 6000), &[("cpus", "shared")]);
-    a.annotations.push(one);
+    let wishes = [
+        ("cpus.cpu-manager.nri.io/pod", "shared"),
+        ("cpus.cpu-manager.nri.io/container.db", "exclusive"),
+    ];
+    let a = Pod { annotations: wishes.into_iter().collect(), ..guaranteed("a", 6000) };
     assert_eq!(node.create(&a, "web", "web", 2000).unwrap(), "0-15");
     let refused = node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap_err();
     assert!(refused.contains("available=10"), "{refused}");

@@ -29,7 +29,7 @@ fn view(containers: &[(&str, &str)]) -> View {
             name: pod_name.to_owned(),
             qos: Qos::Guaranteed,
             budget: None,
-            annotations: Vec::new(),
+            annotations: Default::default(),
             cgroup: None,
         };
         let exclusive: Option<CpuSet> =

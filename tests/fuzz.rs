@@ -8,6 +8,7 @@ mod fuzz_bodies;
 use fuzz_bodies::TARGETS;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
+use protobuf::CodedOutputStream;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,48 @@ fn random_bytes_pass() {
             Ok(())
         });
     }
+}
+
+/// Messages as the runtime's, with fields in any order, unknown, missing or repeated ones, and others
+/// of a type that they do not have.
+#[test]
+fn messages_pass() {
+    let text = prop_oneof![
+        "[a-z]{0,3}",
+        "(cpus|smt|uncor)\\.cpu-manager\\.nri\\.io(/pod|/container\\.c|/pods)?",
+        "(exclusive|isolate|prefer)",
+        "io\\.kubernetes\\.(pod\\.(uid|name)|container\\.name|cri-o\\.Metadata)",
+    ];
+    let field = prop_oneof![
+        (1..16_u32, any::<u64>()).prop_map(|(number, value)| varint(number, value)),
+        (1..16_u32, text.clone()).prop_map(|(number, text)| delimited(number, text.as_bytes())),
+        (5..7_u32, [text.clone(), text], any::<bool>()).prop_map(|(number, [key, value], swap)| {
+            let (key, value) = (delimited(1, key.as_bytes()), delimited(2, value.as_bytes()));
+            let entry = if swap { [value, key] } else { [key, value] };
+            delimited(number, &entry.concat())
+        }),
+    ];
+    let message = field.prop_recursive(5, 60, 8, |field| {
+        let number = prop::sample::select(&[1, 2, 3, 4, 5, 6, 8, 9, 11][..]);
+        (number, prop::collection::vec(field, 0..8))
+            .prop_map(|(number, fields)| delimited(number, &fields.concat()))
+    });
+    check(&prop::collection::vec(message, 0..8), |fields| {
+        fuzz_bodies::annotations(&fields.concat());
+        Ok(())
+    });
+}
+
+fn varint(number: u32, value: u64) -> Vec<u8> {
+    let mut field = Vec::new();
+    CodedOutputStream::vec(&mut field).write_uint64(number, value).unwrap();
+    field
+}
+
+fn delimited(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut field = Vec::new();
+    CodedOutputStream::vec(&mut field).write_bytes(number, content).unwrap();
+    field
 }
 
 fn check<S: Strategy>(inputs: &S, body: impl Fn(S::Value) -> TestCaseResult) {

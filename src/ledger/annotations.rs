@@ -1,4 +1,5 @@
-//! [`Annotations`]: what a pod's annotations ask for, parsed once for all of its events.
+//! [`Annotations`]: what a pod's annotations ask for. They are parsed where they arrive, and the
+//! ledger keeps only the result.
 //!
 //! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
 //! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most

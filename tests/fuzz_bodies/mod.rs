@@ -12,12 +12,14 @@
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a finding is a panic")]
 
+pub mod annotations;
 pub mod calls;
 mod edge;
 mod node;
 mod podresources;
 mod text;
 
+pub use annotations::annotations;
 pub use edge::{mux, ttrpc};
 pub use podresources::{authority, podresources};
 pub use text::{adopt, checkpoint, config, cpulist, kubelet, masks};
@@ -35,4 +37,5 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("kubelet", kubelet),
     ("podresources", podresources),
     ("authority", authority),
+    ("annotations", annotations),
 ];

@@ -1,9 +1,10 @@
 //! A small node for the targets: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerId, ContainerKind, CpuRequest, Ledger, MilliCpu, Pod, PodUid,
-    Policy, Qos, SandboxId, Settings,
+    Bounds, Claim, Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu,
+    Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement;
 use nri_cpu_manager::topology::Topology;
@@ -26,6 +27,15 @@ pub fn ledger(remembered: Vec<Claim>) -> Ledger {
     let placement = placement::Settings { reserved: cpus("0-1"), ..placement::Settings::default() };
     let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
+}
+
+/// A ledger that allows every wish.
+pub fn ledger_with_wishes() -> Ledger {
+    let mut ledger = ledger(Vec::new());
+    let bounds = Bounds { allow: Wish::all().collect(), ..Bounds::default() };
+    let namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).expect("one pattern");
+    ledger.apply(Event::Settings(Settings { namespaces, ..ledger.settings().clone() }));
+    ledger
 }
 
 /// A Guaranteed pod with one container, pinned to `set` or never pinned.

@@ -66,6 +66,7 @@ mod go;
 mod handshake;
 mod hostile;
 mod lost;
+mod memory;
 mod node;
 mod owner;
 mod reconnect;

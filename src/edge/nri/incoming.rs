@@ -1,6 +1,10 @@
 //! Converts the runtime's messages into the ledger's types.
 
 use super::cgroup;
+use super::projection::{
+    CONTAINER_NAME_LABEL, CONTAINERD_CONTAINER_NAME, CRIO_METADATA, POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL, POD_UID_LABEL,
+};
 use super::wire;
 use crate::cpuset::CpuSet;
 use crate::ledger::{
@@ -15,13 +19,6 @@ const DEFAULT_PERIOD: u64 = 100_000;
 
 /// The most devices of a container to convert; only privileged containers have more.
 const MAX_DEVICES: usize = 256;
-
-const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
-const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
-const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
-const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
-const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
-const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 pub(super) fn pod_and_container(
     pod: &wire::PodSandbox,

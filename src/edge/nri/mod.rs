@@ -9,8 +9,8 @@
 //!
 //! [`run`] keeps a connection for as long as the process lives; each connection is a numbered
 //! [`Session`](super::Session). Every call goes as a [`Message`](super::Message) to the task that
-//! owns the ledger, in the order of arrival, and its reply becomes the answer. The edge holds no
-//! state of the node.
+//! owns the ledger, in the order of arrival, and its reply becomes the answer. Only the fields of a
+//! message that are [read](projection) are decoded. The edge holds no state of the node.
 
 mod cgroup;
 pub mod frame;
@@ -19,6 +19,7 @@ mod incoming;
 mod launched;
 pub mod mux;
 mod outgoing;
+pub mod projection;
 mod rpc;
 mod service;
 mod session;

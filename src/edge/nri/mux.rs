@@ -12,7 +12,7 @@ use std::task::Poll;
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, Join, duplex, join,
 };
-use tokio::task::unconstrained;
+use tokio::task::{unconstrained, yield_now};
 
 /// One connection. Its reading half ends with the multiplexer.
 pub(super) type Conn = Join<DuplexStream, DuplexStream>;
@@ -83,6 +83,9 @@ async fn receive(
                 return Err(MuxError::Overrun(conn));
             }
         }
+        // Lets the readers take these bytes before there are more. They run in the same task, and
+        // a long message would be in memory twice.
+        yield_now().await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The meaning of each of the runtime's calls, and its answer.
 
-use super::rpc::{Answer, Reply, status};
+use super::projection::parse;
+use super::rpc::{Answer, Reply, Request, status};
 use super::wire::{self, Event as EventType};
 use super::{incoming, outgoing};
 use crate::edge::{
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use ttrpc::proto::{Code, Request, Status};
+use ttrpc::proto::{Code, Status};
 
 const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// The runtime's default time limit for an answer.
@@ -70,7 +71,7 @@ impl Service {
     }
 
     /// Handles a call that arrived at this moment.
-    pub(super) fn call(&mut self, request: &Request, arrived: Instant) -> Answer {
+    pub(super) fn call(&mut self, request: &Request<'_>, arrived: Instant) -> Answer {
         if request.service != SERVICE {
             return fail(Code::UNIMPLEMENTED, format!("unknown service {:?}", request.service));
         }
@@ -79,7 +80,7 @@ impl Service {
             _ => self.timeout,
         };
         let deadline = arrived + limit.mul_f64(REPLY_PART);
-        self.dispatch(&request.method, &request.payload, deadline)
+        self.dispatch(request.method, request.payload, deadline)
             .unwrap_or_else(|error| fail(Code::INVALID_ARGUMENT, error))
     }
 
@@ -358,10 +359,6 @@ fn event_type(method: &str) -> Option<EventType> {
         "RemoveContainer" => EventType::REMOVE_CONTAINER,
         _ => return None,
     })
-}
-
-fn parse<M: protobuf::Message>(payload: &[u8]) -> protobuf::Result<M> {
-    M::parse_from_bytes(payload)
 }
 
 fn encode(message: &impl protobuf::Message) -> Reply {

@@ -81,7 +81,7 @@ async fn connected(
     let (finish, finishing) = oneshot::channel::<()>();
     let mut mux = pin!(mux);
     // Ready before the registration: the runtime's first call can overtake the answer to it.
-    let serving = rpc::serve(served, |request, arrived| service.call(&request, arrived), finishing);
+    let serving = rpc::serve(served, |request, arrived| service.call(request, arrived), finishing);
     let mut serving = pin!(serving);
     tokio::select! {
         biased;

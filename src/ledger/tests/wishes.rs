@@ -391,6 +391,44 @@ fn a_pod_can_opt_out_except_for_one_container() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-15");
 }
 
+fn with_annotations(pod: Pod, count: usize) -> Pod {
+    let name = |number| format!("cpus.cpu-manager.nri.io/container.c{number}");
+    Pod { annotations: (0..count).map(|number| (name(number), "exclusive")).collect(), ..pod }
+}
+
+/// No container of it is admitted, so it keeps no CPUs free for them.
+#[test]
+fn a_pod_with_too_many_annotations_keeps_no_cpus_free() {
+    let mut node = node();
+    let most = with_annotations(guaranteed("a", 2000), 64);
+    node.ledger.apply(Event::RunPod(most.clone()));
+    let refused = node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap_err();
+    assert!(refused.contains("available=12"), "{refused}");
+    assert_eq!(node.create(&most, "c0", "a", 2000).unwrap(), "2-3");
+
+    let mut node = super::wishes::node();
+    let too_many = with_annotations(guaranteed("a", 2000), 65);
+    node.ledger.apply(Event::RunPod(too_many.clone()));
+    let refused = node.create(&too_many, "c0", "a", 2000).unwrap_err();
+    assert!(refused.starts_with("WishNotAllowedError: the pod has more than 64"), "{refused}");
+    node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap();
+    // Where annotations do not count, neither does their number.
+    let batch =
+        Pod { namespace: "batch".to_owned(), ..with_annotations(guaranteed("d", 2000), 65) };
+    assert_eq!(node.create(&batch, "c0", "d", 2000).unwrap(), "0-1");
+}
+
+/// What the namespace allows is applied to annotations that were parsed before.
+#[test]
+fn bounds_that_change_apply_to_known_annotations() {
+    let shared = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
+    let mut node = node_with(Settings { namespaces: Default::default(), ..allowing(&[]) }, vec![]);
+    node.ledger.apply(Event::RunPod(shared.clone()));
+    assert!(node.create(&shared, "c", "a", 14_000).unwrap_err().contains("may not wish"));
+    node.ledger.apply(Event::Settings(allowing(&[])));
+    assert_eq!(node.create(&shared, "c", "a", 14_000).unwrap(), "0-15");
+}
+
 #[test]
 fn a_refused_wish_leaves_nothing_behind() {
     let mut node = node();

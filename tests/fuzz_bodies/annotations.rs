@@ -1,0 +1,159 @@
+//! What the plugin reads of the runtime's messages, pods' annotations above all.
+
+use super::node;
+use nri_cpu_manager::edge::nri::projection::{Projected, parse};
+use nri_cpu_manager::edge::nri::wire;
+use nri_cpu_manager::ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
+use nri_cpu_manager::ledger::{Admission, Annotations, Pod};
+use protobuf::{MessageField, UnknownFields};
+use std::collections::HashMap;
+use std::fmt::Debug;
+
+/// What the ledger accepts, and one more that shows that there are too many.
+const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
+const MAX_KEY: usize = 317;
+const MAX_VALUE: usize = 256;
+const MAX_REFUSAL: usize = 1000;
+
+/// Any bytes as a message with pods and containers, and as a pod whose container is created: what
+/// the plugin reads is what protobuf reads, and a refusal is short.
+pub fn annotations(bytes: &[u8]) {
+    compare::<wire::SynchronizeRequest>(bytes, |request| {
+        request.pods.iter_mut().for_each(pod);
+        request.containers.iter_mut().for_each(container);
+    });
+    compare::<wire::ContainerRequest>(bytes, |request| {
+        request.pod.as_mut().map(pod);
+        request.container.as_mut().map(container);
+    });
+    compare::<wire::UpdateContainerRequest>(bytes, |request| {
+        request.pod.as_mut().map(pod);
+        request.container.as_mut().map(container);
+        resources(&mut request.linux_resources);
+    });
+    compare::<wire::ConfigureRequest>(bytes, |_| ());
+    let mut of_pod = Vec::new();
+    protobuf::CodedOutputStream::vec(&mut of_pod).write_bytes(1, bytes).unwrap();
+    compare::<wire::PodRequest>(&of_pod, |request| {
+        request.pod.as_mut().map(pod);
+    });
+    if let Ok(request) = parse::<wire::PodRequest>(&of_pod) {
+        admit(&request.pod.annotations);
+    }
+}
+
+/// Compares the plugin's reading of a message with all that protobuf reads of it, less what `clear`
+/// removes.
+pub fn compare<M: Projected + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
+    let read = parse::<M>(bytes);
+    // The plugin does not look into what it skips, so it accepts more.
+    let Ok(mut all) = M::parse_from_bytes(bytes) else { return };
+    clear(&mut all);
+    forget(all.mut_unknown_fields());
+    let read = read.expect("protobuf accepts it");
+    let ours = bytes.windows(DOMAIN.len()).filter(|part| *part == DOMAIN.as_bytes()).count();
+    // Beyond the bound the order of the wire decides what is read.
+    if ours <= MAX_ENTRIES {
+        assert_eq!(read, all);
+    }
+}
+
+/// Removes what the plugin does not read of a pod.
+pub fn pod(pod: &mut wire::PodSandbox) {
+    texts(&mut pod.labels, |key| {
+        ["uid", "name", "namespace"]
+            .map(|of| format!("io.kubernetes.pod.{of}"))
+            .contains(&key.into())
+    });
+    texts(&mut pod.annotations, is_wish);
+    if let Some(linux) = pod.linux.as_mut() {
+        let mut pod_resources = linux.pod_resources.take();
+        pod_resources.as_mut().map(only_cpu);
+        let cgroup_parent = std::mem::take(&mut linux.cgroup_parent);
+        let pod_resources = pod_resources.into();
+        *linux = wire::LinuxPodSandbox { pod_resources, cgroup_parent, ..Default::default() };
+    }
+    let all = std::mem::take(pod);
+    let wire::PodSandbox { id, name, uid, namespace, labels, annotations, linux, .. } = all;
+    *pod = wire::PodSandbox {
+        id,
+        name,
+        uid,
+        namespace,
+        labels,
+        annotations,
+        linux,
+        ..Default::default()
+    };
+}
+
+/// Removes what the plugin does not read of a container.
+pub fn container(container: &mut wire::Container) {
+    texts(&mut container.labels, |key| {
+        let read = ["pod.uid", "pod.name", "pod.namespace", "container.name"];
+        read.map(|of| format!("io.kubernetes.{of}")).contains(&key.into())
+    });
+    texts(&mut container.annotations, |key| {
+        ["io.kubernetes.cri.container-name", "io.kubernetes.cri-o.Metadata"].contains(&key)
+    });
+    if let Some(linux) = container.linux.as_mut() {
+        resources(&mut linux.resources);
+        for device in &mut linux.devices {
+            forget(device.special_fields.mut_unknown_fields());
+        }
+        linux.oom_score_adj = MessageField::none();
+        forget(linux.special_fields.mut_unknown_fields());
+    }
+    container.state = Default::default();
+    container.pid = 0;
+    forget(container.special_fields.mut_unknown_fields());
+}
+
+fn resources(resources: &mut MessageField<wire::LinuxResources>) {
+    resources.as_mut().map(only_cpu);
+}
+
+fn only_cpu(resources: &mut wire::LinuxResources) {
+    let mut cpu = resources.cpu.take();
+    if let Some(cpu) = &mut cpu {
+        forget(cpu.special_fields.mut_unknown_fields());
+        for number in
+            [&mut cpu.shares, &mut cpu.period].into_iter().filter_map(MessageField::as_mut)
+        {
+            forget(number.special_fields.mut_unknown_fields());
+        }
+        if let Some(quota) = cpu.quota.as_mut() {
+            forget(quota.special_fields.mut_unknown_fields());
+        }
+    }
+    *resources = wire::LinuxResources { cpu: cpu.into(), ..Default::default() };
+}
+
+fn forget(unknown: &mut UnknownFields) {
+    *unknown = UnknownFields::new();
+}
+
+fn texts(map: &mut HashMap<String, String>, is_read: impl Fn(&str) -> bool) {
+    map.retain(|key, _| key.len() <= MAX_KEY && is_read(key));
+    for value in map.values_mut() {
+        *value = value.chars().take(MAX_VALUE).collect();
+    }
+}
+
+/// A container of a pod with these annotations is admitted, or refused with a short text.
+fn admit(annotations: &HashMap<String, String>) {
+    assert!(annotations.len() <= MAX_ENTRIES);
+    for (key, value) in annotations {
+        assert!(is_wish(key) && key.len() <= MAX_KEY && value.chars().count() <= MAX_VALUE);
+    }
+    let (plain, container) = node::running("a", 2000, None);
+    let pod = Pod { annotations: annotations.iter().collect::<Annotations>(), ..plain };
+    let mut ledger = node::ledger_with_wishes();
+    match ledger.handle(Admission::Create { pod, container }) {
+        Ok(decision) => {
+            assert!(decision.adjustment.is_some() && annotations.len() <= MAX_ANNOTATIONS);
+        }
+        Err(why) => assert!(why.to_string().len() <= MAX_REFUSAL, "{why}"),
+    }
+    assert_eq!(ledger.check(), Ok(()));
+}

@@ -1,8 +1,9 @@
 //! `nri-cpu-manager enable-nri`: enables NRI in containerd's configuration, for containerd 1.7, where
 //! it is disabled by default.
 //!
-//! Everything else in the file stays as it is, comments included. The user has to restart the
-//! runtime afterwards.
+//! Everything else in the file stays as it is, comments and line ends included. The user has to
+//! restart the runtime afterwards. No file is created: containerd would not read it, unless it is
+//! where that containerd looks, and a distribution that renders the file replaces it.
 
 use super::output::cannot;
 use clap::Args;
@@ -18,11 +19,63 @@ const NRI: &str = "io.containerd.nri.v1.nri";
 /// NRI's default socket, which the DaemonSet uses.
 const SOCKET: &str = "/var/run/nri/nri.sock";
 
+/// The file that containerd reads unless its command line names another one.
+const DEFAULT: &str = "etc/containerd/config.toml";
+
+/// Distributions whose containerd reads a file that is rendered from a template at each start.
+///
+/// Sources: docs.k3s.io/advanced ("Configuring containerd"), docs.rke2.io/advanced, and the script
+/// `run-containerd-with-args` of MicroK8s.
+const DISTRIBUTIONS: [Distribution; 3] = [
+    Distribution {
+        name: "k3s",
+        directory: "var/lib/rancher/k3s/agent/etc/containerd",
+        rendered: "config.toml",
+        templates: &["config-v3.toml.tmpl", "config.toml.tmpl"],
+        missing: BASE,
+        restart: "systemctl restart k3s (on an agent: k3s-agent)",
+    },
+    Distribution {
+        name: "RKE2",
+        directory: "var/lib/rancher/rke2/agent/etc/containerd",
+        rendered: "config.toml",
+        templates: &["config-v3.toml.tmpl", "config.toml.tmpl"],
+        missing: BASE,
+        restart: "systemctl restart rke2-server (on an agent: rke2-agent)",
+    },
+    Distribution {
+        name: "MicroK8s",
+        directory: "var/snap/microk8s/current/args",
+        rendered: "containerd.toml",
+        templates: &["containerd-template.toml"],
+        missing: "MicroK8s installs it",
+        restart: "snap restart microk8s.daemon-containerd",
+    },
+];
+
+/// k3s and RKE2 call their own template "base".
+const BASE: &str = "create it with the line {{ template \"base\" . }} and pass it with --config (with \
+                    containerd 2, NRI is enabled without it)";
+
+#[derive(Debug)]
+struct Distribution {
+    name: &'static str,
+    /// Below the root directory.
+    directory: &'static str,
+    rendered: &'static str,
+    /// The first that exists is used; the last is for containerd 1.7.
+    templates: &'static [&'static str],
+    /// What to do without a template.
+    missing: &'static str,
+    restart: &'static str,
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct EnableNriArgs {
-    /// containerd's configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/containerd/config.toml")]
-    pub config: PathBuf,
+    /// containerd's configuration file, or the template it is rendered from; by default the one that
+    /// this node's containerd reads
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Why a configuration cannot be changed safely.
@@ -42,6 +95,10 @@ pub enum Unsuitable {
     Disabled,
     #[error("unexpected type of {0}")]
     Kind(&'static str),
+    #[error(
+        "it mentions {NRI}, but has no line \"disable\" in that plugin's table: set disable = false there"
+    )]
+    Template,
 }
 
 /// A configuration with NRI enabled.
@@ -58,28 +115,48 @@ pub struct Enabled {
 /// Enables NRI in the file, and reports on `out` what it did and what the user has to do. After an
 /// error the file is unchanged.
 pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    run_below(Path::new("/"), args, out)
+}
+
+fn run_below(root: &Path, args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let config = match &args.config {
+        Some(config) => config.clone(),
+        None => read_by_containerd(root)?,
+    };
     // `replace` must replace the file behind a symbolic link, not the link.
-    let path = match args.config.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => args.config.clone(),
-        target => target.map_err(cannot("find", &args.config))?,
+    let path = match config.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let why = format!("{}: no such file. Nothing was changed", config.display());
+            let instead = match read_by_containerd(root) {
+                Ok(read) => format!("containerd on this node reads {}", read.display()),
+                Err(advice) => advice,
+            };
+            return Err(format!("{why}. {instead}").into());
+        }
+        target => target.map_err(cannot("find", &config))?,
     };
-    let old = match fs::read_to_string(&path) {
-        // containerd also runs without a file, with all settings at their defaults.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => Some(read.map_err(cannot("read", &path))?),
-    };
-    let enabled = enable(old.as_deref().unwrap_or("version = 2\n"))
-        .map_err(|why| format!("{}: {why}. Nothing was changed", path.display()))?;
+    let old = fs::read_to_string(&path).map_err(cannot("read", &path))?;
     let shown = path.display();
+    let distribution = DISTRIBUTIONS.iter().find(|one| one.has(root, &path));
+    if let Some(why) = rendered(distribution, root, &path, &old) {
+        return Err(format!("{shown}: {why}. Nothing was changed").into());
+    }
+    let is_template = path.extension().is_some_and(|extension| extension == "tmpl");
+    let enabled = if is_template { enable_in_template(&old) } else { enable(&old) };
+    let enabled = enabled.map_err(|why| format!("{shown}: {why}. Nothing was changed"))?;
     match &enabled.content {
         None => writeln!(out, "{shown}: NRI is enabled already, nothing was changed")?,
         Some(content) => {
             replace(&path, content)?;
-            let what = if old.is_some() { "changed" } else { "created" };
+            let restart = match distribution {
+                Some(one) => one.restart,
+                None if is_template => "by the service that renders this template",
+                None => "systemctl restart containerd",
+            };
             writeln!(
                 out,
-                "{shown}: {what}, NRI is enabled. Restart containerd: systemctl restart containerd \
-                 (containers keep running)"
+                "{shown}: changed, NRI is enabled. Restart containerd: {restart} (containers keep \
+                 running)"
             )?;
         }
     }
@@ -97,6 +174,91 @@ pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), Box<dyn Erro
         )?;
     }
     Ok(())
+}
+
+impl Distribution {
+    /// Whether this distribution's containerd has its configuration there.
+    fn has(&self, root: &Path, config: &Path) -> bool {
+        let directory = root.join(self.directory).canonicalize();
+        directory.is_ok_and(|directory| config.parent() == Some(&directory))
+    }
+
+    /// The template in use.
+    ///
+    /// # Errors
+    /// Without one: what to do.
+    fn template(&self, root: &Path) -> Result<PathBuf, String> {
+        let directory = root.join(self.directory);
+        let mut templates = self.templates.iter().map(|name| directory.join(name));
+        templates.find(|path| path.exists()).ok_or_else(|| {
+            format!(
+                "{} renders {} from {}, which does not exist: {}",
+                self.name,
+                directory.join(self.rendered).display(),
+                self.templates.last().copied().unwrap_or_default(),
+                self.missing
+            )
+        })
+    }
+}
+
+/// The file that containerd on this node reads, or the template of that file.
+///
+/// # Errors
+/// If there is none, or there are several: what to do.
+fn read_by_containerd(root: &Path) -> Result<PathBuf, String> {
+    let default = root.join(DEFAULT);
+    let installed = |one: &&Distribution| root.join(one.directory).join(one.rendered).exists();
+    let mut found: Vec<_> =
+        DISTRIBUTIONS.iter().filter(installed).map(|one| one.template(root)).collect();
+    if default.exists() {
+        found.push(Ok(default.clone()));
+    }
+    match found.len() {
+        0 => {
+            let default = default.display();
+            Err(format!(
+                "found no configuration of containerd: write its defaults to a file \
+                 (`containerd config default >{default}`), or pass the file that containerd's \
+                 --config names"
+            ))
+        }
+        1 => found.remove(0),
+        _ => {
+            let names: Vec<String> = found
+                .into_iter()
+                .map(|one| one.map_or_else(|why| why, |path| path.display().to_string()))
+                .collect();
+            Err(format!(
+                "several containerds are configured: choose with --config: {}",
+                names.join("; ")
+            ))
+        }
+    }
+}
+
+/// Why containerd's file must not be changed: it is rendered at each start.
+fn rendered(
+    distribution: Option<&Distribution>,
+    root: &Path,
+    path: &Path,
+    text: &str,
+) -> Option<String> {
+    if let Some(one) = distribution
+        && path.file_name().is_some_and(|name| name == one.rendered)
+    {
+        let instead = one.template(root).map(|path| format!("change {}", path.display()));
+        let instead = instead.unwrap_or_else(|advice| advice);
+        return Some(format!("{} replaces this file at each start: {instead}", one.name));
+    }
+    // k3s and RKE2 with another data directory. A template may have the line as well, copied.
+    let head = text.lines().find(|line| line.starts_with('#') && line.contains("DO NOT EDIT"))?;
+    let is_template = path.extension().is_some_and(|extension| extension == "tmpl");
+    if is_template {
+        None
+    } else {
+        Some(format!("it says {:?}", head.trim_start_matches(['#', ' '])))
+    }
 }
 
 /// Enables NRI in the text of a configuration.
@@ -127,11 +289,67 @@ pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
     if !enabled {
         set(nri, "disable", false);
     }
+    let content = if enabled { None } else { Some(with_line_ends(text, &document.to_string())) };
     Ok(Enabled {
-        content: if enabled { None } else { Some(document.to_string()) },
+        content,
         socket: socket.filter(|path| !path.is_empty() && path != SOCKET),
         imports,
     })
+}
+
+/// Enables NRI in a Go template of a configuration, which is no TOML: in the plugin's table, or in a
+/// new one at the end.
+fn enable_in_template(text: &str) -> Result<Enabled, Unsuitable> {
+    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_header = |line: &str| line.trim_start().starts_with('[');
+    let names_plugin = |line: &&str| !line.trim_start().starts_with('#') && line.contains(NRI);
+    let changed;
+    let content = match lines.iter().position(|line| is_header(line) && names_plugin(line)) {
+        None if lines.iter().any(names_plugin) => return Err(Unsuitable::Template),
+        None => {
+            let gap = if text.is_empty() || text.ends_with('\n') { "\n" } else { "\n\n" };
+            let table = format!("{text}{gap}[plugins.\"{NRI}\"]\n  disable = false\n");
+            Some(with_line_ends(text, &table))
+        }
+        Some(header) => {
+            let value = |line: &str| {
+                let value = line.trim_start().strip_prefix("disable")?.trim_start();
+                Some(value.strip_prefix('=')?.trim_start().to_owned())
+            };
+            let table = lines.iter_mut().skip(header + 1).take_while(|line| !is_header(line));
+            let mut disable = table.filter_map(|line| value(line).map(|value| (line, value)));
+            match disable.next() {
+                Some((_, value)) if value.starts_with("false") => None,
+                Some((line, value)) if value.starts_with("true") => {
+                    changed = line.replacen("true", "false", 1);
+                    *line = &changed;
+                    Some(lines.concat())
+                }
+                _ => return Err(Unsuitable::Template),
+            }
+        }
+    };
+    Ok(Enabled { content, socket: None, imports: Vec::new() })
+}
+
+/// The new text with the line ends of the old one, whatever they are: TOML's writer has only one.
+fn with_line_ends(old: &str, new: &str) -> String {
+    let old: Vec<&str> = old.split_inclusive('\n').collect();
+    let new: Vec<&str> = new.split_inclusive('\n').collect();
+    let end = if old.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
+    let split = |line: &&str| {
+        let bare = line.trim_end_matches(['\r', '\n']);
+        (bare.to_owned(), bare.len() < line.len())
+    };
+    let same = |(a, b): &(&&str, &&str)| split(a) == split(b);
+    let before = old.iter().zip(&new).take_while(same).count();
+    let most = old.len().min(new.len()) - before;
+    let after = old.iter().rev().zip(new.iter().rev()).take(most).take_while(same).count();
+    let changed = new[before..new.len() - after].iter().map(|line| {
+        let (bare, has_end) = split(line);
+        if has_end { bare + end } else { bare }
+    });
+    [old[..before].concat(), changed.collect(), old[old.len() - after..].concat()].concat()
 }
 
 /// The strings of a top-level list.
@@ -180,16 +398,11 @@ fn replace(path: &Path, content: &str) -> Result<(), String> {
         let mut options = OpenOptions::new();
         let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         file.write_all(content.as_bytes())?;
-        let mode = match fs::metadata(path) {
-            Ok(old) => {
-                if (old.uid(), old.gid()) != (file.metadata()?.uid(), file.metadata()?.gid()) {
-                    fchown(&file, Some(old.uid()), Some(old.gid()))?;
-                }
-                old.mode() & 0o7777
-            }
-            Err(_) => 0o644,
-        };
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        let old = fs::metadata(path)?;
+        if (old.uid(), old.gid()) != (file.metadata()?.uid(), file.metadata()?.gid()) {
+            fchown(&file, Some(old.uid()), Some(old.gid()))?;
+        }
+        file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
         file.sync_all()?;
         fs::rename(&new, path)?;
         let directory = path.parent().filter(|d| !d.as_os_str().is_empty());

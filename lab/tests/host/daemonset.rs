@@ -239,20 +239,20 @@ fn containerd_1_7_reads_what_was_written() {
         part.lines().skip(1).find(|l| l.contains("disable =")).unwrap().trim().to_owned()
     };
     let usual = "version = 2\n# Ours.\n[plugins]\n  [plugins.\"io.containerd.internal.v1.opt\"]\n    path = \"/opt/x\"\n";
-    for text in [Some(usual), Some("version = 2\n"), None] {
-        let _ = fs::remove_file(&config);
-        if let Some(text) = text {
-            fs::write(&config, text).unwrap();
-            assert_eq!(nri(), "disable = true");
-        }
-        let plugin = Command::new(&binaries().plugin)
-            .arg("enable-nri")
-            .arg("--config")
-            .arg(&config)
-            .output();
-        assert!(plugin.unwrap().status.success());
+    let enable = || {
+        let mut plugin = Command::new(&binaries().plugin);
+        plugin.arg("enable-nri").arg("--config").arg(&config).output().unwrap().status
+    };
+    let crlf = usual.replace('\n', "\r\n");
+    for text in [usual, &crlf, "version = 2\n"] {
+        fs::write(&config, text).unwrap();
+        assert_eq!(nri(), "disable = true");
+        assert!(enable().success());
         assert_eq!(nri(), "disable = false", "{text:?}");
     }
+    fs::remove_file(&config).unwrap();
+    assert!(!enable().success());
+    assert!(!config.exists(), "containerd reads another file");
 }
 
 /// hostPID is needed to find an inherited affinity, SYS_NICE to repair it for another user.

@@ -72,10 +72,58 @@ fn what_is_unsuitable_is_left_alone() {
     assert!(matches!(enable("version = \n"), Err(Unsuitable::Syntax(_))));
 }
 
+/// TOML's writer ends every line in the same way.
+#[test]
+fn line_ends_stay_as_they_are() {
+    let on = |text: &str| text.replace("true", "false");
+    let off = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true # no\n[debug]\nlevel = \"\"\n";
+    let crlf = off.replace('\n', "\r\n");
+    assert_eq!(enabled(&crlf), on(&crlf));
+    let mixed = off.replacen('\n', "\r\n", 1);
+    assert_eq!(enabled(&mixed), on(&mixed).replace("# no\n", "# no\r\n"));
+    let usual = USUAL.replace('\n', "\r\n");
+    let table = format!("\r\n[plugins.\"{NRI}\"]\r\ndisable = false\r\n");
+    assert_eq!(enabled(&usual), format!("{usual}{table}"));
+    // Without an end of the last line.
+    let open = "version = 2\r\nroot = \"/x\"";
+    assert_eq!(enabled(open), format!("{open}\r\n{table}"));
+}
+
+/// k3s and RKE2 render the file from a Go template.
+#[test]
+fn a_template_gets_a_table_of_its_own() {
+    let enabled = |text: &str| enable_in_template(text).unwrap().content;
+    let table = format!("[plugins.\"{NRI}\"]\n  disable = false\n");
+    let base = "{{ template \"base\" . }}\n";
+    let with = format!("{base}\n{table}");
+    assert_eq!(enabled(base), Some(with.clone()));
+    assert_eq!(enabled(base.trim_end()), Some(with.clone()));
+    assert_eq!(enabled(&with), None, "a second time");
+    let crlf = base.replace('\n', "\r\n");
+    assert_eq!(enabled(&crlf), Some(with.replace('\n', "\r\n")));
+    let off =
+        format!("{base}[plugins.'{NRI}']\n  disable = true # no\n[debug]\n  disable = true\n");
+    assert_eq!(enabled(&off), Some(off.replacen("true", "false", 1)));
+    let comment = format!("# [plugins.\"{NRI}\"]\n{base}");
+    assert_eq!(enabled(&comment), Some(format!("{comment}\n{table}")));
+    for unclear in [
+        format!("disabled_plugins = [\"{NRI}\"]\n{base}"),
+        format!("{base}[plugins.\"{NRI}\"]\n  socket_path = \"/x\"\n[debug]\n  disable = true\n"),
+        format!("{base}[plugins.\"{NRI}\"]\n  disable = {{{{ .Off }}}}\n"),
+    ] {
+        assert_eq!(enable_in_template(&unclear), Err(Unsuitable::Template), "{unclear}");
+    }
+}
+
 /// Runs the command on a file, and returns what it said.
 fn run_on(config: &Path) -> Result<String, Box<dyn Error>> {
+    run_at(Path::new("/nowhere"), Some(config))
+}
+
+fn run_at(root: &Path, config: Option<&Path>) -> Result<String, Box<dyn Error>> {
     let mut out = Vec::new();
-    run(&EnableNriArgs { config: config.to_owned() }, &mut out)?;
+    let args = EnableNriArgs { config: config.map(Path::to_owned) };
+    run_below(root, &args, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
 }
 
@@ -104,14 +152,92 @@ fn a_file_is_replaced_with_its_permissions() {
     assert_eq!(fs::metadata(&config).unwrap().ino(), after.ino());
 }
 
+/// containerd would not read a file that this command creates, except by chance.
 #[test]
-fn a_missing_file_is_made() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = directory.path().join("config.toml");
-    let said = run_on(&config).unwrap();
-    assert!(said.contains("created"), "{said}");
-    let text = fs::read_to_string(&config).unwrap();
-    assert_eq!(text, format!("version = 2\n\n[plugins.\"{NRI}\"]\ndisable = false\n"));
+fn a_missing_file_is_refused_with_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let refused = |config: Option<&Path>| run_at(root.path(), config).unwrap_err().to_string();
+    let missing = root.path().join("nope.toml");
+    let error = refused(Some(&missing));
+    assert!(error.contains("nope.toml: no such file. Nothing was changed"), "{error}");
+    assert!(error.contains("containerd config default >"), "{error}");
+    assert!(refused(None).contains("containerd config default >"));
+    assert!(!missing.exists());
+
+    let default = root.path().join("etc/containerd/config.toml");
+    fs::create_dir_all(default.parent().unwrap()).unwrap();
+    fs::write(&default, USUAL).unwrap();
+    let error = refused(Some(&missing));
+    assert!(error.contains(&format!("reads {}", default.display())), "{error}");
+    assert!(!missing.exists());
+    assert!(run_at(root.path(), None).unwrap().contains("systemctl restart containerd"));
+    assert_eq!(fs::read_to_string(&default).unwrap(), enabled(USUAL));
+}
+
+#[test]
+fn what_a_distribution_renders_is_changed_in_its_template() {
+    for (directory, rendered, template, content, missing, restart) in [
+        (
+            "var/lib/rancher/k3s/agent/etc/containerd",
+            "config.toml",
+            "config.toml.tmpl",
+            "{{ template \"base\" . }}\n",
+            "create it with the line {{ template \"base\" . }} and pass it with --config",
+            "systemctl restart k3s",
+        ),
+        (
+            "var/lib/rancher/rke2/agent/etc/containerd",
+            "config.toml",
+            "config-v3.toml.tmpl",
+            "{{ template \"base\" . }}\n",
+            "create it with the line {{ template \"base\" . }} and pass it with --config",
+            "systemctl restart rke2-server",
+        ),
+        (
+            "var/snap/microk8s/current/args",
+            "containerd.toml",
+            "containerd-template.toml",
+            "version = 2\nroot = \"${SNAP_COMMON}/x\"\n",
+            "MicroK8s installs it",
+            "snap restart microk8s.daemon-containerd",
+        ),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        let (rendered, template) = (directory.join(rendered), directory.join(template));
+        fs::write(&rendered, "version = 2\n").unwrap();
+        // Nobody has made a template yet.
+        for config in [None, Some(rendered.as_path())] {
+            let error = run_at(root.path(), config).unwrap_err().to_string();
+            assert!(error.contains(missing), "{error}");
+        }
+        fs::write(&template, content).unwrap();
+        let error = run_at(root.path(), Some(&rendered)).unwrap_err().to_string();
+        assert!(error.contains("replaces this file at each start"), "{error}");
+        assert!(error.contains(&format!("change {}", template.display())), "{error}");
+        assert_eq!(fs::read_to_string(&rendered).unwrap(), "version = 2\n");
+
+        let said = run_at(root.path(), None).unwrap();
+        assert!(said.contains(&template.display().to_string()) && said.contains(restart), "{said}");
+        let text = fs::read_to_string(&template).unwrap();
+        assert!(text.starts_with(content) && text.contains("disable = false"), "{text}");
+
+        // Another containerd, for example Docker's.
+        let default = root.path().join("etc/containerd/config.toml");
+        fs::create_dir_all(default.parent().unwrap()).unwrap();
+        fs::write(&default, USUAL).unwrap();
+        let error = run_at(root.path(), None).unwrap_err().to_string();
+        assert!(error.contains("--config") && error.contains("etc/containerd"), "{error}");
+        assert_eq!(fs::read_to_string(&default).unwrap(), USUAL);
+    }
+    // k3s with another data directory.
+    let root = tempfile::tempdir().unwrap();
+    let config = root.path().join("config.toml");
+    let head = "# File generated by k3s. DO NOT EDIT. Use config.toml.tmpl instead.\n";
+    fs::write(&config, format!("{head}version = 2\n")).unwrap();
+    let error = run_on(&config).unwrap_err().to_string();
+    assert!(error.contains("Use config.toml.tmpl instead"), "{error}");
 }
 
 #[test]

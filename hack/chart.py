@@ -58,6 +58,16 @@ ACCEPTED = [
 ]
 
 
+# An operator's own configuration, which every overlay has to keep.
+OWN = {
+    "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+    "reservedSystemCPUs": "0-3,8",
+    "placement": "compact",
+    "rebalance": {"movesPer100Starts": 10, "minStay": "5m"},
+    "nodes": [{"names": ["gpu-*"], "reservedSystemCPUs": "0-7"}],
+}
+
+
 def documents(text):
     """The objects of a YAML stream."""
     parts = ("\n" + text).split("\n---")
@@ -168,6 +178,15 @@ def check(chart):
         checks.same("the release comes after the plugin", [one[HOOK] for one in annotations], ["post-delete"])
     else:
         print("skipped: the Helm chart against kustomize: kubectl is not installed")
+
+    # Helm merges the files of values in this order.
+    for name, values in overlays.items():
+        merged = {**values, "config": {**values.get("config", {}), **OWN}}
+        config_map = only("ConfigMap", render(chart, merged)[0])
+        config = helm.values_from_yaml(config_map["data"]["config.yaml"])
+        kept = {key: config.get(key) for key in OWN}
+        kept["cpuManagerPolicyOptions"] = {key: kept["cpuManagerPolicyOptions"][key] for key in OWN["cpuManagerPolicyOptions"]}
+        checks.same(f"{name} keeps an operator's own values", kept, OWN)
 
     # All values of all files: no two have the same key.
     every = {key: one for values in overlays.values() for key, one in values.items()}

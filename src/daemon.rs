@@ -46,7 +46,7 @@ pub use main_loop::serve;
 pub use owner::Owner;
 
 use crate::checkpoint::StateError;
-use crate::config::{ConfigError, NodeIdentity};
+use crate::config::{ConfigError, NodeIdentity, PodResources};
 use crate::topology::{TopologyError, sysfs};
 use std::future::pending;
 use std::path::PathBuf;
@@ -60,6 +60,8 @@ pub struct Paths {
     pub config: Option<PathBuf>,
     /// The directory of the state file.
     pub state_dir: PathBuf,
+    /// Where podresources are served if the configuration does not say where.
+    pub pod_resources: Option<PodResources>,
     /// Usually `/sys`.
     pub sysfs_root: PathBuf,
     /// Usually `/sys/fs/cgroup`.

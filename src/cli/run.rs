@@ -1,7 +1,7 @@
 //! `nri-cpu-manager run`: the plugin itself.
 
 use super::machine::NodeArgs;
-use crate::config::Config;
+use crate::config::{Config, PodResources};
 use crate::daemon::{self, Owner, Paths};
 use crate::edge::nri::{self, Endpoint, Identity, Launched};
 use crate::serve::endpoint::{self, Address};
@@ -23,6 +23,9 @@ pub struct RunArgs {
     /// The state directory; each instance needs its own
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     state_dir: PathBuf,
+    /// The directory in which to serve podresources, if the configuration has no `podResources`
+    #[arg(long, value_name = "DIR", env = "POD_RESOURCES_LISTEN", value_parser = PodResources::in_directory)]
+    pod_resources_listen: Option<PodResources>,
     /// The runtime's NRI socket
     #[arg(long, value_name = "PATH", default_value = "/var/run/nri/nri.sock")]
     socket: PathBuf,
@@ -58,6 +61,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         // The runtime gives a launched plugin its configuration.
         config: if launched.is_some() { None } else { Some(args.config.clone()) },
         state_dir: args.state_dir,
+        pod_resources: args.pod_resources_listen,
         sysfs_root: args.sysfs_root,
         cgroup_root: args.cgroup_root,
         proc_root: args.proc_root,

@@ -20,6 +20,27 @@ pub struct PodResources {
 }
 
 impl PodResources {
+    /// Beside the kubelet's usual socket.
+    ///
+    /// # Errors
+    /// Why the plugin cannot listen in this directory.
+    pub fn in_directory(listen: &str) -> Result<PodResources, String> {
+        PodResources::new(absolute(listen)?, PathBuf::from(KUBELET_SOCKET))
+    }
+
+    fn new(listen: PathBuf, kubelet: PathBuf) -> Result<PodResources, String> {
+        let settings = PodResources { listen, kubelet };
+        let socket = settings.socket();
+        // It is bound under a longer name, and then renamed.
+        if socket.as_os_str().len() + ".new".len() > MAX_PATH {
+            return Err(format!("{} is too long for the path of a socket", socket.display()));
+        }
+        if [settings.kubelet.as_path(), Path::new(KUBELET_SOCKET)].contains(&socket.as_path()) {
+            return Err(format!("{} is the kubelet's own socket", socket.display()));
+        }
+        Ok(settings)
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.listen.join("kubelet.sock")
     }
@@ -51,18 +72,7 @@ pub(super) fn resolve(
         None => PathBuf::from(KUBELET_SOCKET),
         Some(Text(path)) => absolute(path).map_err(|why| source.at("kubelet", why))?,
     };
-    let settings = PodResources { listen, kubelet };
-    let socket = settings.socket();
-    // It is bound under a longer name, and then renamed.
-    if socket.as_os_str().len() + ".new".len() > MAX_PATH {
-        let why = format!("{} is too long for the path of a socket", socket.display());
-        return Err(source.at("listen", why));
-    }
-    if [settings.kubelet.as_path(), Path::new(KUBELET_SOCKET)].contains(&socket.as_path()) {
-        let why = format!("{} is the kubelet's own socket", socket.display());
-        return Err(source.at("listen", why));
-    }
-    Ok(Some(settings))
+    PodResources::new(listen, kubelet).map(Some).map_err(|why| source.at("listen", why))
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {

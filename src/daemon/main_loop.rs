@@ -282,10 +282,11 @@ impl MainLoop<'_> {
         }
     }
 
-    /// Answers as the kubelet's podresources do, if the configuration says so.
+    /// Answers as the kubelet's podresources do, if the configuration or the command line says so.
     fn serve_pod_resources(&mut self) {
         let Some(owner) = &self.owner else { return };
-        if let (Some(place), None) = (owner.config.pod_resources(), &self.pod_resources) {
+        let place = owner.config.pod_resources().or(self.paths.pod_resources.as_ref());
+        if let (Some(place), None) = (place, &self.pod_resources) {
             let settings = owner.ledger.settings();
             self.pod_resources = Some(podresources::start(place, self.observer.clone(), settings));
         }

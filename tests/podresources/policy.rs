@@ -2,8 +2,7 @@
 
 use super::observed::{Observed, local};
 use super::{Node, config, until};
-use nri_cpu_manager::config::Config;
-use nri_cpu_manager::topology::synthetic::Machine;
+use nri_cpu_manager::config::PodResources;
 use std::fs;
 
 fn policy(node: &Node) -> String {
@@ -69,17 +68,27 @@ fn without_the_field_nothing_is_served_and_the_socket_ends_with_the_plugin() {
     run(&config(dir.path(), ""), true);
 }
 
-#[test]
-fn the_overlays_configuration_is_valid() {
-    let text = include_str!("../../manifests/overlays/podresources/configmap.yaml");
-    let (_, text) = text.split_once("config.yaml: |\n").unwrap();
-    let text: String =
-        text.lines().map(|line| format!("{}\n", line.trim_start_matches("    "))).collect();
-    let config = Config::parse("configmap.yaml", &text).unwrap();
-    config.resolve(&Machine { cores: 16, ..Machine::default() }.topology().unwrap()).unwrap();
-    let place = config.pod_resources().unwrap();
-    let daemonset = include_str!("../../manifests/overlays/podresources/daemonset.yaml");
-    let kubelet = place.kubelet.parent().unwrap().display().to_string();
-    assert!(daemonset.contains(&format!("mountPath: {kubelet}\n")), "{kubelet}");
-    assert!(place.listen.starts_with("/var/lib/nri-cpu-manager"), "the base's state directory");
+/// As the overlay's environment variable does.
+#[tokio::test(flavor = "current_thread")]
+async fn the_configuration_takes_precedence_over_the_command_line() {
+    local(async {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name).display().to_string();
+        let by_line = PodResources::in_directory(&place("line")).unwrap();
+        let _first = Observed::with_pod_resources(super::CONFIG, by_line.clone());
+        until(|| by_line.socket().exists()).await;
+        let config = format!("{}podResources: {{listen: {}}}\n", super::CONFIG, place("file"));
+        let by_line = PodResources::in_directory(&place("other")).unwrap();
+        let _second = Observed::with_pod_resources(&config, by_line.clone());
+        until(|| dir.path().join("file/kubelet.sock").exists()).await;
+        assert!(!by_line.socket().exists());
+    })
+    .await;
+    for (wrong, why) in [
+        ("run/x", "not an absolute path"),
+        ("/var/lib/kubelet/pod-resources", "the kubelet's own socket"),
+    ] {
+        let error = PodResources::in_directory(wrong).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
 }

@@ -95,6 +95,7 @@ impl Node {
             node: NodeIdentity::default(),
             config: None,
             state_dir: dir.path().join("state"),
+            pod_resources: None,
             sysfs_root,
             cgroup_root: dir.path().join("no-cgroups"),
             proc_root: dir.path().join("no-proc"),

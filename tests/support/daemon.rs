@@ -57,6 +57,7 @@ impl Daemon {
             node: NodeIdentity::default(),
             config: None,
             state_dir: dir.path().join("state"),
+            pod_resources: None,
             sysfs_root,
             cgroup_root: dir.path().join("cgroup"),
             proc_root: dir.path().join("no-proc"),

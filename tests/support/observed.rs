@@ -5,7 +5,7 @@
 mod events;
 
 pub(crate) use events::{create, local};
-use nri_cpu_manager::config::{Config, NodeIdentity};
+use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use nri_cpu_manager::ledger::{Call, Decision, Event, Qos};
@@ -37,16 +37,27 @@ impl Observed {
     }
 
     pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
-        Observed::make(machine, config, false)
+        Observed::make(machine, config, false, None)
+    }
+
+    /// With a place for podresources that the configuration does not name.
+    pub(crate) fn with_pod_resources(config: &str, place: PodResources) -> Observed {
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Observed::make(&machine, config, false, Some(place))
     }
 
     /// With a connected runtime, and a configuration that is followed in a ConfigMap's volume.
     pub(crate) async fn following(config: &str) -> Observed {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
-        Observed::make(&machine, config, true).introduced().await
+        Observed::make(&machine, config, true, None).introduced().await
     }
 
-    fn make(machine: &Machine, config: &str, follow: bool) -> Observed {
+    fn make(
+        machine: &Machine,
+        config: &str,
+        follow: bool,
+        pod_resources: Option<PodResources>,
+    ) -> Observed {
         let dir = super::fake_sysfs::scratch();
         let volume = dir.path().join("config");
         swap(&volume, config);
@@ -58,6 +69,7 @@ impl Observed {
             node: NodeIdentity { name: Some("node".to_owned()), labels: None },
             config: follow.then(|| file.clone()),
             state_dir: dir.path().join("state"),
+            pod_resources,
             sysfs_root,
             cgroup_root: cgroup_root.clone(),
             proc_root: dir.path().join("no-proc"),

@@ -55,8 +55,9 @@ nodeSelector:
 {{- end }}
 {{- end }}
 
-{{/* "true" if any node of the configuration serves podresources. */}}
+{{/* "true" if any node serves podresources. */}}
 {{- define "nri-cpu-manager.podResources" -}}
+{{- if .Values.podResources }}true{{ end }}
 {{- range concat (list .Values.config) (.Values.config.nodes | default list) }}
 {{- if .podResources }}true{{ end }}
 {{- end }}

@@ -47,12 +47,13 @@ impl Manifests {
     }
 
     /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges
-    /// for `exclusivity: kernel`, the one with a mount for `podResources`, the base for all others,
-    /// including `exclusivity: auto`.
+    /// for `exclusivity: kernel`, the one with a mount for `podResources`, the one that sees threads
+    /// for `rebalance`, the base for all others, including `exclusivity: auto`.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
             serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
         let name = match (yaml["exclusivity"] == "kernel", !yaml["podResources"].is_null()) {
+            (false, false) if !yaml["rebalance"].is_null() => "host-pid",
             (false, false) => "base",
             (true, false) => "kernel-exclusivity",
             (false, true) => "podresources",

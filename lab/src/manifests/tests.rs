@@ -1,11 +1,12 @@
 use super::*;
+use nri_cpu_manager::config::PodResources;
 use std::fs;
 use std::io::ErrorKind;
 use std::process::Command;
 
 /// The base and its overlays.
-const OVERLAYS: [&str; 6] =
-    ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate", "podresources"];
+const OVERLAYS: [&str; 7] =
+    ["base", "containerd-1.7", "crio", "host-pid", "kernel-exclusivity", "migrate", "podresources"];
 
 #[test]
 fn everything_that_ships_can_be_composed() {
@@ -42,7 +43,10 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert!(!base.pod().host_pid && kernel.pod().host_pid);
     assert!(paths(&base).contains(&("/sys/fs/cgroup".to_owned(), false)));
     assert_eq!(paths(&kernel), paths(&base));
-    assert!(kernel.config_map.unwrap().data["config.yaml"].contains("exclusivity: auto"));
+    let host_pid = compose("host-pid");
+    assert!(host_pid.pod().host_pid);
+    assert_eq!(context(&host_pid).capabilities.add, [""; 0]);
+    assert_eq!(paths(&host_pid), paths(&base));
     let migrate = compose("migrate");
     let [added] = &migrate.pod().containers[0].volume_mounts[paths(&base).len()..] else {
         panic!("not one more: {:?}", paths(&migrate));
@@ -54,7 +58,12 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
         panic!("not one more: {:?}", paths(&pod_resources));
     };
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet/pod-resources", true));
-    assert!(pod_resources.config_map.unwrap().data["config.yaml"].contains("podResources:"));
+    let env = &pod_resources.pod().containers[0].env;
+    let listen = env.iter().find(|variable| variable.name == "POD_RESOURCES_LISTEN").unwrap();
+    let listens = PodResources::in_directory(&listen.value).unwrap();
+    assert!(listens.listen.starts_with("/var/lib/nri-cpu-manager"), "the base's state directory");
+    assert_eq!(listens.kubelet.parent(), Some(Path::new(&added.mount_path)));
+    assert!(env.iter().any(|variable| variable.name == "NODE_NAME"), "of the base");
     assert_eq!(paths(&compose("containerd-1.7")), paths(&base));
     assert_eq!(compose("containerd-1.7").pod().init_containers.len(), 1);
     let label = context(&compose("crio")).se_linux_options.unwrap();
@@ -120,6 +129,14 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
         assert_eq!(security.capabilities.add, capabilities, "{config}");
         assert_eq!(manifests.config_map.unwrap().data["config.yaml"], config);
     }
+    for (config, host_pid) in [
+        ("rebalance: {movesPer100Starts: 1}\n", true),
+        ("exclusivity: kernel\nrebalance: {movesPer100Starts: 1}\n", true),
+        ("exclusivity: groups\n", false),
+    ] {
+        let manifests = Manifests::for_config(&directory(), config).unwrap();
+        assert_eq!(manifests.pod().host_pid, host_pid, "{config}");
+    }
     let served = "podResources: {listen: /d}\n";
     let manifests = Manifests::for_config(&directory(), served).unwrap();
     let container = &manifests.pod().containers[0];
@@ -130,7 +147,78 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
     }
 }
 
+/// An operator's own configuration, which shares no line with the base's.
+const OWN: &str = "cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}
+reservedSystemCPUs: 0-3,8
+placement: compact
+exclusivity: groups
+rebalance: {movesPer100Starts: 10, minStay: 5m}
+nodes:
+- names: [gpu-*]
+  reservedSystemCPUs: 0-7
+";
+
+/// Both ways of docs/install.md to configure kustomize's objects.
+#[test]
+fn every_overlay_keeps_an_operators_own_values() {
+    let own: Value = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "nri-cpu-manager", "namespace": "kube-system"},
+        "data": {CONFIG: OWN},
+    });
+    let own = serde_yaml::to_string(&own).unwrap();
+    for name in OVERLAYS {
+        // In the base itself.
+        let edited =
+            copied(
+                |file, text| {
+                    if file == Path::new("base/configmap.yaml") { own.clone() } else { text }
+                },
+            );
+        keeps_own_values(&part(edited.path(), name));
+        // In a directory of its own, which patches the overlay.
+        let shipped = copied(|_, text| text);
+        let site = shipped.path().join("site");
+        fs::create_dir(&site).unwrap();
+        fs::write(site.join("configmap.yaml"), &own).unwrap();
+        let overlay = part(Path::new(".."), name);
+        let kustomization = format!(
+            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
+             resources: [{}]\npatches: [{{path: configmap.yaml}}]\n",
+            overlay.display()
+        );
+        fs::write(site.join("kustomization.yaml"), kustomization).unwrap();
+        keeps_own_values(&site);
+    }
+}
+
+/// By kustomize itself as well, where it is installed.
+fn keeps_own_values(directory: &Path) {
+    let composed = kustomization::compose(directory).unwrap();
+    for resources in [Some(composed), kustomized(directory)].into_iter().flatten() {
+        let map = resources.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
+        assert_eq!(map["data"], serde_json::json!({CONFIG: OWN}), "{}", directory.display());
+    }
+}
+
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
+    let copy = copied(|name, mut text| {
+        if name == Path::new(file) {
+            assert!(text.contains(from), "{file} has no {from}");
+            text = text.replacen(from, to, 1);
+        }
+        text
+    });
+    let overlay = if file.starts_with("base") { "overlays/kernel-exclusivity" } else { file };
+    let overlay =
+        overlay.trim_end_matches("/daemonset.yaml").trim_end_matches("/kustomization.yaml");
+    Manifests::read(&copy.path().join(overlay))
+}
+
+/// A copy of the base and the overlays, with their files changed.
+fn copied(edit: impl Fn(&Path, String) -> String) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     let source = cache::repository().join("manifests");
     for name in OVERLAYS {
@@ -139,18 +227,11 @@ fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
         fs::create_dir_all(copy.path().join(below)).unwrap();
         for entry in fs::read_dir(&shipped).unwrap() {
             let name = below.join(entry.unwrap().file_name());
-            let mut text = fs::read_to_string(source.join(&name)).unwrap();
-            if name == Path::new(file) {
-                assert!(text.contains(from), "{file} has no {from}");
-                text = text.replacen(from, to, 1);
-            }
+            let text = edit(&name, fs::read_to_string(source.join(&name)).unwrap());
             fs::write(copy.path().join(&name), text).unwrap();
         }
     }
-    let overlay = if file.starts_with("base") { "overlays/kernel-exclusivity" } else { file };
-    let overlay =
-        overlay.trim_end_matches("/daemonset.yaml").trim_end_matches("/kustomization.yaml");
-    Manifests::read(&copy.path().join(overlay))
+    copy
 }
 
 #[test]
@@ -176,12 +257,7 @@ fn unsupported_content_is_an_error() {
         (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
         (base, "port: metrics", "port: metric", "no port metric"),
         (base, "httpGet:", "tcpSocket:", "tcpSocket"),
-        (
-            "base/configmap.yaml",
-            "name: nri-cpu-manager\n",
-            "name: other\n",
-            "does not match exactly one",
-        ),
+        (kernel, "name: nri-cpu-manager\n", "name: other\n", "does not match exactly one"),
         ("base/kustomization.yaml", "resources:", "namePrefix: x\nresources:", "namePrefix"),
         (
             "overlays/migrate/kustomization.yaml",

@@ -257,6 +257,39 @@ async fn what_would_change_for_containers() {
     .await;
 }
 
+/// They are valid, and no container would ever move.
+#[tokio::test]
+async fn settings_under_which_nothing_moves_are_named() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nrebalance: {movesPer100Starts: 10}\n";
+        let of = |more: &str| check(&daemon, &format!("{base}{more}"), &[]).unwrap();
+        let kernel = "  warning: line 3: rebalance: with exclusivity: kernel, exclusive containers are \
+                      cpuset partitions, which never move. Use exclusivity: groups, or remove rebalance\n";
+        let environment = "  warning: line 3: rebalance: with exposeCpus: true, the environment of exclusive \
+                           containers lists their CPUs, and these never move. Use exposeCpus: file, which \
+                           follows moves, or remove rebalance\n";
+        assert!(of("exclusivity: kernel\n").contains(kernel), "{}", of("exclusivity: kernel\n"));
+        assert!(of("exposeCpus: true\n").contains(environment), "{}", of("exposeCpus: true\n"));
+        let both = of("exclusivity: kernel\nexposeCpus: true\n");
+        assert!(both.contains(&format!("{kernel}{environment}")), "{both}");
+        // Of an entry for other nodes, below that entry.
+        let other = of("nodes:\n- names: [a]\n  exclusivity: kernel\n");
+        let (here, entry) = other.split_once("override on line 5").unwrap();
+        assert!(!here.contains("warning") && entry.contains(kernel), "{other}");
+        for quiet in ["exclusivity: auto\n", "exposeCpus: file\n", "nodes: []\n"] {
+            assert!(!of(quiet).contains("warning"), "{quiet}");
+        }
+        let off = base.replace("10}", "10, mode: 'off'}") + "exclusivity: kernel\n";
+        assert!(!check(&daemon, &off, &[]).unwrap().contains("warning"));
+        let text = format!("{base}exclusivity: kernel\n");
+        let report: Value =
+            serde_json::from_str(&check(&daemon, &text, &["--output", "json"]).unwrap()).unwrap();
+        assert_eq!(report["warnings"].as_array().unwrap().len(), 1, "{report}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn as_json_and_without_a_plugin() {
     local(async {
@@ -267,7 +300,7 @@ async fn as_json_and_without_a_plugin() {
         let report: Value =
             serde_json::from_str(&check(&daemon, text, &arguments).unwrap()).unwrap();
         let expect = json!({
-            "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [],
+            "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [], "warnings": [],
             "settings": {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",

@@ -18,7 +18,7 @@ mod values;
 pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use pod_resources::PodResources;
-pub use source::ConfigError;
+pub use source::{ConfigError, Warning};
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
@@ -260,6 +260,28 @@ impl Config {
             "the kernel cannot enforce exclusivity on this node: {why}. \"auto\" falls back to cgroups or the runtime"
         );
         self.source.at("exclusivity", why)
+    }
+
+    /// Settings that are valid and contradict each other.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let moves = self.policy == Policy::Static && self.rebalance.is_some();
+        let mut warn = |applies: bool, why: &str| {
+            if moves && applies {
+                warnings.push(self.source.warning("rebalance", why));
+            }
+        };
+        warn(
+            self.exclusivity == Exclusivity::Kernel,
+            "with exclusivity: kernel, exclusive containers are cpuset partitions, which never move. \
+             Use exclusivity: groups, or remove rebalance",
+        );
+        warn(
+            self.expose_cpus == Exposure::Environment,
+            "with exposeCpus: true, the environment of exclusive containers lists their CPUs, and \
+             these never move. Use exposeCpus: file, which follows moves, or remove rebalance",
+        );
+        warnings
     }
 
     /// The settings on this machine.

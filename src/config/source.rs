@@ -8,6 +8,7 @@ use crate::placement::options::OptionError;
 use crate::placement::topology_manager::TopologyManagerError;
 use crate::placement::{Options, SettingsError, TopologyManager};
 use crate::wording::nearest;
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -33,6 +34,21 @@ impl ConfigError {
             ConfigError::Unreadable { .. } => None,
             ConfigError::Wrong { line, .. } => Some(*line),
         }
+    }
+}
+
+/// A valid field without the effect that it seems to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Counted from 1.
+    pub line: usize,
+    /// With the field.
+    pub text: String,
+}
+
+impl Display for Warning {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
     }
 }
 
@@ -78,6 +94,11 @@ impl Source {
     pub(super) fn at(&self, field: &str, why: String) -> ConfigError {
         let line = self.find(field).map(|(line, _)| line);
         self.on(line, format!("{field}: {why}"))
+    }
+
+    pub(super) fn warning(&self, field: &str, why: &str) -> Warning {
+        let line = self.find(field).map_or(self.first_line(), |(line, _)| line + 1);
+        Warning { line, text: format!("{field}: {why}") }
     }
 
     pub(super) fn at_item(&self, field: &str, item: usize, why: String) -> ConfigError {

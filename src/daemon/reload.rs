@@ -100,6 +100,9 @@ impl ConfigReload {
         let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
+        for warning in self.config.warnings() {
+            log::warn!("{}, {warning}", self.config.name());
+        }
         if !waiting.is_empty() {
             log::warn!("{}", needs_restart(&waiting));
         }

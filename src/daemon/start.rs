@@ -57,6 +57,9 @@ impl Owner {
             "config: in force: {}",
             ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
         );
+        for warning in config.warnings() {
+            log::warn!("{}, {warning}", config.name());
+        }
         for line in config.applied_lines() {
             log::info!("config: override for this node on line {line} applied");
         }

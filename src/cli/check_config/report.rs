@@ -21,6 +21,8 @@ pub struct CheckReport {
     pub unknown: bool,
     /// On an unknown node, without overrides.
     pub settings: SettingsReport,
+    /// What has not the effect in these settings that it seems to have, each with its line.
+    pub warnings: Vec<String>,
     /// The positions in `overrides`, from 0, of those that apply, the most specific last.
     pub applied: Vec<usize>,
     pub overrides: Vec<OverrideReport>,
@@ -48,6 +50,8 @@ pub struct OverrideReport {
     pub matches: bool,
     /// The settings on this machine if it alone matched; `null` if they are not valid.
     pub settings: Option<SettingsReport>,
+    /// As for the node's own settings.
+    pub warnings: Vec<String>,
     /// Why these settings are not valid on this machine: the override may be for another one, or
     /// for nodes that other overrides match too.
     pub error: Option<String>,
@@ -122,6 +126,7 @@ impl OverrideReport {
             matches,
             error: settings.as_ref().err().map(ToString::to_string),
             settings: settings.ok().map(|settings| SettingsReport::of(alone, &settings)),
+            warnings: alone.warnings().iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -138,6 +143,9 @@ impl OverrideReport {
         }
         if let Some(settings) = &self.settings {
             writeln!(f, "  alone: {}", settings.line())?;
+            for warning in &self.warnings {
+                writeln!(f, "  warning: {warning}")?;
+            }
             if settings.config.namespaces != here {
                 write!(f, "{}", Indented(&settings.config.namespaces, "  "))?;
             }
@@ -186,6 +194,9 @@ impl Display for CheckReport {
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
         writeln!(f, "\nsettings on {node}:\n  {}", self.settings.line())?;
+        for warning in &self.warnings {
+            writeln!(f, "  warning: {warning}")?;
+        }
         let namespaces = &self.settings.config.namespaces;
         write!(f, "{}", Indented(namespaces, "  "))?;
         if !self.overrides.is_empty() {

@@ -14,6 +14,7 @@
 //! know nothing of each other. `enforcement` has cgroups written and `delivery` calls the runtime,
 //! both when the owner says so.
 
+mod balance;
 mod checks;
 mod complete;
 mod decision_log;

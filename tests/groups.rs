@@ -407,3 +407,19 @@ async fn an_answer_carries_the_moves_that_it_needs() {
     })
     .await;
 }
+
+/// To the millisecond, and from the container's start.
+#[tokio::test(start_paused = true)]
+async fn a_container_moves_when_it_has_stayed_for_long_enough() {
+    for (wait, expected) in [(900, "2-7,10-11"), (1000, "8-15")] {
+        local(async {
+            let daemon = Daemon::beside_kubelet(&MOVES.replace("0s", "1s"), None);
+            fragmented(&daemon).await;
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
+            let cpus = answer.adjustment.unwrap().cpus().to_string();
+            assert_eq!(cpus, expected, "{wait} ms");
+        })
+        .await;
+    }
+}

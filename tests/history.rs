@@ -319,8 +319,8 @@ impl Node {
     /// some histories the plugin gives up in between, or takes a step back.
     fn make_room(&mut self, pod: &Pod, container: &Container) {
         let creation = Admission::Create { pod: pod.clone(), container: container.clone() };
-        let plan = self.ledger.plan_arrival(&creation).or_else(|| self.ledger.plan_departure());
-        let Some(plan) = plan else { return };
+        let plan = self.ledger.plan_arrival(&creation).or_else(|_| self.ledger.plan_departure());
+        let Ok(plan) = plan else { return };
         let in_answer = self.mechanism == Mechanism::Runtime;
         if in_answer && plan.is_staged() {
             return;

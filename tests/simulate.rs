@@ -418,3 +418,27 @@ fn refused_by_the_plugin() {
     assert_eq!(simulated(NoRoom::Wait, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
     assert_eq!(simulated(NoRoom::Drop, 10_000), ("b 8-13".to_owned(), 1));
 }
+
+/// A container leaves two caches for one as soon as it has stayed for `minStay`, and not with the
+/// next event.
+#[test]
+fn moves_wait_for_min_stay_and_for_nothing_else() {
+    let text = "pod,container,cpu,arrive,depart\n\
+                four,main,4,0,\n\
+                six,main,6,0,20\n\
+                split,main,4,5,\n";
+    let workload: Workload = table::parse(text).unwrap();
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n\
+                  cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: true}\n\
+                  rebalance: {movesPer100Starts: 10, minStay: 60s}\n";
+    let simulated = |end| {
+        let topology = "l3:2 core:8".parse::<Machine>().unwrap().topology().unwrap();
+        let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
+        let mut ledger = Ledger::new(topology, settings, Vec::new());
+        engine::run(&mut ledger, &workload, NoRoom::Wait, Some(end), &mut Checked, &mut |_| ());
+        let split = ledger.claims().find(|claim| claim.pod == "split").unwrap();
+        split.cpus.to_string()
+    };
+    assert_eq!(simulated(64_999), "6-7,14-15");
+    assert_eq!(simulated(65_000), "8-11");
+}

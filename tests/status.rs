@@ -18,11 +18,11 @@ use asked::{busy, command, has};
 use json_names::{names, undocumented};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::ledger::model::SandboxId;
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
 use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus};
-use observed::{CONFIG, Observed, local};
+use observed::{CONFIG, Observed, create, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -151,7 +151,8 @@ fn usual_before(name: &str) -> bool {
 #[tokio::test]
 async fn the_names_are_documented() {
     local(async {
-        let daemon = busy(&format!("topologyManagerPolicy: best-effort\n{NAMESPACES}")).await;
+        let config = format!("topologyManagerPolicy: best-effort\n{MOVES}{NAMESPACES}");
+        let daemon = busy(&config).await;
         let mut all = BTreeSet::new();
         for arguments in [&["status"][..], &["explain", "db"]] {
             let arguments = [arguments, &["--output", "json"]].concat();
@@ -161,6 +162,90 @@ async fn the_names_are_documented() {
         assert!(all.len() > 50, "{all:?}");
         let missing = undocumented(&all, include_str!("../docs/status.md"));
         assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
+    })
+    .await;
+}
+
+const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
+                     rebalance: {movesPer100Starts: 10, minStay: 60s}\n";
+
+/// Two containers have left room in both caches for a third, which needs a whole one.
+async fn fragmented(more: &str) -> Observed {
+    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+    for (name, milli) in [("six", 6000), ("two", 2000)] {
+        let Admission::Create { pod, container } = create(name, Qos::Guaranteed, milli) else {
+            unreachable!()
+        };
+        daemon.create(name, Qos::Guaranteed, milli).await.unwrap();
+        daemon.event(Event::Started { pod, container }).await.unwrap();
+    }
+    daemon.event(Event::StopPod(SandboxId("sandbox-six".to_owned()))).await.unwrap();
+    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
+        unreachable!()
+    };
+    daemon.event(Event::RunPod(pod)).await.unwrap();
+    daemon
+}
+
+#[tokio::test]
+async fn why_nothing_moves() {
+    local(async {
+        let text_of = async |daemon: &Observed| {
+            let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+            text.split_once("\nrebalance: ").unwrap().1.to_owned()
+        };
+        let daemon = Observed::connected(CONFIG).await;
+        has(&text_of(&daemon).await, &["off, running containers keep their CPUs\n"]);
+
+        let daemon = fragmented(MOVES).await;
+        daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
+        let text = text_of(&daemon).await;
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "0 moved for a container that started, 0 after one had ended\n",
+                "  budget: 2 of 2 moves left, 2 of them without a container that starts; 100 starts add 10\n",
+                "  last plan after an end or minStay: no container may move (20",
+                "  containers move only when another one is created",
+                "  stays: 60 s of minStay left: ns/two/c\n",
+                "  stays: it is starting, ending or changing its CPUs: ns/eight/c\n",
+            ],
+        );
+        let mut status = daemon.status().await;
+        let node = status.node.as_ref().unwrap();
+        let stays = node.containers.iter().find(|one| one.pod == "two").unwrap().stays.clone();
+        let stays = stays.unwrap();
+        assert_eq!(stays.reason, "min_stay");
+        assert!(stays.seconds_left.is_some_and(|left| left > 55.0 && left < 60.0), "{stays:?}");
+        let moves = node.rebalance.clone().unwrap();
+        assert_eq!((moves.moves_left, moves.moves_at_most, moves.min_stay_seconds), (2, 2, 60));
+        assert!(moves.last_plans.iter().all(|plan| plan.why.is_some()), "{:?}", moves.last_plans);
+        assert!(!moves.last_plans.is_empty());
+        status = status.without_names();
+        let moves = status.node.unwrap().rebalance.unwrap();
+        let why = moves.last_plans.iter().find_map(|plan| plan.why.as_ref());
+        assert_eq!(why, None, "it may name a container");
+
+        // It moves, and the budget is used up.
+        let one = MOVES.replace("60s", "0s").replace("Starts: 10", "Starts: 1");
+        let daemon = fragmented(&one).await;
+        daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
+        let text = text_of(&daemon).await;
+        has(&text, &["1 moved for a container that started", "  budget: 0 of 1 moves left, 0 of"]);
+        has(&text, &["for a container that started: 1 moved (20"]);
+        daemon.create("one", Qos::Guaranteed, 1000).await.unwrap();
+        has(&text_of(&daemon).await, &["the budget is used up until more containers start (20"]);
+
+        let daemon = fragmented(&MOVES.replace("60s", "0s, mode: suggest")).await;
+        daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
+        let text = text_of(&daemon).await;
+        has(&text, &["dry run (mode: suggest), 1 container would have moved\n"]);
+        has(&text, &["mode: suggest, would have moved 1 container (20"]);
+
+        let daemon = fragmented(&format!("{}exposeCpus: true\n", MOVES.replace("60s", "0s"))).await;
+        let text = text_of(&daemon).await;
+        has(&text, &["  stays: its environment lists its CPUs (exposeCpus: true): ns/two/c\n"]);
     })
     .await;
 }

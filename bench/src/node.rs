@@ -9,6 +9,7 @@ use nri_cpu_manager::placement::{
     self, EngineKind, Options, Rejection, TopologyManager, TopologyPolicy,
 };
 use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering};
+use std::time::Duration;
 
 /// A machine's size.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +76,7 @@ impl Node {
                 mode: RebalanceMode::Move,
                 moves_per_100_starts: 20,
                 across_numa_nodes: true,
-                min_stay: 0,
+                min_stay: Duration::ZERO,
             }),
             ..Settings::default()
         };

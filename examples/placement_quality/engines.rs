@@ -4,6 +4,7 @@ use super::machines::Machine;
 use super::mixes::Mix;
 use nri_cpu_manager::ledger::{self, Policy, Rebalance, RebalanceMode};
 use nri_cpu_manager::placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
+use std::time::Duration;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Engine {
@@ -49,7 +50,7 @@ impl Engine {
             mode: RebalanceMode::Move,
             moves_per_100_starts: self.moves,
             across_numa_nodes: true,
-            min_stay: 0,
+            min_stay: Duration::ZERO,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::view::status::{
 };
 use crate::wording::{self, count, or_none};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -156,9 +157,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         writeln!(f, "moved while running: {}", moves.join(", "))?;
     }
-    if let Some(moves) = &node.rebalance {
-        writeln!(f, "rebalance: {}", rebalance_line(moves))?;
-    }
+    write_rebalance(f, node)?;
     if node.kernel_refusals > 0 {
         writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
     }
@@ -166,20 +165,63 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     write_records(f, "troubles", &node.troubles)
 }
 
-fn rebalance_line(moves: &RebalanceStatus) -> String {
-    let left = format!("{} may move now", count(moves.moves_left, "container"));
+fn write_rebalance(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
+    let Some(moves) = &node.rebalance else {
+        return writeln!(f, "rebalance: off, running containers keep their CPUs");
+    };
     if moves.mode == "suggest" {
         let would = count(moves.suggested, "container");
-        return format!("dry run, {would} would have moved; {left}");
+        writeln!(f, "rebalance: dry run (mode: suggest), {would} would have moved")?;
+    } else {
+        let RebalanceStatus { arrival, departure, .. } = moves;
+        write!(
+            f,
+            "rebalance: {arrival} moved for a container that started, {departure} after one had ended"
+        )?;
+        if moves.undone > 0 {
+            write!(f, ", {} taken back", count(moves.undone, "step"))?;
+        }
+        writeln!(f)?;
     }
-    let mut parts = vec![
-        format!("{} moved for a container that started", moves.arrival),
-        format!("{} after one had ended", moves.departure),
-    ];
-    if moves.undone > 0 {
-        parts.push(format!("{} taken back", count(moves.undone, "step")));
+    let RebalanceStatus { moves_left, moves_at_most, spare_moves, .. } = moves;
+    writeln!(
+        f,
+        "  budget: {moves_left} of {moves_at_most} moves left, {spare_moves} of them without a container \
+         that starts; 100 starts add {}",
+        moves.moves_per_100_starts
+    )?;
+    for plan in &moves.last_plans {
+        let when = match plan.occasion.as_str() {
+            "arrival" => "for a container that started",
+            _ => "after an end or minStay",
+        };
+        let moved = if plan.moved > 0 { format!("{} moved", plan.moved) } else { String::new() };
+        let why = plan.why.as_deref().map(names::printable).unwrap_or_default();
+        let gap = if moved.is_empty() || why.is_empty() { "" } else { ", then " };
+        writeln!(f, "  last plan {when}: {moved}{gap}{why} ({})", plan.at)?;
     }
-    format!("{}; {left}", parts.join(", "))
+    if moves.only_at_creations {
+        writeln!(
+            f,
+            "  containers move only when another one is created: cgroups do not bind all pods"
+        )?;
+    }
+    if moves.threads_unseen {
+        writeln!(
+            f,
+            "  threads with CPU affinities of their own cannot be seen: hostPID (overlay host-pid)"
+        )?;
+    }
+    let mut stay: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for one in &node.containers {
+        if let Some(stays) = &one.stays {
+            stay.entry(&stays.text).or_default().push(names::container(one));
+        }
+    }
+    for (why, containers) in stay {
+        writeln!(f, "  stays: {why}: {}", containers.join(", "))?;
+    }
+    Ok(())
 }
 
 /// NUMA nodes with their uncore caches; of a cache in several nodes, the part in each.

@@ -6,9 +6,6 @@ use crate::ledger::{Rebalance, RebalanceMode};
 use serde::Deserialize;
 use std::time::Duration;
 
-/// The least time between two quiet periods of the ledger, rounded down: a period that has begun
-/// already does not count.
-const QUIET_PERIOD: u64 = 30;
 const MIN_STAY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -60,16 +57,9 @@ pub(super) fn resolve(
         mode,
         moves_per_100_starts,
         across_numa_nodes: across.unwrap_or(true),
-        min_stay: quiet_periods(min_stay),
+        min_stay,
     };
     Ok(mode.map(settings))
-}
-
-/// The number of quiet periods that are at least this time.
-fn quiet_periods(time: Duration) -> u32 {
-    let whole = time.as_secs().div_ceil(QUIET_PERIOD);
-    let periods = if whole == 0 { 0 } else { whole + 1 };
-    u32::try_from(periods).unwrap_or(u32::MAX)
 }
 
 fn duration(text: &str) -> Option<Duration> {
@@ -88,15 +78,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_become_quiet_periods() {
-        for (text, periods) in [
-            ("0s", Some(0)),
-            ("1s", Some(2)),
-            ("30s", Some(2)),
-            ("60s", Some(3)),
-            ("1h", Some(121)),
-        ] {
-            assert_eq!(duration(text).map(quiet_periods), periods, "{text}");
+    fn times_are_as_written() {
+        for (text, seconds) in [("0s", 0), ("1s", 1), ("90s", 90), ("5m", 300), ("1h", 3600)] {
+            assert_eq!(duration(text), Some(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "5", "m", "-1s", "1d", "1.5m", "99999999999999999999s"] {
             assert_eq!(duration(text), None, "{text}");

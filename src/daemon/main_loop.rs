@@ -16,7 +16,7 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// Everything that wakes the daemon.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ enum Wake {
     Tidy,
     /// Updates are due that no answer could carry.
     Flush,
-    /// CPUs have become free.
+    /// CPUs have become free, or a container has stayed for long enough.
     Rebalance,
     /// A container has drifted.
     Repair(Finding),
@@ -143,7 +143,8 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         drift,
         orphans,
         exposure,
-        unbalanced,
+        balance,
+        started,
         ..
     } = owner;
     if let Some(id) = enforcement.next_unsettled() {
@@ -155,12 +156,13 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     if std::mem::take(&mut delivery.owing) {
         return Wake::Flush;
     }
-    if std::mem::take(unbalanced) {
+    if std::mem::take(&mut balance.unbalanced) {
         return Wake::Rebalance;
     }
     if let Some(finding) = drift.next() {
         return Wake::Repair(finding);
     }
+    let movable_at = ledger.next_movable().and_then(|at| started.checked_add(at));
     tokio::select! {
         look = kubelet.next() => Wake::Kubelet(look),
         reading = config.next() => Wake::Config(reading),
@@ -168,6 +170,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         created = enforcement.next() => Wake::Groups(created),
         () = orphans.quiet_period() => Wake::QuietPeriodEnded,
         () = exposure.next() => Wake::Exposed,
+        () = sleep_until(movable_at.unwrap_or(*started)), if movable_at.is_some() => Wake::Rebalance,
         call = delivery.next() => Wake::Returned(call),
         found = checks.next(ledger) => Wake::Checked(found),
     }

@@ -1,5 +1,6 @@
 //! [`Owner`]: owns the ledger, and does what the parts beside it report.
 
+use super::balance::Balance;
 use super::checks::Checks;
 use super::complete::{correct_list, locate_devices};
 use super::decision_log::DecisionLog;
@@ -36,10 +37,9 @@ pub struct Owner {
     pub(super) orphans: Orphans,
     pub(super) exposure: ExposedFiles,
     pub(super) strict: bool,
-    /// CPUs have become free: others may move there.
-    pub(super) unbalanced: bool,
-    /// Whether it is in the log that the threads of containers cannot be seen.
-    pub(super) is_blind: bool,
+    /// The moment that the ledger's time counts from.
+    pub(super) started: Instant,
+    pub(super) balance: Balance,
     /// How long the runtime waits for an answer.
     pub(super) answer_within: Duration,
 }
@@ -56,6 +56,11 @@ impl Owner {
         }
     }
 
+    /// Has the ledger know what time it is.
+    pub(super) fn pass_time(&mut self) {
+        self.apply(Event::Time(self.started.elapsed()));
+    }
+
     pub(super) fn apply_all(&mut self, events: Vec<Event>) {
         for event in events {
             self.apply(event);
@@ -66,6 +71,7 @@ impl Owner {
     pub(super) async fn handle(&mut self, mut call: Call) -> Answer {
         let facts = CallFacts::of(&call);
         let started = Instant::now();
+        self.pass_time();
         self.prepare(&mut call, &facts).await;
         self.make_room(&call).await;
         let answer = match self.decide(call, &facts).await {
@@ -107,7 +113,7 @@ impl Owner {
         if facts.removes || facts.lists {
             self.end_deserted().await;
         }
-        self.unbalanced |= facts.frees && self.ledger.settings().rebalance.is_some();
+        self.balance.unbalanced |= facts.frees && self.ledger.settings().rebalance.is_some();
         let notes = self.ledger.take_notes();
         self.record.log_all(&notes, &self.ledger);
         let placement = &self.ledger.settings().placement;

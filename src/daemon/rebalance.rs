@@ -10,9 +10,11 @@ use super::blocking;
 use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, Call, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, Target,
+    Admission, Call, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, NoPlan, Occasion,
+    Target,
 };
 use crate::verify::Drift;
+use crate::wording;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -32,53 +34,82 @@ impl Owner {
         if self.ledger.settings().rebalance.is_none() {
             return;
         }
-        let arrival = self.plan(|ledger| ledger.plan_arrival(creation)).await;
+        let arrival = self.plan(Occasion::Arrival, |ledger| ledger.plan_arrival(creation)).await;
         if self.writes_moves() {
             return self.carry_out_plan(arrival).await;
         }
         let plan = match arrival {
             None if self.ledger.settings().notice_seconds == 0 => {
-                self.plan(Ledger::plan_departure).await
+                self.plan(Occasion::Departure, Ledger::plan_departure).await
             }
             found => found,
         };
+        let Some(plan) = plan else { return };
+        if plan.is_staged() {
+            let why = "it would move a container twice, which an update by the runtime cannot";
+            return self.balance.planned(plan.occasion, 0, Some(why.to_owned()));
+        }
         // The decision saves them, and its answer carries them.
-        let steps = plan.filter(|plan| !plan.is_staged()).map(|plan| plan.steps);
-        self.apply_all(steps.into_iter().flatten().map(Event::Move).collect());
+        self.balance.planned(plan.occasion, plan.steps.len(), None);
+        self.apply_all(plan.steps.into_iter().map(Event::Move).collect());
     }
 
     /// Moves containers to better CPUs that have become free.
     pub(super) async fn rebalance(&mut self) {
+        self.pass_time();
         if self.writes_moves() {
-            let plan = self.plan(Ledger::plan_departure).await;
+            let plan = self.plan(Occasion::Departure, Ledger::plan_departure).await;
             if self.may_move(plan.as_ref()).await {
                 self.carry_out_plan(plan).await;
                 self.show_planned(&BTreeMap::new()).await;
+            } else if plan.is_some() {
+                let why = "programs have notice of it first (noticeSeconds)".to_owned();
+                self.balance.planned(Occasion::Departure, 0, Some(why));
             }
             self.flush_owed().await;
         }
     }
 
     /// Whether the daemon itself can carry moves out.
-    fn writes_moves(&self) -> bool {
+    pub(super) fn writes_moves(&self) -> bool {
         self.ledger.is_bound_by_cgroups() && self.enforcement.cannot_write().is_none()
     }
 
     /// A plan without containers whose threads have affinities of their own: the kernel keeps these
     /// through a move as far as it can. A plan that is not to be carried out is only recorded.
-    async fn plan(&mut self, plan: impl Fn(&Ledger) -> Option<MovePlan>) -> Option<MovePlan> {
+    async fn plan(
+        &mut self,
+        occasion: Occasion,
+        plan: impl Fn(&Ledger) -> Result<MovePlan, NoPlan>,
+    ) -> Option<MovePlan> {
         for _ in 0..TRIES {
-            let found = plan(&self.ledger)?;
+            let found = match plan(&self.ledger) {
+                Ok(found) => found,
+                // Most containers that start need no plan: the last one that mattered stays.
+                Err(NoPlan::NoNeed) => return None,
+                Err(why) => {
+                    self.balance.planned(occasion, 0, Some(why.to_string()));
+                    return None;
+                }
+            };
             let bound = self.bound_themselves(&found).await;
             if bound.is_empty() {
                 if self.ledger.moves_containers() {
                     return Some(found);
                 }
+                let count = found.containers();
                 self.apply(Event::Suggested(found));
+                let why = format!(
+                    "mode: suggest, would have moved {}",
+                    wording::count(count, "container")
+                );
+                self.balance.planned(occasion, 0, Some(why));
                 return None;
             }
             self.apply_all(bound.into_iter().map(Event::BoundItself).collect());
         }
+        let why = "the threads of containers in it have CPU affinities of their own".to_owned();
+        self.balance.planned(occasion, 0, Some(why));
         None
     }
 
@@ -93,33 +124,47 @@ impl Owner {
             (sees, bound.map(|target| target.subject.id).collect())
         };
         let (sees, bound): (bool, Vec<ContainerId>) = blocking(look).await;
-        if !sees && !std::mem::replace(&mut self.is_blind, true) {
+        if !sees && !std::mem::replace(&mut self.balance.is_blind, true) {
             log::warn!(
-                "rebalance: cannot see other containers' threads: programs with CPU affinities of their own are moved too. Give the plugin's pod hostPID: true"
+                "rebalance: cannot see other containers' threads: programs with CPU affinities of their own are moved too. Give the plugin's pod hostPID: true (overlay host-pid)"
             );
         }
         bound
     }
 
     async fn carry_out_plan(&mut self, plan: Option<MovePlan>) {
+        let Some(plan) = plan else { return };
         let until = Instant::now() + self.answer_within.mul_f64(PATIENCE);
-        for step in plan.map(|plan| plan.steps).unwrap_or_default() {
-            let now = Instant::now();
-            // The runtime would undo the step with an update that it is still making.
-            let is_updated = self.delivery.pace.overdue(&step.container, now).is_some();
-            if now > until || is_updated || !self.carry_out_move(step).await {
-                return;
+        let mut moved = 0;
+        for step in plan.steps {
+            let is_done = step.outcome == MoveOutcome::Done;
+            if let Err(why) = self.carry_out_step(step, until).await {
+                return self.balance.planned(plan.occasion, moved, Some(why));
             }
+            moved += usize::from(is_done);
         }
+        self.balance.planned(plan.occasion, moved, None);
     }
 
-    /// Carries out one step. Returns whether it is in force; if not, it has been taken back.
-    async fn carry_out_move(&mut self, step: Move) -> bool {
+    async fn carry_out_step(&mut self, step: Move, until: Instant) -> Result<(), String> {
+        let now = Instant::now();
+        if now > until {
+            return Err("stopped: the runtime does not wait any longer".to_owned());
+        }
+        // The runtime would undo the step with an update that it is still making.
+        if self.delivery.pace.overdue(&step.container, now).is_some() {
+            return Err("stopped: the runtime is still changing a container in it".to_owned());
+        }
+        self.carry_out_move(step).await
+    }
+
+    /// Carries out one step, or takes it back and returns why.
+    async fn carry_out_move(&mut self, step: Move) -> Result<(), String> {
         let id = step.container.clone();
         let taken = self.ledger.move_totals().clone();
         self.apply(Event::Move(step.clone()));
         if *self.ledger.move_totals() == taken {
-            return false;
+            return Err("stopped: CPUs have changed since it was made".to_owned());
         }
         let failed = match self.save().await {
             Ok(()) => self.write_move(&id).await,
@@ -127,14 +172,14 @@ impl Owner {
         };
         let Some(why) = failed else {
             self.settle_files_of(&id).await;
-            return true;
+            return Ok(());
         };
         log::warn!("move taken back: {why}");
-        self.apply(Event::Move(step.undone(why)));
+        self.apply(Event::Move(step.undone(why.clone())));
         // An error is in the log, and the next decision tries again.
         let _ = self.save().await;
         self.write_move(&id).await;
-        false
+        Err(format!("taken back: {why}"))
     }
 
     /// Brings a container to its CPUs. Returns what is not as decided.

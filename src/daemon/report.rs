@@ -24,6 +24,7 @@ impl Owner {
     }
 
     pub(super) fn view(&mut self) -> NodeFigures {
+        self.pass_time();
         let view = self.ledger.view();
         self.record.history().badges.follow(&view);
         NodeFigures { view, history: self.record.past(), own: self.figures() }
@@ -57,6 +58,9 @@ impl Owner {
             foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
             pool_writes: enforcement.written,
             checkpoint_error: self.checkpoint.error(),
+            last_plans: self.balance.last_plans.values().cloned().collect(),
+            moves_only_at_creations: !self.writes_moves(),
+            threads_unseen: self.balance.is_blind,
         }
     }
 }

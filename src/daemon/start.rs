@@ -1,5 +1,6 @@
 //! The start of the daemon: everything that can be wrong is found before any container changes.
 
+use super::balance::Balance;
 use super::checks::Checks;
 use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
@@ -21,6 +22,7 @@ use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
 use std::time::Duration;
+use tokio::time::Instant;
 
 impl Owner {
     /// Checks the configuration against the machine, locks the state directory and reads the
@@ -82,8 +84,8 @@ impl Owner {
             orphans: Orphans::new(),
             exposure: ExposedFiles::below(&paths.state_dir),
             strict: config.strict(),
-            unbalanced: false,
-            is_blind: false,
+            started: Instant::now(),
+            balance: Balance::default(),
             answer_within: Duration::ZERO,
         };
         owner.apply(Event::Mechanism(mechanism));

@@ -11,6 +11,7 @@ use super::policy::{Mechanism, Stance};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
+use core::time::Duration;
 use std::collections::BTreeSet;
 
 /// A call of the runtime, or anything else that the ledger has to know.
@@ -85,6 +86,9 @@ pub enum Event {
     /// About half a minute has passed. A container that has ended and has not come back since the
     /// last one lends its CPUs.
     QuietPeriod,
+    /// How long ago a fixed moment was. The ledger has no clock: nothing else moves its time, and it
+    /// never goes back.
+    Time(Duration),
     /// CPUs have gone offline or come online: the machine as it is now. CPUs of other programs'
     /// cpuset partitions are offline in it.
     Machine(Topology),
@@ -204,6 +208,7 @@ impl Event {
             Event::StopPod(_) => "stop_pod",
             Event::RemovePod(_) => "remove_pod",
             Event::QuietPeriod => "quiet_period",
+            Event::Time(_) => "time",
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",

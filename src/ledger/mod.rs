@@ -62,7 +62,7 @@ pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
-pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, Occasion};
+pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};
@@ -75,6 +75,7 @@ use crate::placement::Rejection;
 use crate::topology::Topology;
 use crate::wording;
 use books::{Books, ContainerRef};
+use core::time::Duration;
 use node::{Node, Pool};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -100,7 +101,8 @@ impl Ledger {
         let (topology, settings) = (Arc::new(topology), Arc::new(settings));
         let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
         let (unbound, distrusted) = (BTreeSet::new(), BTreeSet::new());
-        let node = Node { topology, settings, stance, mechanism, unbound, distrusted };
+        let now = Duration::ZERO;
+        let node = Node { topology, settings, stance, mechanism, unbound, distrusted, now };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
@@ -129,7 +131,7 @@ impl Ledger {
             self.rehearse(&event, Ledger::apply);
         }
         // What has gone out changes no claim, and so no pool.
-        let same_pool = matches!(event, Event::Created(..) | Event::Sent(_));
+        let same_pool = matches!(event, Event::Created(..) | Event::Sent(_) | Event::Time(_));
         let Ledger { node, books, .. } = self;
         match event {
             Event::Synchronize { pods, containers } => {
@@ -143,6 +145,7 @@ impl Ledger {
             Event::Stop(id) => life::stop(books, &id),
             Event::Remove(id) => life::remove(books, &id),
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
+            Event::Time(now) => node.now = node.now.max(now),
             Event::QuietPeriod => books.change_all(|_, pod| pod.quiet_period()),
             Event::Machine(topology) => {
                 let before = std::mem::replace(&mut node.topology, Arc::new(topology));
@@ -198,15 +201,21 @@ impl Ledger {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// The best moves of running containers for one that is about to be created, if moves are
-    /// configured and gain something. Carry out its steps one after the other
-    /// ([`Event::Move`]), and then decide about the creation.
-    pub fn plan_arrival(&self, creation: &Admission) -> Option<MovePlan> {
+    /// The best moves of running containers for one that is about to be created. Carry out its
+    /// steps one after the other ([`Event::Move`]), and then decide about the creation.
+    ///
+    /// # Errors
+    /// Why no container is to move.
+    pub fn plan_arrival(&self, creation: &Admission) -> Result<MovePlan, NoPlan> {
         rebalance::for_arrival(&self.node, &self.books, creation)
     }
 
-    /// The same without a newcomer, after CPUs have become free.
-    pub fn plan_departure(&self) -> Option<MovePlan> {
+    /// The same without a newcomer, after CPUs have become free, or a container has stayed for long
+    /// enough.
+    ///
+    /// # Errors
+    /// Why no container is to move.
+    pub fn plan_departure(&self) -> Result<MovePlan, NoPlan> {
         rebalance::for_departure(&self.node, &self.books)
     }
 

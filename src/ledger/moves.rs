@@ -2,7 +2,9 @@
 
 use super::model::ContainerId;
 use crate::cpuset::CpuSet;
+use core::time::Duration;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 
 /// Moves that are worth it, in an order in which no CPU ever has two owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +14,11 @@ pub struct MovePlan {
 }
 
 impl MovePlan {
+    /// The number of containers that move.
+    pub fn containers(&self) -> usize {
+        self.steps.iter().filter(|step| step.outcome == MoveOutcome::Done).count()
+    }
+
     /// Whether a container has to wait on other CPUs until its new ones are free.
     pub fn is_staged(&self) -> bool {
         self.steps.iter().any(|step| step.outcome == MoveOutcome::Staged)
@@ -85,6 +92,94 @@ impl MoveOutcome {
             MoveOutcome::Undone => "undone",
             MoveOutcome::Suggested => "suggested",
         }
+    }
+}
+
+/// Why nothing is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPlan {
+    /// `rebalance` is not in the configuration, or `off`.
+    Off,
+    /// No CPUs are assigned on this node, or the runtime has not listed its containers yet.
+    NotAssigning,
+    /// The starting container needs no CPUs, or has them.
+    NoNeed,
+    /// Programs have notice of moves (`noticeSeconds`), and a creation cannot wait.
+    Notice,
+    BudgetUsedUp,
+    /// What is left of the budget is for containers that start.
+    BudgetKept,
+    AllStay,
+    NoGain,
+}
+
+impl Display for NoPlan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoPlan::Off => "rebalance is off",
+            NoPlan::NotAssigning => "the plugin assigns no CPUs now",
+            NoPlan::NoNeed => "the container needs no other CPUs",
+            NoPlan::Notice => "with noticeSeconds containers move only after others have ended",
+            NoPlan::BudgetUsedUp => "the budget is used up until more containers start",
+            NoPlan::BudgetKept => "the rest of the budget is for containers that start",
+            NoPlan::AllStay => "no container may move",
+            NoPlan::NoGain => "no move within the budget improves the placement",
+        })
+    }
+}
+
+/// Why a container with exclusive CPUs keeps them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StayReason {
+    /// The wish `movable: "false"`.
+    Wish,
+    /// Its environment lists its CPUs (`exposeCpus: true`).
+    Environment,
+    OwnAffinity,
+    /// Another program has set its memory nodes.
+    MemoryNodes,
+    /// A cpuset partition (`exclusivity: kernel`).
+    Partition,
+    /// Its pod has several, and in pod scope they have one affinity.
+    PodScope,
+    /// Its process does not run, or it has not got all of its CPUs yet.
+    Changing,
+    /// It started or moved less than `minStay` ago: so much is left.
+    MinStay(Duration),
+}
+
+impl StayReason {
+    /// A short name that stays.
+    pub fn name(self) -> &'static str {
+        match self {
+            StayReason::Wish => "wish",
+            StayReason::Environment => "environment",
+            StayReason::OwnAffinity => "own_affinity",
+            StayReason::MemoryNodes => "memory_nodes",
+            StayReason::Partition => "partition",
+            StayReason::PodScope => "pod_scope",
+            StayReason::Changing => "changing",
+            StayReason::MinStay(_) => "min_stay",
+        }
+    }
+}
+
+impl Display for StayReason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StayReason::Wish => "movable: \"false\"",
+            StayReason::Environment => "its environment lists its CPUs (exposeCpus: true)",
+            StayReason::OwnAffinity => "its threads have CPU affinities of their own",
+            StayReason::MemoryNodes => "another program has set its memory nodes",
+            StayReason::Partition => "it is a cpuset partition (exclusivity: kernel)",
+            StayReason::PodScope => "its pod has several exclusive containers in pod scope",
+            StayReason::Changing => "it is starting, ending or changing its CPUs",
+            StayReason::MinStay(left) => {
+                // A started second counts, so that 0 s is never left.
+                let seconds = left.as_millis().div_ceil(1000);
+                return write!(f, "{seconds} s of minStay left");
+            }
+        })
     }
 }
 

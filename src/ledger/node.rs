@@ -9,6 +9,7 @@ use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::placement::wishes::Margin;
 use crate::topology::Topology;
+use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub(super) struct Node {
     /// Cgroups that are not relied on to keep what is in them in the pool: each container's own
     /// does.
     pub(super) distrusted: BTreeSet<CgroupPath>,
+    /// As the last [`Event::Time`](super::Event::Time) said.
+    pub(super) now: Duration,
 }
 
 /// Where containers that share CPUs may run.

@@ -6,11 +6,13 @@ use super::claim::{Claim, Reach};
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
+use super::rebalance;
 use super::settings::{RebalanceMode, Settings};
 use super::target::{self, Deserted, Holder, PodPlace, Target};
 use super::view::View;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
+use core::time::Duration;
 use std::sync::Arc;
 
 impl Ledger {
@@ -93,6 +95,12 @@ impl Ledger {
     pub fn moves_containers(&self) -> bool {
         let rebalance = self.settings().rebalance.as_ref();
         rebalance.is_some_and(|rebalance| rebalance.mode == RebalanceMode::Move)
+    }
+
+    /// When the next container may move, as [`Event::Time`](super::Event::Time) counts; `None` if
+    /// none is waiting for that.
+    pub fn next_movable(&self) -> Option<Duration> {
+        rebalance::next_movable(&self.node, &self.books)
     }
 
     /// What was moved so far.

@@ -4,6 +4,7 @@ use super::namespaces::Namespaces;
 use super::policy::Policy;
 use crate::nodeset::NodeSet;
 use crate::placement;
+use core::time::Duration;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -56,9 +57,8 @@ pub struct Rebalance {
     pub moves_per_100_starts: u32,
     /// Whether a container may move to a NUMA node where it has no CPU.
     pub across_numa_nodes: bool,
-    /// How many [quiet periods](super::Event::QuietPeriod) a container stays after its start or
-    /// its last move.
-    pub min_stay: u32,
+    /// How long a container stays after its start and after a move.
+    pub min_stay: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

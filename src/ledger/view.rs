@@ -3,11 +3,12 @@
 use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
 use super::model::{ContainerId, CpuRequest, Pod};
-use super::moves::MoveTotals;
+use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
 use super::policy::Mechanism;
 use super::policy::Stance;
+use super::rebalance::stays;
 use super::settings::Settings;
 use super::target::left_of;
 use super::wish::Cpus;
@@ -28,6 +29,10 @@ pub struct View {
     /// Moves to better CPUs, and how many more containers may move now.
     pub rebalanced: MoveTotals,
     pub moves_left: usize,
+    /// Those of them that may move without a container that starts.
+    pub spare_moves: usize,
+    /// The most that may move at once.
+    pub most_moves: usize,
     pub pods: usize,
     /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
     /// under strict reservation.
@@ -67,6 +72,9 @@ pub struct ContainerView {
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
+    /// Why `rebalance` does not move it now; `None` if it may, or has no exclusive CPUs, or nothing
+    /// moves.
+    pub stays: Option<StayReason>,
     /// When it was created, in nanoseconds since 1970, as the runtime says.
     pub created_at: Option<i64>,
 }
@@ -89,6 +97,7 @@ impl View {
             };
             containers.push(container(node, books, pool, pod, found));
         }
+        let rebalance = node.settings.rebalance.as_ref();
         View {
             topology: Arc::clone(&node.topology),
             settings: Arc::clone(&node.settings),
@@ -96,7 +105,9 @@ impl View {
             mechanism: node.mechanism,
             moves: books.journal.moves().clone(),
             rebalanced: books.moves.totals.clone(),
-            moves_left: node.settings.rebalance.as_ref().map_or(0, |r| books.moves.left(r)),
+            moves_left: rebalance.map_or(0, |rebalance| books.moves.left(rebalance)),
+            spare_moves: rebalance.map_or(0, |rebalance| books.moves.spare(rebalance)),
+            most_moves: rebalance.map_or(0, |rebalance| books.moves.most(rebalance)),
             pods: books.pods().len(),
             pool: pool.cpus,
             exclusive: node.exclusive(books),
@@ -125,6 +136,7 @@ fn container(
     let taken = node.taken(entry);
     let pod_pool = if entry.shares_caches() { node.pod_pool(pod) } else { None };
     let pod_cpus = pod_pool.unwrap_or_default() & taken;
+    let can_move = node.settings.rebalance.is_some() && entry.claim().is_some();
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
@@ -139,6 +151,7 @@ fn container(
         runs_on,
         phase: entry.phase,
         enforced_by: entry.enforced_by,
+        stays: if can_move { stays(node, pod, entry) } else { None },
         created_at: entry.created_at,
         pod: described,
     }

@@ -11,14 +11,12 @@
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::{
-    Admission, Call, ContainerId, ContainerKind, Decision, Event, Ledger, MovePlan, Pod,
+    Admission, Call, ContainerId, ContainerKind, Decision, Event, Ledger, MovePlan, NoPlan, Pod,
 };
 use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-
-/// The time between two quiet periods, as on a node.
-const QUIET_PERIOD: Time = 30_000;
+use std::time::Duration;
 
 /// The scheduler's reason for a refusal: too few unrequested CPUs.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
@@ -172,20 +170,26 @@ impl Simulation<'_> {
         self.pass(moment);
     }
 
-    /// As the daemon, reports quiet periods: for a long time without changes, as many as matter.
-    fn pass_quiet_periods(&mut self, to: Time) {
-        let Some(rebalance) = &self.ledger.settings().rebalance else { return };
-        let passed = to / QUIET_PERIOD - self.now / QUIET_PERIOD;
-        for _ in 0..passed.min(u64::from(rebalance.min_stay)) {
-            self.send(Event::QuietPeriod);
+    /// As the daemon, looks for moves whenever a container has stayed for long enough.
+    fn pass(&mut self, to: Time) {
+        while let Some(at) = self.next_movable().filter(|at| *at <= to) {
+            self.advance(at);
+            self.rebalance(self.ledger.plan_departure());
         }
+        self.advance(to);
     }
 
-    fn pass(&mut self, to: Time) {
+    fn next_movable(&self) -> Option<Time> {
+        u64::try_from(self.ledger.next_movable()?.as_millis()).ok()
+    }
+
+    fn advance(&mut self, to: Time) {
         if self.now < to {
-            self.pass_quiet_periods(to);
             self.see(&Happening::Passes(self.now, to));
             self.now = to;
+            if self.ledger.settings().rebalance.is_some() {
+                self.send(Event::Time(Duration::from_millis(to)));
+            }
         }
     }
 
@@ -267,9 +271,9 @@ impl Simulation<'_> {
     }
 
     /// Carries a plan out, or only counts it, as configured.
-    fn rebalance(&mut self, plan: Option<MovePlan>) {
-        self.see(&Happening::Planned(plan.as_ref()));
-        let Some(plan) = plan else { return };
+    fn rebalance(&mut self, plan: Result<MovePlan, NoPlan>) {
+        self.see(&Happening::Planned(plan.as_ref().ok()));
+        let Ok(plan) = plan else { return };
         if self.ledger.moves_containers() {
             plan.steps.into_iter().for_each(|step| self.send(Event::Move(step)));
         } else {

@@ -94,6 +94,9 @@ mod tests {
             pool_writes: 0,
             group_write_errors: 0,
             checkpoint_error: None,
+            last_plans: Vec::new(),
+            moves_only_at_creations: false,
+            threads_unseen: false,
         };
         let ledger = Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new());
         NodeFigures { view: ledger.view(), history: Arc::new(History::default()), own }

@@ -7,7 +7,7 @@ use super::history::History;
 use crate::clock::Moment;
 use crate::cpuset::CpuSet;
 use crate::edge::Runtime;
-use crate::ledger::{Mechanism, Stance, View};
+use crate::ledger::{Mechanism, Occasion, Stance, View};
 use crate::partition::PartitionType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,6 +71,22 @@ pub struct OwnFigures {
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it succeeded.
     pub checkpoint_error: Option<String>,
+    /// When moves were last planned on each occasion, and the result.
+    pub last_plans: Vec<LastPlan>,
+    /// Whether containers move only in the response to the creation of another one.
+    pub moves_only_at_creations: bool,
+    /// Whether containers move although the CPU affinities of their threads cannot be seen.
+    pub threads_unseen: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct LastPlan {
+    pub at: Moment,
+    pub occasion: Occasion,
+    /// Containers that moved.
+    pub moved: usize,
+    /// Why no more moved; `None` if all of the plan was carried out. May name containers.
+    pub why: Option<String>,
 }
 
 /// An upper bound that another program has set on a cgroup, and defends.

@@ -13,6 +13,7 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 use nri_cpu_manager::topology::synthetic::Machine;
 use proptest::prelude::*;
+use std::time::Duration;
 
 pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)> {
     let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
@@ -64,7 +65,7 @@ pub(super) fn rebalance() -> Rebalance {
         mode: RebalanceMode::Move,
         moves_per_100_starts: 100,
         across_numa_nodes: true,
-        min_stay: 0,
+        min_stay: Duration::ZERO,
     }
 }
 

@@ -165,8 +165,13 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario(
             "rebalance-stays",
-            "unmovable and young containers do not move, nor any with mode: suggest",
+            "unmovable, self-bound and young containers do not move, nor any with mode: suggest",
             rebalance::stays,
+        ),
+        scenario(
+            "rebalance-young",
+            "a container moves when it has stayed for minStay, and not before",
+            rebalance::young,
         ),
         scenario(
             "drift",

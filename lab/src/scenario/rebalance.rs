@@ -7,7 +7,7 @@ use super::exclusive;
 use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
-use crate::pod::Pod;
+use crate::pod::{BINDS, Pod};
 use crate::step::Step;
 use crate::view::View;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -88,6 +88,12 @@ fn above(script: &mut Script, sizes: &Sizes, start: Step) {
     script.exclusive("gone", sizes.lower.len() - STAY);
     script.does(start);
     script.remove("gone");
+}
+
+fn binds(name: &str, cpus: usize) -> Pod {
+    let mut pod = exclusive(name, cpus);
+    pod.containers[0].command = BINDS.map(str::to_owned).to_vec();
+    pod
 }
 
 fn fixed(name: &str, cpus: usize) -> Pod {
@@ -187,7 +193,7 @@ fn moves(shape: &Shape, engine: &str) -> Option<Script> {
     script.unmoved_but(torn, &["wide", "web"]);
     script.says(Step::Log, &["default/wide/main", ": default/wide/main "]);
     script.says(metrics(), &[&counted("arrival", "done", 1), &counted("departure", "done", 1)]);
-    script.says(Step::Status, &["1 moved for a container that started, 1 after one had ended;"]);
+    script.says(Step::Status, &["1 moved for a container that started, 1 after one had ended\n"]);
     // A restarted plugin finds them where they are.
     let moved = script.view();
     script.does(Step::KillPlugin);
@@ -242,21 +248,23 @@ pub(super) fn ring(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// Who has said no, or has just started, does not move; and with `mode:
-/// suggest` nobody does.
+/// Who has said no, whose threads have affinities of their own, or who has just started, does not
+/// move; and with `mode: suggest` nobody does.
 pub(super) fn stays(shape: &Shape) -> Option<Script> {
     let sizes = Sizes::of(shape)?;
     let small = sizes.small;
     let mut script = Script::new(shape);
     begin(&mut script, shape, config(shape, ALIGNED, "minStay: 0s"));
     torn(&mut script, &sizes, fixed("fixed", small));
+    torn(&mut script, &sizes, binds("binds", small));
     script.never_says(MOVED);
 
     script.does(Step::SwapConfig(config(shape, ALIGNED, "minStay: 0s, mode: suggest")));
     script.does(Step::WaitFor(CHANGED.to_owned(), 1));
     torn(&mut script, &sizes, exclusive("asked", small));
     script.says(Step::Log, &["default/asked/main", WOULD_MOVE]);
-    script.says(Step::Status, &["rebalance: dry run, 1 container would have moved"]);
+    script
+        .says(Step::Status, &["rebalance: dry run (mode: suggest), 1 container would have moved"]);
     let metrics = Step::Fetch("/metrics".to_owned());
     script.says(metrics, &[&counted("arrival", "suggested", 1), &counted("arrival", "done", 0)]);
 
@@ -264,6 +272,33 @@ pub(super) fn stays(shape: &Shape) -> Option<Script> {
     script.does(Step::WaitFor(CHANGED.to_owned(), 2));
     torn(&mut script, &sizes, exclusive("young", small));
     script.never_says(MOVED);
+    script.quiet();
+    Some(script)
+}
+
+/// A container that lies across two caches moves into one when it has stayed for long enough, and
+/// not before, without any other event. Where the runtime enforces exclusivity, the next creation
+/// moves it.
+pub(super) fn young(shape: &Shape) -> Option<Script> {
+    let sizes = Sizes::of(shape)?;
+    let Sizes { lower, upper, .. } = sizes;
+    if shape.exclusivity == "runtime" {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    begin(&mut script, shape, config(shape, ALIGNED, "minStay: 45s"));
+    // One CPU is left in each cache.
+    script.exclusive("left", upper.len() - 1);
+    script.run(fixed("rest", lower.len() - STAY - 1));
+    script.run(exclusive("wide", 2));
+    script.remove("left");
+    script.says(Step::Status, &["stays: ", " s of minStay left: default/wide/main\n"]);
+    script.does(Step::Wait(15));
+    script.never_says(MOVED);
+    script.does(Step::WaitFor(MOVED.to_owned(), 1));
+    script.does(Step::Settle(FOLLOWED));
+    script.view_where(move |view| is_in(view, "wide", upper));
+    script.says(Step::Status, &["  budget: ", " after an end or minStay: 1 moved ("]);
     script.quiet();
     Some(script)
 }

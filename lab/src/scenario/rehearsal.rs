@@ -2,12 +2,13 @@
 //! pass, or that passes for the wrong reason.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
     self, Admission, Call, Channel, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu,
-    MovePlan, PodUid, Qos, SandboxId,
+    MovePlan, NoPlan, PodUid, Qos, SandboxId,
 };
 
 use super::catalogue;
@@ -30,6 +31,7 @@ struct Rehearsal {
     pods: Vec<Pod>,
     cpus: BTreeMap<String, CpuSet>,
     log: String,
+    now: Duration,
 }
 
 impl Rehearsal {
@@ -42,6 +44,7 @@ impl Rehearsal {
             pods: Vec::new(),
             cpus: BTreeMap::new(),
             log: String::new(),
+            now: Duration::ZERO,
         };
         node.handle(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
         node
@@ -59,8 +62,8 @@ impl Rehearsal {
     }
 
     /// Carries a plan out, or only logs it if the configuration says so.
-    fn rebalance(&mut self, plan: Option<MovePlan>) {
-        let Some(plan) = plan else { return };
+    fn rebalance(&mut self, plan: Result<MovePlan, NoPlan>) {
+        let Ok(plan) = plan else { return };
         if !self.ledger.moves_containers() {
             self.handle(Event::Suggested(plan)).unwrap();
             return;
@@ -131,7 +134,10 @@ impl Rehearsal {
             }
             Step::View => return Some(Outcome::View(self.view())),
             // The ledger keeps its state.
-            Step::KillPlugin | Step::Wait(_) | Step::WaitFor(..) | Step::Clear => {}
+            Step::KillPlugin | Step::Clear => {}
+            Step::Wait(seconds) => self.pass(self.now + Duration::from_secs(*seconds)),
+            // What the log shall have may follow when a container has stayed for long enough.
+            Step::WaitFor(..) => self.pass(self.ledger.next_movable().unwrap_or(self.now)),
             Step::Settle(_) => self.settle(),
             // What the plugin says of itself needs a plugin.
             Step::Status | Step::Fetch(_) | Step::Explain(_) => {}
@@ -140,6 +146,16 @@ impl Rehearsal {
             _ => return None,
         }
         Some(Outcome::Done)
+    }
+
+    /// As the daemon, looks for moves whenever a container has stayed for long enough.
+    fn pass(&mut self, to: Duration) {
+        while let Some(at) = self.ledger.next_movable().filter(|at| *at <= to) {
+            self.handle(Event::Time(at)).unwrap();
+            self.rebalance(self.ledger.plan_departure());
+        }
+        self.now = to;
+        self.handle(Event::Time(to)).unwrap();
     }
 
     /// Shared containers get what a resize has left.
@@ -339,7 +355,7 @@ fn containers_move_where_caches_are_large_enough() {
         "modules",
         "two-socket",
     ];
-    for name in ["rebalance", "rebalance-compact", "rebalance-stays"] {
+    for name in ["rebalance", "rebalance-compact", "rebalance-stays", "rebalance-young"] {
         assert_eq!(rehearse(name), two, "{name}");
     }
     for name in ["exposed-file", "exposed-file-long"] {

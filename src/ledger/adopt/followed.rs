@@ -4,6 +4,7 @@ use crate::ledger::books::Books;
 use crate::ledger::model::{Container, ContainerId, CpuRequest, MilliCpu, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::policy::Mechanism;
+use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 
 /// Taken from the books before an adoption clears them.
@@ -17,6 +18,8 @@ pub(super) struct Followed {
     /// Containers for which the kernel refused a partition.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
+    /// When containers started or last moved.
+    settled_at: HashMap<ContainerId, Option<Duration>>,
 }
 
 impl Followed {
@@ -26,6 +29,7 @@ impl Followed {
         let fallen_back = books.containers().map(|found| found.entry).filter(|entry| {
             node.mechanism == Mechanism::Partitions && entry.enforced_by == Mechanism::Groups
         });
+        let settled_at = books.containers().map(|found| found.entry);
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
         let shares_amount =
             books.pods().filter(|(_, pod)| pod.shares_amount).map(|(uid, _)| uid.clone());
@@ -37,6 +41,7 @@ impl Followed {
                 .chain(known)
                 .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
+            settled_at: settled_at.map(|one| (one.id().clone(), one.settled_at())).collect(),
         }
     }
 
@@ -62,6 +67,9 @@ impl Followed {
             for (_, entry) in pod.containers_mut() {
                 if self.fallen_back.contains(entry.id()) {
                     entry.enforced_by = Mechanism::Groups;
+                }
+                if let Some(at) = self.settled_at.get(entry.id()) {
+                    entry.settle(*at);
                 }
             }
         });

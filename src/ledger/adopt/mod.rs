@@ -249,7 +249,7 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     if node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
-    entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
+    entry.settle(Some(node.now));
     books.enter_found(uid, &container.name, entry);
 }
 

@@ -15,6 +15,11 @@ impl Budget {
         Budget { rate, left: Budget::burst(rate) }
     }
 
+    /// The most containers that may move at once.
+    pub(super) fn most(self) -> usize {
+        (Budget::burst(self.rate) / 100) as usize
+    }
+
     /// The most that it holds: the moves of 20 starts, and at least one.
     fn burst(rate: u32) -> u32 {
         (rate.saturating_mul(100) / 5).max(if rate > 0 { 100 } else { 0 })

@@ -8,11 +8,13 @@ use crate::ledger::claim::Claim;
 use crate::ledger::model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Qos, SandboxId,
 };
+use crate::ledger::moves::StayReason;
 use crate::ledger::policy::Mechanism;
 use crate::ledger::terms::Terms;
 use crate::ledger::wish::Cpus;
 use crate::placement::Wishes;
 use crate::placement::wishes::{Margin, Smt, Uncore};
+use core::time::Duration;
 
 /// A container that exists, or will be restarted.
 #[derive(Debug, Clone)]
@@ -49,8 +51,9 @@ pub(crate) struct ContainerEntry {
     /// Whether it waits for CPUs that others have yet to leave, see
     /// [`order`](crate::ledger::order).
     pub(crate) waits: bool,
-    /// For how many quiet periods it stays where it is.
-    stays: u32,
+    /// When its process started or it last moved, as [`Event::Time`](crate::ledger::Event::Time)
+    /// counts; `None` while it is on CPUs that it is not to keep.
+    settled_at: Option<Duration>,
     /// Whether it was given the numbers of its CPUs when it was created: they cannot follow.
     told: bool,
     /// Whether its threads have affinities of their own.
@@ -175,9 +178,9 @@ impl ContainerEntry {
         self.holding.take().map(|held| held.cpus)
     }
 
-    /// It keeps its CPUs for so many quiet periods at least.
-    pub(crate) fn stay(&mut self, quiet_periods: u32) {
-        self.stays = quiet_periods;
+    /// It has started, or moved to CPUs that it keeps (`None`: does not keep).
+    pub(crate) fn settle(&mut self, at: Option<Duration>) {
+        self.settled_at = at;
     }
 
     /// It keeps its CPUs: its program knows their numbers.
@@ -190,11 +193,6 @@ impl ContainerEntry {
         self.has_own_affinity = true;
     }
 
-    /// Whether it may move to other CPUs, as far as its own history and wishes go.
-    pub(crate) fn is_free_to_move(&self) -> bool {
-        self.stays == 0 && !self.told && !self.has_own_affinity && self.terms.movable != Some(false)
-    }
-
     pub(super) fn end(&mut self) {
         if self.is_alive() {
             self.phase = Phase::Ended;
@@ -205,11 +203,6 @@ impl ContainerEntry {
     /// The shared pool uses its CPUs until it is back.
     pub(super) fn lend(&mut self) {
         self.loan = Loan::Lent;
-    }
-
-    /// A quiet period has ended for one that exists.
-    pub(super) fn stay_on(&mut self) {
-        self.stays = self.stays.saturating_sub(1);
     }
 
     /// A quiet period has ended: after two of them without the container its CPUs are lent.
@@ -248,7 +241,7 @@ impl ContainerEntry {
             unlisted: false,
             applied,
             waits: false,
-            stays: 0,
+            settled_at: None,
             told: false,
             has_own_affinity: false,
             created_at: container.created_at,
@@ -287,6 +280,25 @@ impl ContainerEntry {
     pub(crate) fn follow(&mut self, before: Option<&ContainerEntry>) {
         self.before = before.map(|before| before.id.clone());
         self.restarted = before.is_some_and(|before| !before.is_alive() || before.restarted);
+    }
+
+    pub(crate) fn settled_at(&self) -> Option<Duration> {
+        self.settled_at
+    }
+
+    /// Why it never moves to other CPUs, as far as its own history and wishes go.
+    pub(crate) fn stays(&self) -> Option<StayReason> {
+        if self.terms.movable == Some(false) {
+            Some(StayReason::Wish)
+        } else if self.told {
+            Some(StayReason::Environment)
+        } else if self.has_own_affinity {
+            Some(StayReason::OwnAffinity)
+        } else if self.applied.keeps_mems() {
+            Some(StayReason::MemoryNodes)
+        } else {
+            None
+        }
     }
 
     pub(crate) fn id(&self) -> &ContainerId {

@@ -27,6 +27,11 @@ impl MoveBook {
         self.budget(rebalance).spare_moves()
     }
 
+    /// The most containers that may move at once.
+    pub(crate) fn most(&self, rebalance: &Rebalance) -> usize {
+        self.budget(rebalance).most()
+    }
+
     /// A container has moved.
     pub(crate) fn moved(&mut self, rebalance: &Rebalance) {
         self.change(rebalance, Budget::spend);

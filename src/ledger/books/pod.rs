@@ -204,12 +204,8 @@ impl PodEntry {
     /// A quiet period has ended: lends the CPUs of containers that have not come back since the
     /// last one.
     pub(crate) fn quiet_period(&mut self) {
-        for entry in self.containers.values_mut() {
-            if entry.is_alive() {
-                entry.stay_on();
-            } else {
-                entry.stay_away();
-            }
+        for entry in self.containers.values_mut().filter(|entry| !entry.is_alive()) {
+            entry.stay_away();
         }
     }
 

@@ -72,7 +72,6 @@ fn enter(
     let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
     if matches!(grant, Grant::Chosen(..)) {
         books.moves.started(node.settings.rebalance.as_ref());
-        entry.stay(node.settings.rebalance.as_ref().map_or(0, |rebalance| rebalance.min_stay));
     }
     if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
         entry.tell();

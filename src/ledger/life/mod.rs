@@ -45,6 +45,9 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
         if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
             entry.applied.invalidate();
         }
+        if entry.phase == Phase::Created {
+            entry.settle(Some(node.now));
+        }
         entry.phase = Phase::Running;
     });
 }

@@ -10,7 +10,7 @@ mod reason;
 use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::event::Admission;
 use super::model::ContainerId;
-use super::moves::{Move, MoveOutcome, MovePlan, Occasion};
+use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
 use super::node::Node;
 use super::note::What;
 use super::policy::Mechanism;
@@ -20,35 +20,42 @@ use super::terms::Terms;
 use crate::cpuset::CpuSet;
 use crate::placement::moves::{self as planner, Limits, Plan, Resident};
 use crate::placement::{Placement, Request, Scope};
+use core::time::Duration;
 use reason::{numa_nodes, reason};
 
-/// The best moves for a container that is about to be created; `None` if they gain nothing, or would
-/// need notice.
-pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> Option<MovePlan> {
-    let Admission::Create { pod, container } = admission else { return None };
+/// The best moves for a container that is about to be created.
+pub(super) fn for_arrival(
+    node: &Node,
+    books: &Books,
+    admission: &Admission,
+) -> Result<MovePlan, NoPlan> {
+    let Admission::Create { pod, container } = admission else { return Err(NoPlan::NoNeed) };
     let rebalance = active(node, books)?;
-    let moves = books.moves.left(rebalance);
-    // A creation cannot wait until programs have had notice.
-    if moves == 0 || node.settings.notice_seconds > 0 {
-        return None;
-    }
-    let entry = books.pod(&pod.uid)?;
-    let terms = Terms::of_new(&node.settings, &entry.pod, container).ok()?;
+    let entry = books.pod(&pod.uid).ok_or(NoPlan::NoNeed)?;
+    let terms = Terms::of_new(&node.settings, &entry.pod, container).map_err(|_| NoPlan::NoNeed)?;
     let (placed, request): (Option<Placement>, Box<Request>) =
         match grant(node, books, entry, container, &terms) {
             Ok(Grant::Chosen(placement, request)) => (Some(placement), request),
             Err((_, Some(request))) => (None, request),
-            _ => return None,
+            _ => return Err(NoPlan::NoNeed),
         };
     // What a container of the pod has left is not free for others.
     if !request.reuse.cpus().is_empty() {
-        return None;
+        return Err(NoPlan::NoNeed);
     }
-    let (ids, residents) = residents(node, books);
+    if node.settings.notice_seconds > 0 {
+        return Err(NoPlan::Notice);
+    }
+    let moves = books.moves.left(rebalance);
+    if moves == 0 {
+        return Err(NoPlan::BudgetUsedUp);
+    }
+    let (ids, residents) = residents(node, books)?;
     let limits = limits(node, rebalance, moves);
     let free = node.free(books);
     let placed = placed.as_ref();
-    let plan = planner::for_arrival(&node.topology, free, &residents, &request, placed, &limits)?;
+    let plan = planner::for_arrival(&node.topology, free, &residents, &request, placed, &limits)
+        .ok_or(NoPlan::NoGain)?;
     let newcomer = format!("{}/{}/{}", entry.pod.namespace, entry.pod.name, container.name);
     let after = plan.newcomer.as_ref().map(|placement| placement.cpus);
     let why = match after {
@@ -60,25 +67,27 @@ pub(super) fn for_arrival(node: &Node, books: &Books, admission: &Admission) -> 
     steps(node, free, &residents, &ids, &plan, &limits, (Occasion::Arrival, why))
 }
 
-/// The best moves without a newcomer; `None` if they gain nothing.
-pub(super) fn for_departure(node: &Node, books: &Books) -> Option<MovePlan> {
+/// The best moves without a newcomer.
+pub(super) fn for_departure(node: &Node, books: &Books) -> Result<MovePlan, NoPlan> {
     let rebalance = active(node, books)?;
     let moves = books.moves.spare(rebalance);
     if moves == 0 {
-        return None;
+        let kept = books.moves.left(rebalance) > 0;
+        return Err(if kept { NoPlan::BudgetKept } else { NoPlan::BudgetUsedUp });
     }
-    let (ids, residents) = residents(node, books);
+    let (ids, residents) = residents(node, books)?;
     let limits = limits(node, rebalance, moves);
     let free = node.free(books);
-    let plan = planner::for_departure(&node.topology, free, &residents, &limits)?;
+    let plan =
+        planner::for_departure(&node.topology, free, &residents, &limits).ok_or(NoPlan::NoGain)?;
     let better = plan.moves.iter().map(|planned| {
         let Resident { held, request, .. } = &residents[planned.resident];
         let before = planner::badness(&node.topology, request, held);
         let gain = before.saturating_sub(planner::badness(&node.topology, request, &planned.to));
         (gain, planned)
     });
-    let (_, best) = better.max_by_key(|(gain, _)| *gain)?;
-    let ContainerRef { pod, name, .. } = books.find(&ids[best.resident])?;
+    let (_, best) = better.max_by_key(|(gain, _)| *gain).ok_or(NoPlan::NoGain)?;
+    let ContainerRef { pod, name, .. } = books.find(&ids[best.resident]).ok_or(NoPlan::NoGain)?;
     let subject = format!("{}/{}/{name}", pod.pod.namespace, pod.pod.name);
     let before = Some(residents[best.resident].held);
     let why = reason(&node.topology, &subject, before, best.to);
@@ -87,9 +96,10 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Option<MovePlan> {
 
 /// The settings, if containers can move now. Until all claims of the last process are found again,
 /// nobody knows who runs where.
-fn active<'a>(node: &'a Node, books: &Books) -> Option<&'a Rebalance> {
+fn active<'a>(node: &'a Node, books: &Books) -> Result<&'a Rebalance, NoPlan> {
+    let rebalance = node.settings.rebalance.as_ref().ok_or(NoPlan::Off)?;
     let ready = node.assigns() && node.is_static() && books.remembered().is_empty();
-    node.settings.rebalance.as_ref().filter(|_| ready)
+    if ready { Ok(rebalance) } else { Err(NoPlan::NotAssigning) }
 }
 
 fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
@@ -103,33 +113,55 @@ fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
 }
 
 /// All containers that have exclusive CPUs now.
-fn residents(node: &Node, books: &Books) -> (Vec<ContainerId>, Vec<Resident>) {
+fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Resident>), NoPlan> {
     let all = books.containers().filter_map(|ContainerRef { pod, entry, .. }| {
         let held = entry.claim()?;
         let request = running(node, books, pod, entry, held.len());
-        let movable = is_movable(node, pod, entry);
+        let movable = stays(node, pod, entry).is_none();
         Some((entry.id().clone(), Resident { held, request, movable }))
     });
-    all.unzip()
+    let (ids, residents): (Vec<ContainerId>, Vec<Resident>) = all.unzip();
+    let some_move = residents.iter().any(|resident| resident.movable);
+    if some_move { Ok((ids, residents)) } else { Err(NoPlan::AllStay) }
 }
 
-/// Whether a container may move at all.
+/// Why a container does not move now; `None` if it may.
 ///
 /// In pod scope the containers of a pod have one affinity: only one that is alone moves. Partitions
 /// stay: in a storm of kills and restarts, Linux 6.12 warned and lost CPUs after one had got
 /// entirely different CPUs.
-fn is_movable(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
-    let in_container_scope = node.settings.placement.topology_manager.scope == Scope::Container;
-    let settled = entry.phase == Phase::Running && !entry.waits && !entry.lost;
-    let alone = || pod.containers().filter(|(_, other)| other.claim().is_some()).count() == 1;
-    settled
-        && entry.is_free_to_move()
-        && !entry.applied.keeps_mems()
-        && entry.enforced_by != Mechanism::Partitions
-        && (in_container_scope || alone())
+pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
+    if let Some(reason) = entry.stays() {
+        return Some(reason);
+    }
+    if entry.enforced_by == Mechanism::Partitions {
+        return Some(StayReason::Partition);
+    }
+    let in_pod_scope = node.settings.placement.topology_manager.scope == Scope::Pod;
+    if in_pod_scope && pod.containers().filter(|(_, other)| other.claim().is_some()).count() > 1 {
+        return Some(StayReason::PodScope);
+    }
+    if entry.phase != Phase::Running || entry.waits || entry.lost {
+        return Some(StayReason::Changing);
+    }
+    let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);
+    let stayed = node.now.saturating_sub(entry.settled_at()?);
+    let left = min_stay.saturating_sub(stayed);
+    if left.is_zero() { None } else { Some(StayReason::MinStay(left)) }
 }
 
-/// The plan's steps in order; `None` if a ring of containers cannot be opened.
+/// When the next container has stayed for `minStay`; `None` if there is none.
+pub(super) fn next_movable(node: &Node, books: &Books) -> Option<Duration> {
+    active(node, books).ok()?;
+    let claims = books.containers().filter(|found| found.entry.claim().is_some());
+    let left = claims.filter_map(|found| match stays(node, found.pod, found.entry) {
+        Some(StayReason::MinStay(left)) => Some(left),
+        _ => None,
+    });
+    Some(node.now.saturating_add(left.min()?))
+}
+
+/// The plan's steps in order. It gains nothing if a ring of containers cannot be opened.
 fn steps(
     node: &Node,
     free: CpuSet,
@@ -138,9 +170,10 @@ fn steps(
     plan: &Plan,
     limits: &Limits,
     (occasion, why): (Occasion, String),
-) -> Option<MovePlan> {
+) -> Result<MovePlan, NoPlan> {
     let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
-    let steps = planner::steps(&node.topology, free, residents, plan, limits)?;
+    let steps = planner::steps(&node.topology, free, residents, plan, limits);
+    let steps = steps.ok_or(NoPlan::NoGain)?;
     let steps = steps.into_iter().map(|step| Move {
         occasion,
         container: ids[step.resident].clone(),
@@ -149,7 +182,7 @@ fn steps(
         outcome: if step.staged { MoveOutcome::Staged } else { MoveOutcome::Done },
         why: if step.staged { format!("temporarily: {why}") } else { why.clone() },
     });
-    Some(MovePlan { occasion, steps: steps.collect() })
+    Ok(MovePlan { occasion, steps: steps.collect() })
 }
 
 /// Takes a step of a plan. It changes nothing if it does not fit any more.
@@ -166,11 +199,10 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     if !fits {
         return;
     }
-    let rebalance = node.settings.rebalance.as_ref();
-    let stay = rebalance.map_or(0, |rebalance| rebalance.min_stay);
+    let keeps = step.outcome == MoveOutcome::Done;
     books.change_found(&step.container, |entry| {
         entry.move_to(step.to, margin);
-        entry.stay(if step.outcome == MoveOutcome::Done { stay } else { 0 });
+        entry.settle(if keeps { Some(node.now) } else { None });
     });
     count(node, books, step);
     let what = What::Rebalanced { from: step.from, to: step.to, why: step.why.clone() };

@@ -8,7 +8,7 @@ fn rebalancing() -> Rebalance {
         mode: RebalanceMode::Move,
         moves_per_100_starts: 10,
         across_numa_nodes: true,
-        min_stay: 0,
+        min_stay: Duration::ZERO,
     }
 }
 
@@ -38,7 +38,7 @@ fn eight() -> (Pod, Admission) {
 fn planned(node: &mut Node) -> Option<MovePlan> {
     let (pod, create) = eight();
     node.event(Event::RunPod(pod)).unwrap();
-    node.ledger.plan_arrival(&create)
+    node.ledger.plan_arrival(&create).ok()
 }
 
 #[test]
@@ -98,16 +98,107 @@ fn who_stays() {
     node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
     assert_eq!(planned(&mut node), None, "its threads have affinities of their own");
 
-    let mut node = fragmented(with(Rebalance { min_stay: 2, ..rebalancing() }), &[]);
-    for expected in [false, false, true] {
-        assert_eq!(planned(&mut node).is_some(), expected);
-        node.event(Event::QuietPeriod).unwrap();
-    }
-
     let mut node = fragmented(with(rebalancing()), &[]);
     assert!(planned(&mut node).is_some());
     node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
     assert_eq!(planned(&mut node), None, "partitions");
+}
+
+/// Why the container of two CPUs stays, as the status shows it.
+fn stays(node: &Node) -> Option<StayReason> {
+    let view = node.ledger.view();
+    view.containers.iter().find(|one| one.id.0 == "two").unwrap().stays
+}
+
+#[test]
+fn a_container_stays_for_as_long_as_configured() {
+    let (second, stay) = (Duration::from_secs(1), Duration::from_millis(90_500));
+    let mut node = Node::with(with(Rebalance { min_stay: stay, ..rebalancing() }), Vec::new());
+    let time = |node: &mut Node, now| node.event(Event::Time(now)).unwrap();
+    time(&mut node, 100 * second);
+    let six = guaranteed("six", 6000);
+    node.create(&six, "c", "six", 6000).unwrap();
+    let two = guaranteed("two", 2000);
+    node.create(&two, "c", "two", 2000).unwrap();
+    node.stop("six");
+    node.stop_pod(&six);
+    assert_eq!(stays(&node), Some(StayReason::MinStay(stay)));
+    assert_eq!(node.ledger.next_movable(), Some(100 * second + stay));
+
+    time(&mut node, 100 * second + stay - Duration::from_millis(1));
+    let left = StayReason::MinStay(Duration::from_millis(1));
+    assert_eq!(stays(&node), Some(left));
+    assert_eq!(left.to_string(), "1 s of minStay left");
+    assert_eq!(planned(&mut node), None);
+    // The runtime connects again, and reports the start again.
+    let listed =
+        Container { cpus: Some("8-9".parse().unwrap()), ..container(&two, "c", "two", 2000) };
+    node.event(Event::Started { pod: two.clone(), container: listed.clone() }).unwrap();
+    let list = Event::Synchronize { pods: vec![two.clone()], containers: vec![listed] };
+    node.event(list).unwrap();
+    assert_eq!(stays(&node), Some(left));
+
+    // Time never goes back.
+    time(&mut node, 100 * second + stay);
+    time(&mut node, second);
+    assert_eq!((stays(&node), node.ledger.next_movable()), (None, None));
+    let plan = planned(&mut node).unwrap();
+    for step in plan.steps {
+        node.event(Event::Move(step)).unwrap();
+    }
+    assert_eq!(stays(&node), Some(StayReason::MinStay(stay)), "after its move");
+    // A shorter time counts at once.
+    let shorter = with(Rebalance { min_stay: Duration::ZERO, ..rebalancing() });
+    node.event(Event::Settings(shorter)).unwrap();
+    assert_eq!(stays(&node), None);
+}
+
+/// A container that is created a while before its process starts.
+#[test]
+fn it_stays_from_its_start_and_not_from_its_creation() {
+    let stay = Duration::from_secs(5);
+    let mut node = Node::with(with(Rebalance { min_stay: stay, ..rebalancing() }), Vec::new());
+    let pod = guaranteed("two", 2000);
+    node.event(Event::RunPod(pod.clone())).unwrap();
+    let container = container(&pod, "c", "two", 2000);
+    let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+    node.ledger.handle(create).unwrap();
+    assert_eq!(stays(&node), Some(StayReason::Changing));
+    node.event(Event::Time(stay)).unwrap();
+    node.event(Event::Started { pod, container }).unwrap();
+    assert_eq!(stays(&node), Some(StayReason::MinStay(stay)));
+    assert_eq!(node.ledger.next_movable(), Some(2 * stay));
+}
+
+#[test]
+fn the_reasons_why_nothing_moves() {
+    let why = |node: &mut Node| {
+        let (pod, create) = eight();
+        node.event(Event::RunPod(pod)).unwrap();
+        node.ledger.plan_arrival(&create).unwrap_err()
+    };
+    assert_eq!(why(&mut fragmented(settings(), &[])), NoPlan::Off);
+    let mut node = fragmented(with(rebalancing()), &[]);
+    node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
+    assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::OwnAffinity)));
+    assert_eq!(node.ledger.plan_departure(), Err(NoPlan::AllStay));
+    let mut node = fragmented(with(rebalancing()), &[]);
+    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
+    assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::Partition)));
+    let told = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
+    let mut node = fragmented(told, &[]);
+    assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::Environment)));
+    let noticed = Settings { notice_seconds: 5, ..with(rebalancing()) };
+    assert_eq!(why(&mut fragmented(noticed, &[])), NoPlan::Notice);
+    let mut node = fragmented(with(rebalancing()), &[]);
+    node.event(Event::Kubelet { stance: Stance::Refuse, claims: Vec::new() }).unwrap();
+    assert_eq!(why(&mut node), NoPlan::NotAssigning);
+    let node = fragmented(with(rebalancing()), &[]);
+    assert_eq!(node.ledger.plan_departure(), Err(NoPlan::NoGain));
+    let shared = guaranteed("shared", 500);
+    let create =
+        Admission::Create { container: container(&shared, "c", "shared", 500), pod: shared };
+    assert_eq!(node.ledger.plan_arrival(&create), Err(NoPlan::NoNeed));
 }
 
 #[test]
@@ -122,12 +213,12 @@ fn the_budget_ends_and_comes_back_with_starts() {
     assert_eq!(planned(&mut node), None, "one move for 100 starts");
     let one = guaranteed("one", 1000);
     for id in 0..100 {
-        assert!(node.ledger.plan_arrival(&eight().1).is_none(), "start {id}");
+        assert_eq!(node.ledger.plan_arrival(&eight().1), Err(NoPlan::BudgetUsedUp), "start {id}");
         node.create(&one, "c", &format!("one{id}"), 1000).unwrap();
         node.stop(&format!("one{id}"));
         node.stop_pod(&one);
     }
-    assert!(node.ledger.plan_arrival(&eight().1).is_some());
+    assert!(node.ledger.plan_arrival(&eight().1).is_ok());
 }
 
 /// A plan may be carried out late, twice, or after what it was made for has gone.
@@ -182,7 +273,7 @@ fn what_lies_badly_moves_when_others_end() {
     assert_eq!(node.create(&six, "c", "six", 6000).unwrap(), "8-13");
     let split = guaranteed("split", 4000);
     assert_eq!(node.create(&split, "c", "split", 4000).unwrap(), "6-7,14-15");
-    assert_eq!(node.ledger.plan_departure(), None);
+    assert_eq!(node.ledger.plan_departure(), Err(NoPlan::NoGain));
     node.stop("six");
     node.stop_pod(&six);
     let plan = node.ledger.plan_departure().unwrap();
@@ -192,5 +283,5 @@ fn what_lies_badly_moves_when_others_end() {
     let now = node.ledger.target(&ContainerId("split".to_owned())).unwrap().adjustment.cpus();
     assert!(now.is_subset(&"8-15".parse().unwrap()), "{now}");
     assert_eq!(node.ledger.move_totals().of(Occasion::Departure, MoveOutcome::Done), 1);
-    assert_eq!(node.ledger.plan_departure(), None);
+    assert_eq!(node.ledger.plan_departure(), Err(NoPlan::BudgetKept), "one of two moves is left");
 }

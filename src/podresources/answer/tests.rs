@@ -49,6 +49,7 @@ fn view(containers: &[(&str, &str)]) -> View {
             runs_on: exclusive.unwrap_or_default(),
             phase: Phase::Running,
             enforced_by: Mechanism::Runtime,
+            stays: None,
             created_at: Some(serial as i64),
         });
     }

@@ -4,9 +4,11 @@
 pub mod alignment;
 pub(super) mod config;
 pub(super) mod cpus;
+mod rebalance;
 
 pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
 pub use cpus::{CpuStatus, DomainStatus};
+pub use rebalance::{PlanStatus, RebalanceStatus, StayStatus};
 
 use super::badge::Badge;
 use super::health::obstacles;
@@ -14,7 +16,7 @@ use super::history::{Happened, History, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use crate::clock::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerView, MoveOutcome, Occasion, RebalanceMode, Subject, View, What};
+use crate::ledger::{ContainerView, Subject, What};
 use crate::snapshot::Snapshot;
 use crate::topology::Sizes;
 use crate::topology::Topology;
@@ -137,49 +139,6 @@ pub struct BoundDetails {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RebalanceStatus {
-    /// `move` or `suggest`.
-    pub mode: String,
-    pub moves_per_100_starts: u32,
-    /// The containers that may move now.
-    pub moves_left: usize,
-    /// Containers that were moved for one that started, and after one had ended.
-    pub arrival: u64,
-    pub departure: u64,
-    /// Containers that waited on other CPUs until their new ones were free.
-    pub staged: u64,
-    /// Steps that could not be carried out, and were taken back.
-    pub undone: u64,
-    /// Containers that a dry run would have moved.
-    pub suggested: u64,
-    pub cpus: u64,
-    pub across_numa_nodes: u64,
-}
-
-impl RebalanceStatus {
-    fn of(view: &View) -> Option<RebalanceStatus> {
-        let rebalance = view.settings.rebalance.as_ref()?;
-        let totals = &view.rebalanced;
-        let mode = match rebalance.mode {
-            RebalanceMode::Move => "move",
-            RebalanceMode::Suggest => "suggest",
-        };
-        Some(RebalanceStatus {
-            mode: mode.to_owned(),
-            moves_per_100_starts: rebalance.moves_per_100_starts,
-            moves_left: view.moves_left,
-            arrival: totals.of(Occasion::Arrival, MoveOutcome::Done),
-            departure: totals.of(Occasion::Departure, MoveOutcome::Done),
-            staged: totals.all(MoveOutcome::Staged),
-            undone: totals.all(MoveOutcome::Undone),
-            suggested: totals.all(MoveOutcome::Suggested),
-            cpus: totals.cpus,
-            across_numa_nodes: totals.across_numa_nodes,
-        })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
     /// The letters in pictures of a container with exclusive CPUs.
     #[serde(default)]
@@ -219,6 +178,9 @@ pub struct ContainerStatus {
     pub created: Option<String>,
     /// Since when it has these exclusive CPUs, if this process knows.
     pub since: Option<String>,
+    /// Why `rebalance` does not move it now; `null` if it may, or nothing moves.
+    #[serde(default)]
+    pub stays: Option<StayStatus>,
 }
 
 /// Something that happened to a container.
@@ -268,6 +230,8 @@ impl Status {
             node.refusals.clear();
             node.troubles.clear();
             node.foreign_partitions.clear();
+            let plans = node.rebalance.iter_mut().flat_map(|moves| &mut moves.last_plans);
+            plans.for_each(|plan| plan.why = None);
             node.config_source.error = None;
         } else if let Some(why) = self.obstacles.last_mut() {
             // The last obstacle may quote a configuration that the plugin refused.
@@ -324,7 +288,7 @@ impl NodeStatus {
             late: own.late,
             runtime_change_seconds: own.change_takes.map(|takes| takes.as_secs_f64()),
             moves: moves.map(|(reason, count)| (reason.name().to_owned(), *count)).collect(),
-            rebalance: RebalanceStatus::of(view),
+            rebalance: RebalanceStatus::of(node),
             alignment: LiveScore::of(view),
             kernel_refusals: own.kernel_refusals,
             checkpoint_error: own.checkpoint_error.clone(),
@@ -377,6 +341,7 @@ impl ContainerStatus {
             kept_by: container.exclusive.map(|_| container.enforced_by.to_string()),
             created: container.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
             since: if has_exclusive { since } else { None },
+            stays: container.stays.as_ref().map(StayStatus::of),
         }
     }
 }

@@ -32,6 +32,8 @@ mod machines;
 mod ops;
 #[path = "random/order.rs"]
 mod order;
+#[path = "random/pods.rs"]
+mod pods;
 #[path = "random/resize.rs"]
 mod resize;
 #[path = "random/restart.rs"]
@@ -40,6 +42,7 @@ mod restart;
 mod wishes;
 use machines::{change, machine};
 use ops::{Op, coming_and_going, op};
+use pods::PodSpec;
 
 #[derive(Debug, Clone)]
 struct Instance {
@@ -77,14 +80,6 @@ fn ledger(
 
 fn exclusive(adjustment: Option<Adjustment>) -> Option<CpuSet> {
     adjustment.filter(Adjustment::is_exclusive).map(|adjustment| adjustment.exclusive_cpus())
-}
-
-#[derive(Debug, Clone)]
-struct PodSpec {
-    pod: Pod,
-    /// The request and limit of its two containers, in halves of a CPU.
-    cpus: [u8; 2],
-    kinds: [ContainerKind; 2],
 }
 
 struct Node {
@@ -150,7 +145,7 @@ impl Node {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::RunPod { qos, cpus, kinds, wishes } => {
+            Op::RunPod { qos, cpus, kinds, wishes, resources } => {
                 let serial = self.next();
                 let pod = Pod {
                     sandbox: SandboxId(format!("sandbox-{serial}")),
@@ -173,7 +168,7 @@ impl Node {
                     1 => [ContainerKind::RestartableInit, ContainerKind::App],
                     _ => [ContainerKind::Unknown; 2],
                 };
-                self.pods.push(PodSpec { pod, cpus, kinds });
+                self.pods.push(PodSpec { pod, cpus, kinds, resources });
             }
             Op::Create { pod, container } => {
                 let Some(instance) = self.instance(pod, container) else { return };
@@ -233,6 +228,10 @@ impl Node {
             Op::Resize { container, halves, resizes_pod } => {
                 self.resize(container, halves, resizes_pod);
             }
+            Op::QuietPeriod => {
+                self.event(Event::QuietPeriod);
+                self.carry_out_pending();
+            }
             Op::Repeat => {
                 if let Some(Call::Event(
                     event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. }),
@@ -261,26 +260,6 @@ impl Node {
         }
     }
 
-    /// A new instance of a pod's container, not yet created.
-    fn instance(&mut self, pod: usize, container: usize) -> Option<Instance> {
-        let serial = self.next();
-        let PodSpec { pod, cpus, kinds } = self.pods.get(pod % self.pods.len().max(1))?.clone();
-        let amount = Some(MilliCpu(u64::from(cpus[container]) * 500));
-        let group = format!("{}/c{serial}", pod.cgroup.as_ref().unwrap());
-        let container = Container {
-            cgroup: CgroupPath::new(&group),
-            kind: kinds[container],
-            created_at: Some(serial as i64),
-            ..Container::new(
-                ContainerId(format!("id-{serial}")),
-                pod.sandbox.clone(),
-                format!("c{container}"),
-                CpuRequest { request: amount, limit: amount },
-            )
-        };
-        Some(Instance { pod, container, adjustment: None, running: false, stopped: false })
-    }
-
     /// The runtime has one instance of a container at a time.
     fn replace(&mut self, instance: Instance) {
         let id = instance.container.id.0.clone();
@@ -301,13 +280,23 @@ impl Node {
             earlier.stopped = true;
             earlier.container.id.clone()
         });
-        if let Some(Decision { adjustment, .. }) = self.event(Admission::Create { pod, container })
-        {
+        let alive = self.exclusive_alive();
+        let admitted = self.event(Admission::Create { pod, container });
+        // An answer can carry moves that were planned for the container.
+        if self.settings.rebalance.is_none() || self.mechanism != Mechanism::Runtime {
+            for (id, was) in alive {
+                let is = exclusive(self.instances[&id].adjustment);
+                assert_eq!(is, Some(was), "a later container changed the CPUs of {id}");
+            }
+        }
+        if let Some(Decision { adjustment, .. }) = admitted {
             self.begins_in_pool(&instance, adjustment);
             self.replace(Instance { adjustment, ..instance });
             return;
         }
         assert!(self.ledger.claims().eq(before), "a refused container left something behind");
+        // Moves that the answer would have carried.
+        self.carry_out_pending();
         // The earlier instance was not replaced, so its own stop has to report its end.
         if let Some(id) = earlier {
             self.event(Event::Stop(id));

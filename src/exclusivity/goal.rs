@@ -30,6 +30,8 @@ pub struct Goal {
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
     /// Those of them that use the pool beside these.
     pub mixed: BTreeSet<CgroupPath>,
+    /// By pod: the CPUs that its containers in the pool must not name.
+    pub kept_from_siblings: BTreeMap<CgroupPath, CpuSet>,
     /// Containers that are neither bound nor in the way: partitions, and this program's own where its
     /// threads' affinity is set instead.
     pub apart: BTreeSet<CgroupPath>,
@@ -69,6 +71,12 @@ impl Goal {
         rest.take_while(|(other, _)| other.as_str().starts_with(group.as_str()))
             .filter(move |(other, _)| *other == group || other.is_below(group))
             .map(|(group, claim)| (group, *claim))
+    }
+
+    /// What a container that shares CPUs names of these: its pod's value keeps it in the pool.
+    pub(super) fn beside_siblings(&self, leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
+        let kept = leaf.parent().and_then(|pod| self.kept_from_siblings.get(&pod).copied());
+        cpus - kept.unwrap_or_default()
     }
 
     pub(super) fn claims_in(&self, group: &CgroupPath) -> CpuSet {
@@ -157,6 +165,9 @@ impl Layout {
             }
             return;
         };
+        if !pod.kept_from_siblings.is_empty() {
+            goal.kept_from_siblings.insert(group.clone(), pod.kept_from_siblings);
+        }
         for leaf in &pod.containers {
             let Some(path) = leaf.group else { continue };
             if leaf.mixed {

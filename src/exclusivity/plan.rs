@@ -361,7 +361,7 @@ impl<'a> Survey<'a> {
         let claim = goal.exclusive.get(group);
         if let Some(own) = claim.filter(|_| goal.mixed.contains(group)) {
             let value = match pod {
-                Some(claims) => goal.widest - (claims - *own),
+                Some(claims) => goal.beside_siblings(group, goal.widest - claims) | *own,
                 None => self.pool_of(group, above) | *own,
             };
             // It leaves what others get, and enters its own when these have left that.
@@ -379,7 +379,8 @@ impl<'a> Survey<'a> {
         } else if let Some(claims) = pod {
             // The pod's value keeps it in the pool; itself it has to keep off its pod's exclusive
             // CPUs. That does not depend on the pool, so it is seldom written.
-            self.bind(Kind::Bind, group, goal.widest - claims, above);
+            let value = goal.beside_siblings(group, goal.widest - claims);
+            self.bind(Kind::Bind, group, value, above);
         } else {
             let value = self.pool_of(group, above);
             self.bind(Kind::Bind, group, value, above);
@@ -413,9 +414,10 @@ impl<'a> Survey<'a> {
             let set = tree.cpus(below).unwrap_or_default();
             // Others may keep it on fewer CPUs, as long as any of them are left.
             let bound = goal.bounds.contains_key(below) && !set.is_disjoint(&cpus);
-            if !set.is_empty() && !cpus.is_subset(&set) && !bound {
-                let group = below.clone();
-                self.aims.push(Aim { group, kind: Kind::Loosen, value: goal.widest, above: cpus });
+            let needed = goal.beside_siblings(below, cpus);
+            if !set.is_empty() && !needed.is_subset(&set) && !bound {
+                let (group, value) = (below.clone(), goal.beside_siblings(below, goal.widest));
+                self.aims.push(Aim { group, kind: Kind::Loosen, value, above: cpus });
             }
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn desired(
 fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
     let is_distrusted = node.is_distrusted(pod);
-    let apart = pod.partitioned();
+    let apart = pod.kept_from_siblings();
     if !is_updated
         && !entry.applied.has_own()
         && let Some(kept) = entry.applied.certain_cpus()
@@ -134,6 +134,13 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
 pub(super) fn record(books: &mut Books, due: &Due) {
     if !due.written {
         books.set_delivered(due.basis);
+    }
+    // What they waited for is no longer theirs.
+    for id in books.waiting() {
+        let is_due = |update: &Update| update.container == id;
+        if !due.written && due.basis.is_some() && !due.updates.iter().any(is_due) {
+            books.change_found(&id, |entry| entry.waits = false);
+        }
     }
     for Update { container, adjustment } in &due.updates {
         books.change_found(container, |entry| {

@@ -42,6 +42,9 @@ pub enum What {
     },
     /// It came back and got the CPUs it had.
     Kept(CpuSet),
+    /// It does not run, and has these exclusive CPUs until its pod ends. It may be an init container
+    /// or one that will be restarted.
+    Held(CpuSet),
     /// It was found running with these exclusive CPUs, and keeps them.
     Adopted(CpuSet),
     /// It was found running, and its CPUs had to be changed.
@@ -157,6 +160,10 @@ impl fmt::Display for What {
                 }
             },
             What::Kept(cpus) => write!(f, "restarted, keeps exclusive {}", wording::cpus(cpus)),
+            What::Held(cpus) => {
+                let are = wording::agree(cpus, "stays", "stay");
+                write!(f, "not running, exclusive {} {are} its own", wording::cpus(cpus))
+            }
             What::Adopted(cpus) => {
                 write!(f, "found running, keeps exclusive {}", wording::cpus(cpus))
             }

@@ -44,10 +44,6 @@ pub(super) fn grant(
             None => Ok(Grant::Shared),
         };
     };
-    if pod.inherits(container) {
-        let shared = terms.without_room().map(|()| Grant::Shared);
-        return shared.map_err(|rejection| (rejection, None));
-    }
     let before = pod.container(&container.name);
     if let Some(held) = before.and_then(|entry| entry.claim()).filter(|held| held.len() == n) {
         return Ok(Grant::Kept(held));

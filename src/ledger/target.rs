@@ -21,8 +21,8 @@ pub struct Target {
     pub adjustment: Adjustment,
     /// Where its processes may really run: without the CPUs that the kernel keeps for others.
     pub runs_on: CpuSet,
-    /// For a container that cgroups keep in the pool: the exclusive CPUs of its own pod. Whatever
-    /// else is set for it is right.
+    /// For a container that cgroups keep in the pool: the CPUs of its own pod that it must not name
+    /// ([`PodEntry::kept_from_siblings`]). Whatever else is set for it is right.
     pub avoids: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,
@@ -84,7 +84,7 @@ pub(super) fn target(
         cgroup: entry.cgroup.clone(),
         adjustment,
         runs_on: left_of(node, books, pool, &adjustment),
-        avoids: bound.then(|| pod.partitioned()),
+        avoids: bound.then(|| pod.kept_from_siblings()),
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
@@ -140,6 +140,8 @@ pub struct PodPlace<'a> {
     pub name: String,
     pub group: Option<CgroupPath>,
     pub qos: Qos,
+    /// The CPUs that its containers without exclusive CPUs must not name.
+    pub kept_from_siblings: CpuSet,
     /// Of its containers that exist.
     pub containers: Vec<LeafPlace<'a>>,
 }
@@ -168,6 +170,7 @@ pub(super) fn place<'a>(node: &Node, uid: &'a PodUid, pod: &'a PodEntry) -> PodP
         name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
         group: pod.group(),
         qos: pod.pod.qos,
+        kept_from_siblings: pod.kept_from_siblings(),
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),

@@ -87,6 +87,7 @@ impl History {
             }
             What::Assigned { .. }
             | What::Kept(_)
+            | What::Held(_)
             | What::Adopted(_)
             | What::Moved { .. }
             | What::Rebalanced { .. }

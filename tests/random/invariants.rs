@@ -2,7 +2,7 @@
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Target};
+use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Stance, Target};
 
 impl Node {
     /// Where a container runs: the cgroups above a shared one can allow fewer CPUs than it has set.
@@ -11,6 +11,20 @@ impl Node {
             return pin.cpus();
         }
         self.ledger.target(id).map_or(pin.cpus(), |target| target.runs_on & pin.cpus())
+    }
+
+    /// What cgroups were set to is what the verifier accepts.
+    fn check_written(&self) {
+        let by_groups = self.mechanism == Mechanism::Groups;
+        if !by_groups || self.ledger.stance() != Stance::Assign || self.ledger.owes() {
+            return;
+        }
+        for target in self.ledger.targets().filter(|target| target.running) {
+            let (Some(avoids), Some(group)) = (target.avoids, &target.cgroup) else { continue };
+            let Some(set) = self.kernel.cpus(group) else { continue };
+            let accepted = avoids.is_empty() || (!set.is_empty() && set.is_disjoint(&avoids));
+            assert!(accepted, "{group} has {set}, and {avoids} are others' of its pod");
+        }
     }
 
     pub(super) fn check(&self) {
@@ -31,6 +45,7 @@ impl Node {
         }
         if !self.ledger.bound().is_empty() {
             self.check_idle();
+            self.check_written();
         }
         for instance in alive {
             let Some(adjustment) = instance.adjustment else { continue };

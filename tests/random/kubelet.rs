@@ -1,12 +1,22 @@
 //! A kubelet whose static policy is active for a while.
 
 use super::wishes::opts_out;
-use super::{Node, exclusive};
+use super::{Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Adjustment, Admission, Decision, Event, Policy, Qos, Stance};
+use nri_cpu_manager::ledger::{Adjustment, Admission, Claim, Decision, Event, Policy, Qos, Stance};
 
 impl Node {
+    /// Whether a kubelet can have admitted a pod with this container: the exclusive CPUs of all of
+    /// them fit the pod's budget.
+    fn fits_budget(&self, instance: &Instance, n: usize) -> bool {
+        let of_pod = |claim: &Claim| claim.pod_uid == instance.pod.uid;
+        let others = self.claims().into_iter().filter(of_pod);
+        let others = others.filter(|claim| claim.container != instance.container.name);
+        let held: usize = others.map(|claim| claim.cpus.len()).sum();
+        instance.pod.budget.is_none_or(|budget| (held + n) as u64 * 1000 <= budget.0)
+    }
+
     /// While the kubelet assigns CPUs, the ledger sends no updates. When it stops, no container with
     /// exclusive CPUs moves.
     pub(super) fn kubelet(&mut self, observe: bool, creates: &[(usize, usize)]) {
@@ -20,6 +30,7 @@ impl Node {
             }
             let guaranteed = instance.pod.qos == Qos::Guaranteed;
             let wanted = if guaranteed { instance.wanted() } else { None };
+            let wanted = wanted.filter(|n| self.fits_budget(&instance, *n));
             // A kubelet assigns idle siblings too.
             let claims = self.ledger.claims().map(|claim| claim.cpus);
             let pins =

@@ -10,8 +10,10 @@ impl Node {
     /// Sends or writes updates that no answer carries, until none wait for others.
     pub(super) fn carry_out_pending(&mut self) {
         for round in 0.. {
-            let channel =
-                if self.serial.is_multiple_of(2) { Channel::Runtime } else { Channel::Groups };
+            // Partitions are not written with the other cgroups.
+            let writes = self.mechanism != Mechanism::Partitions;
+            let by_runtime = !writes || self.serial.is_multiple_of(2);
+            let channel = if by_runtime { Channel::Runtime } else { Channel::Groups };
             self.send(&channel);
             self.follow_groups();
             if !self.ledger.waits() {

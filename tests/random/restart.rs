@@ -86,21 +86,13 @@ impl Node {
             let is = if is_mixed(&instance.pod) { exclusive(now) } else { all };
             // Only the checkpoint shows exclusive CPUs that today's settings would not assign.
             let keeps = current || self.may_be_exclusive(&instance.pod);
+            // One that was created while the plugin was down may reuse the CPUs of an ended one.
+            let keeps = keeps && !instance.stopped;
             assert!(
-                !keeps || self.shares_amount(&instance.pod) || was.is_none() || is == was,
+                !keeps || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"
             );
         }
-    }
-
-    /// Whether two containers of the pod run with the amount that the list has for the whole pod.
-    /// After a resize that is reported for the container only, and with a container that was created
-    /// while the plugin was down, the list shows nothing else than for pod-level resources.
-    fn shares_amount(&self, pod: &Pod) -> bool {
-        let of_pod = self.instances.values().filter(|instance| instance.pod.uid == pod.uid);
-        let whole = of_pod
-            .filter(|instance| !instance.stopped && instance.container.cpu.limit == pod.budget);
-        whole.count() > 1
     }
 
     /// Whether the settings may give containers of this pod exclusive CPUs.

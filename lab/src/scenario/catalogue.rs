@@ -119,7 +119,11 @@ pub fn all() -> Vec<Scenario> {
             "CPUs of init containers are reused, those of sidecars are not",
             pods::init_and_sidecar,
         ),
-        scenario("pod-budget", "a container that gets its pod's resources shares", pods::budget),
+        scenario(
+            "pod-budget",
+            "a container that gets its pod's resources takes nothing from others",
+            pods::budget,
+        ),
         scenario("resize", "in-place resize to more, fewer and no exclusive CPUs", pods::resize),
         scenario(
             "plugin-restart",

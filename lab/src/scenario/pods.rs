@@ -4,8 +4,11 @@ use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
 use super::{exclusive, guaranteed, milli};
-use crate::pod::Pod;
+use crate::pod::{Container, Pod};
 use crate::step::Step;
+
+/// Seconds until check passes have found what they would complain about.
+const CHECKED: u64 = 25;
 
 /// An init container of two CPUs; after its end a sidecar of one and the pod's own container of
 /// two. The pod never holds more than its three CPUs, so all others can be assigned.
@@ -31,12 +34,23 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.remove("db");
     script.exclusive("after", 3);
     script.view();
+    script.remove("after");
+    // One of the two CPUs of an ended init container is nobody's: what groups write for a container
+    // beside it is what the checks accept.
+    script.run(Pod::new("half", [guaranteed("init", 2)]).within(2000));
+    script.does(Step::End("half".into(), "init".into()));
+    script.does(Step::Add("half".into(), guaranteed("main", 1)));
+    script.does(Step::Add("half".into(), Container::guaranteed("rest", 500)));
+    let half = script.view();
+    script.does(Step::Wait(CHECKED));
+    script.unmoved(half);
     script.quiet();
     Some(script)
 }
 
 /// As recorded from a kubelet: in a pod with pod-level resources, a container without its own
-/// arrives with the pod's. Taken literally, the pod would get more than it requested.
+/// arrives with the pod's, also one that `kubectl debug` adds. Taken literally, the pod would get
+/// more than it requested. What comes later takes nothing from what is there.
 pub(super) fn budget(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;
@@ -56,8 +70,16 @@ pub(super) fn budget(shape: &Shape) -> Option<Script> {
             Err(format!("free may run on {free}, not on {shared}"))
         }
     });
-    script.exclusive("rest", shape.room() - 2);
+    script.inherits("db", "debug");
+    script.does(Step::Add("db".into(), guaranteed("debug", 3)));
     script.exclusive_unmoved(look);
+    script.exclusive("rest", shape.room() - 2);
+    let all = script.exclusive_unmoved(look);
+    script.does(Step::KillPlugin);
+    script.unmoved(all);
+    script.does(Step::End("db".into(), "debug".into()));
+    script.does(Step::Wait(CHECKED));
+    script.exclusive_unmoved(all);
     script.quiet();
     Some(script)
 }

@@ -13,8 +13,8 @@ pub(super) struct Followed {
     /// Budgets of pods, and whether the runtime reports resized ones: a list has the budgets that
     /// pods were created with.
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
-    /// Pods whose containers have inherited their amounts.
-    shares_amount: HashSet<PodUid>,
+    /// Pods with resources of their own. Their containers may be between two instances.
+    have_resources: HashSet<PodUid>,
     /// Containers for which the kernel refused a partition.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
@@ -31,11 +31,10 @@ impl Followed {
         });
         let settled_at = books.containers().map(|found| found.entry);
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
-        let shares_amount =
-            books.pods().filter(|(_, pod)| pod.shares_amount).map(|(uid, _)| uid.clone());
+        let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
         Followed {
             budgets: budgets.collect(),
-            shares_amount: shares_amount.collect(),
+            have_resources: have_resources.map(|(uid, _)| uid.clone()).collect(),
             fallen_back: fallen_back.map(|entry| entry.id().clone()).collect(),
             requests: claimed
                 .chain(known)
@@ -63,7 +62,7 @@ impl Followed {
             if let Some((Some(budget), resized)) = self.budgets.get(uid).copied() {
                 (pod.pod.budget, pod.resized) = (Some(budget), resized);
             }
-            pod.shares_amount = self.shares_amount.contains(uid);
+            pod.has_resources = self.have_resources.contains(uid);
             for (_, entry) in pod.containers_mut() {
                 if self.fallen_back.contains(entry.id()) {
                     entry.enforced_by = Mechanism::Groups;

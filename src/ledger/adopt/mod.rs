@@ -16,7 +16,7 @@ use super::claim::Claim;
 use super::claim::KubeletClaim;
 use super::desired::mems_are_ours;
 use super::identity::identify;
-use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
 use super::resize::resize_unseen;
@@ -90,7 +90,6 @@ fn exclusive_part(
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
 /// what is set counts, and no container moves.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
-    note_inherited(books, containers);
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
         let entitled = asks(&found, container).is_some();
@@ -116,6 +115,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
             keep_margin(node, books, uid, container, &evidence);
         }
     }
+    books.change_all(|_, pod| pod.detect_resources());
     // Comes before the repairs, so that these do not take CPUs of containers that are just being
     // restarted.
     keep_for_restart(node, books, &evidence);
@@ -135,26 +135,6 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
     });
 }
 
-/// Records which pods have containers that inherited their amounts. A list can have a budget that is
-/// older than a resize: containers with as many CPUs as they ask for, and none in common, are no
-/// such ones.
-fn note_inherited(books: &mut Books, containers: &[(PodUid, Container)]) {
-    let listed: HashMap<&ContainerId, Option<CpuSet>> =
-        containers.iter().map(|(_, container)| (&container.id, container.cpus)).collect();
-    books.change_all(|_, pod| {
-        let mut apart = CpuSet::EMPTY;
-        let mut inherits = false;
-        for (_, entry) in pod.whole() {
-            let asks = entry.cpu.amount().and_then(MilliCpu::whole_cpus);
-            let set = listed.get(entry.id()).copied().flatten();
-            let set = set.filter(|set| asks == Some(set.len()) && set.is_disjoint(&apart));
-            apart |= set.unwrap_or_default();
-            inherits |= set.is_none();
-        }
-        pod.shares_amount |= inherits && pod.whole().count() > 1;
-    });
-}
-
 /// An event named an unknown container: the ledger adopts it as if it had been found running, and
 /// its name's remembered claim counts.
 pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
@@ -170,6 +150,9 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
         adopt(node, books, uid, container, &evidence, source);
     }
     keep_margin(node, books, uid, container, &evidence);
+    if let Some(mut pod) = books.change(uid) {
+        pod.detect_resources();
+    }
     if node.assigns() {
         repair(node, books, uid, container, Lost::default());
     }
@@ -272,7 +255,7 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
 
 fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let free = node.unclaimed(books);
-    let known = books.pod(&claim.pod_uid).is_some_and(|pod| !pod.shares_amount);
+    let known = books.pod(&claim.pod_uid).is_some();
     if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || !known {
         return;
     }
@@ -295,7 +278,7 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
         }
     }
     let Claim { namespace, pod, container, id, cpus, .. } = claim;
-    books.journal.note(false, Subject { namespace, pod, container, id }, What::Kept(cpus));
+    books.journal.note(false, Subject { namespace, pod, container, id }, What::Held(cpus));
 }
 
 /// Finds each container's pod, in order of creation. Of two instances of one name the newer one

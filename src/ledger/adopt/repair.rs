@@ -3,7 +3,7 @@
 use super::evidence::Evidence;
 use super::sources::asks;
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, BudgetFit, ContainerRef, INHERITED};
+use crate::ledger::books::{Books, BudgetFit, ContainerRef};
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
@@ -36,12 +36,8 @@ pub(super) fn repair(
     let subject = found.subject();
     let Some((n, fit)) = due(node, found, container) else {
         if let Some(lost) = lost {
-            let what = What::LeftShared(if found.pod.shares_amount {
-                INHERITED.to_owned()
-            } else {
-                let why = illegal(node, Some(lost), lost.len());
-                format!("{why}, and it gets no others")
-            });
+            let why = illegal(node, Some(lost), lost.len());
+            let what = What::LeftShared(format!("{why}, and it gets no others"));
             books.journal.note(true, subject, what);
         }
         return;

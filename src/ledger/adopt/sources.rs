@@ -47,9 +47,6 @@ pub(super) fn giving_way(
 
 /// How many exclusive CPUs an entered container asks for.
 pub(super) fn asks(found: &ContainerRef<'_>, container: &Container) -> Option<usize> {
-    if found.pod.shares_amount {
-        return None;
-    }
     found.entry.terms.exclusive_cpus(found.pod.pod.qos, &container.cpu)
 }
 
@@ -61,9 +58,6 @@ fn named(
     evidence: &Evidence,
     source: ClaimSource,
 ) -> Option<CpuSet> {
-    if found.pod.shares_amount {
-        return None;
-    }
     let wanted = asks(&found, container);
     let fixed = node.is_static();
     let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());

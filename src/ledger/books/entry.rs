@@ -392,6 +392,11 @@ impl ContainerEntry {
 
     /// Whether the shared pool uses its exclusive CPUs.
     pub(crate) fn is_lent(&self) -> bool {
+        self.stays_away()
+    }
+
+    /// Whether it has ended and is not expected back soon.
+    pub(crate) fn stays_away(&self) -> bool {
         self.phase == Phase::Ended && self.loan == Loan::Lent
     }
 

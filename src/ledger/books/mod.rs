@@ -27,10 +27,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use sums::{CountedPod, Sums};
 
-/// Why a container shares CPUs that has inherited its amount.
-pub(super) const INHERITED: &str =
-    "it and another container each request all CPUs of their pod, which are pod-level resources";
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
     pods: BTreeMap<PodUid, CountedPod>,
@@ -162,6 +158,12 @@ impl Books {
     /// Whether containers wait for CPUs that others are about to leave.
     pub(super) fn waits(&self) -> bool {
         self.unsettled().any(|found| found.entry.waits && found.entry.is_alive())
+    }
+
+    /// The containers that do.
+    pub(super) fn waiting(&self) -> Vec<ContainerId> {
+        let waiting = self.unsettled().filter(|found| found.entry.waits && found.entry.is_alive());
+        waiting.map(|found| found.entry.id.clone()).collect()
     }
 }
 
@@ -315,16 +317,6 @@ impl Books {
         if let Some(cpus) = found.entry.claim() {
             let subject = found.subject();
             self.journal.note(false, subject, What::Released(cpus));
-        }
-    }
-
-    /// Has all containers of a pod share CPUs that have inherited their amounts from it, and notes
-    /// which of them had exclusive ones.
-    pub(super) fn share_inherited(&mut self, uid: &PodUid) {
-        let had = self.change(uid).map(|mut pod| pod.share_inherited());
-        for (subject, cpus) in had.into_iter().flatten() {
-            self.journal.note(false, subject.clone(), What::Released(cpus));
-            self.journal.note(true, subject, What::LeftShared(INHERITED.to_owned()));
         }
     }
 

@@ -9,6 +9,7 @@ use crate::ledger::note::Subject;
 use crate::ledger::policy::Mechanism;
 use crate::placement::Hint;
 use crate::topology::Topology;
+use crate::wording;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone)]
@@ -27,9 +28,9 @@ pub(crate) struct PodEntry {
     pub(crate) affinity: Option<(usize, Hint)>,
     /// Whether all of its containers share CPUs, whatever they ask for.
     pub(crate) opted_out: bool,
-    /// Whether the amounts of its containers are the whole pod's, because the pod has resources of
-    /// its own and they have none. As under the kubelet all of them share CPUs then.
-    pub(crate) shares_amount: bool,
+    /// Whether the pod has resources of its own (KEP-2837): then a container without resources
+    /// arrives with the amount of the pod.
+    pub(crate) has_resources: bool,
 }
 
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
@@ -40,8 +41,7 @@ pub(crate) enum BudgetFit {
     /// From these first, as otherwise the pod would hold more than its budget. They are the CPUs of
     /// ended containers of the pod, mostly init containers.
     Reuse(CpuSet),
-    /// Not at all: the pod's other containers use the budget up, and this one inherited the pod's
-    /// own limit.
+    /// Not at all: the pod's other containers hold too much of the budget.
     None,
 }
 
@@ -54,7 +54,7 @@ impl PodEntry {
             refused: false,
             affinity: None,
             opted_out: false,
-            shares_amount: false,
+            has_resources: false,
         }
     }
 
@@ -139,41 +139,20 @@ impl PodEntry {
         amount.is_some() && amount == self.pod.budget && kind != ContainerKind::Init
     }
 
-    /// The containers that exist and ask for the amount of the whole pod.
+    /// Records whether the pod has resources of its own, as its running containers show: one asks
+    /// for the amount of the whole pod, and another one runs beside it. An init container ends
+    /// before the next one runs.
     ///
-    /// One is normal, and so are an init container and the one after it. Two at a time have
-    /// inherited it: their own requests would add up to more than the pod's.
-    pub(crate) fn whole(&self) -> impl Iterator<Item = (&String, &ContainerEntry)> {
-        let whole = |entry: &ContainerEntry| self.is_whole(entry.kind, &entry.cpu);
-        self.containers.iter().filter(move |(_, entry)| entry.is_alive() && whole(entry))
-    }
-
-    /// Whether a new container has inherited its amount from the pod.
-    ///
-    /// The budget may be older than a resize: if it and the other one both hold exclusive CPUs, the
-    /// amounts are theirs.
-    pub(crate) fn inherits(&self, container: &Container) -> bool {
-        let before = self.container(&container.name);
-        let holds = before.is_some_and(|entry| entry.claim().is_some());
-        let others = || self.whole().filter(|(name, _)| **name != container.name);
-        let other = || others().any(|(_, entry)| !(holds && entry.claim().is_some()));
-        self.shares_amount || (self.is_whole(container.kind, &container.cpu) && other())
-    }
-
-    /// From now on all of its containers share CPUs. Returns the exclusive CPUs that they had.
-    pub(crate) fn share_inherited(&mut self) -> Vec<(Subject, CpuSet)> {
-        self.shares_amount = true;
-        self.affinity = None;
-        let Pod { namespace, name: pod, .. } = &self.pod;
-        let mut had = Vec::new();
-        for (name, entry) in &mut self.containers {
-            if let Some(cpus) = entry.release() {
-                let (namespace, pod, container) = (namespace.clone(), pod.clone(), name.clone());
-                had.push((Subject { namespace, pod, container, id: entry.id.clone() }, cpus));
-            }
-            (entry.inherited, entry.lost) = (false, false);
-        }
-        had
+    /// If all of them hold exclusive CPUs, the budget is older than a resize.
+    pub(crate) fn detect_resources(&mut self) {
+        let asks = |entry: &&ContainerEntry| entry.cpu.amount() > Some(MilliCpu(0));
+        let running = || {
+            let entries = self.containers.values();
+            entries.filter(|entry| entry.phase == Phase::Running).filter(asks)
+        };
+        let shares = running().any(|entry| entry.claim().is_none());
+        let whole = || running().any(|entry| self.is_whole(entry.kind, &entry.cpu));
+        self.has_resources |= shares && whole() && running().count() > 1;
     }
 
     /// Records the end of a container.
@@ -184,11 +163,6 @@ impl PodEntry {
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
         entry.end();
-        // The runtime may report the end of an init container after the creation of the next one:
-        // two that have run at the same time have inherited their amount, these have not.
-        if self.shares_amount && self.whole().all(|(_, entry)| entry.phase == Phase::Created) {
-            self.shares_amount = self.whole().count() != 1;
-        }
         self.lend_if_quiet();
     }
 
@@ -225,7 +199,7 @@ impl PodEntry {
     /// Otherwise another pod could get the CPUs that the scheduler counted for a late container,
     /// such as one after init containers.
     pub(super) fn promise(&self) -> usize {
-        if self.refused || self.opted_out || self.shares_amount || self.pod.qos != Qos::Guaranteed {
+        if self.refused || self.opted_out || self.has_resources || self.pod.qos != Qos::Guaranteed {
             return 0;
         }
         let seen: MilliCpu = self.containers.values().filter_map(ContainerEntry::counts).sum();
@@ -238,7 +212,8 @@ impl PodEntry {
     /// If its kind is known, a later container may use the CPUs of init containers, without
     /// preferring them, and never those of sidecars and other containers: so the kubelet.
     /// Otherwise, and for a container that comes back after others have used its CPUs, the rest of
-    /// the budget decides.
+    /// the budget decides. In a pod with resources of its own, whose containers can ask for more
+    /// than it has, those of an ended container wait for its return.
     ///
     /// `budget` is in CPUs. What a container has `taken` includes idle CPUs, which do not
     /// count.
@@ -249,18 +224,18 @@ impl PodEntry {
         n: usize,
         taken: impl Fn(&ContainerEntry) -> CpuSet,
     ) -> BudgetFit {
-        if self.shares_amount {
-            return BudgetFit::None;
-        }
         let (mut running, mut kept) = (0, 0);
         let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
             match (entry.claim(), entry.phase, entry.kind) {
                 (None, ..) => {}
-                (Some(claim), Phase::Ended, kind) => {
+                (Some(claim), Phase::Ended, ContainerKind::Init) => {
                     kept += claim.len();
-                    let to = if kind == ContainerKind::Init { &mut init } else { &mut ended };
-                    *to |= taken(entry);
+                    init |= taken(entry);
+                }
+                (Some(claim), Phase::Ended, _) if !self.has_resources => {
+                    kept += claim.len();
+                    ended |= taken(entry);
                 }
                 (Some(claim), ..) => running += claim.len(),
             }
@@ -288,6 +263,24 @@ impl PodEntry {
         }
     }
 
+    /// Why a new container that requests `n` CPUs shares CPUs, for people; `None` if no exclusive
+    /// CPUs are for this pod.
+    pub(crate) fn without_room(&self, n: usize) -> Option<String> {
+        let budget = self.budget_cpus().filter(|budget| *budget > 0)?;
+        let held: CpuSet = self.containers.values().filter_map(ContainerEntry::claim).collect();
+        let others = format!("other containers of the pod hold {}", wording::cpus(held));
+        Some(if n > budget {
+            format!(
+                "it requests {n} CPUs of a pod that had {budget} when its sandbox was created, and {others}"
+            )
+        } else {
+            format!(
+                "it requests {n} of the {budget} CPUs of its pod, as does a container without \
+                 resources in a pod that has resources of its own, and {others}"
+            )
+        })
+    }
+
     /// Makes the budget as large as the exclusive CPUs that one of its containers gets.
     pub(crate) fn raise_budget(&mut self, cpus: &CpuSet) {
         let needed = MilliCpu(cpus.len() as u64 * 1000);
@@ -302,11 +295,19 @@ impl PodEntry {
         self.containers.values().any(|entry| entry.claim().is_some())
     }
 
-    /// The CPUs of containers of the pod that are kept by partitions or groups. The containers
-    /// beside them must not name these CPUs.
-    pub(crate) fn partitioned(&self) -> CpuSet {
-        let kept = |entry: &&ContainerEntry| entry.enforced_by != Mechanism::Runtime;
-        self.containers.values().filter(kept).filter_map(ContainerEntry::claim).collect()
+    /// The exclusive CPUs of its containers that its other containers leave out of their own
+    /// cpusets, as no cgroup above them does that: what they are set to, by the runtime and by
+    /// groups, and what the verifier accepts, follows from this alone.
+    ///
+    /// Lent CPUs are in the shared pool. A partition keeps its own also then: the kernel makes none
+    /// of CPUs that a sibling names.
+    pub(crate) fn kept_from_siblings(&self) -> CpuSet {
+        let is_kept = |entry: &&ContainerEntry| match entry.enforced_by {
+            Mechanism::Runtime => false,
+            Mechanism::Groups => !entry.is_lent(),
+            Mechanism::Partitions => true,
+        };
+        self.containers.values().filter(is_kept).filter_map(ContainerEntry::claim).collect()
     }
 
     /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
@@ -351,13 +352,15 @@ impl PodEntry {
     }
 
     /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container,
-    /// or, in a pod with resources of its own, if all containers are exclusive. In such a pod the
-    /// containers' sum exceeds the pod's limit, as those without limits inherit it.
+    /// or, in a pod with resources of its own, if all containers are exclusive. Otherwise the quota
+    /// is the only limit that the pod has: each container that inherits it may use all of it.
+    ///
+    /// A container that has ended counts until it has stayed away for a while, so that one which
+    /// crashes and returns does not have the quota written each time.
     pub(crate) fn lifts_quota(&self) -> bool {
-        let alive = || self.containers.values().filter(|entry| entry.is_alive());
-        let exclusive = alive().filter(|entry| entry.claim().is_some()).count();
-        let sum: MilliCpu = alive().filter_map(|entry| entry.cpu.amount()).sum();
-        let inherits = self.pod.budget.is_some_and(|budget| sum > budget);
-        exclusive > 0 && (!inherits || exclusive == alive().count())
+        let is_exclusive = |entry: &ContainerEntry| entry.claim().is_some();
+        let mut present = self.containers.values().filter(|entry| !entry.stays_away());
+        self.containers.values().any(|entry| entry.is_alive() && is_exclusive(entry))
+            && (!self.has_resources || present.all(is_exclusive))
     }
 }

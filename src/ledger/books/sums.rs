@@ -96,7 +96,7 @@ struct PodClaims {
     held: Held,
     /// The pod's claims as they were then.
     claims: Vec<Claimed>,
-    partitioned: CpuSet,
+    kept_from_siblings: CpuSet,
     shares_caches: bool,
 }
 
@@ -188,13 +188,15 @@ impl Sums {
             (None, false) => (None, Changed::default()),
             (Some(before), false) => {
                 self.subtract(&pod.pod.uid, &before);
-                let beside = !before.partitioned.is_empty() || before.shares_caches;
+                let beside = !before.kept_from_siblings.is_empty() || before.shares_caches;
                 (None, Changed { claims: true, beside })
             }
             (before, true) => {
+                // Beside the first one, the others no longer keep what they have.
+                let others = before.is_none() && pod.containers.len() > 1;
                 let mut exclusive = before.unwrap_or_default();
-                let changed = self.replace(pod, &mut exclusive);
-                (Some(exclusive), changed)
+                let Changed { claims, beside } = self.replace(pod, &mut exclusive);
+                (Some(exclusive), Changed { claims, beside: beside || others })
             }
         };
         counted.counted = Counted { exclusive, promise, unsettled };
@@ -219,7 +221,7 @@ impl Sums {
             return Changed::default();
         }
         exclusive.claims = held().filter_map(Claimed::of).collect();
-        let before = std::mem::replace(&mut exclusive.partitioned, pod.partitioned());
+        let before = std::mem::replace(&mut exclusive.kept_from_siblings, pod.kept_from_siblings());
         let shares = std::mem::replace(
             &mut exclusive.shares_caches,
             held().any(ContainerEntry::shares_caches),
@@ -229,7 +231,7 @@ impl Sums {
         self.held.add(&exclusive.held);
         count_in(&mut self.with_margin, uid, held().any(ContainerEntry::has_margin));
         let shares = shares || exclusive.shares_caches;
-        let beside = shares || !before.is_subset(&exclusive.partitioned);
+        let beside = shares || !before.is_subset(&exclusive.kept_from_siblings);
         Changed { claims: !same_claims, beside }
     }
 
@@ -264,14 +266,14 @@ fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, counts: bool) {
 /// Whether a container of the pod that uses shared CPUs has others' CPUs of the pod's partitions in
 /// its cpuset, or no cpuset at all. It must not.
 fn is_in_its_own_way(pod: &PodEntry) -> bool {
-    let partitioned = pod.partitioned();
-    if partitioned.is_empty() {
+    let kept = pod.kept_from_siblings();
+    if kept.is_empty() {
         return false;
     }
     let shares = |entry: &&ContainerEntry| entry.claim().is_none() || entry.is_mixed();
     let mut shared = pod.containers.values().filter(|entry| entry.is_updatable()).filter(shares);
     shared.any(|entry| match entry.applied.cpus() {
-        Some(cpus) => !cpus.is_disjoint(&(partitioned - entry.held())),
+        Some(cpus) => !cpus.is_disjoint(&(kept - entry.held())),
         None => true,
     })
 }

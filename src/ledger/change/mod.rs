@@ -29,7 +29,7 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     adopt_anew(node, books, kubelet, |entry| entry.claim().or(entry.applied.certain_cpus()));
     books.journal.retain_from(earlier, |note| {
         let had = before.get(&note.subject.id).copied().flatten();
-        !matches!(note.what, What::Adopted(cpus) | What::Kept(cpus) if had == Some(cpus))
+        !matches!(note.what, What::Adopted(cpus) | What::Held(cpus) if had == Some(cpus))
     });
 }
 

@@ -2,7 +2,7 @@
 
 use super::standby;
 use crate::ledger::adopt::recall;
-use crate::ledger::books::{Applied, Books, ContainerEntry, INHERITED, Phase};
+use crate::ledger::books::{Applied, Books, ContainerEntry, Phase};
 use crate::ledger::identity::identify;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
@@ -69,7 +69,6 @@ fn enter(
     let mut entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
     entry.assign(claim.unwrap_or_default(), Margin::NONE);
     entry.inherited = matches!(grant, Grant::Kept(_));
-    let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
     if matches!(grant, Grant::Chosen(..)) {
         books.moves.started(node.settings.rebalance.as_ref());
     }
@@ -85,18 +84,8 @@ fn enter(
         let what = match grant {
             Grant::Shared => {
                 let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
-                match (asks, pod.budget_cpus()) {
-                    (Some(_), _) if inherits || pod.shares_amount => {
-                        Some(What::LeftShared(INHERITED.to_owned()))
-                    }
-                    (Some(n), Some(budget)) if n > budget && budget > 0 && node.is_static() => {
-                        Some(What::LeftShared(format!(
-                            "it requests {n} CPUs of a pod that had {budget} when its sandbox was created, \
-                             and other containers of the pod use some of these"
-                        )))
-                    }
-                    _ => None,
-                }
+                let asks = asks.filter(|_| node.is_static());
+                asks.and_then(|n| Some(What::LeftShared(pod.without_room(n)?)))
             }
             Grant::Kept(cpus) => {
                 margin = before.map(ContainerEntry::margin).unwrap_or_default();
@@ -118,9 +107,6 @@ fn enter(
         }
         what.map(|what| (pod.subject(container), what))
     });
-    if inherits {
-        books.share_inherited(uid);
-    }
     if let (Some(cpus), Some(pod)) = (container.cpus, books.pod(uid)) {
         let subject = pod.subject(container);
         books.journal.note(true, subject, What::Contested(cpus));

@@ -33,23 +33,24 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
         Instance::Replaced => return,
         Instance::Unknown => return adopt_late(node, books, &uid, &container),
     }
-    books.change_container(&uid, &container.name, |entry| {
-        entry.inherited = false;
-        entry.answered = true;
-        // The runtime may report the start of a short process after its end.
-        if entry.phase == Phase::Ended {
-            return;
-        }
-        // An update before this moment may have changed only the runtime's own record: the ledger
-        // repeats it.
-        if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
-            entry.applied.invalidate();
-        }
-        if entry.phase == Phase::Created {
-            entry.settle(Some(node.now));
-        }
-        entry.phase = Phase::Running;
-    });
+    let Some(mut pod) = books.change(&uid) else { return };
+    let Some(entry) = pod.container_mut(&container.name) else { return };
+    entry.inherited = false;
+    entry.answered = true;
+    // The runtime may report the start of a short process after its end.
+    if entry.phase == Phase::Ended {
+        return;
+    }
+    // An update before this moment may have changed only the runtime's own record: the ledger
+    // repeats it.
+    if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
+        entry.applied.invalidate();
+    }
+    if entry.phase == Phase::Created {
+        entry.settle(Some(node.now));
+    }
+    entry.phase = Phase::Running;
+    pod.detect_resources();
 }
 
 /// A container's process has ended, or its creation failed.

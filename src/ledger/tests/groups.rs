@@ -120,3 +120,58 @@ fn a_resized_shared_container_gets_its_permanent_cpuset() {
     node.event(Admission::Update { pod: s, container, wanted }).unwrap();
     node.check("s", "0-15");
 }
+
+/// Observed: groups set a container beside an ended init container to other CPUs than the verifier
+/// accepted, every eleven seconds.
+#[test]
+fn what_is_written_beside_an_ended_container_is_what_is_checked() {
+    for mechanism in [Mechanism::Groups, Mechanism::Partitions] {
+        for early in [true, false] {
+            check_beside_an_ended_container(mechanism, early);
+        }
+    }
+}
+
+/// `early`: the shared container is there before the init container, whose CPUs are not lent at
+/// its end then.
+fn check_beside_an_ended_container(mechanism: Mechanism, early: bool) {
+    use crate::exclusivity::{CgroupTree, Layout, carry_out};
+    let mut node = Node::by(mechanism, settings());
+    let a = with_cgroup(guaranteed("a", 2500));
+    let run_half = |node: &mut Node| {
+        let half = create(node, &a, "half", 500);
+        node.set.insert("half".to_owned(), cpus(&half));
+        node.start(&a, "half", "half", 500);
+    };
+    if early {
+        run_half(&mut node);
+    }
+    assert_eq!(create(&mut node, &a, "init", 2000), "2-3");
+    node.stop("init");
+    assert_eq!(create(&mut node, &a, "main", 1000), "2");
+    if !early {
+        run_half(&mut node);
+    }
+    let group = |id: &str| CgroupPath::new(&format!("kubepods/poda/{id}")).unwrap();
+    let mut tree = CgroupTree::new(cpus("0-15"), cpus("0-15"));
+    for (id, set) in [("main", cpus("2")), ("half", node.set["half"])] {
+        tree.make(&group(id));
+        tree.put(&group(id), set);
+    }
+    for step in 0..5 {
+        // CPU 3 is lent after two quiet periods, and another container of the pod takes it then.
+        if step == 3 {
+            assert_eq!(create(&mut node, &a, "second", 1000), "3");
+        }
+        carry_out(&mut tree, &Layout::of(&node.ledger).goal, |_, _| true);
+        let target = node.ledger.target(&ContainerId("half".into())).unwrap();
+        let (avoids, set) = (target.avoids.unwrap(), tree.cpus(&group("half")).unwrap());
+        assert!(set.is_disjoint(&avoids), "step {step}: {set} is set, {avoids} are others'");
+        // What is sent to the runtime is accepted, too.
+        node.send_due();
+        let sent = node.set["half"];
+        assert!(sent.is_disjoint(&avoids), "step {step}: {sent} is sent, {avoids} are others'");
+        tree.put(&group("half"), sent);
+        node.event(Event::QuietPeriod).unwrap();
+    }
+}

@@ -1,5 +1,6 @@
 //! Pod-level resources (`spec.resources`): every container without its own, an ephemeral one too,
-//! arrives with the amount of the whole pod. The kubelet gives them no exclusive CPUs.
+//! arrives with the amount of the whole pod. The first containers take exclusive CPUs as far as the
+//! pod's amount reaches; a later one takes nothing from them.
 
 use super::*;
 
@@ -7,44 +8,96 @@ fn notes(node: &mut Node) -> Vec<String> {
     node.ledger.take_notes().iter().map(Note::to_string).collect()
 }
 
+/// Whether the CFS quota of the pod is lifted, by the pod's running containers.
+#[track_caller]
+fn is_lifted(node: &Node) -> bool {
+    let lifts: Vec<bool> = node.ledger.targets().map(|target| target.lifts_pod_quota).collect();
+    assert!(lifts.windows(2).all(|two| two[0] == two[1]), "{lifts:?}");
+    lifts[0]
+}
+
+/// Observed: `kubectl debug` took the CPUs of a container with its own resources, permanently.
+#[test]
+fn a_debug_container_takes_nothing_from_the_containers_of_its_pod() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 3000);
+    assert_eq!(node.create(&a, "own", "o", 2000).unwrap(), "2-3");
+    assert!(is_lifted(&node));
+    assert_eq!(node.create(&a, "inherits", "n", 3000).unwrap(), "0-1,4-15");
+    // As under the kubelet: what inherits the pod's amount could otherwise use it beside the others.
+    assert!(!is_lifted(&node));
+    notes(&mut node);
+    assert_eq!(node.create(&a, "debug", "d", 3000).unwrap(), "0-1,4-15");
+    let logged = notes(&mut node);
+    assert_eq!(
+        logged,
+        [
+            "default/a/debug: runs in the shared pool: it requests 3 of the 3 CPUs of its pod, as does a container without \
+          resources in a pod that has resources of its own, and other containers of the pod hold CPUs 2-3"
+        ]
+    );
+    node.check("o", "2-3");
+    // The end and the restart of those that share do not matter either.
+    for id in ["n", "d"] {
+        node.stop(id);
+        assert!(!is_lifted(&node));
+        assert_eq!(node.ledger.exclusive().to_string(), "2-3");
+    }
+    node.create(&a, "inherits", "n2", 3000).unwrap();
+    assert!(!is_lifted(&node));
+    node.stop("o");
+    assert_eq!(node.create(&a, "own", "o2", 2000).unwrap(), "2-3");
+    // Those that have stayed away for long do not count.
+    node.stop("n2");
+    for _ in 0..2 {
+        assert!(!is_lifted(&node));
+        node.event(Event::QuietPeriod).unwrap();
+    }
+    assert!(is_lifted(&node));
+}
+
 /// Observed: the first container got all CPUs of the pod, and the others none.
 #[test]
-fn containers_with_the_amount_of_their_pod_share_once_there_are_two() {
+fn of_containers_with_the_amount_of_their_pod_the_first_one_is_exclusive() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let b = guaranteed("b", 4000);
     assert_eq!(node.create(&a, "one", "1", 4000).unwrap(), "2-5");
-    notes(&mut node);
-    assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-15");
-    let logged = notes(&mut node);
-    assert_eq!(logged[0], "default/a/one: exclusive CPUs 2-5 are free again");
-    assert!(logged[1].starts_with("default/a/one: runs in the shared pool: "), "{logged:?}");
-    assert!(logged[2].starts_with("default/a/two: runs in the shared pool: "), "{logged:?}");
-    node.check("1", "0-15");
-    assert!(node.ledger.exclusive().is_empty());
-    // The CPUs are free for other pods, and the containers share for the life of their pod.
-    assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "2-5");
-    for (name, old, new) in [("one", "1", "1b"), ("two", "2", "2b")] {
-        node.stop(old);
-        assert_eq!(node.create(&a, name, new, 4000).unwrap(), "0-1,6-15");
+    assert!(is_lifted(&node));
+    assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-1,6-15");
+    node.check("1", "2-5");
+    assert!(!is_lifted(&node));
+    assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "8-11");
+    // Whichever restarts first, also when both have ended.
+    for (one, two) in [("1b", "2b"), ("1c", "2c")] {
+        let [before_one, before_two] = if one == "1b" { ["1", "2"] } else { ["1b", "2b"] };
+        node.stop(before_one);
+        if one == "1c" {
+            node.stop(before_two);
+        }
+        assert_eq!(node.create(&a, "two", two, 4000).unwrap(), "0-1,6-7,12-15");
+        assert_eq!(node.create(&a, "one", one, 4000).unwrap(), "2-5");
     }
-    node.stop("1b");
-    node.stop("2b");
-    assert_eq!(node.create(&a, "debug", "d", 4000).unwrap(), "0-1,6-15");
-    assert_eq!(node.create(&a, "own", "o", 1000).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&a, "debug", "d", 4000).unwrap(), "0-1,6-7,12-15");
+    assert_eq!(node.create(&a, "own", "o", 1000).unwrap(), "0-1,6-7,12-15");
+    assert_eq!(node.ledger.exclusive().to_string(), "2-5,8-11");
 }
 
 #[test]
-fn a_resize_of_a_pod_that_shares_its_amount_makes_none_exclusive() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 4000);
-    node.create(&a, "one", "1", 4000).unwrap();
-    node.create(&a, "two", "2", 4000).unwrap();
-    node.event(Event::UpdatePod(guaranteed("a", 6000))).unwrap();
-    for (name, id) in [("one", "1"), ("two", "2")] {
-        super::resize::resize(&mut node, &a, name, id, 4000, 6000).unwrap();
+fn a_resize_of_a_pod_with_resources_reaches_the_container_that_holds_its_cpus() {
+    for resizes_pod in [true, false] {
+        let mut node = Node::new();
+        let a = guaranteed("a", 4000);
+        node.create(&a, "one", "1", 4000).unwrap();
+        node.create(&a, "two", "2", 4000).unwrap();
+        if resizes_pod {
+            node.event(Event::UpdatePod(guaranteed("a", 6000))).unwrap();
+        }
+        for (name, id) in [("one", "1"), ("two", "2")] {
+            super::resize::resize(&mut node, &a, name, id, 4000, 6000).unwrap();
+        }
+        assert_eq!(node.ledger.exclusive().to_string(), "2-7");
     }
-    assert!(node.ledger.exclusive().is_empty());
 }
 
 #[test]
@@ -61,6 +114,7 @@ fn a_single_container_with_the_amount_of_its_pod_is_exclusive() {
     assert_eq!(node.create(&a, "app", "p3", 4000).unwrap(), "2-5");
     node.create(&a, "debug", "d", 0).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
+    assert!(is_lifted(&node));
     // A container known to be an init container does not count.
     let b = guaranteed("b", 4000);
     let init = Container { kind: ContainerKind::Init, ..container(&b, "init", "bi", 4000) };
@@ -83,25 +137,46 @@ fn a_late_stop_of_an_init_container_does_not_make_its_pod_share() {
     assert_eq!(node.create(&a, "app", "p2", 4000).unwrap(), "2-5");
 }
 
+/// The answer after a restart is the one without it.
 #[test]
-fn a_restart_detects_containers_that_share_the_amount_of_their_pod() {
-    let mut node = Node::new();
+fn a_restart_changes_nothing_in_a_pod_with_resources() {
     let a = guaranteed("a", 4000);
-    node.create(&a, "one", "1", 4000).unwrap();
-    let listed = [(&a, "one", "1", 4000), (&a, "two", "2", 4000)];
-    // The second one was created while the plugin was down, or the update of the first was lost.
-    for two in [None, Some("0-1,6-15")] {
-        let mut next = Node::with(settings(), node.ledger.claims().collect());
-        next.set.clone_from(&node.set);
-        next.set.extend(two.map(|two| ("2".to_owned(), cpus(two))));
-        next.event(next.running(&listed)).unwrap();
-        assert!(next.ledger.exclusive().is_empty());
-        next.check("1", "0-15");
-        assert!(notes(&mut next).iter().any(|note| note.contains("runs in the shared pool")));
-        // They share after a reconnect too, while one of them is between two instances.
-        next.stop("2");
-        next.event(next.running(&listed[..1])).unwrap();
-        assert!(next.ledger.exclusive().is_empty());
+    for (own, held) in [(4000, "2-5"), (3000, "2-4")] {
+        for mechanism in [Mechanism::Runtime, Mechanism::Groups] {
+            let mut node = Node::new();
+            node.event(Event::Mechanism(mechanism)).unwrap();
+            node.create(&a, "one", "1", own).unwrap();
+            let listed = [(&a, "one", "1", own), (&a, "two", "2", 4000)];
+            // The second one was created while the plugin was down, or before; there may be no
+            // checkpoint.
+            for down in [true, false] {
+                if !down {
+                    node.create(&a, "two", "2", 4000).unwrap();
+                }
+                for remembered in [Vec::new(), node.ledger.claims().collect()] {
+                    let has_checkpoint = !remembered.is_empty();
+                    let mut next = Node::with(settings(), remembered);
+                    next.event(Event::Mechanism(mechanism)).unwrap();
+                    next.set.clone_from(&node.set);
+                    next.event(next.running(&listed)).unwrap();
+                    next.send_due();
+                    next.check("1", held);
+                    assert_eq!(next.ledger.exclusive(), cpus(held));
+                    assert!(!is_lifted(&next));
+                    let logged = notes(&mut next);
+                    assert!(logged.iter().all(|note| note.contains("found running")), "{logged:?}");
+                    // Nor does a reconnect while one of them is between two instances.
+                    if has_checkpoint {
+                        next.stop("1");
+                        next.event(next.running(&listed[1..])).unwrap();
+                        next.stop("2");
+                        next.create(&a, "two", "2b", 4000).unwrap();
+                        assert_eq!(next.create(&a, "one", "1b", own).unwrap(), held);
+                        assert_eq!(next.ledger.exclusive(), cpus(held));
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -120,6 +195,7 @@ fn a_restart_with_an_outdated_pod_budget_takes_no_exclusive_cpus() {
         next.set.clone_from(&node.set);
         next.event(next.running(&[(&a, "one", "1", 2000), (&a, "two", "2", 2000)])).unwrap();
         assert_eq!(next.ledger.exclusive(), node.ledger.exclusive());
+        assert!(is_lifted(&next));
         next.stop("2");
         let two = next.create(&a, "two", "2b", 2000).unwrap();
         assert_eq!(two, node.set["2"].to_string());

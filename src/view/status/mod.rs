@@ -368,6 +368,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
             let kind = match what {
                 What::Assigned { .. } => "assigned",
                 What::Kept(_) => "kept",
+                What::Held(_) => "held",
                 What::Adopted(_) => "adopted",
                 What::Moved { .. } => "moved",
                 What::Rebalanced { .. } => "rebalanced",

@@ -36,6 +36,22 @@ pub enum MuxError {
     Overrun(u32),
 }
 
+impl MuxError {
+    /// Whether the other side is gone, as after a kill: in the middle of a frame, or with bytes that
+    /// it has not read.
+    pub(super) fn is_end(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+        match self {
+            MuxError::Truncated => true,
+            MuxError::Io(error) => matches!(
+                error.kind(),
+                BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected
+            ),
+            MuxError::Frame(_) | MuxError::Overrun(_) => false,
+        }
+    }
+}
+
 /// Splits `trunk` into the connection for the runtime's calls and the one for the plugin's calls,
 /// in this order, which exist from the start, so no early bytes get lost.
 ///

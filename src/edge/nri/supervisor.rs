@@ -4,10 +4,11 @@ use super::{Ended, Identity, SessionError, session};
 use crate::edge::{DaemonSender, Session};
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
-use std::{io, os::unix};
+use std::{fs, io, os::unix};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
@@ -61,13 +62,17 @@ pub async fn run(
         Endpoint::Socket(path) => path,
         Endpoint::Launched(stream) => {
             let stream = adopt(stream).map_err(RunError::Adopt)?;
-            session::run(stream, Session(1), identity, &owner, shutdown).await?;
-            return Ok(());
+            return match session::run(stream, Session(1), identity, &owner, shutdown).await {
+                Err(SessionError::Mux(error)) if error.is_end() => Ok(()),
+                ended => Ok(ended.map(drop)?),
+            };
         }
     };
     let started = Instant::now();
     let mut pause = Pause(FIRST_PAUSE);
     let mut last = Session(0);
+    // The socket of the connection that has ended.
+    let mut before = None;
     loop {
         let dialed = tokio::select! {
             dialed = UnixStream::connect(&path) => dialed,
@@ -77,11 +82,25 @@ pub async fn run(
             Ok(stream) => {
                 last = Session(last.0 + 1);
                 log::info!("connected to {} as {identity} ({last})", path.display());
+                let socket = SocketFile::of(&path);
+                if before.is_some() && before == socket {
+                    log::warn!(
+                        "the runtime had closed the connection without a restart: an answer may have taken too long"
+                    );
+                }
+                before = None;
                 let since = Instant::now();
                 match session::run(stream, last, identity, &owner, shutdown.as_mut()).await {
                     Ok(Ended::Stopped) => return Ok(()),
-                    Ok(Ended::Closed) => log::warn!("the runtime closed the connection ({last})"),
+                    Ok(Ended::Closed) => before = socket,
+                    Err(SessionError::Mux(error)) if error.is_end() => {
+                        log::debug!("{error} ({last})");
+                        before = socket;
+                    }
                     Err(error) => log::error!("{error} ({last})"),
+                }
+                if before.is_some() {
+                    log::info!("the runtime closed the connection ({last}): reconnecting");
                 }
                 if since.elapsed() >= GOOD_CONNECTION {
                     pause = Pause(FIRST_PAUSE);
@@ -100,6 +119,20 @@ pub async fn run(
             () = sleep(pause.next(limit)) => {}
             _ = &mut shutdown => return Ok(()),
         }
+    }
+}
+
+/// A runtime makes a new socket at each start.
+#[derive(Debug, PartialEq, Eq)]
+struct SocketFile {
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> Option<SocketFile> {
+        let file = fs::metadata(path).ok()?;
+        Some(SocketFile { inode: file.ino(), changed: (file.ctime(), file.ctime_nsec()) })
     }
 }
 

@@ -1,0 +1,70 @@
+//! A runtime that restarts closes the plugin's connection: the log calls that no error.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[path = "support/fake_sysfs.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fake_sysfs;
+
+use nri_cpu_manager::topology::synthetic::Machine;
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// As a runtime does when it starts.
+fn listen(socket: &Path) -> UnixListener {
+    let _ = fs::remove_file(socket);
+    UnixListener::bind(socket).unwrap()
+}
+
+/// Accepts a connection, and closes it with the plugin's first bytes unread, as a kill does.
+fn reset(listener: &UnixListener) {
+    let (connection, _) = listener.accept().unwrap();
+    sleep(Duration::from_millis(200));
+    drop(connection);
+}
+
+fn start(dir: &Path) -> Child {
+    let machine = Machine { cores: 16, ..Machine::default() };
+    fake_sysfs::write(&dir.join("sys"), &fake_sysfs::files(&machine.facts().unwrap()));
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusivity: runtime\n";
+    fs::write(dir.join("config.yaml"), config).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .arg("run")
+        .args(["--config".into(), dir.join("config.yaml")])
+        .args(["--state-dir".into(), dir.join("state")])
+        .args(["--socket".into(), dir.join("nri.sock")])
+        .args(["--sysfs-root".into(), dir.join("sys")])
+        .args(["--metrics-address", "none"])
+        .env_remove("RUST_LOG")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_restart_of_the_runtime_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("nri.sock");
+    let listener = listen(&socket);
+    let mut plugin = start(dir.path());
+    reset(&listener);
+    drop(listener);
+    let listener = listen(&socket);
+    reset(&listener);
+    // It has closed the connection and runs on.
+    reset(&listener);
+    let last = listener.accept().unwrap();
+    plugin.kill().unwrap();
+    let log = String::from_utf8(plugin.wait_with_output().unwrap().stderr).unwrap();
+    drop(last);
+    let count = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(count("the runtime closed the connection ("), 3, "{log}");
+    assert_eq!(count("without a restart"), 2, "{log}");
+    assert_eq!(count("ERROR"), 0, "{log}");
+    let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("connection"));
+    assert_eq!(warnings.count(), 2, "{log}");
+}

@@ -35,6 +35,7 @@ mod owner;
 mod pace;
 mod persist;
 mod poller;
+mod quotas;
 mod rebalance;
 mod reload;
 mod repair;

@@ -273,7 +273,7 @@ async fn notices_are_at_the_top() {
             "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
             "<h2>Recent drifts and other troubles</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
              decided CPUs 2-5, but &lt;others&gt;</li>",
-            "▲</span> Drift:</b> 1 container does not run as decided",
+            "▲</span> Drift:</b> 1 container is not as decided",
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }

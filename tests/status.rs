@@ -82,7 +82,7 @@ async fn as_json() {
         let plain = Style { width: 80, colour: false };
         assert!(!status::text(&status, plain).contains("drifting:"));
         status.node.as_mut().unwrap().drifting = 2;
-        let drifting = "\ndrifting: 2 containers not on the decided CPUs, despite repairs\n";
+        let drifting = "\ndrifting: 2 containers not as decided, despite repairs\n";
         has(&status::text(&status, plain), &[drifting]);
     })
     .await;

@@ -122,6 +122,13 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         or_none(cpus.free),
         or_none(cpus.shared)
     )?;
+    if !cpus.lent.is_empty() {
+        writeln!(
+            f,
+            "          lent {}: of ended containers, shared until they are back",
+            cpus.lent
+        )?;
+    }
     for (group, cpus) in &node.foreign_partitions {
         let group = names::printable(group);
         writeln!(f, "          foreign {cpus}: cpuset partition {group} of another program")?;
@@ -142,7 +149,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     write_containers(f, node)?;
     if node.drifting > 0 {
         let containers = count(node.drifting, "container");
-        writeln!(f, "drifting: {containers} not on the decided CPUs, despite repairs")?;
+        writeln!(f, "drifting: {containers} not as decided, despite repairs")?;
     }
     if node.late > 0 {
         let containers = count(node.late, "container");

@@ -324,6 +324,10 @@ impl Enforcement {
         self.unsettled.pop_front()
     }
 
+    pub(super) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
     /// Whether to tidy; resets it.
     pub(super) fn is_untidy(&mut self) -> bool {
         std::mem::take(&mut self.untidy)

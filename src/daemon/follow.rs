@@ -2,6 +2,7 @@
 
 use super::checks::Findings;
 use super::owner::Owner;
+use super::quotas::lifted;
 use super::reload::Judged;
 use super::suspects::Finding;
 use crate::exclusivity::Scope;
@@ -17,6 +18,13 @@ impl Owner {
         self.enforcement.created(created);
         self.bind(Scope::Binding).await;
         self.flush_owed().await;
+    }
+
+    /// Lifts the quotas that were set again, and watches those of all pods with exclusive CPUs.
+    pub(super) async fn follow_quotas(&mut self) {
+        let (again, files) = self.enforcement.keep_quotas_lifted(lifted(&self.ledger)).await;
+        self.quotas.lifted_again += again;
+        self.quotas.watch(files);
     }
 
     pub(super) async fn check_machine(&mut self) {
@@ -66,6 +74,7 @@ impl Owner {
         drifted.retain(|Finding { target, .. }| {
             self.is_decided(target) && !self.ledger.is_waiting(&target.subject.id)
         });
+        self.follow_quotas().await;
         let all_as_decided = drifted.is_empty();
         let next = self.drift.note(drifted, &self.delivery.pace);
         self.checks.set_due(next);

@@ -42,6 +42,8 @@ enum Wake {
     /// Another program may have written into a cgroup, or has made these directories, or a container
     /// has left CPUs.
     Groups(Vec<PathBuf>),
+    /// Another program may have set the CFS quota of a pod.
+    Quotas,
     QuietPeriodEnded,
     /// A container may have left old CPUs, or a notice has run out.
     Exposed,
@@ -101,6 +103,7 @@ pub async fn serve(
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
             (Wake::Groups(created), Some(owner)) => owner.follow_groups(&created).await,
+            (Wake::Quotas, Some(owner)) => owner.follow_quotas().await,
             (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
             (Wake::Exposed, Some(owner)) => owner.follow_exposed().await,
             (Wake::Returned(call), Some(owner)) => owner.returned(call).await,
@@ -142,6 +145,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         checks,
         drift,
         orphans,
+        quotas,
         exposure,
         balance,
         started,
@@ -168,6 +172,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         reading = config.next() => Wake::Config(reading),
         () = hotplug.next() => Wake::Machine,
         created = enforcement.next() => Wake::Groups(created),
+        () = quotas.next() => Wake::Quotas,
         () = orphans.quiet_period() => Wake::QuietPeriodEnded,
         () = exposure.next() => Wake::Exposed,
         () = sleep_until(movable_at.unwrap_or(*started)), if movable_at.is_some() => Wake::Rebalance,

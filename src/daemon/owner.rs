@@ -13,6 +13,7 @@ use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
+use super::quotas::Quotas;
 use super::reload::ConfigReload;
 use crate::checkpoint::StateError;
 use crate::edge::Refusal;
@@ -35,6 +36,7 @@ pub struct Owner {
     pub(super) checks: Checks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
+    pub(super) quotas: Quotas,
     pub(super) exposure: ExposedFiles,
     pub(super) strict: bool,
     /// The moment that the ledger's time counts from.

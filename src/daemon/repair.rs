@@ -6,6 +6,7 @@ use super::suspects::Finding;
 use crate::clock::now;
 use crate::exclusivity::Scope;
 use crate::ledger::{ContainerId, Event, Mechanism, Target};
+use tokio::time::Instant;
 
 impl Owner {
     /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
@@ -18,6 +19,10 @@ impl Owner {
         }
         if refused || self.enforcement.is_settled() {
             self.bind(Scope::Binding).await;
+        }
+        let lifts = self.ledger.target(id).is_some_and(|target| target.lifts_pod_quota);
+        if lifts && !self.enforcement.has_unsettled() {
+            self.follow_quotas().await;
         }
         !refused && self.ledger.mechanism() == Mechanism::Partitions
     }
@@ -44,7 +49,7 @@ impl Owner {
             self.record.history().drifted(now(), subject, decided, found, done);
         }
         if all_written {
-            self.drift.suspects.repaired(&target.subject.id);
+            self.drift.suspects.repaired(&target.subject.id, Instant::now());
         }
         let again = self.drift.take_again();
         if !again.is_empty() {

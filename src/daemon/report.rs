@@ -10,7 +10,8 @@ use crate::wording::{self, count};
 impl Owner {
     /// Logs the node as the runtime has listed it.
     pub(super) fn announce(&self) {
-        let exclusive = self.ledger.exclusive();
+        // The CPUs of a container that has ended may be in the pool until it is back.
+        let exclusive = self.ledger.exclusive() - self.ledger.pool();
         log::info!(
             "synchronised with {}: exclusive {}, shared pool {}, {} changed",
             count(self.ledger.view().pods, "pod"),
@@ -44,6 +45,7 @@ impl Owner {
             counters: self.record.counters.clone(),
             drifts,
             repairs: self.drift.repairs.clone(),
+            pod_quotas_lifted_again: self.quotas.lifted_again,
             drifting: self.drift.suspects.drifting(),
             late: self.drift.suspects.late().len(),
             times_late: self.drift.suspects.times_late,

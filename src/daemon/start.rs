@@ -12,6 +12,7 @@ use super::kubelet::KubeletWatch;
 use super::orphans::Orphans;
 use super::owner::Owner;
 use super::persist::Checkpoint;
+use super::quotas::Quotas;
 use super::reload::ConfigReload;
 use super::{Paths, StartError};
 use crate::config::Config;
@@ -82,6 +83,7 @@ impl Owner {
             checks: Checks::new(verifier),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
+            quotas: Quotas::new(),
             exposure: ExposedFiles::below(&paths.state_dir),
             strict: config.strict(),
             started: Instant::now(),

@@ -6,7 +6,7 @@
 use super::pace::{MOST, Pace};
 use crate::ledger::{ContainerId, Target};
 use crate::verify::Drift;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,6 +17,8 @@ pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// The longest that a container can be late, so that a runtime which never finishes its updates
 /// hides no drift.
 const LATE: Duration = MOST.saturating_mul(2);
+/// How long a repair is remembered: a drift that comes back within this time was not cured by it.
+const REMEMBERED: Duration = Duration::from_secs(60);
 /// The daemon logs and repairs a lasting drift less and less often, but at least once in so many
 /// passes.
 const PATIENCE: u32 = 30;
@@ -36,8 +38,10 @@ pub(super) struct Suspects {
     late: HashMap<ContainerId, Instant>,
     /// How often a container was found to be late.
     pub(super) times_late: u64,
-    /// How many containers were not as decided at the last two passes. A repair changes that with the
-    /// next pass, so that a program which drifts them again and again does not stay unseen.
+    /// Repairs of late: how many in a row, and when the last one was.
+    repaired: HashMap<ContainerId, (u32, Instant)>,
+    /// How many containers differ despite repairs: they still do at the next pass, or they were
+    /// repaired again and again, so that a program which drifts them does not stay unseen.
     drifting: usize,
 }
 
@@ -71,14 +75,23 @@ impl Suspects {
             }
             self.suspects.insert(id, (finding, looks));
         }
-        self.drifting = self.suspects.values().filter(|(_, looks)| *looks > 1).count();
+        self.repaired.retain(|_, (_, last)| now - *last < REMEMBERED);
+        let in_vain = self
+            .suspects
+            .iter()
+            .filter(|(id, (_, looks))| *looks > 2 || self.repaired.contains_key(*id));
+        let again = self.repaired.iter().filter(|(_, (times, _))| *times > 1);
+        let drifting = in_vain.map(|(id, _)| id).chain(again.map(|(id, _)| id));
+        self.drifting = drifting.collect::<HashSet<_>>().len();
         confirmed
     }
 
     /// A container's drift has been repaired: the next one is another drift, even if it looks the
     /// same.
-    pub(super) fn repaired(&mut self, id: &ContainerId) {
+    pub(super) fn repaired(&mut self, id: &ContainerId, now: Instant) {
         self.suspects.remove(id);
+        let (times, last) = self.repaired.entry(id.clone()).or_insert((0, now));
+        (*times, *last) = (*times + 1, now);
     }
 
     /// When to check next: soon if a second pass is due, or when a late container becomes overdue.

@@ -21,6 +21,7 @@ impl Owner {
     ) -> Subscriptions {
         self.delivery.connected(updater);
         self.enforcement.connected();
+        self.quotas.connected();
         if self.strict
             && let Some(warning) = cannot_promise(capabilities)
         {

@@ -12,7 +12,7 @@ use super::hierarchy::{CPUS, FileError, Hierarchy, unless_gone};
 use super::interference::{Bound, Distrust, Interference};
 use super::memory::{CgroupRecord, Memory};
 use super::plan::carry_out;
-use super::quota;
+use super::quota::{self, QuotaChange};
 use super::watch::Watched;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, PodUid, Target};
@@ -308,7 +308,7 @@ impl Groups {
         for (group, record) in groups.into_iter().rev() {
             let mut left = CgroupRecord::default();
             match unless_gone(quota::restore(&on, &mut self.memory, &group)) {
-                Ok(restored) => undone.quotas += u64::from(restored == Some(true)),
+                Ok(restored) => undone.quotas += u64::from(restored.flatten().is_some()),
                 Err(error) => {
                     left.quota = record.quota.clone();
                     undone.errors.push(error);
@@ -341,18 +341,31 @@ impl Groups {
     ///
     /// # Errors
     /// If the kernel refuses, which is no reason to refuse the container.
-    pub fn settle_pod_quota(&mut self, target: &Target) -> Result<(), FileError> {
-        let Some(on) = &self.on else { return Ok(()) };
-        let Some(pod) = target.cgroup.as_ref().and_then(CgroupPath::parent) else { return Ok(()) };
-        let (done, result) = if target.lifts_pod_quota {
-            ("lifted", quota::lift(on, &mut self.memory, &pod))
-        } else {
-            ("restored", quota::restore(on, &mut self.memory, &pod))
+    pub fn settle_pod_quota(&mut self, target: &Target) -> Result<Option<QuotaChange>, FileError> {
+        let Some(on) = &self.on else { return Ok(None) };
+        let Some(pod) = target.cgroup.as_ref().and_then(CgroupPath::parent) else {
+            return Ok(None);
         };
-        if unless_gone(result)? == Some(true) {
-            log::info!("{}: CFS quota of its pod {done}", target.subject);
+        let change = if target.lifts_pod_quota {
+            quota::lift(on, &mut self.memory, &pod)
+        } else {
+            quota::restore(on, &mut self.memory, &pod)
+        };
+        let change = unless_gone(change)?.flatten();
+        let subject = &target.subject;
+        match change {
+            Some(QuotaChange::Lifted) => log::info!("{subject}: CFS quota of its pod lifted"),
+            Some(QuotaChange::LiftedAgain) => log::debug!("{subject}: CFS quota lifted again"),
+            Some(QuotaChange::Restored) => log::info!("{subject}: CFS quota of its pod restored"),
+            None => {}
         }
-        Ok(())
+        Ok(change)
+    }
+
+    /// The file with the CFS quota of a container's pod.
+    pub fn pod_quota_file(&self, target: &Target) -> Option<PathBuf> {
+        let pod = target.cgroup.as_ref().and_then(CgroupPath::parent)?;
+        Some(quota::path(self.on.as_ref()?, &pod))
     }
 
     /// The shell command that removes another program's bound.

@@ -46,7 +46,7 @@ pub use memory::Memory;
 pub use partition::{KernelRefusal, is_partition_of};
 pub use plan::{PlanOutcome, carry_out};
 pub use probe::{ProbeError, probe, writable};
-pub use quota::quota_of;
+pub use quota::{QuotaChange, quota_of};
 pub use release::undo;
 pub use watch::{Watch, Watched};
 pub use writer::Writer;

@@ -10,6 +10,7 @@
 use super::hierarchy::{CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
 use crate::ledger::CgroupPath;
+use std::path::PathBuf;
 
 /// The file of a quota, and its content without a quota. In version 2 a write of that content
 /// leaves the period unchanged.
@@ -42,29 +43,47 @@ pub(super) fn set(on: &Hierarchy, group: &CgroupPath, quota: &str) -> Result<boo
     on.of_cpu().write(group, file, quota).map(|()| true)
 }
 
-/// Lifts a pod's quota, and remembers it first. Returns whether there was one.
+/// What was done about a pod's quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaChange {
+    Lifted,
+    /// It was lifted before and had been set again: by the kubelet at a resize, or by systemd at a
+    /// daemon-reload.
+    LiftedAgain,
+    Restored,
+}
+
+/// The file of a cgroup's quota.
+pub(super) fn path(on: &Hierarchy, group: &CgroupPath) -> PathBuf {
+    let (file, _) = file(on.version());
+    on.of_cpu().directory(group).join(file)
+}
+
+/// Lifts a pod's quota, and remembers it first; `None` if there is none.
 pub(super) fn lift(
     on: &Hierarchy,
     memory: &mut Memory,
     group: &CgroupPath,
-) -> Result<bool, FileError> {
-    let Some(quota) = quota_of(on, group)? else { return Ok(false) };
+) -> Result<Option<QuotaChange>, FileError> {
+    let Some(quota) = quota_of(on, group)? else { return Ok(None) };
+    let again = memory.get(group).is_some_and(|record| record.quota.is_some());
     memory.change(group, |record| record.quota = Some(quota));
     memory.save();
-    end(on, group).map(|()| true)
+    end(on, group)?;
+    Ok(Some(if again { QuotaChange::LiftedAgain } else { QuotaChange::Lifted }))
 }
 
-/// Puts a lifted quota back, unless there is a new one. Returns whether it did.
+/// Puts a lifted quota back; `None` if none was lifted or there is a new one.
 pub(super) fn restore(
     on: &Hierarchy,
     memory: &mut Memory,
     group: &CgroupPath,
-) -> Result<bool, FileError> {
+) -> Result<Option<QuotaChange>, FileError> {
     let Some(quota) = memory.get(group).and_then(|record| record.quota.clone()) else {
-        return Ok(false);
+        return Ok(None);
     };
     let restored = set(on, group, &quota)?;
     memory.change(group, |record| record.quota = None);
     memory.save();
-    Ok(restored)
+    Ok(restored.then_some(QuotaChange::Restored))
 }

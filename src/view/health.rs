@@ -80,6 +80,7 @@ mod tests {
             counters: Counters::default(),
             drifts: BTreeMap::new(),
             repairs: BTreeMap::new(),
+            pod_quotas_lifted_again: 0,
             drifting: 0,
             late: 0,
             times_late: 0,

@@ -214,7 +214,13 @@ impl Families {
             .map(|((kind, action), count)| sample(&[("action", action), ("kind", kind)], count));
         let help = "What was done about drifts, by kind and action.";
         self.counters("nri_cpu_manager_drift_repairs_total", help, repairs);
-        let help = "Containers that were not as decided at the last look.";
+        let help = "Times that the CFS quota of a pod with exclusive CPUs was lifted after the kubelet or systemd had set it again.";
+        self.counter(
+            "nri_cpu_manager_pod_quotas_lifted_again_total",
+            help,
+            own.pod_quotas_lifted_again,
+        );
+        let help = "Containers that are not as decided despite repairs.";
         self.gauge("nri_cpu_manager_drifting_containers", help, own.drifting);
         let help = "Containers that were not as decided at the last look, as the runtime is still about to change them.";
         self.gauge("nri_cpu_manager_late_containers", help, own.late);
@@ -256,7 +262,7 @@ impl Families {
     fn cpus(&mut self, view: &View, foreign: CpuSet) {
         let cpus = CpuStatus::of(view, foreign);
         let states = [
-            ("exclusive", cpus.exclusive),
+            ("exclusive", view.exclusive),
             ("free", cpus.free),
             ("online", cpus.online),
             ("reserved", cpus.reserved),

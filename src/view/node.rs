@@ -43,6 +43,8 @@ pub struct OwnFigures {
     pub drifts: BTreeMap<&'static str, u64>,
     /// Repairs, by kind of drift and by action.
     pub repairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Times that a pod's CFS quota was lifted after something had set it again.
+    pub pod_quotas_lifted_again: u64,
     /// Containers that differ from the decision now, in spite of repairs.
     pub drifting: usize,
     /// Containers whose change the runtime had not made yet at the last check pass.

@@ -2,8 +2,9 @@
 
 use super::{Enforcement, RefusedTarget};
 use crate::daemon::blocking;
-use crate::exclusivity::{Groups, KernelRefusal, Writer};
+use crate::exclusivity::{Groups, KernelRefusal, QuotaChange, Writer};
 use crate::ledger::{CgroupPath, ContainerId, Event, Ledger, Target, Update};
+use std::path::PathBuf;
 
 impl Enforcement {
     /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
@@ -19,6 +20,26 @@ impl Enforcement {
             log::warn!("{why}");
         }
         failed.is_none()
+    }
+
+    /// Lifts the CFS quotas of these containers' pods where they were set again. Returns how many
+    /// were, and the files of all. What the kernel refuses is a drift at the next check pass.
+    pub(in crate::daemon) async fn keep_quotas_lifted(
+        &mut self,
+        targets: Vec<Target>,
+    ) -> (u64, Vec<PathBuf>) {
+        if targets.is_empty() {
+            return (0, Vec::new());
+        }
+        self.with_groups(move |groups| {
+            let mut again = 0;
+            for target in &targets {
+                let change = groups.settle_pod_quota(target);
+                again += u64::from(matches!(change, Ok(Some(QuotaChange::LiftedAgain))));
+            }
+            (again, targets.iter().filter_map(|target| groups.pod_quota_file(target)).collect())
+        })
+        .await
     }
 
     pub(super) async fn ask(

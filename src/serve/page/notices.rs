@@ -57,10 +57,10 @@ fn warnings(node: &NodeStatus) -> Vec<(&'static str, String)> {
     }
     if node.drifting > 0 {
         let containers = match node.drifting {
-            1 => "1 container does".to_owned(),
-            n => format!("{n} containers do"),
+            1 => "1 container is".to_owned(),
+            n => format!("{n} containers are"),
         };
-        warnings.push(("Drift", format!("{containers} not run as decided, in spite of repairs")));
+        warnings.push(("Drift", format!("{containers} not as decided, despite repairs")));
     }
     if let Some(error) = &node.cgroups_error {
         warnings.push(("Cgroups", error.clone()));

@@ -41,12 +41,16 @@ pub struct CpuStatus {
     pub online: CpuSet,
     /// Never exclusive.
     pub reserved: CpuSet,
-    /// Exclusive to a container.
+    /// Exclusive to a container that uses them.
     pub exclusive: CpuSet,
     /// Could become exclusive now.
     pub free: CpuSet,
     /// What shared containers run on.
     pub shared: CpuSet,
+    /// Those of the shared ones that belong to a container which has ended, until it is back or its
+    /// pod ends.
+    #[serde(default)]
+    pub lent: CpuSet,
     /// In cpuset partitions of other programs: no container can run there.
     #[serde(default)]
     pub foreign: CpuSet,
@@ -57,9 +61,10 @@ impl CpuStatus {
         CpuStatus {
             online: view.topology.online(),
             reserved: view.settings.placement.reserved,
-            exclusive: view.exclusive,
+            exclusive: view.exclusive - view.pool,
             free: view.free,
             shared: view.pool,
+            lent: view.exclusive & view.pool,
             foreign,
         }
     }

@@ -1,0 +1,136 @@
+//! Which differences from the decisions the daemon logs, and what it puts right without a word.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/daemon.rs"]
+mod daemon;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+
+use daemon::{Daemon, group, in_group, local, start};
+use nri_cpu_manager::ledger::{CgroupPath, Qos};
+use std::fs;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Records warnings of this process.
+struct Warnings(Mutex<Vec<String>>);
+
+static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            self.0.lock().unwrap().push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The warnings about a container since the first call.
+fn warnings(container: &str) -> Vec<String> {
+    // Fails from the second call on: it is set already.
+    let _ = log::set_logger(&WARNINGS);
+    log::set_max_level(log::LevelFilter::Warn);
+    let all = WARNINGS.0.lock().unwrap();
+    all.iter().filter(|warning| warning.starts_with(container)).cloned().collect()
+}
+
+/// An exclusive container of four CPUs that runs, in a pod with a CFS quota.
+async fn with_quota(daemon: &Daemon, name: &str) {
+    let (mut pod, container) = in_group(daemon, name, (Qos::Guaranteed, 4000), "2-5");
+    pod.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
+    set_quota(daemon, name);
+    start(daemon, (pod, container)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(quota(daemon, name), "max");
+}
+
+const QUOTA: &str = "400000 100000";
+
+fn set_quota(daemon: &Daemon, pod: &str) {
+    fs::write(group(daemon, pod).with_file_name("cpu.max"), QUOTA).unwrap();
+}
+
+fn quota(daemon: &Daemon, pod: &str) -> String {
+    fs::read_to_string(group(daemon, pod).with_file_name("cpu.max")).unwrap().trim().to_owned()
+}
+
+/// The kubelet writes a pod's quota at each try of a resize, systemd at a daemon-reload: both as a
+/// rule.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_the_kubelet_sets_again_is_lifted_and_no_drift() {
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+        assert_eq!(warnings("ns/resized/c"), [""; 0]);
+        with_quota(&daemon, "resized").await;
+        for _ in 0..10 {
+            set_quota(&daemon, "resized");
+            tokio::time::sleep(Duration::from_secs(11)).await;
+            assert_eq!(quota(&daemon, "resized"), "max");
+        }
+        assert_eq!(warnings("ns/resized/c"), [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_another_program_defends_is_a_drift() {
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+        assert_eq!(warnings("ns/defended/c"), [""; 0]);
+        with_quota(&daemon, "defended").await;
+        for _ in 0..60 {
+            set_quota(&daemon, "defended");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let logged = warnings("ns/defended/c");
+        let drift = format!("its pod has the CFS quota {QUOTA:?}: set again");
+        assert!(logged.len() == 1 && logged[0].ends_with(&drift), "{logged:?}");
+    })
+    .await;
+}
+
+/// What no kubelet, runtime or systemd does as a rule is logged, each once.
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_drift_has_its_line() {
+    /// A file of the container's cgroup and what it says, processes, and the drift.
+    type Fault = (&'static str, &'static str, &'static [(u32, u32, &'static str)], &'static str);
+    let faults: [(&str, Fault); 5] = [
+        ("set", ("cpuset.cpus", "5", &[], "its cgroup has CPU 5 set")),
+        ("left", ("cpuset.cpus.effective", "2-4", &[], "lets its cgroup run on CPUs 2-4")),
+        ("ran", ("cgroup.procs", "12", &[(12, 1, "0-15")], "its process 12 may run on CPUs 0-15")),
+        ("slowed", ("cpu.max", QUOTA, &[], "it has the CFS quota \"400000 100000\"")),
+        (
+            "inherited",
+            ("cgroup.procs", "12", &[(11, 1, "0-3"), (12, 11, "2-3")], "may run on CPUs 2-3 only"),
+        ),
+    ];
+    for (name, (file, text, processes, drift)) in faults {
+        local(async move {
+            let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+            assert_eq!(warnings(&format!("ns/{name}/c")), [""; 0]);
+            with_quota(&daemon, name).await;
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            assert_eq!(warnings(&format!("ns/{name}/c")), [""; 0]);
+            for (pid, parent, allowed) in processes {
+                let process = daemon.paths.proc_root.join(pid.to_string());
+                fs::create_dir_all(&process).unwrap();
+                let status = format!("PPid:\t{parent}\nCpus_allowed_list:\t{allowed}\n");
+                fs::write(process.join("status"), status).unwrap();
+            }
+            fs::write(group(&daemon, name).join(file), text).unwrap();
+            tokio::time::sleep(Duration::from_secs(13)).await;
+            let logged = warnings(&format!("ns/{name}/c: decided "));
+            assert!(logged.len() == 1 && logged[0].contains(drift), "{name}: {logged:?}");
+        })
+        .await;
+    }
+}

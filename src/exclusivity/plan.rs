@@ -382,7 +382,9 @@ impl<'a> Survey<'a> {
             let value = goal.beside_siblings(group, goal.widest - claims);
             self.bind(Kind::Bind, group, value, above);
         } else {
-            let value = self.pool_of(group, above);
+            let pool = self.pool_of(group, above);
+            let beside = goal.beside_siblings(group, pool);
+            let value = if beside.is_empty() { pool } else { beside };
             self.bind(Kind::Bind, group, value, above);
         }
     }

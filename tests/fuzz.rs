@@ -93,6 +93,7 @@ fn messages_pass() {
     });
     check(&prop::collection::vec(message, 0..8), |fields| {
         fuzz_bodies::annotations(&fields.concat());
+        fuzz_bodies::well_formed(&fields.concat());
         Ok(())
     });
 }

@@ -5,7 +5,7 @@ use nri_cpu_manager::edge::nri::projection::{Projected, parse};
 use nri_cpu_manager::edge::nri::wire;
 use nri_cpu_manager::ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
 use nri_cpu_manager::ledger::{Admission, Annotations, Pod};
-use protobuf::{MessageField, UnknownFields};
+use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
 
@@ -42,6 +42,17 @@ pub fn annotations(bytes: &[u8]) {
     }
 }
 
+/// A well-formed message of any type is read.
+pub fn well_formed(bytes: &[u8]) {
+    let is_read = |read: Option<protobuf::Error>, all: Option<protobuf::Error>| {
+        assert!(read.is_none() || all.is_some(), "{read:?}");
+    };
+    let list = wire::SynchronizeRequest::parse_from_bytes(bytes).err();
+    is_read(parse::<wire::SynchronizeRequest>(bytes).err(), list);
+    let create = wire::ContainerRequest::parse_from_bytes(bytes).err();
+    is_read(parse::<wire::ContainerRequest>(bytes).err(), create);
+}
+
 /// Compares the plugin's reading of a message with all that protobuf reads of it, less what `clear`
 /// removes.
 pub fn compare<M: Projected + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
@@ -50,7 +61,11 @@ pub fn compare<M: Projected + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnc
     let Ok(mut all) = M::parse_from_bytes(bytes) else { return };
     clear(&mut all);
     forget(all.mut_unknown_fields());
-    let read = read.expect("protobuf accepts it");
+    let read = match read {
+        Ok(read) => read,
+        // Rust's protobuf accepts a message that ends within one of its messages.
+        Err(error) => return assert!(error.to_string().contains("EOF"), "{error}"),
+    };
     let ours = bytes.windows(DOMAIN.len()).filter(|part| *part == DOMAIN.as_bytes()).count();
     // Beyond the bound the order of the wire decides what is read.
     if ours <= MAX_ENTRIES {

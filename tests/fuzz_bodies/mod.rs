@@ -19,7 +19,7 @@ mod node;
 mod podresources;
 mod text;
 
-pub use annotations::annotations;
+pub use annotations::{annotations, well_formed};
 pub use edge::{mux, ttrpc};
 pub use podresources::{authority, podresources};
 pub use text::{adopt, checkpoint, config, cpulist, kubelet, masks};

@@ -18,6 +18,8 @@ use crate::pod::Pod;
 use crate::{cgroup, process};
 
 const PAUSE: Duration = Duration::from_micros(200);
+/// A process that is just being moved into its cgroup has its earlier CPUs for an instant.
+const INSTANT: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strayed {
@@ -56,6 +58,7 @@ fn watch(group: &Path, taken: CpuSet, done: &AtomicBool) -> Strayed {
         }
         thread::sleep(PAUSE);
     }
+    longest.retain(|_, time| *time > INSTANT);
     Strayed {
         processes: first.len(),
         strayed: longest.len(),

@@ -22,7 +22,7 @@ pub struct Target {
     /// Where its processes may really run: without the CPUs that the kernel keeps for others.
     pub runs_on: CpuSet,
     /// For a container that cgroups keep in the pool: the CPUs of its own pod that it must not name
-    /// ([`PodEntry::kept_from_siblings`]). Whatever else is set for it is right.
+    /// (`PodEntry::kept_from_siblings`). Whatever else is set for it is right.
     pub avoids: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,

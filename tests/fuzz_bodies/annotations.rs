@@ -56,16 +56,11 @@ pub fn well_formed(bytes: &[u8]) {
 /// Compares the plugin's reading of a message with all that protobuf reads of it, less what `clear`
 /// removes.
 pub fn compare<M: Projected + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
-    let read = parse::<M>(bytes);
-    // The plugin does not look into what it skips, so it accepts more.
-    let Ok(mut all) = M::parse_from_bytes(bytes) else { return };
+    // The plugin does not look into what it skips, so it accepts more. Rust's protobuf accepts a
+    // message that ends within one of its messages, see `well_formed` for all others.
+    let (Ok(read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else { return };
     clear(&mut all);
     forget(all.mut_unknown_fields());
-    let read = match read {
-        Ok(read) => read,
-        // Rust's protobuf accepts a message that ends within one of its messages.
-        Err(error) => return assert!(error.to_string().contains("EOF"), "{error}"),
-    };
     let ours = bytes.windows(DOMAIN.len()).filter(|part| *part == DOMAIN.as_bytes()).count();
     // Beyond the bound the order of the wire decides what is read.
     if ours <= MAX_ENTRIES {

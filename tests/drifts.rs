@@ -8,40 +8,14 @@ mod daemon;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
+#[path = "support/warnings.rs"]
+mod warnings;
 
 use daemon::{Daemon, group, in_group, local, start};
 use nri_cpu_manager::ledger::{CgroupPath, Qos};
 use std::fs;
-use std::sync::Mutex;
 use std::time::Duration;
-
-/// Records warnings of this process.
-struct Warnings(Mutex<Vec<String>>);
-
-static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
-
-impl log::Log for Warnings {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            self.0.lock().unwrap().push(record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-/// The warnings about a container since the first call.
-fn warnings(container: &str) -> Vec<String> {
-    // Fails from the second call on: it is set already.
-    let _ = log::set_logger(&WARNINGS);
-    log::set_max_level(log::LevelFilter::Warn);
-    let all = WARNINGS.0.lock().unwrap();
-    all.iter().filter(|warning| warning.starts_with(container)).cloned().collect()
-}
+use warnings::warnings;
 
 /// An exclusive container of four CPUs that runs, in a pod with a CFS quota.
 async fn with_quota(daemon: &Daemon, name: &str) {

@@ -8,6 +8,8 @@ mod daemon;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
+#[path = "support/warnings.rs"]
+mod warnings;
 
 use daemon::{
     Daemon, create, fragmented, group, in_group, local, set_in_group, start, updates, write_group,
@@ -17,8 +19,8 @@ use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::fs;
-use std::sync::Mutex;
 use std::time::Duration;
+use warnings::warnings;
 
 /// Observed with CRI-O: after its restart it lists the CPUs of a container's creation.
 #[tokio::test]
@@ -189,34 +191,6 @@ async fn every_drift_that_a_check_finds_is_repaired() {
         assert_eq!(updates(&answer), ["id-a 0-15", "id-b 0-15"]);
     })
     .await;
-}
-
-/// Records warnings of this process.
-struct Warnings(Mutex<Vec<String>>);
-
-static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
-
-impl log::Log for Warnings {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            self.0.lock().unwrap().push(record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-/// The warnings about a container since the first call.
-fn warnings(container: &str) -> Vec<String> {
-    // Fails from the second call on: it is set already.
-    let _ = log::set_logger(&WARNINGS);
-    log::set_max_level(log::LevelFilter::Warn);
-    let all = WARNINGS.0.lock().unwrap();
-    all.iter().filter(|warning| warning.starts_with(container)).cloned().collect()
 }
 
 /// Observed: the second of two drifts before the runtime's next answer was repaired without a log

@@ -92,6 +92,18 @@ impl Goal {
         !self.distrusted.contains(group) && !self.volatile.contains(group)
     }
 
+    /// What other programs allow a cgroup: by itself, and by those above whose value may vanish. All
+    /// others above it keep it within their bounds.
+    fn bound_of(&self, group: &CgroupPath) -> Option<CpuSet> {
+        let own = self.bounds.get(group).copied();
+        if self.volatile.is_empty() {
+            return own;
+        }
+        let above = group.ancestors().into_iter().filter(|above| self.volatile.contains(above));
+        let above = above.filter_map(|above| self.bounds.get(&above).copied());
+        own.into_iter().chain(above).reduce(|bound, other| bound & other)
+    }
+
     /// Whether no cgroup above this one binds what is in it.
     pub(super) fn binds(&self, group: &CgroupPath) -> bool {
         if self.tops.contains_key(group) {
@@ -107,8 +119,8 @@ impl Goal {
     /// CPUs are never part of what they allow. If they allow nothing else, it is no bound; if they
     /// allow nothing of the pool, the cgroup stays on the rest.
     pub(super) fn pool_within(&self, group: &CgroupPath, above: CpuSet) -> CpuSet {
-        let Some(bound) = self.bounds.get(group) else { return self.pool };
-        let allowed = (*bound & above) - self.claims();
+        let Some(bound) = self.bound_of(group) else { return self.pool };
+        let allowed = (bound & above) - self.claims();
         let both = self.pool & allowed;
         if allowed.is_empty() {
             self.pool

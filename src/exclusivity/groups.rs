@@ -87,6 +87,7 @@ impl Groups {
             on.has(group) && (*level == CgroupLevel::Class || !tops.contains_key(group))
         });
         if scope == Scope::All {
+            self.find_classes(&on, layout);
             self.memory.retain(|group| on.has(group));
             self.interference.retain(|group| on.has(group));
             self.find_missing(&on, layout, &mut report);
@@ -137,6 +138,16 @@ impl Groups {
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
+    }
+
+    /// Classes that exist and have no pod yet: with the cgroupfs driver they are there from the
+    /// kubelet's start on.
+    fn find_classes(&mut self, on: &Hierarchy, layout: &Layout) {
+        let kubelets = layout.goal.tops.keys().filter(|top| level_of(top).is_some());
+        let above: BTreeSet<CgroupPath> = kubelets.filter_map(CgroupPath::parent).collect();
+        let below = above.iter().flat_map(|above| on.children(above));
+        let classes = below.filter(|group| level_of(group) == Some(CgroupLevel::Class));
+        self.unnamed.extend(classes.map(|class| (class, CgroupLevel::Class)));
     }
 
     /// Pods that run, and whose cgroup is not where the runtime says it is. If a cgroup above it

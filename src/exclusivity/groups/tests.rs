@@ -261,6 +261,17 @@ fn the_cgroup_of_a_new_pod_is_bound_at_once() {
     assert_eq!(node.groups.unnamed.len(), 2);
 }
 
+/// With the cgroupfs driver a class exists before its first pod.
+#[test]
+fn a_class_is_bound_before_its_first_pod() {
+    let mut node = Node::new();
+    node.set("kubepods/besteffort", "");
+    for pool in ["0-5", "0-3"] {
+        node.follow(pool);
+        assert_eq!(node.get("kubepods/besteffort"), pool);
+    }
+}
+
 #[test]
 fn names_tell_pods_and_classes() {
     for (group, level) in [

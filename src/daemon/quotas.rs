@@ -49,7 +49,6 @@ pub(super) fn lifted(ledger: &Ledger) -> Vec<Target> {
     let targets = ledger.targets().filter(|target| {
         target.running && target.lifts_pod_quota && target.enforced_by != Mechanism::Runtime
     });
-    let by_pod = targets
-        .filter_map(|target| Some((target.cgroup.as_ref().and_then(CgroupPath::parent)?, target)));
+    let by_pod = targets.filter_map(|target| Some((target.pod_group()?, target)));
     by_pod.collect::<BTreeMap<CgroupPath, Target>>().into_values().collect()
 }

@@ -354,9 +354,7 @@ impl Groups {
     /// If the kernel refuses, which is no reason to refuse the container.
     pub fn settle_pod_quota(&mut self, target: &Target) -> Result<Option<QuotaChange>, FileError> {
         let Some(on) = &self.on else { return Ok(None) };
-        let Some(pod) = target.cgroup.as_ref().and_then(CgroupPath::parent) else {
-            return Ok(None);
-        };
+        let Some(pod) = target.pod_group() else { return Ok(None) };
         let change = if target.lifts_pod_quota {
             quota::lift(on, &mut self.memory, &pod)
         } else {
@@ -375,8 +373,7 @@ impl Groups {
 
     /// The file with the CFS quota of a container's pod.
     pub fn pod_quota_file(&self, target: &Target) -> Option<PathBuf> {
-        let pod = target.cgroup.as_ref().and_then(CgroupPath::parent)?;
-        Some(quota::path(self.on.as_ref()?, &pod))
+        Some(quota::path(self.on.as_ref()?, &target.pod_group()?))
     }
 
     /// The shell command that removes another program's bound.

@@ -107,10 +107,14 @@ impl Hierarchy {
         format!("echo {} > {}", self.free(), self.directory(group).join(CPUS).display())
     }
 
-    /// Whether a cgroup or one in it has processes. Version 1 does not tell.
-    pub(super) fn is_populated(&self, group: &CgroupPath) -> bool {
-        let events = self.read(group, "cgroup.events");
-        events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+    /// Whether a cgroup or one in it has processes; `None` if that cannot be read, as in version 1.
+    pub fn is_populated(&self, group: &CgroupPath) -> Option<bool> {
+        let events = self.read(group, "cgroup.events").ok()?;
+        events.lines().find_map(|line| match line {
+            "populated 0" => Some(false),
+            "populated 1" => Some(true),
+            _ => None,
+        })
     }
 
     /// The kernel's number of a cgroup: another one of the same name has another.

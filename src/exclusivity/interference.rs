@@ -185,12 +185,12 @@ impl Witness {
     fn in_pod(on: &Hierarchy, pod: &CgroupPath) -> Option<Witness> {
         on.children(pod).into_iter().find_map(|container| {
             let id = on.id(&container)?;
-            if on.is_populated(&container) { Some(Witness { container, id }) } else { None }
+            if on.is_populated(&container)? { Some(Witness { container, id }) } else { None }
         })
     }
 
     fn runs(&self, on: &Hierarchy) -> bool {
-        on.is_populated(&self.container) && on.id(&self.container) == Some(self.id)
+        on.is_populated(&self.container) == Some(true) && on.id(&self.container) == Some(self.id)
     }
 }
 

@@ -33,6 +33,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// The cgroup of its pod.
+    pub fn pod_group(&self) -> Option<CgroupPath> {
+        self.cgroup.as_ref()?.parent()
+    }
+
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
         self.adjustment.is_exclusive() && self.enforced_by == Mechanism::Partitions

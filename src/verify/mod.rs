@@ -170,11 +170,7 @@ impl Verifier {
         let Some(group) = holder.group.as_ref().filter(|group| self.has(group)) else {
             return Presence::Ended;
         };
-        // The kernel counts inner cgroups as well. Version 1 has no such file.
-        match self.on.read(group, "cgroup.events") {
-            Ok(events) if events.lines().any(|line| line == "populated 0") => Presence::Ended,
-            _ => Presence::Lives,
-        }
+        if self.on.is_populated(group) == Some(false) { Presence::Ended } else { Presence::Lives }
     }
 
     fn compare(&self, group: &CgroupPath, target: &Target) -> Result<Vec<Drift>, FileError> {

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod edge;
 pub mod exclusivity;
 pub mod exposed;
+mod files;
 pub mod kubelet;
 pub mod ledger;
 pub mod nodeset;

@@ -22,6 +22,7 @@ pub use source::{ConfigError, Warning};
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
+use crate::files;
 use crate::ledger::{Exposure, Namespaces, Policy, Rebalance, Settings, Stance};
 use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
@@ -34,12 +35,15 @@ use crate::wording;
 use file::File;
 use source::Source;
 use std::fmt;
-use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use values::Pairs;
 
 /// The kubelet's default `--root-dir`.
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
+
+/// The largest configuration file, in bytes: that of a ConfigMap.
+const MAX_SIZE: usize = 1 << 20;
 
 /// A configuration with a valid text.
 #[derive(Debug, Clone)]
@@ -77,8 +81,11 @@ impl Config {
     }
 
     fn text_of(path: &Path) -> Result<String, ConfigError> {
-        fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
+        let bytes = files::read_regular(path, MAX_SIZE);
+        let text = bytes.and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+        });
+        text.map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
     }
 
     /// `name` is the text's name in errors. An empty text is the default configuration.

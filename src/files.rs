@@ -1,0 +1,110 @@
+//! Bounded reads of files that other programs write or replace.
+//!
+//! A file may be anything when it is opened by its name: a FIFO blocks until somebody writes to it,
+//! and a device may never end. [`read_regular`] refuses both, and neither function keeps more than
+//! its limit in memory.
+
+use std::fs::{self, FileType, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The content of a regular file of at most `limit` bytes; symbolic links are followed.
+pub(crate) fn read_regular(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let file_type = fs::metadata(path)?.file_type();
+    if !file_type.is_file() {
+        let what = name_of(file_type);
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")));
+    }
+    // A FIFO that replaces the file here must not block, and a terminal must not become this
+    // process's own.
+    let flags = nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    read_bounded(file, limit)
+}
+
+/// What `source` has until its end, if that is at most `limit` bytes.
+pub(crate) fn read_bounded(source: impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One byte more shows that there is more.
+    source.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        let why = format!("larger than {limit} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
+
+fn name_of(file_type: FileType) -> &'static str {
+    if file_type.is_dir() {
+        "a directory"
+    } else if file_type.is_fifo() {
+        "a FIFO"
+    } else if file_type.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    #[track_caller]
+    fn refused(path: &Path) -> String {
+        read_regular(path, 8).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_regular_file_is_read_up_to_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let link = dir.path().join("link");
+        symlink("file", &link).unwrap();
+        for text in ["", "x", "12345678"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(read_regular(&path, 8).unwrap(), text.as_bytes());
+            assert_eq!(read_regular(&link, 8).unwrap(), text.as_bytes());
+        }
+        fs::write(&path, "123456789").unwrap();
+        let error = read_regular(&link, 8).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        assert_eq!(error.to_string(), "larger than 8 bytes");
+    }
+
+    #[test]
+    fn a_sparse_file_of_a_terabyte_is_refused_without_reading_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(refused(&path), "larger than 8 bytes");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let link = dir.path().join("link");
+        symlink(&fifo, &link).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert_eq!(refused(&fifo), "a FIFO, not a regular file");
+        assert_eq!(refused(&link), "a FIFO, not a regular file");
+        assert_eq!(refused(&socket), "a socket, not a regular file");
+        assert_eq!(refused(dir.path()), "a directory, not a regular file");
+        assert_eq!(refused(Path::new("/dev/zero")), "a device, not a regular file");
+        let missing = read_regular(&dir.path().join("missing"), 8).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn an_endless_source_is_read_up_to_its_limit() {
+        let error = read_bounded(io::repeat(b'x'), 1 << 16).unwrap_err();
+        assert_eq!(error.to_string(), "larger than 65536 bytes");
+    }
+}

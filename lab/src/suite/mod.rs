@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::{self, command, millis, progress};
+use crate::command::{millis, progress};
 use crate::containerd::Version;
 use crate::job::{Oci, Software};
 use crate::platform::Platform;
@@ -21,6 +21,8 @@ use crate::scenario::shape::Shape;
 use crate::vm::{self, Machine, Turn, Vm};
 
 mod full_run;
+#[cfg(test)]
+mod page;
 mod table;
 
 use full_run::{FullRun, write_lines};
@@ -51,9 +53,6 @@ pub struct Run {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct All {
-    /// Write the table to docs/lab.md, with date and duration
-    #[arg(long)]
-    pub save: bool,
     /// Continue an interrupted run of the same programs and machines
     #[arg(long)]
     pub resume: bool,
@@ -98,7 +97,6 @@ pub fn run(options: &Run) -> Result<()> {
 /// Runs every scenario on every machine to which it applies, with both containerd versions, and
 /// prints the table.
 pub fn all(options: &All) -> Result<()> {
-    let commit = commit()?;
     let binaries = Binaries::build()?.copies()?;
     let machine = |name: String| cache::repository().join(format!("lab/machines/{name}.yaml"));
     let mut files = vec![binaries.plugin.clone(), binaries.lab.clone(), binaries.probe.clone()];
@@ -118,9 +116,8 @@ pub fn all(options: &All) -> Result<()> {
     }
     let rows = full_run.rows();
     println!("{}", table::draw(&rows));
-    if options.save {
-        table::save(&rows, &commit, full_run.time())?;
-    }
+    let minutes = full_run.time().as_secs().div_ceil(60);
+    println!("booted and played in {minutes} minutes");
     finish(&rows)
 }
 
@@ -131,15 +128,6 @@ pub fn usual(version: Version) -> Software {
         Version::V1_7 => Oci::Runc,
     };
     Software { oci, ..version.into() }
-}
-
-/// The checked-out commit, with `-dirty` if files differ.
-fn commit() -> Result<String> {
-    let text = command::run(
-        command("git", ["describe", "--always", "--dirty"]).current_dir(cache::repository()),
-    )
-    .context("cannot determine the commit of the full run")?;
-    Ok(text.trim().to_owned())
 }
 
 /// Plays scenarios on one machine with one runtime: a row per applicable scenario. Without a boot,

@@ -1,15 +1,11 @@
 //! Results of scenarios on machines, as data, lines and table.
 
 use std::fmt::{self, Write};
-use std::time::Duration;
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{command, run};
 use crate::containerd::Version;
 use crate::scenario::catalogue;
-use crate::{cache, files};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
@@ -90,31 +86,6 @@ pub(super) fn draw(rows: &[Row]) -> String {
     text
 }
 
-const BEGIN: &str = "<!-- hack/lab all --save writes from here -->\n";
-const END: &str = "<!-- to here -->\n";
-
-/// Writes the table to docs/lab.md.
-pub(super) fn save(rows: &[Row], commit: &str, time: Duration) -> Result<()> {
-    let path = cache::repository().join("docs/lab.md");
-    let text = files::read(&path)?;
-    let date = run(&mut command("date", ["-u", "+%Y-%m-%d"]))?;
-    let text = insert(&text, rows, &format!("{}, commit {commit}", date.trim()), time)
-        .with_context(|| format!("{} has no markers for the table", path.display()))?;
-    files::write(&path, text)
-}
-
-fn insert(text: &str, rows: &[Row], what: &str, time: Duration) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    let failed = rows.iter().filter(|row| !row.passed()).count();
-    let passed = rows.len() - failed;
-    let minutes = time.as_secs().div_ceil(60);
-    let table = draw(rows);
-    Some(format!(
-        "{before}{BEGIN}\nLast full run: {what}, {minutes} minutes: {passed} passed, {failed} failed.\n\n{table}\n{END}{after}"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,13 +113,6 @@ mod tests {
         assert_eq!(
             rows[1].to_string(),
             "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, check all containers: no"
-        );
-        let page = format!("a\n{BEGIN}old\n{END}b\n");
-        let page = insert(&page, &rows, "2026-01-01", Duration::from_secs(61)).unwrap();
-        assert!(page.contains("2026-01-01, 2 minutes: 1 passed, 2 failed."), "{page}");
-        assert!(
-            page.starts_with("a\n") && page.ends_with("b\n") && !page.contains("old"),
-            "{page}"
         );
     }
 }

@@ -297,7 +297,8 @@ impl Verifier {
 
     fn status(&self, pid: u32) -> Option<ProcessStatus> {
         let path = self.processes.join(pid.to_string()).join("status");
-        ProcessStatus::parse(&fs::read_to_string(path).ok()?)
+        // The kernel cuts a process's name to 15 bytes, which may leave half a character.
+        ProcessStatus::parse(&String::from_utf8_lossy(&fs::read(path).ok()?))
     }
 }
 

@@ -20,6 +20,19 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
+    /// A process whose name the kernel has cut in the middle of a character.
+    fn process_with_cut_name(&self, pid: u32, allowed: &str) {
+        let status = [
+            "Name:\tОбработчи".as_bytes(),
+            b"\xd0\nPPid:\t1\nCpus_allowed_list:\t",
+            allowed.as_bytes(),
+            b"\n",
+        ];
+        let path = self.0.path().join(format!("proc/{pid}/status"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, status.concat()).unwrap();
+    }
+
     fn process(&self, pid: u32, parent: u32, allowed: &str) {
         let text = format!("Name:\tx\nPPid:\t{parent}\nCpus_allowed_list:\t{allowed}\n");
         self.file(&format!("proc/{pid}/status"), &text);
@@ -286,4 +299,20 @@ fn a_quota_of_an_exclusive_container() {
     machine.lift(&target);
     assert_eq!(machine.check(&target, None), [""; 0]);
     assert_eq!(fs::read_to_string(machine.0.path().join(own)).unwrap(), "max\n");
+}
+
+#[test]
+fn processes_with_any_name_are_checked() {
+    let machine = Machine::new();
+    machine.group("4-7", "4-7", "member", "101\n");
+    machine.file("kubepods/poda/c/cgroup.threads", "101\n");
+    let target = exclusive("4-7", Mechanism::Runtime);
+    let on = Hierarchy::open(machine.0.path()).unwrap();
+    let verifier = Verifier::new(on, &machine.0.path().join("proc"), None);
+    machine.process_with_cut_name(101, "4-7");
+    assert!(!verifier.has_bound_itself(&target));
+    machine.process_with_cut_name(101, "4-5");
+    assert!(verifier.has_bound_itself(&target));
+    machine.process_with_cut_name(101, "0-7");
+    assert_eq!(verifier.check(&target), [Drift::Process(101, "0-7".parse().unwrap())]);
 }

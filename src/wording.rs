@@ -44,6 +44,18 @@ pub fn agree<'a>(list: impl Display, one: &'a str, several: &'a str) -> &'a str 
     if list.to_string().parse::<usize>().is_ok() { one } else { several }
 }
 
+/// Text that a pod's author or a hostile runtime has chosen, for a terminal or a line of a log:
+/// without control characters and without marks that change the direction of writing.
+pub fn printable(text: &str) -> String {
+    text.replace(
+        |c: char| {
+            c.is_control()
+                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        },
+        "\u{fffd}",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +71,13 @@ mod tests {
         let named = ["", "0", "17", "0-1", "0,2", "none"].map(cpus);
         assert_eq!(named, ["no CPUs", "CPU 0", "CPU 17", "CPUs 0-1", "CPUs 0,2", "CPUs none"]);
         assert_eq!(["", "0", "0-1"].map(|list| agree(list, "is", "are")), ["are", "is", "are"]);
+    }
+
+    #[test]
+    fn control_characters_are_replaced() {
+        assert_eq!(
+            printable("a\x1b[2J\u{202e}b\n\u{9b}é"),
+            "a\u{fffd}[2J\u{fffd}b\u{fffd}\u{fffd}é"
+        );
     }
 }

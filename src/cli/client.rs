@@ -1,7 +1,9 @@
 //! Asks a running plugin through the socket in its state directory.
 
 use crate::serve::endpoint::SOCKET;
+use crate::wording::printable;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -59,13 +61,33 @@ fn exchange(
     }
 }
 
+/// The answer for a terminal: its texts hold names that others have chosen.
 pub fn read<T: DeserializeOwned>(answer: &str) -> Result<T, ClientError> {
-    Ok(serde_json::from_str(answer)?)
+    let mut value = serde_json::from_str(answer)?;
+    make_printable(&mut value);
+    Ok(serde_json::from_value(value)?)
+}
+
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text),
+        Value::Array(values) => values.iter_mut().for_each(make_printable),
+        Value::Object(fields) => {
+            *fields = std::mem::take(fields)
+                .into_iter()
+                .map(|(name, mut value)| {
+                    make_printable(&mut value);
+                    (printable(&name), value)
+                })
+                .collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Indented JSON, ending in a new line.
 pub fn pretty(answer: &str) -> Result<String, ClientError> {
-    let value: serde_json::Value = read(answer)?;
+    let value: Value = serde_json::from_str(answer)?;
     Ok(format!("{value:#}\n"))
 }
 
@@ -74,6 +96,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
     use super::*;
+
+    #[test]
+    fn texts_for_a_terminal_have_no_control_characters() {
+        let answer = r#"{"a\u001b": ["b\nc", {"d": "\u009be"}], "f": 1}"#;
+        let found: Value = read(answer).unwrap();
+        let expect = serde_json::json!({
+            "a\u{fffd}": ["b\u{fffd}c", {"d": "\u{fffd}e"}], "f": 1
+        });
+        assert_eq!(found, expect);
+    }
 
     #[test]
     fn a_plugin_that_is_stopped() {

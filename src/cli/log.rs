@@ -2,6 +2,7 @@
 
 use crate::clock::Stamp;
 use crate::clock::stamp;
+use crate::wording::printable;
 use env_logger::{Builder, Env, Target};
 use log::Record;
 use nix::sys::stat::fstat;
@@ -34,21 +35,25 @@ pub fn start() {
                 "<{}>nri-cpu-manager[{}]: {}",
                 3 * 8 + severity,
                 std::process::id(),
-                record.args()
+                printable(&record.args().to_string())
             )
         });
         builder.target(Target::Pipe(Box::new(socket)));
-    } else if !is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), io::stderr()) {
-        builder.format(|out, record| write_line(out, stamp(), record));
+    } else if is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), io::stderr()) {
+        builder.format(|out, record| write_line(out, None, record));
+    } else {
+        builder.format(|out, record| write_line(out, Some(stamp()), record));
     }
     // Fails only if there is a logger already, which serves as well.
     let _ = builder.try_init();
 }
 
-/// A line in env_logger's own form, but with the time to the millisecond.
-fn write_line(out: &mut impl Write, at: Stamp, record: &Record<'_>) -> io::Result<()> {
+/// A line in env_logger's own form, but with the time to the millisecond, if at all.
+fn write_line(out: &mut impl Write, at: Option<Stamp>, record: &Record<'_>) -> io::Result<()> {
+    let at = at.map_or_else(String::new, |at| format!("{at} "));
     let (level, target) = (record.level(), record.target());
-    writeln!(out, "[{at} {level:<5} {target}] {}", record.args())
+    // Exactly one line, whatever names are in it.
+    writeln!(out, "[{at}{level:<5} {target}] {}", printable(&record.args().to_string()))
 }
 
 /// Whether a file is systemd's journal. `JOURNAL_STREAM` names the journal by device and inode: a
@@ -89,16 +94,21 @@ mod tests {
     use crate::clock::Moment;
 
     #[test]
-    fn a_line_carries_its_time() {
+    fn a_record_is_one_line_with_its_time() {
         let mut line = Vec::new();
         let at = Stamp { moment: Moment(1_709_251_199), millis: 42 };
         let record = Record::builder()
             .level(log::Level::Warn)
             .target("nri_cpu_manager::daemon")
-            .args(format_args!("moved"))
+            .args(format_args!("default/a\n[2024] ERROR \x1b[31m/c: moved"))
             .build();
-        write_line(&mut line, at, &record).unwrap();
-        let expect = "[2024-02-29T23:59:59.042Z WARN  nri_cpu_manager::daemon] moved\n";
+        write_line(&mut line, Some(at), &record).unwrap();
+        write_line(&mut line, None, &record).unwrap();
+        let text = "default/a\u{fffd}[2024] ERROR \u{fffd}[31m/c: moved";
+        let expect = format!(
+            "[2024-02-29T23:59:59.042Z WARN  nri_cpu_manager::daemon] {text}\n\
+             [WARN  nri_cpu_manager::daemon] {text}\n"
+        );
         assert_eq!(String::from_utf8(line).unwrap(), expect);
     }
 }

@@ -130,7 +130,6 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         )?;
     }
     for (group, cpus) in &node.foreign_partitions {
-        let group = names::printable(group);
         writeln!(f, "          foreign {cpus}: cpuset partition {group} of another program")?;
     }
     writeln!(f)?;
@@ -203,7 +202,7 @@ fn write_rebalance(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
             _ => "after an end or minStay",
         };
         let moved = if plan.moved > 0 { format!("{} moved", plan.moved) } else { String::new() };
-        let why = plan.why.as_deref().map(names::printable).unwrap_or_default();
+        let why = plan.why.as_deref().unwrap_or_default();
         let gap = if moved.is_empty() || why.is_empty() { "" } else { ", then " };
         writeln!(f, "  last plan {when}: {moved}{gap}{why} ({})", plan.at)?;
     }
@@ -301,10 +300,8 @@ fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::
         let times = if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
         writeln!(
             f,
-            "  {}  {}: {}{times}",
-            last.at,
-            names::printable(&format!("{}/{}/{}", last.namespace, last.pod, last.container)),
-            names::printable(&last.text)
+            "  {}  {}/{}/{}: {}{times}",
+            last.at, last.namespace, last.pod, last.container, last.text
         )?;
     }
     Ok(())

@@ -7,6 +7,7 @@ use crate::topology::Topology;
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant, names};
 use crate::view::status::alignment::LiveScore;
+use crate::wording::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -162,7 +163,7 @@ pub(crate) fn picture(ledger: &Ledger) -> Picture {
         );
         Some(Tenant {
             badge,
-            name: names::printable(&name),
+            name: printable(&name),
             cpus,
             idle: container.idle,
             pod_cpus: container.pod_cpus,

@@ -13,6 +13,7 @@ use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
 use crate::cpuset::CpuSet;
 use crate::ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
+use crate::wording::printable;
 use std::fmt::Display;
 
 /// The media type of [`text()`], with the version of the format.
@@ -363,7 +364,7 @@ fn sample(labels: &[(&str, &str)], value: impl Display) -> String {
 }
 
 fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('\n', r"\n").replace('"', "\\\"")
+    printable(&value.replace('\\', r"\\").replace('\n', r"\n").replace('"', "\\\""))
 }
 
 fn histogram(labels: &[(&str, &str)], values: &Histogram) -> Vec<String> {

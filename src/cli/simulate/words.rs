@@ -2,10 +2,10 @@
 
 use crate::cli::output::{overrides, table};
 use crate::simulate::report::{Moves, PlacementReport, RunReport, Setup, SimulationReport, Values};
-use crate::view::picture::names::{alignment, printable};
+use crate::view::picture::names::alignment;
 use crate::view::picture::{Picture, text};
 use crate::view::status::alignment::LiveScore;
-use crate::wording::count;
+use crate::wording::{count, printable};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

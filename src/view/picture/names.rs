@@ -2,6 +2,7 @@
 //! name.
 
 use super::super::status::ContainerStatus;
+use crate::wording::printable;
 
 /// A container's full name; empty if the status has no names.
 pub fn container(one: &ContainerStatus) -> String {
@@ -9,17 +10,6 @@ pub fn container(one: &ContainerStatus) -> String {
         return String::new();
     }
     printable(&format!("{}/{}/{}", one.namespace, one.pod, one.container))
-}
-
-/// The text without control characters and without marks that change the direction of writing.
-pub fn printable(text: &str) -> String {
-    text.replace(
-        |c: char| {
-            c.is_control()
-                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        },
-        "\u{fffd}",
-    )
 }
 
 /// At most `most` characters; the last one is `…` if the text had more.
@@ -66,14 +56,6 @@ mod tests {
         assert_eq!(
             alignment(&[0, 1], &[2, 3, 4], false),
             "NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores"
-        );
-    }
-
-    #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(
-            printable("a\x1b[2J\u{202e}b\n\u{9b}é"),
-            "a\u{fffd}[2J\u{fffd}b\u{fffd}\u{fffd}é"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! XML written piece by piece; texts and attributes are escaped.
 
-use super::names::printable;
+use crate::wording::printable;
 use std::fmt::Display;
 
 /// An attribute's name and value.

@@ -12,6 +12,7 @@
 
 pub mod answer;
 mod authority;
+mod connections;
 mod grpc;
 mod known;
 mod kubelet;

@@ -4,11 +4,13 @@
 //! connections, their streams, bytes and time are bounded.
 
 use super::authority::{MAX_BLOCK, Readable};
+use super::connections::{Activity, Connections};
 use super::grpc::{self, Code, MEDIA_TYPE, Status};
 use super::kubelet_configuration;
 use super::service::Service;
 use super::socket::Socket;
 use crate::config::PodResources;
+use crate::files;
 use crate::ledger::Settings;
 use crate::serve::ViewSource;
 use bytes::Bytes;
@@ -17,16 +19,16 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use std::fs;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time; more are closed at once.
+/// Connections at a time. One more takes the place of an idle one.
 const MAX_CONNECTIONS: usize = 16;
 /// Calls at a time on one connection.
 const MAX_STREAMS: u32 = 4;
@@ -85,7 +87,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         fs::create_dir_all(directory)?;
     }
     let new = path.with_extension("yaml.new");
-    fs::write(&new, text)?;
+    files::create_new(&new, 0o644)?.write_all(text.as_bytes())?;
     fs::rename(&new, path)
 }
 
@@ -100,7 +102,7 @@ async fn serve(path: PathBuf, service: Arc<Service>) {
         }
     };
     log::info!("podresources: listening on {}", path.display());
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = Connections::at_most(MAX_CONNECTIONS);
     loop {
         let stream = match socket.listener.accept().await {
             Ok((stream, _)) => stream,
@@ -110,21 +112,23 @@ async fn serve(path: PathBuf, service: Arc<Service>) {
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            log::debug!("podresources: more than {MAX_CONNECTIONS} connections, one is closed");
-            continue;
-        };
         let service = Arc::clone(&service);
-        tokio::spawn(async move {
-            if let Err(error) = connection(stream, service).await {
+        let added = connections.add(async |activity| {
+            if let Err(error) = connection(stream, service, activity).await {
                 log::debug!("podresources: a connection has ended: {error}");
             }
-            drop(place);
         });
+        if !added {
+            log::debug!("podresources: {MAX_CONNECTIONS} connections have calls: closed a new one");
+        }
     }
 }
 
-async fn connection(stream: UnixStream, service: Arc<Service>) -> Result<(), h2::Error> {
+async fn connection(
+    stream: UnixStream,
+    service: Arc<Service>,
+    activity: Activity,
+) -> Result<(), h2::Error> {
     let handshake = server::Builder::new()
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_BLOCK as u32)
@@ -135,6 +139,7 @@ async fn connection(stream: UnixStream, service: Arc<Service>) -> Result<(), h2:
     let mut connection = connection?;
     let mut calls = JoinSet::new();
     loop {
+        activity.set(calls.is_empty());
         tokio::select! {
             call = connection.accept() => match call {
                 Some(call) => {

@@ -66,7 +66,7 @@ async fn a_client_that_reads_nothing_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn more_connections_than_the_limit_are_closed() {
+async fn a_new_connection_takes_the_place_of_the_one_that_is_idle_the_longest() {
     local(async {
         let node = Node::start().await;
         let mut clients = Vec::new();
@@ -75,13 +75,12 @@ async fn more_connections_than_the_limit_are_closed() {
             client.call(LIST, &[]).await.unwrap();
             clients.push(client);
         }
-        let mut more = UnixStream::connect(node.socket()).await.unwrap();
-        assert!(is_closed(&mut more).await);
         clients[0].call(LIST, &[]).await.unwrap();
-        // One leaves its place to another.
-        clients.pop();
-        tokio::time::sleep(Duration::from_millis(200)).await;
         call(&node.socket(), LIST, &[]).await.unwrap();
+        clients[1].send(LIST, vec![0; 5]).await.unwrap_err();
+        for client in [0, 2, 15] {
+            clients[client].call(LIST, &[]).await.unwrap();
+        }
     })
     .await;
 }

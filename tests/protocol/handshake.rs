@@ -143,6 +143,30 @@ async fn configure_begins_the_list_anew() {
     assert_eq!(pods.iter().map(|pod| &*pod.uid.0).collect::<Vec<_>>(), ["kept"]);
 }
 
+/// Two long names take more memory than all containers of a node.
+#[tokio::test(start_paused = true)]
+async fn a_list_is_bounded_by_its_bytes() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    runtime.registration().await;
+    runtime.configure().await;
+    let part = |bytes: usize| wire::SynchronizeRequest {
+        pods: vec![wire::PodSandbox { name: "x".repeat(bytes), ..pod("long", 1000) }],
+        more: true,
+        ..Default::default()
+    };
+    for (bytes, fits) in [(4 << 20, true), (3 << 20, true), (1 << 20, false), (1, false)] {
+        let answer: Result<wire::SynchronizeResponse, _> =
+            runtime.call("Synchronize", &part(bytes)).await;
+        match answer {
+            Ok(answer) => assert!(answer.more && fits, "{bytes}"),
+            Err(status) => {
+                assert!(!fits && status.message.contains("8 MiB of names"), "{}", status.message);
+            }
+        }
+    }
+    assert!(plugin.log.events().is_empty());
+}
+
 /// Many empty parts in a row, as a runtime with few pods and many containers sends them.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_empty_parts() {

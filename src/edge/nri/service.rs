@@ -24,6 +24,9 @@ const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 const REPLY_PART: f64 = 0.6;
 /// The most pods and containers in a synchronisation, far more than a node can hold.
 const MAX_LISTED: usize = 1 << 16;
+/// The most bytes of them that the plugin reads: some thousand containers have one MiB, and a byte
+/// takes up to four of memory.
+const MAX_LISTED_BYTES: u64 = 8 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Handshake {
@@ -41,6 +44,7 @@ pub(super) struct Service {
     /// The parts of a synchronisation so far.
     pods: Vec<Pod>,
     containers: Vec<Container>,
+    listed_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -67,6 +71,7 @@ impl Service {
             timeout: REQUEST_TIMEOUT,
             pods: Vec::new(),
             containers: Vec::new(),
+            listed_bytes: 0,
         }
     }
 
@@ -124,6 +129,7 @@ impl Service {
     fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer {
         self.pods.clear();
         self.containers.clear();
+        self.listed_bytes = 0;
         if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
             self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
         }
@@ -161,8 +167,16 @@ impl Service {
 
     fn synchronize(&mut self, part: wire::SynchronizeRequest, deadline: Instant) -> Answer {
         let listed = self.pods.len() + self.containers.len();
-        if listed + part.pods.len() + part.containers.len() > MAX_LISTED {
-            let error = format!("more than {MAX_LISTED} pods and containers");
+        self.listed_bytes =
+            self.listed_bytes.saturating_add(protobuf::Message::compute_size(&part));
+        let is_long = listed + part.pods.len() + part.containers.len() > MAX_LISTED;
+        if is_long || self.listed_bytes > MAX_LISTED_BYTES {
+            // Also of all parts that follow: a list without some containers would end those.
+            let error = format!(
+                "the list has more than {MAX_LISTED} pods and containers, or more than {} MiB of names",
+                MAX_LISTED_BYTES >> 20
+            );
+            log::error!("synchronisation: {error}");
             return fail(Code::RESOURCE_EXHAUSTED, error);
         }
         self.pods.extend(part.pods.iter().map(|pod| incoming::pod(pod, None)));
@@ -172,6 +186,7 @@ impl Service {
         if part.more {
             return now(&wire::SynchronizeResponse { more: true, ..Default::default() });
         }
+        self.listed_bytes = 0;
         let mut pods = std::mem::take(&mut self.pods);
         let mut containers = std::mem::take(&mut self.containers);
         let listed = pods.len() + containers.len();

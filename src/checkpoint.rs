@@ -6,12 +6,15 @@
 //! inspection, and starts without it.
 
 use crate::cpuset::CpuSet;
+use crate::disk::{Disk, Stalled};
+use crate::files;
 use crate::ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,10 +26,15 @@ pub const FILE: &str = "checkpoint.json";
 const NEW_FILE: &str = "checkpoint.json.new";
 const LOCK: &str = "lock";
 
+/// A larger file is not one that this program has written: a claim takes a few hundred bytes, and a
+/// node has fewer than 2,048 of them.
+const MAX_BYTES: usize = 4 << 20;
+
 /// The directory that holds the state file, locked for this process.
 #[derive(Debug)]
 pub struct StateDir {
     dir: PathBuf,
+    disk: Disk,
     /// The kernel releases the lock when the process ends, however it ends.
     _lock: File,
 }
@@ -37,8 +45,13 @@ pub enum StateError {
         "cannot {action} {path}: {source}. The plugin stores its state there: make it writable for this user, or set another directory with --state-dir"
     )]
     Unusable { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("the state was not written: {0}")]
-    Interrupted(String),
+    #[error("{}: {stalled}", dir.display())]
+    Stalled { dir: PathBuf, stalled: Stalled },
+    #[error(
+        "the state directory {} belongs to user {owner}, and this process runs as user {user}: change its owner, or set another directory with --state-dir",
+        dir.display()
+    )]
+    Foreign { dir: PathBuf, owner: u32, user: u32 },
     #[error(
         "another nri-cpu-manager uses the state directory {dir}. Stop it first, or set another --state-dir if it serves another runtime"
     )]
@@ -56,9 +69,9 @@ pub struct FileError {
 /// The claims in the file of a plugin that may be running; `None` if there is no file.
 pub fn read(state_dir: &Path) -> Result<Option<Vec<Claim>>, FileError> {
     let path = state_dir.join(FILE);
-    let claims = match fs::read(&path) {
+    let claims = match files::read_regular(&path, MAX_BYTES) {
         Ok(bytes) => decode(&bytes).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
     };
     claims.map_err(|why| FileError { path, why })
@@ -70,7 +83,7 @@ pub enum Loaded {
     /// This is the first start, or the file was deleted.
     Missing,
     Claims(Vec<Claim>),
-    /// The file is damaged or of another version.
+    /// The file is damaged, of another version, or none that this program has written.
     Rejected {
         why: String,
         /// Its new path; `None` if the rename failed and the next write replaces it.
@@ -79,33 +92,47 @@ pub enum Loaded {
 }
 
 impl StateDir {
-    /// Makes a missing directory (for its owner alone), checks that it is writable, and locks it.
+    /// Makes a missing directory, takes it for this user alone, checks that it is writable, and locks
+    /// it.
     pub fn open(dir: &Path) -> Result<StateDir, StateError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(dir)
             .map_err(|source| unusable("create the directory", dir, source))?;
+        make_private(dir)?;
         let path = dir.join(LOCK);
-        let lock =
-            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let lock = lock.map_err(|source| unusable("write", &path, source))?;
+        let lock = open_regular(&path).map_err(|source| unusable("write", &path, source))?;
         match lock.try_lock() {
-            Ok(()) => Ok(StateDir { dir: dir.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(StateError::Locked { dir: dir.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(unusable("lock", &path, source)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StateError::Locked { dir: dir.to_owned() });
+            }
+            Err(TryLockError::Error(source)) => return Err(unusable("lock", &path, source)),
         }
+        let disk = Disk::start().map_err(|source| unusable("start a thread for", dir, source))?;
+        Ok(StateDir { dir: dir.to_owned(), disk, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// For everything else that is written into the directory.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// Reads the state file. It renames a damaged one and never deletes it.
     pub fn load(&self) -> Result<Loaded, StateError> {
         let path = self.dir.join(FILE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Missing),
+        let claims = match files::read_regular(&path, MAX_BYTES) {
+            Ok(bytes) => decode(&bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Loaded::Missing),
+            Err(error) if files::is_wrong_file(&error) => Err(error.to_string()),
             Err(source) => return Err(unusable("read", &path, source)),
         };
-        Ok(match decode(&bytes) {
+        Ok(match claims {
             Ok(claims) => Loaded::Claims(claims),
             Err(why) => {
                 let seconds =
@@ -118,23 +145,50 @@ impl StateDir {
     }
 
     /// Replaces the state file. After the return the new one is on disk; after an error, the old one
-    /// is.
+    /// is, or will be replaced as soon as the disk responds. Blocks.
     pub fn save(&self, claims: &[Claim]) -> Result<(), StateError> {
-        let path = self.dir.join(NEW_FILE);
-        let write = || {
-            let mut file = OpenOptions::new()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(0o600)
-                .open(&path)?;
-            file.write_all(&encode(claims)?)?;
-            file.sync_all()?;
-            fs::rename(&path, self.dir.join(FILE))?;
-            File::open(&self.dir)?.sync_all()
-        };
-        write().map_err(|source| unusable("write", &path, source))
+        let new = self.dir.join(NEW_FILE);
+        let bytes = encode(claims).map_err(|source| unusable("write", &new, source))?;
+        let dir = self.dir.clone();
+        let written = self.disk.run(move || {
+            let new = dir.join(NEW_FILE);
+            files::create_new(&new, 0o600)
+                .and_then(|mut file| {
+                    file.write_all(&bytes)?;
+                    file.sync_all()
+                })
+                .and_then(|()| fs::rename(&new, dir.join(FILE)))
+                .and_then(|()| File::open(&dir)?.sync_all())
+        });
+        match written {
+            Ok(written) => written.map_err(|source| unusable("write", &new, source)),
+            Err(stalled) => Err(StateError::Stalled { dir: self.dir.clone(), stalled }),
+        }
     }
+}
+
+/// The kubelet makes a missing `hostPath` directory, and lets everybody read it.
+fn make_private(dir: &Path) -> Result<(), StateError> {
+    let metadata = fs::metadata(dir).map_err(|source| unusable("read", dir, source))?;
+    let user = geteuid().as_raw();
+    if metadata.uid() != user {
+        return Err(StateError::Foreign { dir: dir.to_owned(), owner: metadata.uid(), user });
+    }
+    if metadata.mode() & 0o7777 != 0o700 {
+        fs::set_permissions(dir, Permissions::from_mode(0o700))
+            .map_err(|source| unusable("set the mode 0700 of", dir, source))?;
+    }
+    Ok(())
+}
+
+/// A new or existing file to write. Opening it for both directions does not wait for the other end of
+/// a FIFO.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file =
+        options.create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
+    files::check_regular(&file.metadata()?)?;
+    Ok(file)
 }
 
 fn unusable(action: &'static str, path: &Path, source: io::Error) -> StateError {
@@ -380,6 +434,55 @@ mod tests {
                 path.display()
             );
         }
+    }
+
+    #[test]
+    fn a_directory_that_the_kubelet_has_made_becomes_private() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1755)).unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        assert_eq!(fs::metadata(state.path()).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let nobody = 65534;
+        // Only root can give a directory away, and root owns this one.
+        let dir = match std::os::unix::fs::chown(dir.path(), Some(nobody), None) {
+            Ok(()) => dir.path(),
+            Err(_) => Path::new("/"),
+        };
+        let (owner, user) = (fs::metadata(dir).unwrap().uid(), geteuid().as_raw());
+        let error = StateDir::open(dir).unwrap_err().to_string();
+        let expect = format!("belongs to user {owner}, and this process runs as user {user}");
+        assert!(error.contains(&expect) && error.contains("--state-dir"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_kept_aside_and_never_waited_for() {
+        let (_dir, state) = state_dir();
+        let make_fifo = |path: &Path| {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        };
+        let fifo = state.dir.join(FILE);
+        make_fifo(&fifo);
+        assert!(super::read(&state.dir).unwrap_err().to_string().contains("a FIFO"));
+        let Loaded::Rejected { why, kept_at: Some(_) } = state.load().unwrap() else { panic!() };
+        assert_eq!(why, "a FIFO, not a regular file");
+        std::os::unix::fs::symlink("/dev/zero", &fifo).unwrap();
+        make_fifo(&state.dir.join(NEW_FILE));
+        let Loaded::Rejected { why, .. } = state.load().unwrap() else { panic!() };
+        assert_eq!(why, "a device, not a regular file");
+        state.save(&claims()).unwrap();
+        assert_eq!(state.load().unwrap(), Loaded::Claims(claims()));
+
+        let dir = state.dir.clone();
+        drop(state);
+        fs::remove_file(dir.join(LOCK)).unwrap();
+        make_fifo(&dir.join(LOCK));
+        let error = StateDir::open(&dir).unwrap_err().to_string();
+        assert!(error.contains("lock: a FIFO, not a regular file"), "{error}");
     }
 
     proptest! {

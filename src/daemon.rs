@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A decision is on disk before the runtime gets it. Another thread writes the disk than the one
-//! that serves the connection, and only if claims have changed: never for a shared container.
+//! that serves the connection, and only if claims have changed: never for a shared container. A disk
+//! that fails or does not respond keeps out new exclusive containers, and nothing else.
 //!
 //! [`Owner`] is the only one that acts. The parts beside it (`kubelet`, `reload`, `hotplug`,
 //! `orphans`, `checks`, `drift`) report: they return events for the ledger, or what to repair, and

@@ -4,11 +4,13 @@
 //! A file is replaced by renaming another one over it, so that a program reads all or nothing of a
 //! value, and sees each change with inotify on the directory.
 
+use crate::disk::Disk;
+use crate::files;
 use crate::ledger::ContainerId;
 use crate::ledger::environment::Description;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Below the state directory.
@@ -23,6 +25,7 @@ const DRAFT: &str = ".draft";
 #[derive(Debug, Clone)]
 pub struct Directories {
     root: PathBuf,
+    disk: Disk,
 }
 
 /// What the files of a container say.
@@ -37,8 +40,9 @@ pub struct Content {
 }
 
 impl Directories {
-    pub fn below(state: &Path) -> Directories {
-        Directories { root: state.join(PLACE) }
+    /// In a state directory, which `disk` writes.
+    pub fn below(state: &Path, disk: &Disk) -> Directories {
+        Directories { root: state.join(PLACE), disk: disk.clone() }
     }
 
     /// The containers that have a directory.
@@ -53,42 +57,44 @@ impl Directories {
         if is_name { Some(self.root.join(&id.0)) } else { None }
     }
 
-    /// Makes the directory if it is not there, and its files say `content`.
+    /// Makes the directory if it is not there, and its files say `content`. Blocks.
     ///
     /// # Errors
     /// Some files may have been replaced by then.
-    pub fn write(&self, id: &ContainerId, content: &Content) -> io::Result<()> {
+    pub fn write(&self, id: &ContainerId, content: Content) -> io::Result<()> {
         let Some(directory) = self.path(id) else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let mut make = fs::DirBuilder::new();
-        make.recursive(true).mode(DIRECTORY_MODE).create(&directory)?;
-        // CPUs to leave come first: a program that sees the new ones knows them already.
-        for (name, value) in [
-            ("leaving", &content.leaving),
-            ("shared", &content.shared),
-            ("numa_nodes", &content.cpus.numa_nodes),
-            ("uncore_caches", &content.cpus.uncore_caches),
-            ("cpus", &content.cpus.cpus),
-        ] {
-            replace(&directory, name, value)?;
-        }
-        Ok(())
+        let written = self.disk.run(move || {
+            let mut make = fs::DirBuilder::new();
+            make.recursive(true).mode(DIRECTORY_MODE).create(&directory)?;
+            // CPUs to leave come first: a program that sees the new ones knows them already.
+            for (name, value) in [
+                ("leaving", &content.leaving),
+                ("shared", &content.shared),
+                ("numa_nodes", &content.cpus.numa_nodes),
+                ("uncore_caches", &content.cpus.uncore_caches),
+                ("cpus", &content.cpus.cpus),
+            ] {
+                replace(&directory, name, value)?;
+            }
+            Ok(())
+        });
+        written.unwrap_or_else(|stalled| Err(stalled.into()))
     }
 
+    /// Blocks.
     pub fn remove(&self, id: &ContainerId) -> io::Result<()> {
         let Some(directory) = self.path(id) else { return Ok(()) };
-        match fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        match self.disk.run(move || fs::remove_dir_all(directory)) {
+            Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(_) => Ok(()),
+            Err(stalled) => Err(stalled.into()),
         }
     }
 }
 
 fn replace(directory: &Path, name: &str, value: &str) -> io::Result<()> {
     let draft = directory.join(DRAFT);
-    // One of an earlier process may be there, and may not be written.
-    let _ = fs::remove_file(&draft);
-    let mut open = fs::OpenOptions::new();
-    let mut file = open.write(true).create_new(true).mode(FILE_MODE).open(&draft)?;
+    let mut file = files::create_new(&draft, FILE_MODE)?;
     io::Write::write_all(&mut file, format!("{value}\n").as_bytes())?;
     fs::rename(&draft, directory.join(name))
 }

@@ -1,21 +1,16 @@
-//! Bounded reads of files that other programs write or replace.
+//! Files that other programs write or replace.
 //!
 //! A file may be anything when it is opened by its name: a FIFO blocks until somebody writes to it,
-//! and a device may never end. [`read_regular`] refuses both, and neither function keeps more than
-//! its limit in memory.
+//! a device may never end, and a link may lead elsewhere.
 
-use std::fs::{self, FileType, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The content of a regular file of at most `limit` bytes; symbolic links are followed.
 pub(crate) fn read_regular(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    let file_type = fs::metadata(path)?.file_type();
-    if !file_type.is_file() {
-        let what = name_of(file_type);
-        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")));
-    }
+    check_regular(&fs::metadata(path)?)?;
     // A FIFO that replaces the file here must not block, and a terminal must not become this
     // process's own.
     let flags = nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOCTTY;
@@ -33,6 +28,30 @@ pub(crate) fn read_bounded(source: impl Read, limit: usize) -> io::Result<Vec<u8
         return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
+}
+
+/// # Errors
+/// If this is a directory, a FIFO, a socket or a device.
+pub(crate) fn check_regular(metadata: &Metadata) -> io::Result<()> {
+    let file_type = metadata.file_type();
+    if file_type.is_file() {
+        return Ok(());
+    }
+    let what = name_of(file_type);
+    Err(io::Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")))
+}
+
+/// Whether [`read_regular`] found something else than a file that this program has written.
+pub(crate) fn is_wrong_file(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::FileTooLarge)
+}
+
+/// A new file under this name, in place of one that an earlier process has left: never that file, or
+/// what a link of that name points at.
+pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    // There is none as a rule.
+    let _ = fs::remove_file(path);
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
 fn name_of(file_type: FileType) -> &'static str {
@@ -100,6 +119,23 @@ mod tests {
         assert_eq!(refused(Path::new("/dev/zero")), "a device, not a regular file");
         let missing = read_regular(&dir.path().join("missing"), 8).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_an_earlier_process_has_left_is_replaced_and_links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (other, path) = (dir.path().join("other"), dir.path().join("new"));
+        fs::write(&other, "precious").unwrap();
+        symlink(&other, &path).unwrap();
+        drop(create_new(&path, 0o600).unwrap());
+        nix::unistd::mkfifo(&other.with_extension("fifo"), Mode::S_IRWXU).unwrap();
+        fs::rename(other.with_extension("fifo"), &path).unwrap();
+        drop(create_new(&path, 0o600).unwrap());
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(create_new(&path, 0o600).unwrap_err().kind(), ErrorKind::AlreadyExists);
     }
 
     #[test]

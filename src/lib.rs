@@ -5,6 +5,7 @@ mod clock;
 pub mod config;
 pub mod cpuset;
 pub mod daemon;
+pub mod disk;
 pub mod edge;
 pub mod exclusivity;
 pub mod exposed;

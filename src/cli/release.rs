@@ -1,6 +1,7 @@
 //! `nri-cpu-manager release`: undoes the plugin's changes to cgroups, for its removal from a node.
 
 use crate::checkpoint::{self, StateDir, StateError};
+use crate::disk::Disk;
 use crate::exclusivity::{Hierarchy, Memory, Undone, undo};
 use crate::kubelet;
 use crate::topology::sysfs;
@@ -73,7 +74,7 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
         let advice = "is the host's cgroup file system mounted there?";
         return Err(format!("{root} has no cpuset controller: {advice}").into());
     };
-    let memory = Memory::open(&args.state_dir, &args.proc_root);
+    let memory = Memory::open(&args.state_dir, &Disk::start()?, &args.proc_root);
     let widest = sysfs::possible(&args.sysfs_root).unwrap_or_else(|| hierarchy.free());
     let Undone { groups: pools, partitions, quotas, containers, errors } =
         undo(&hierarchy, memory, widest, claims.as_deref());

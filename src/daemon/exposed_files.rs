@@ -12,7 +12,6 @@ use crate::ledger::{ContainerId, MovePlan, Reach};
 use crate::topology::Topology;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
-use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -71,9 +70,9 @@ impl Shown {
 }
 
 impl ExposedFiles {
-    pub(super) fn below(state: &Path) -> ExposedFiles {
+    pub(super) fn new(directories: Directories) -> ExposedFiles {
         ExposedFiles {
-            directories: Directories::below(state),
+            directories,
             shown: BTreeMap::new(),
             unwritten: BTreeSet::new(),
             noticed: None,
@@ -108,7 +107,7 @@ impl ExposedFiles {
         }
         let (directories, name) = (self.directories.clone(), id.clone());
         let content = shown.content(machine);
-        match blocking(move || directories.write(&name, &content)).await {
+        match blocking(move || directories.write(&name, content)).await {
             Ok(()) => {
                 self.unwritten.remove(&id);
                 true

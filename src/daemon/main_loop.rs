@@ -35,6 +35,8 @@ enum Wake {
     Rebalance,
     /// A container has drifted.
     Repair(Finding),
+    /// The checkpoint could not be written, and is to be tried again.
+    Save,
     Kubelet(Look),
     Config(Reading),
     /// The next check of the online CPUs is due.
@@ -99,6 +101,7 @@ pub async fn serve(
             (Wake::Flush, Some(owner)) => owner.flush().await,
             (Wake::Rebalance, Some(owner)) => owner.rebalance().await,
             (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
+            (Wake::Save, Some(owner)) => owner.save_again().await,
             (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
             (Wake::Machine, Some(owner)) => owner.check_machine().await,
@@ -137,6 +140,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     let Some(owner) = owner else { return pending().await };
     let Owner {
         ledger,
+        checkpoint,
         delivery,
         enforcement,
         kubelet,
@@ -168,6 +172,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     }
     let movable_at = ledger.next_movable().and_then(|at| started.checked_add(at));
     tokio::select! {
+        () = checkpoint.retry() => Wake::Save,
         look = kubelet.next() => Wake::Kubelet(look),
         reading = config.next() => Wake::Config(reading),
         () = hotplug.next() => Wake::Machine,

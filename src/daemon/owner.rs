@@ -73,10 +73,11 @@ impl Owner {
     pub(super) async fn handle(&mut self, mut call: Call) -> Answer {
         let facts = CallFacts::of(&call);
         let started = Instant::now();
+        let revision = self.ledger.revision();
         self.pass_time();
         self.prepare(&mut call, &facts).await;
         self.make_room(&call).await;
-        let answer = match self.decide(call, &facts).await {
+        let answer = match self.decide(call, &facts, revision).await {
             Ok(()) => self.answer(&facts).await,
             Err(refusal) => Answer { result: Err(refusal), sent: Sent::default() },
         };
@@ -102,9 +103,14 @@ impl Owner {
         }
     }
 
-    /// Decides about a call. When this returns without an error, the decision is on disk and cgroups
-    /// keep others off its CPUs.
-    async fn decide(&mut self, call: Call, facts: &CallFacts) -> Result<(), Refusal> {
+    /// Decides about a call, `revision` being the ledger's when it came. When this returns without an
+    /// error, the decision is on disk and cgroups keep others off its CPUs.
+    async fn decide(
+        &mut self,
+        call: Call,
+        facts: &CallFacts,
+        revision: u64,
+    ) -> Result<(), Refusal> {
         let admitted = match call {
             Call::Admission(admission) => self.ledger.admit(admission),
             Call::Event(event) => {
@@ -126,7 +132,14 @@ impl Owner {
         if facts.lists {
             self.adopt_exposed().await;
         }
-        match self.save().await {
+        // A call that changes no claim does not wait for a disk that fails or stalls.
+        let saved = if self.checkpoint.is_failing() && self.ledger.revision() == revision {
+            self.show_decided().await;
+            Ok(())
+        } else {
+            self.save().await
+        };
+        match saved {
             Ok(()) => {
                 let placement = &self.ledger.settings().placement;
                 self.record.counters.given(&notes, self.ledger.topology(), placement);
@@ -157,6 +170,14 @@ impl Owner {
         self.record.counters.checkpoint_errors += u64::from(result.is_err());
         self.show_decided().await;
         result.inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// Writes a checkpoint that could not be written before.
+    pub(super) async fn save_again(&mut self) {
+        if self.checkpoint.save(&self.ledger).await.is_ok() {
+            log::info!("checkpoint: written again");
+            self.show_decided().await;
+        }
     }
 
     /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its

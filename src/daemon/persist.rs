@@ -2,22 +2,40 @@
 
 use super::blocking;
 use crate::checkpoint::{Loaded, StateDir, StateError};
+use crate::disk::Disk;
 use crate::ledger::{Claim, Ledger};
+use std::future::pending;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// How long after a failed write to try again.
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     state: Arc<StateDir>,
     /// The revision that is on disk; `None` before the first write and after a failed one.
     saved: Option<u64>,
-    error: Option<String>,
+    failed: Option<Failure>,
+}
+
+/// The last write has failed, or is stalled.
+#[derive(Debug)]
+struct Failure {
+    why: String,
+    retry_at: Instant,
 }
 
 impl Checkpoint {
     pub(super) fn open(dir: &Path) -> Result<Checkpoint, StateError> {
         let state = Arc::new(StateDir::open(dir)?);
-        Ok(Checkpoint { state, saved: None, error: None })
+        Ok(Checkpoint { state, saved: None, failed: None })
+    }
+
+    pub(super) fn disk(&self) -> &Disk {
+        self.state.disk()
     }
 
     /// Reads the checkpoint. A missing one is normal, a damaged one logs an error.
@@ -54,11 +72,33 @@ impl Checkpoint {
         let state = Arc::clone(&self.state);
         let result = blocking(move || state.save(&claims)).await;
         self.saved = result.is_ok().then_some(revision);
-        self.error = result.as_ref().err().map(ToString::to_string);
+        let failure = |error: &StateError| Failure {
+            why: error.to_string(),
+            retry_at: Instant::now() + RETRY,
+        };
+        self.failed = result.as_ref().err().map(failure);
         result
     }
 
+    pub(super) fn is_failing(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Waits until a failed write is to be tried again. Cancel safe.
+    pub(super) async fn retry(&self) {
+        match &self.failed {
+            Some(failure) => sleep_until(failure.retry_at).await,
+            None => pending().await,
+        }
+    }
+
+    /// The directory whose disk does not respond, and for how long.
+    pub(super) fn stalled(&self) -> Option<String> {
+        let stalled = self.disk().stalled()?;
+        Some(format!("{}: {stalled}", self.state.path().display()))
+    }
+
     pub(super) fn error(&self) -> Option<String> {
-        self.error.clone()
+        self.failed.as_ref().map(|failure| failure.why.clone())
     }
 }

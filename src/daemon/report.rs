@@ -60,6 +60,7 @@ impl Owner {
             foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
             pool_writes: enforcement.written,
             checkpoint_error: self.checkpoint.error(),
+            stalled_disk: self.checkpoint.stalled(),
             last_plans: self.balance.last_plans.values().cloned().collect(),
             moves_only_at_creations: !self.writes_moves(),
             threads_unseen: self.balance.is_blind,

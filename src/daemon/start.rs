@@ -17,6 +17,7 @@ use super::reload::ConfigReload;
 use super::{Paths, StartError};
 use crate::config::Config;
 use crate::exclusivity::{Hierarchy, Memory};
+use crate::exposed::Directories;
 use crate::ledger::{Event, Ledger, Mechanism};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
@@ -41,7 +42,9 @@ impl Owner {
         let config = &config.for_node(&paths.node)?;
         let settings = config.resolve(&topology)?;
         let checkpoint = Checkpoint::open(&paths.state_dir)?;
-        let memory = Memory::open(&paths.state_dir, &paths.proc_root);
+        let disk = checkpoint.disk();
+        let memory = Memory::open(&paths.state_dir, disk, &paths.proc_root);
+        let directories = Directories::below(&paths.state_dir, disk);
         let enforcement =
             Enforcement::start(wanted(config), config.partition(), &paths.cgroup_root, memory)
                 .map_err(|why| config.kernel_cannot(why))?;
@@ -84,7 +87,7 @@ impl Owner {
             drift: DriftWatcher::new(),
             orphans: Orphans::new(),
             quotas: Quotas::new(),
-            exposure: ExposedFiles::below(&paths.state_dir),
+            exposure: ExposedFiles::new(directories),
             strict: config.strict(),
             started: Instant::now(),
             balance: Balance::default(),

@@ -6,20 +6,23 @@
 //! program's, and others as other programs'.
 
 use crate::cpuset::CpuSet;
+use crate::disk::Disk;
+use crate::files;
 use crate::ledger::CgroupPath;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "cgroups";
 const FORMAT: &str = "nri-cpu-manager cgroups 1";
+/// A larger file is not one that this program has written.
+const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     /// `None` keeps it in memory only.
-    path: Option<PathBuf>,
+    file: Option<(PathBuf, Disk)>,
     boot: String,
     groups: BTreeMap<CgroupPath, CgroupRecord>,
     unsaved: bool,
@@ -36,14 +39,22 @@ pub(super) struct CgroupRecord {
 }
 
 impl Memory {
-    /// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.
-    pub fn open(state: &Path, processes: &Path) -> Memory {
+    /// Reads the memory in a state directory, which `disk` writes. `processes` is `/proc`, which
+    /// names the boot.
+    pub fn open(state: &Path, disk: &Disk, processes: &Path) -> Memory {
         let boot = fs::read_to_string(processes.join("sys/kernel/random/boot_id"));
         let boot = boot.unwrap_or_default().trim().to_owned();
         let path = state.join(FILE);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let groups = parse(&text, &boot);
-        Memory { path: Some(path), boot, groups, unsaved: false }
+        let groups = match files::read_regular(&path, MAX_BYTES) {
+            Ok(bytes) => parse(&String::from_utf8_lossy(&bytes), &boot),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    log::warn!("cannot read {}: {error}; it is replaced", path.display());
+                }
+                BTreeMap::new()
+            }
+        };
+        Memory { file: Some((path, disk.clone())), boot, groups, unsaved: false }
     }
 
     pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
@@ -74,18 +85,17 @@ impl Memory {
     /// Replaces the file if anything has changed. The page cache suffices: a crash of the machine
     /// ends all cgroups.
     pub(super) fn save(&mut self) {
-        let Some(path) = &self.path else { return };
+        let Some((path, disk)) = &self.file else { return };
         if !self.unsaved {
             return;
         }
-        let new = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut open = OpenOptions::new();
-            open.create(true).truncate(true).write(true).mode(0o600);
-            open.open(&new)?.write_all(self.text().as_bytes())?;
-            fs::rename(&new, path)
-        };
-        match write() {
+        let (text, to) = (self.text(), path.clone());
+        let written = disk.run(move || -> io::Result<()> {
+            let new = to.with_extension("new");
+            files::create_new(&new, 0o600)?.write_all(text.as_bytes())?;
+            fs::rename(&new, to)
+        });
+        match written.unwrap_or_else(|stalled| Err(stalled.into())) {
             Ok(()) => self.unsaved = false,
             Err(error) => log::warn!(
                 "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
@@ -133,6 +143,7 @@ mod tests {
     #[test]
     fn it_lasts_for_one_boot() {
         let root = tempfile::tempdir().unwrap();
+        let disk = Disk::start().unwrap();
         let boot = root.path().join("sys/kernel/random");
         fs::create_dir_all(&boot).unwrap();
         fs::write(boot.join("boot_id"), "one\n").unwrap();
@@ -142,20 +153,24 @@ mod tests {
             ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
             quota: Some("400000 100000".to_owned()),
         };
-        let mut memory = Memory::open(root.path(), root.path());
+        let mut memory = Memory::open(root.path(), &disk, root.path());
         memory.change(&group, |stored| *stored = record.clone());
         memory.save();
-        assert_eq!(Memory::open(root.path(), root.path()).get(&group), Some(&record));
+        assert_eq!(Memory::open(root.path(), &disk, root.path()).get(&group), Some(&record));
         let text = fs::read_to_string(root.path().join(FILE)).unwrap();
         // An earlier version stored bounds.
         fs::write(root.path().join(FILE), text.replace("0-9\t\t", "0-9\t0-7\t")).unwrap();
-        assert_eq!(Memory::open(root.path(), root.path()).get(&group), Some(&record));
+        assert_eq!(Memory::open(root.path(), &disk, root.path()).get(&group), Some(&record));
         for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
             fs::write(root.path().join(FILE), damaged).unwrap();
-            assert_eq!(Memory::open(root.path(), root.path()).get(&group), None, "{damaged}");
+            assert_eq!(
+                Memory::open(root.path(), &disk, root.path()).get(&group),
+                None,
+                "{damaged}"
+            );
         }
         fs::write(root.path().join(FILE), text).unwrap();
         fs::write(boot.join("boot_id"), "two\n").unwrap();
-        assert_eq!(Memory::open(root.path(), root.path()).get(&group), None);
+        assert_eq!(Memory::open(root.path(), &disk, root.path()).get(&group), None);
     }
 }

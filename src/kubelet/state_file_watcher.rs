@@ -1,8 +1,9 @@
 //! Reads the kubelet's state file, and again after each change.
 
 use super::StateFile;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use crate::files;
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 const FILE: &str = "cpu_manager_state";
 
 /// The most bytes to read; a node of 256 pods needs some 30 KiB.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// The pause between two checks, each a `stat`. The plugin notices a kubelet with a new policy
 /// before its first pods come back.
@@ -51,7 +52,7 @@ impl StateFileWatcher {
             return None;
         }
         self.last_read = Some(identity);
-        Some(match read(&self.path) {
+        Some(match files::read_regular(&self.path, MAX_BYTES) {
             Ok(bytes) => match StateFile::parse(&bytes) {
                 Ok(state) => Look::StateFile(state),
                 Err(error) => {
@@ -68,16 +69,6 @@ fn identity(path: &Path) -> FileIdentity {
     let file = fs::metadata(path).map_err(|error| error.kind())?;
     let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
     Ok((file.dev(), file.ino(), file.size(), times))
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a named pipe would wait for a writer.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -105,7 +96,9 @@ mod tests {
         fs::remove_file(&watch.path).unwrap();
         assert_eq!(watch.look(), Some(Look::Missing));
         fs::create_dir(&watch.path).unwrap();
-        assert!(matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "not a file"));
+        assert!(
+            matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "a directory, not a regular file")
+        );
     }
 
     #[test]

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 /// How many questions may wait for the owner; further observers wait for a place in the queue.
 const QUEUE: usize = 16;
 
-/// How long the owner may take to answer. It waits for the disk and for the kernel, which answer
-/// within milliseconds as long as they work. By default a runtime waits for two seconds.
+/// How long the owner may take to answer. It waits for the kernel, which answers within milliseconds,
+/// and at most a second for the disk. By default a runtime waits for two seconds.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks the owner how the node is now.
@@ -27,9 +27,9 @@ pub struct ViewSource(mpsc::Sender<Question>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The owner is busy, or waits for a disk that does not respond.
+    /// The owner is busy, or waits for the kernel.
     #[error(
-        "no answer from the plugin's main task for {} s: the disk of the state directory may hang",
+        "no answer from the plugin's main task for {} s",
         TIMEOUT.as_secs()
     )]
     Late,

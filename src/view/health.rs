@@ -45,6 +45,9 @@ pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
     if !node.own.config.waiting.is_empty() {
         warnings.push(needs_restart(&node.own.config.waiting));
     }
+    warnings.extend(node.own.stalled_disk.iter().map(|stalled| {
+        format!("{stalled}: until it has, exclusive CPUs are given to no new container")
+    }));
     warnings.extend(node.own.cannot_write_groups.clone());
     let distrusted = node.own.distrusted_groups.iter();
     warnings.extend(distrusted.map(|(group, why)| {
@@ -95,6 +98,7 @@ mod tests {
             pool_writes: 0,
             group_write_errors: 0,
             checkpoint_error: None,
+            stalled_disk: None,
             last_plans: Vec::new(),
             moves_only_at_creations: false,
             threads_unseen: false,
@@ -165,16 +169,18 @@ mod tests {
         let own = &mut view.node.as_mut().unwrap().own;
         own.config.rejected(Fault { line: Some(3), why: "config.yaml, line 3: no".into() });
         own.config.waiting = vec!["strict"];
+        own.stalled_disk = Some("/state: the disk has not finished a write for 7.1 s".to_owned());
         own.cannot_write_groups = Some("cgroups cannot be written".to_owned());
         own.distrusted_groups = vec![("kubepods/burstable".to_owned(), "cleared".to_owned())];
         assert_eq!(obstacles(&view), [""; 0]);
         let found = warnings(&view);
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found.len(), 5, "{found:?}");
         assert!(found[0].contains("stays in force: config.yaml, line 3: no"), "{found:?}");
         assert!(found[1].ends_with("to apply strict"), "{found:?}");
-        assert_eq!(found[2], "cgroups cannot be written");
+        assert!(found[2].starts_with("/state: the disk has not finished a write for 7.1 s: "));
+        assert_eq!(found[3], "cgroups cannot be written");
         assert!(
-            found[3].contains("kubepods/burstable") && found[3].ends_with(": cleared"),
+            found[4].contains("kubepods/burstable") && found[4].ends_with(": cleared"),
             "{found:?}"
         );
     }

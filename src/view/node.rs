@@ -73,6 +73,9 @@ pub struct OwnFigures {
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it succeeded.
     pub checkpoint_error: Option<String>,
+    /// The directory whose disk is busy with a write that nothing waits for any more, and for how
+    /// long.
+    pub stalled_disk: Option<String>,
     /// When moves were last planned on each occasion, and the result.
     pub last_plans: Vec<LastPlan>,
     /// Whether containers move only in the response to the creation of another one.

@@ -1,14 +1,11 @@
 //! How much memory the plugin's process takes for what pods' authors put into their pods.
 
-use crate::fake_sysfs;
-use crate::runtime::{Generation, Runtime, container, pod};
+use crate::process::Plugin;
+use crate::runtime::{Generation, container, pod};
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::topology::synthetic::Machine;
 use protobuf::{CodedOutputStream, Message as _};
 use std::collections::HashMap;
 use std::fs;
-use std::process::{Child, Command, Stdio};
-use tokio::net::{UnixListener, UnixStream};
 
 /// Kubernetes' limit on the size of a pod's annotations.
 const ANNOTATIONS: usize = 256 << 10;
@@ -21,73 +18,29 @@ const WHOLE: usize = 16 << 20;
 /// Of the 64 MiB that the manifests allow.
 const LIMIT_KIB: u64 = 40 << 10;
 
-/// The shipped binary, connected to this test.
-struct Plugin {
-    child: Child,
-    runtime: Runtime<UnixStream>,
-    _dir: tempfile::TempDir,
-}
-
-impl Plugin {
-    async fn start(generation: Generation) -> Plugin {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
-        fake_sysfs::write(&path("sys"), &fake_sysfs::files(&machine.facts().unwrap()));
-        let config =
-            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
-        fs::write(path("config.yaml"), config).unwrap();
-        let listener = UnixListener::bind(path("nri.sock")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
-            .arg("run")
-            .args(["--config".into(), path("config.yaml")])
-            .args(["--state-dir".into(), path("state")])
-            .args(["--socket".into(), path("nri.sock")])
-            .args(["--sysfs-root".into(), path("sys")])
-            .args(["--cgroup-root".into(), path("no-cgroups")])
-            .args(["--proc-root".into(), path("no-proc")])
-            .args(["--metrics-address", "none"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (trunk, _) = listener.accept().await.unwrap();
-        let mut runtime = Runtime::new(trunk, generation);
-        runtime.registration().await;
-        runtime.configure().await;
-        Plugin { child, runtime, _dir: dir }
-    }
-
-    /// Lists pods, in messages of at most so many bytes.
-    async fn list(&mut self, pods: &[Vec<u8>], longest: usize) {
-        let mut parts = vec![Vec::new()];
-        for pod in pods {
-            if parts.last().unwrap().len() + pod.len() > longest - 4096 {
-                parts.push(Vec::new());
-            }
-            parts.last_mut().unwrap().extend(pod);
+/// Lists pods, in messages of at most so many bytes.
+async fn list(plugin: &mut Plugin, pods: &[Vec<u8>], longest: usize) {
+    let mut parts = vec![Vec::new()];
+    for pod in pods {
+        if parts.last().unwrap().len() + pod.len() > longest - 4096 {
+            parts.push(Vec::new());
         }
-        let last = parts.len() - 1;
-        for (at, mut part) in parts.into_iter().enumerate() {
-            if at < last {
-                CodedOutputStream::vec(&mut part).write_bool(3, true).unwrap();
-            }
-            let stream = self.runtime.send("Synchronize", &part).await;
-            self.runtime.reply(stream).await.unwrap();
-        }
+        parts.last_mut().unwrap().extend(pod);
     }
-
-    fn peak_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.trim().trim_end_matches(" kB").parse().unwrap()
+    let last = parts.len() - 1;
+    for (at, mut part) in parts.into_iter().enumerate() {
+        if at < last {
+            CodedOutputStream::vec(&mut part).write_bool(3, true).unwrap();
+        }
+        let stream = plugin.runtime.send("Synchronize", &part).await;
+        plugin.runtime.reply(stream).await.unwrap();
     }
 }
 
-impl Drop for Plugin {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+fn peak_kib(plugin: &Plugin) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", plugin.child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Different texts of this length.
@@ -146,8 +99,8 @@ async fn a_list_of_pods_with_all_that_authors_can_write_takes_little_memory() {
         {
             let mut plugin = Plugin::start(generation).await;
             let pods = pods(sent.clone(), fit);
-            plugin.list(&pods, longest).await;
-            let peak = plugin.peak_kib();
+            list(&mut plugin, &pods, longest).await;
+            let peak = peak_kib(&plugin);
             println!("{generation:?}, {} pods with {what}: {peak} KiB", pods.len());
             assert!(peak < LIMIT_KIB, "{generation:?}, {what}: {peak} KiB");
             let (pod, container) = (pod("new", 1000), container("new", "new", 1000));

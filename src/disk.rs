@@ -1,0 +1,150 @@
+//! [`Disk`]: all writes into the state directory.
+//!
+//! A file system can stop for seconds or for ever: a snapshot freezes it, a path to it is lost. A
+//! thread that writes then cannot be interrupted. So one thread does all writes, in order, and
+//! everything else waits for it for a bounded time only.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+use tokio::sync::watch;
+
+/// How long to wait for a write: runtimes wait for an answer for two seconds by default, and answers
+/// that are later than 60 % of that count as late.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The only thread that writes into the state directory. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    jobs: Sender<Job>,
+    progress: Arc<watch::Sender<Progress>>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Debug, Default)]
+struct Progress {
+    asked: u64,
+    done: u64,
+    /// When the write began that nothing waits for any more.
+    stalled_since: Option<Instant>,
+}
+
+/// A write that has not ended. It may still succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stalled {
+    pub runs_for: Duration,
+}
+
+impl Disk {
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start() -> io::Result<Disk> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let disk = Disk { jobs, progress: Arc::default() };
+        let progress = Arc::clone(&disk.progress);
+        thread::Builder::new().name("disk".to_owned()).spawn(move || {
+            for job in queue {
+                job();
+                progress.send_modify(|progress| {
+                    progress.done += 1;
+                    progress.stalled_since = None;
+                });
+            }
+        })?;
+        Ok(disk)
+    }
+
+    /// Does `write` after all earlier writes, and waits for its end; for no time at all while an
+    /// earlier one is stalled. Blocks.
+    ///
+    /// # Errors
+    /// If the write was not tried, or has not ended: it goes on, and later writes come after it.
+    pub fn run<T: Send + 'static>(
+        &self,
+        write: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Stalled> {
+        if let Some(stalled) = self.stalled() {
+            return Err(stalled);
+        }
+        let began = Instant::now();
+        let (done, result) = mpsc::sync_channel(1);
+        let job = Box::new(move || {
+            // Nobody may wait for it any more.
+            let _ = done.send(write());
+        });
+        let mut number = 0;
+        self.progress.send_modify(|progress| {
+            progress.asked += 1;
+            number = progress.asked;
+            // The thread lives as long as this sender.
+            let _ = self.jobs.send(job);
+        });
+        if let Ok(result) = result.recv_timeout(PATIENCE) {
+            return Ok(result);
+        }
+        self.progress.send_modify(|progress| {
+            if progress.done < number {
+                progress.stalled_since = Some(began);
+            }
+        });
+        // It may have ended in the last moment.
+        result.try_recv().map_err(|_| Stalled { runs_for: began.elapsed() })
+    }
+
+    /// The present write, if nothing waits for it any more.
+    pub fn stalled(&self) -> Option<Stalled> {
+        let since = self.progress.borrow().stalled_since?;
+        Some(Stalled { runs_for: since.elapsed() })
+    }
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the disk has not finished a write for {:.1} s", self.runs_for.as_secs_f64())
+    }
+}
+
+impl From<Stalled> for io::Error {
+    fn from(stalled: Stalled) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, stalled.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn nobody_waits_for_a_stalled_write_and_its_successors_come_after_it() {
+        let disk = Disk::start().unwrap();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let write = |what: &'static str| {
+            let written = Arc::clone(&written);
+            move || written.lock().unwrap().push(what)
+        };
+        disk.run(write("first")).unwrap();
+        assert_eq!(disk.stalled(), None);
+
+        let (thaw, frozen) = mpsc::channel::<()>();
+        let last = write("stalled");
+        let stalled = disk.run(move || {
+            frozen.recv().unwrap();
+            last();
+        });
+        assert!(stalled.unwrap_err().runs_for >= PATIENCE);
+        // This one is not even tried: what it would write is old by the time it could.
+        disk.run(write("not tried")).unwrap_err();
+        assert!(disk.stalled().is_some());
+
+        thaw.send(()).unwrap();
+        while disk.stalled().is_some() {
+            thread::yield_now();
+        }
+        disk.run(write("later")).unwrap();
+        assert_eq!(*written.lock().unwrap(), ["first", "stalled", "later"]);
+    }
+}

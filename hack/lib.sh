@@ -2,7 +2,8 @@
 
 started=$SECONDS
 
-step() { printf '== %s (%d s)\n' "$1" "$((SECONDS - started))"; }
+# Progress goes to standard error: the results of scripts, such as a path, are on standard output.
+step() { printf '== %s (%d s)\n' "$1" "$((SECONDS - started))" >&2; }
 
 fail() {
   printf '%s: %s\n' "$0" "$1" >&2
@@ -15,7 +16,7 @@ need_root() {
 
 install_packages() {
   step "installing $*"
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }
 
 # Requires an installed Rust; installs the linker if it is missing.
@@ -56,6 +57,9 @@ cross_compile() {
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$tools/usr/bin/aarch64-linux-gnu-gcc
 }
 
+# Options for builds that a person waits for: cargo's progress bar on a terminal, elsewhere no line for each crate.
+cargo_progress() { [ -t 2 ] || echo --quiet; }
+
 # Cargo for the tests and for the lab's programs, which run in containers and guests: static, and one build for both.
 cargo_static() {
   local command=$1 target
@@ -78,8 +82,8 @@ cargo_shipped() {
 # Like lab, for commands that start no containers or virtual machines.
 lab_unprivileged() {
   need_rust
-  step "building the lab"
-  cargo_static build --quiet --package lab --bins
+  step "building the lab: about five minutes the first time"
+  cargo_static build $(cargo_progress) --package lab --bins
   exec "target/$(rustc --print host-tuple)/lab/lab" "$@"
 }
 

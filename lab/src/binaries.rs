@@ -1,7 +1,7 @@
 //! The program under test and its helpers, built as static programs for containers and guests.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -22,7 +22,6 @@ pub struct Binaries {
 
 impl Binaries {
     pub fn build() -> Result<Self> {
-        progress("building the static programs (the first time takes minutes)");
         let plugin = Self::build_plugin(Platform::HERE)?;
         if cfg!(target_feature = "crt-static") {
             let own = program_directory()?;
@@ -37,7 +36,7 @@ impl Binaries {
         if platform == Platform::HERE {
             return Ok(here.clone());
         }
-        progress(format!("building the static programs for {platform}"));
+        progress(format!("building the lab for {platform}: about five minutes the first time"));
         let lab = hack_build(platform, &["--lab"])?;
         let plugin = Self::build_plugin(platform)?;
         Ok(Self { plugin, lab: lab.join("lab"), probe: lab.join("probe") })
@@ -59,13 +58,18 @@ impl Binaries {
 
     /// Only the shipped program, with the command that users run.
     pub fn build_plugin(platform: Platform) -> Result<PathBuf> {
+        progress(format!(
+            "building the plugin for {platform}, optimised: about five minutes the first time"
+        ));
         hack_build(platform, &[])
     }
 }
 
-/// Returns the path that it prints.
+/// Returns the path that it prints. Cargo's progress and errors go to this program's standard
+/// error, because a build takes minutes.
 fn hack_build(platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
     let mut build = command(cache::repository().join("hack/build"), arguments);
+    build.stderr(Stdio::inherit());
     if platform != Platform::HERE {
         build.args(["--target", platform.machine()]);
     }

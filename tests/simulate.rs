@@ -146,6 +146,40 @@ fn the_picture_in_the_readme() {
     );
 }
 
+const PAGES: [(&str, &str); 3] = [
+    ("README.md", include_str!("../README.md")),
+    ("docs/placement.md", include_str!("../docs/placement.md")),
+    ("docs/status.md", include_str!("../docs/status.md")),
+];
+
+/// Every picture on these pages is one of these runs: the same letters everywhere.
+#[test]
+fn the_pictures_on_the_pages() {
+    let two_nodes = ["--topology", "numa:2 l3:2 core:8", "--until", "330", "--workload"];
+    let kep = ["--topology", "kep-4800", "--workload"];
+    let mut missing = PAGES.map(|(name, page)| (name, page.to_owned()));
+    for (machine, workload, config) in [
+        (&kep[..], "pods.yaml", "aligned.yaml"),
+        (&kep, "pods.yaml", "packed.yaml"),
+        (&two_nodes, "churn.csv", "aligned.yaml"),
+        (&two_nodes, "churn.csv", "compact.yaml"),
+        (&two_nodes, "churn.csv", "moves.yaml"),
+    ] {
+        let (workload, config) = (example(workload), example(config));
+        let more = [&workload, "--config", &config, "--color", "never"];
+        let (text, _) = simulate(&[machine, &more].concat()).unwrap();
+        let boxes = text.lines().filter(|line| line.starts_with(' ') && line.contains('│'));
+        let cpus = boxes.map(|line| format!("{}\n", line.trim_end()));
+        for line in cpus {
+            missing.iter_mut().for_each(|(_, page)| *page = page.replace(&line, ""));
+        }
+    }
+    for (name, page) in missing {
+        let other: Vec<&str> = page.lines().filter(|line| line.contains('│')).collect();
+        assert!(other.is_empty(), "{name} has CPUs that no run draws:\n{}", other.join("\n"));
+    }
+}
+
 /// Pods that arrive and depart: one that does not fit waits and gets in after a departure, or
 /// leaves for good.
 #[test]

@@ -13,24 +13,29 @@ use nri_cpu_manager::wording;
 use crate::view::{ContainerView, View};
 
 pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) -> String {
-    let exclusive: Vec<Tenant> = view
-        .containers
-        .iter()
-        .filter(|container| container.decided.is_some())
-        .zip(0..)
-        .map(|(container, number)| Tenant {
-            badge: Badge(number),
-            name: container.pod.clone(),
-            cpus: parse(&container.allowed),
-            idle: CpuSet::EMPTY,
-            pod_cpus: CpuSet::EMPTY,
-            remark: String::new(),
-        })
-        .collect();
+    let exclusive = tenants(view);
     let shared = exclusive.iter().fold(topology.online(), |rest, tenant| rest - tenant.cpus);
     let table = table(view, topology, &exclusive, shared, colour);
     let picture = Picture::of(topology, Occupancy { tenants: exclusive, reserved, shared });
     format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
+}
+
+/// The containers with exclusive CPUs, with letters in the order of their lowest CPUs, as the plugin
+/// gives them on a node that it takes over and in `simulate`.
+fn tenants(view: &View) -> Vec<Tenant> {
+    let exclusive = view.containers.iter().filter(|container| container.decided.is_some());
+    let mut exclusive: Vec<(CpuSet, &ContainerView)> =
+        exclusive.map(|container| (parse(&container.allowed), container)).collect();
+    exclusive.sort_by_key(|(cpus, _)| cpus.first());
+    let tenant = |((cpus, container), number): ((CpuSet, &ContainerView), u16)| Tenant {
+        badge: Badge(number),
+        name: container.pod.clone(),
+        cpus,
+        idle: CpuSet::EMPTY,
+        pod_cpus: CpuSet::EMPTY,
+        remark: String::new(),
+    };
+    exclusive.into_iter().zip(0..).map(tenant).collect()
 }
 
 /// Says whether processes and decisions agree, and where they do not.
@@ -53,16 +58,14 @@ fn table(
         "     {:<12} {:<22} {:<24} {:<24} {}\n",
         "pod", "request", "process may run on", "decided", "uncore caches"
     );
-    let mut tenants = exclusive.iter();
     for container in &view.containers {
         let ContainerView { pod, allowed, .. } = container;
-        let tenant =
-            container.decided.as_ref().and_then(|decided| Some((decided, tenants.next()?)));
-        let (mark, decided, caches) = match tenant {
-            Some((decided, Tenant { badge, cpus, .. })) => {
+        let tenant = exclusive.iter().find(|tenant| tenant.name == *pod);
+        let (mark, decided, caches) = match (&container.decided, tenant) {
+            (Some(decided), Some(Tenant { badge, cpus, .. })) => {
                 (text::painted(*badge, colour), decided.clone(), spread(topology, *cpus))
             }
-            None => ("·".to_owned(), format!("{shared} (shared)"), String::new()),
+            _ => ("·".to_owned(), format!("{shared} (shared)"), String::new()),
         };
         let request = match container.request {
             milli if milli % 1000 == 0 => {
@@ -144,6 +147,40 @@ mod tests {
         assert!(text.contains("0-1,6-7 (shared)"), "{text}");
         assert!(!text.contains('\x1b'));
         assert!(drawn(true).contains('\x1b'));
+    }
+
+    /// The README shows what `hack/demo` prints: its sets are those that the scenario `kep-4800`
+    /// expects of processes.
+    #[test]
+    fn the_readme_shows_the_demo() {
+        let topology = Machine::load("kep-4800").unwrap().topology().unwrap();
+        let container = |pod: &str, milli, allowed: &str| {
+            let exclusive = milli % 1000 == 0;
+            ContainerView {
+                pod: pod.into(),
+                qos: if exclusive { Qos::Guaranteed } else { Qos::Burstable },
+                request: milli,
+                allowed: allowed.into(),
+                decided: exclusive.then(|| allowed.to_owned()),
+                ..view().containers.remove(0)
+            }
+        };
+        let view = View {
+            hardware: crate::hardware::Hardware { online: "0-31".into(), ..Default::default() },
+            containers: vec![
+                container("web", 500, "0-1,18-23"),
+                container("batch", 500, "0-1,18-23"),
+                container("cpus-10", 10_000, "8-17"),
+                container("cpus-8", 8_000, "24-31"),
+                container("cpus-6", 6_000, "2-7"),
+            ],
+            ..view()
+        };
+        let reserved = parse(crate::scenario::RESERVED);
+        let text = format!("{}\n{}\n", draw(&view, &topology, reserved, false), verdict(&view));
+        let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        println!("{text}");
+        assert!(include_str!("../../README.md").contains(&format!("```\n{text}```\n")));
     }
 
     #[test]

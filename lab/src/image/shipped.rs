@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Entry, Image, read};
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::{self, command, progress};
+use crate::command::{self, command};
 use crate::platform::Platform;
 use crate::{files, manifests};
 
@@ -70,28 +70,29 @@ pub struct Options {
     platform: Vec<Platform>,
 }
 
+const DIRECTORY: &str = "target/image";
+
+/// The archive of `hack/image` without arguments, in the repository.
+fn default_archive() -> String {
+    format!("{DIRECTORY}/nri-cpu-manager-{}.tar", env!("CARGO_PKG_VERSION"))
+}
+
 /// Prints the path and the digest.
 pub fn run(options: &Options) -> Result<()> {
     let path = match &options.file {
         Some(file) => file.clone(),
         None => {
-            let directory = cache::repository().join("target/image");
-            files::make_directory(&directory)?;
-            directory.join(format!("nri-cpu-manager-{}.tar", env!("CARGO_PKG_VERSION")))
+            files::make_directory(&cache::repository().join(DIRECTORY))?;
+            cache::repository().join(default_archive())
         }
     };
     let digest = match options.platform[..] {
-        [] => write(&path, &build(Platform::HERE)?)?,
+        [] => write(&path, &Binaries::build_plugin(Platform::HERE)?)?,
         ref platforms => write_index(&path, platforms)?,
     };
     let shown = path.strip_prefix(cache::repository()).unwrap_or(&path);
     println!("{}\n{NAME}@{digest}", shown.display());
     Ok(())
-}
-
-fn build(platform: Platform) -> Result<PathBuf> {
-    progress(format!("building the plugin for {platform}"));
-    Binaries::build_plugin(platform)
 }
 
 /// Returns the digest of the index.
@@ -102,7 +103,7 @@ fn write_index(path: &Path, platforms: &[Platform]) -> Result<String> {
             images.iter().all(|(other, _)| *other != platform),
             "--platform names {platform} twice"
         );
-        let program = read(&build(platform)?)?;
+        let program = read(&Binaries::build_plugin(platform)?)?;
         platform.check(&program)?;
         images.push((platform, image(DOCKERFILE, program)?));
     }
@@ -254,6 +255,18 @@ mod tests {
             found.collect::<Vec<_>>(),
             [(json!("amd64"), b"x86".to_vec()), (json!("arm64"), b"arm".to_vec())]
         );
+    }
+
+    /// What the commands of the README load is what `hack/image` has made.
+    #[test]
+    fn the_readme_loads_this_archive() {
+        let readme = include_str!("../../../README.md");
+        let archive = default_archive();
+        let file = archive.strip_prefix("target/image/").unwrap();
+        for archive in [archive.as_str(), file] {
+            let command = format!("\n# ctr --namespace k8s.io images import {archive}\n");
+            assert!(readme.contains(&command), "README.md has no line{command}");
+        }
     }
 
     #[test]

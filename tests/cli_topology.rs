@@ -136,3 +136,15 @@ fn errors_that_cannot_be_written() {
         .unwrap();
     assert_eq!(status.code(), Some(1));
 }
+
+/// The text is a table; only `svg` is a picture.
+#[test]
+fn help_says_what_the_output_is() {
+    let machine = machine();
+    let [help, text] = [&["--help"][..], &[]]
+        .map(|more| topology(machine.path(), more).stdout)
+        .map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(!text.contains('┌'), "{text}");
+    assert!(help.contains("- text: For people\n"), "{help}");
+    assert!(help.contains("`--from list` shows them"), "{help}");
+}

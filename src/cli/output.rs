@@ -17,7 +17,7 @@ pub enum Output {
 /// Of commands that draw a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Drawing {
-    /// For people, with a picture drawn in text
+    /// For people
     Text,
     /// For programs: one JSON document
     Json,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// The machine: a file of `topology --save`, a copy of /sys, a preset ("list" shows them), or a
+    /// The machine: a file of `topology --save`, a copy of /sys, a preset (`--topology list` shows them), or a
     /// description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET")]
     pub topology: String,

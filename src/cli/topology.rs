@@ -20,11 +20,12 @@ pub struct TopologyArgs {
     /// Where sysfs is mounted, or a copy of it
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
-    /// Another machine: a file that --save has written, a copy of /sys, a preset ("list" shows
-    /// them), or a description like "pack:2 core:8"
+    /// Another machine: a file that --save has written, a copy of /sys, a preset (`--from list`
+    /// shows them), or a description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub from: Option<String>,
-    /// Write the machine to a file (- for standard output), for `simulate` or `topology --from`
+    /// Write the machine to a file (- for standard output), for `topology --from`, and --topology
+    /// of `simulate` and `check-config`
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub save: Option<PathBuf>,
     /// Output format

@@ -25,7 +25,6 @@ pub const OUT_OF_CPU: &str = "OutOfcpu";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum NoRoom {
     /// Retry after each departure of a pod
-    #[value(alias = "retry")]
     Wait,
     /// Leave, without another try
     Drop,

@@ -97,6 +97,35 @@ fn is_released(path: &str) -> bool {
     directory.is_some_and(is_manifest)
 }
 
+/// Tests what [`is_released`] says of the script.
+#[test]
+fn a_release_has_every_directory_of_manifests() {
+    let script = include_str!("../hack/release");
+    for line in [
+        "for directory in manifests/base manifests/release manifests/overlays/*; do",
+        "rendered=$out/manifests/$(basename \"$directory\").yaml",
+    ] {
+        assert!(script.contains(line), "hack/release has no {line}");
+    }
+}
+
+/// Each page is in the list of its directory.
+#[test]
+fn every_page_is_listed() {
+    let mut missing = Vec::new();
+    for (path, _) in pages() {
+        let list = path.with_file_name("README.md");
+        if !path.starts_with(root().join("docs")) || path == list {
+            continue;
+        }
+        let file = path.file_name().unwrap().to_str().unwrap();
+        if !fs::read_to_string(&list).unwrap().contains(&format!("]({file})")) {
+            missing.push(name(&path));
+        }
+    }
+    assert!(missing.is_empty(), "in no list: {}", missing.join(", "));
+}
+
 #[test]
 fn every_path_exists() {
     let mut wrong = BTreeSet::new();

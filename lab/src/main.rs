@@ -64,3 +64,63 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind::MissingRequiredArgument;
+
+    use super::*;
+
+    const PAGES: [&str; 4] = [
+        include_str!("../../README.md"),
+        include_str!("../../CONTRIBUTING.md"),
+        include_str!("../../docs/lab.md"),
+        include_str!("../../docs/performance.md"),
+    ];
+
+    /// The scripts that pass their arguments on, and the words that they add.
+    const SCRIPTS: [(&str, &[&str]); 5] = [
+        ("hack/lab", &[]),
+        ("hack/demo", &["demo"]),
+        ("hack/chaos", &["chaos"]),
+        ("hack/image", &["image"]),
+        ("hack/bench-latency", &["latency"]),
+    ];
+
+    /// Words of a shell command; quotes hold one together.
+    fn words(command: &str) -> Vec<&str> {
+        let parts = command.split('\'').enumerate();
+        parts
+            .flat_map(|(at, part)| match at % 2 {
+                1 => vec![part],
+                _ => part.split_whitespace().collect(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_commands_on_the_pages_are_accepted() {
+        let mut found = 0;
+        // Spans of code, and lines of blocks, where two spaces or a # begin an explanation.
+        for span in PAGES.iter().flat_map(|page| page.split(['`', '\n'])) {
+            let command = span.trim_start_matches(['$', '#', ' ']);
+            let command = command.split("  ").next().unwrap().split(" #").next().unwrap();
+            for (script, before) in SCRIPTS {
+                let Some(arguments) = command.strip_prefix(script) else { continue };
+                let arguments = words(arguments);
+                // The script's own part, and a name alone.
+                if arguments.is_empty() || arguments == ["broken"] {
+                    continue;
+                }
+                found += 1;
+                let Err(error) = Cli::try_parse_from([&["lab"], before, &arguments[..]].concat())
+                else {
+                    continue;
+                };
+                let is_name = arguments.len() == 1 && error.kind() == MissingRequiredArgument;
+                assert!(is_name, "{command}: {error}");
+            }
+        }
+        assert!(found > 25, "only {found} commands found");
+    }
+}

@@ -29,7 +29,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages
 }
 
-/// Those for users. What else there is describes the past, as the records of decisions do.
+/// All pages but the decision records, which describe the tree of their time.
 fn guides() -> Vec<(PathBuf, String)> {
     let mut pages = pages();
     pages.retain(|(path, _)| !path.starts_with(root().join("docs/decisions")));
@@ -40,7 +40,7 @@ fn name(page: &Path) -> String {
     page.strip_prefix(root()).unwrap().display().to_string()
 }
 
-/// What stands in backticks, and the lines of blocks.
+/// Inline code, and the lines of code blocks.
 fn code(text: &str) -> Vec<String> {
     let mut code = Vec::new();
     for (at, part) in text.split("```").enumerate() {
@@ -87,7 +87,8 @@ fn every_link_leads_to_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What `hack/release` makes beside the tree: each directory of manifests as one file.
+/// A file of a release that is not in the tree: `hack/release` renders each directory of manifests
+/// into one file.
 fn is_released(path: &str) -> bool {
     let directory = path.strip_prefix("manifests/").and_then(|file| file.strip_suffix(".yaml"));
     let is_manifest = |directory: &str| {
@@ -97,7 +98,7 @@ fn is_released(path: &str) -> bool {
     directory.is_some_and(is_manifest)
 }
 
-/// Tests what [`is_released`] says of the script.
+/// [`is_released`] relies on these lines.
 #[test]
 fn a_release_has_every_directory_of_manifests() {
     let script = include_str!("../hack/release");
@@ -168,7 +169,7 @@ fn every_path_exists() {
     assert!(wrong.is_empty(), "no such file:\n{}", wrong.join("\n"));
 }
 
-/// The options of `nri-cpu-manager` in the pages' commands are those of the program.
+/// Commands on the pages parse.
 #[test]
 fn every_command_is_accepted() {
     let subcommands: BTreeSet<String> =
@@ -186,7 +187,7 @@ fn every_command_is_accepted() {
                 continue;
             }
             found.insert(words[0].to_owned());
-            // The name alone is no command.
+            // A subcommand that is only named.
             if words.len() == 1 {
                 continue;
             }
@@ -229,7 +230,7 @@ fn the_configuration_in_the_readme() {
     assert_eq!(parse(example), parse(installed));
 }
 
-/// In the messages of the troubleshooting page: a message that it quotes is one of the program's.
+/// Messages that the troubleshooting page quotes are texts of the source.
 #[test]
 fn every_message_is_the_programs() {
     let mut source = String::new();
@@ -244,7 +245,7 @@ fn every_message_is_the_programs() {
             }
         }
     }
-    // As the compiler joins the lines of a text.
+    // A backslash at the end of a line joins string literals.
     let source: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
     let source = source.concat().replace("\\\"", "\"");
     let page = include_str!("../docs/troubleshooting.md");
@@ -254,7 +255,7 @@ fn every_message_is_the_programs() {
         let (_, rows) = page.split_once(table).unwrap();
         for row in rows.lines().skip(1).take_while(|line| line.starts_with('|')) {
             let message = row.split('|').nth(1).unwrap();
-            // Those are the runtime's.
+            // Messages of the runtime.
             if message.contains("validator ") || message.contains("required plugin") {
                 continue;
             }
@@ -272,7 +273,7 @@ fn every_message_is_the_programs() {
     assert!(quoted > 15, "only {quoted} messages found");
 }
 
-/// In the names of images, archives and charts. `hack/version` writes it there.
+/// Names of images, archives and charts contain the version; `hack/version` replaces it.
 #[test]
 fn every_version_is_this_one() {
     let mut found = 0;

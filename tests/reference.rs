@@ -68,7 +68,7 @@ fn every_field_of_the_configuration() {
     assert_eq!(all, documented);
 }
 
-/// Fields with fields of their own have an example with all of them.
+/// The example of a nested field has all of its fields.
 #[test]
 fn every_field_of_a_field() {
     for (field, heading) in [("rebalance", "## Rebalance"), ("podResources", "## podResources")] {
@@ -322,7 +322,7 @@ fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
     refused.map(|row| row[6].to_owned()).collect()
 }
 
-/// The page has what the plugin says.
+/// The errors on the page, in their order, are what the plugin prints.
 #[test]
 fn every_error_of_an_annotation() {
     let many: Vec<String> = (0..65).map(|n| format!("uncore{DOMAIN}/container.c{n}")).collect();

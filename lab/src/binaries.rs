@@ -109,3 +109,19 @@ fn find(messages: &str, name: &str) -> Result<PathBuf> {
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .with_context(|| format!("cargo built no executable {name}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Callers read results from standard output: a path, an image's digest.
+    #[test]
+    fn scripts_write_progress_to_standard_error() {
+        let script = "source hack/lib.sh; step building; cargo_progress; echo path";
+        let mut bash = command("bash", ["-c", script]);
+        let output = in_repository(bash.stderr(Stdio::piped())).output().unwrap();
+        // Not on a terminal, so cargo is quiet.
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "--quiet\npath\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "== building (0 s)\n");
+    }
+}

@@ -73,10 +73,9 @@ fn table(
             }
             milli => format!("{milli}m CPU, {:?}", container.qos),
         };
-        let _ = writeln!(
-            text,
-            "  {mark}  {pod:<12} {request:<22} {allowed:<24} {decided:<24} {caches}"
-        );
+        let line =
+            format!("  {mark}  {pod:<12} {request:<22} {allowed:<24} {decided:<24} {caches}");
+        let _ = writeln!(text, "{}", line.trim_end());
     }
     text
 }
@@ -178,7 +177,6 @@ mod tests {
         };
         let reserved = parse(crate::scenario::RESERVED);
         let text = format!("{}\n{}\n", draw(&view, &topology, reserved, false), verdict(&view));
-        let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
         println!("{text}");
         assert!(include_str!("../../README.md").contains(&format!("```\n{text}```\n")));
     }

@@ -151,7 +151,11 @@ impl Vm<'_> {
         };
         let job = serde_json::to_string(&job).context("cannot encode the job")?;
         let image = images::make_run(base, binaries, &job, directory.path())?;
-        progress(format!("{}: booting a VM with {} CPUs", machine.name, machine.cpus()));
+        progress(format!(
+            "{}: booting a VM with {} CPUs: about a quarter of a minute",
+            machine.name,
+            machine.cpus()
+        ));
         let stdio = || if shell.is_some() { Stdio::piped() } else { Stdio::null() };
         let log =
             File::create(directory.path().join("qemu.log")).context("cannot create QEMU's log")?;

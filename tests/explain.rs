@@ -181,6 +181,51 @@ async fn a_refusal_is_explained_until_the_container_gets_in() {
     .await;
 }
 
+/// What cannot fit is told apart from what has to wait, and the sizes that would fit are those that
+/// the engine accepts on the empty node.
+#[tokio::test]
+async fn requests_that_can_never_fit_get_the_sizes_that_would() {
+    local(async {
+        let smt = Machine { nodes: 2, caches: 2, cores: 8, threads: 2, ..Machine::default() };
+        for (more, cpus, outlook) in [
+            ("cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n", 3, "2 or 4 would fit."),
+            // CPUs 0-1 are a reserved core.
+            ("cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n", 15, "14 would fit."),
+            ("", 15, "14 would fit."),
+            ("", 400, "14 would fit."),
+            ("topologyManagerPolicy: single-numa-node\n", 9, "8 would fit."),
+            ("topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n", 9, "8 would fit."),
+            ("placement: compact\ntopologyManagerPolicy: single-numa-node\n", 9, "8 would fit."),
+        ] {
+            let daemon = Observed::connected_on(&smt, &format!("{CONFIG}{more}")).await;
+            daemon.create("never", Qos::Guaranteed, cpus * 1000).await.unwrap_err();
+            let text = command(&daemon.paths.state_dir, &["explain", "never"]).await.unwrap();
+            let never = format!(
+                "{cpus} CPUs can never fit on this node as it is configured, even without other containers: {outlook}"
+            );
+            has(&text, &[&never]);
+            assert!(!text.contains("retries"), "{text}");
+        }
+        // These have to wait.
+        for more in ["", "topologyManagerPolicy: single-numa-node\n"] {
+            let daemon = Observed::connected_on(&smt, &format!("{CONFIG}{more}")).await;
+            daemon.create("first", Qos::Guaranteed, 8000).await.unwrap();
+            daemon.create("second", Qos::Guaranteed, 7000).await.unwrap_err();
+            let text = command(&daemon.paths.state_dir, &["explain", "second"]).await.unwrap();
+            has(&text, &["The kubelet retries by itself."]);
+        }
+        let one = "topologyManagerPolicy: single-numa-node\nreservedSystemCPUs: \"0-1\"\n";
+        let wide = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };
+        let daemon = Observed::connected_on(&wide, &format!("cpuManagerPolicy: static\n{one}")).await;
+        daemon.create("wide", Qos::Guaranteed, 29_000).await.unwrap_err();
+        let start = std::time::Instant::now();
+        let text = command(&daemon.paths.state_dir, &["explain", "wide"]).await.unwrap();
+        has(&text, &["29 CPUs can never fit", ": 2 would fit."]);
+        assert!(start.elapsed() < std::time::Duration::from_secs(2), "{:?}", start.elapsed());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn shared_containers_are_explained() {
     local(async {

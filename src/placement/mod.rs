@@ -89,6 +89,21 @@ pub fn explain(machine: &Topology, request: &Request, placement: Option<&Placeme
     engine_of(&request.settings).explain(machine, request, placement)
 }
 
+/// For a request that cannot fit on this machine even without other containers: the nearest smaller
+/// and larger numbers of CPUs that would. `None` if it can fit.
+pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usize>> {
+    let fits = |cpus: &usize| place(machine, &request.alone(machine, *cpus)).is_ok();
+    if fits(&request.cpus) {
+        return None;
+    }
+    let most = (machine.online() - request.settings.reserved).len();
+    let smaller = (1..=most.min(request.cpus.saturating_sub(1))).rev().find(fits);
+    // More CPUs help only if the request takes a part of a core.
+    let next_core = request.cpus + machine.threads_per_core();
+    let larger = (request.cpus + 1..=most.min(next_core)).find(fits);
+    Some(smaller.into_iter().chain(larger).collect())
+}
+
 /// Checks an engine's answer for a container that holds `held`.
 fn check(
     machine: &Topology,

@@ -104,6 +104,17 @@ impl Request {
         Rejection::not_enough_whole_caches(self.cpus, free, offered.len(), blocked)
     }
 
+    /// A request for so many CPUs on the machine without other containers.
+    pub(super) fn alone(&self, machine: &Topology, cpus: usize) -> Request {
+        let pod = self.pod.map(|pod| PodDemand {
+            cpus: pod.cpus.saturating_sub(self.cpus) + cpus,
+            held: CpuSet::EMPTY,
+            chosen: None,
+        });
+        let reuse = Reuse::Beside(CpuSet::EMPTY);
+        Request { cpus, free: machine.online(), reuse, promised: 0, pod, ..*self }
+    }
+
     /// These CPUs, with those that stay idle for the container ([`Margin`](super::wishes::Margin)).
     pub fn footprint(&self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
         self.wishes.footprint(machine, &self.settings.reserved, cpus)

@@ -322,8 +322,12 @@ impl Case<'_> {
             ));
         }
         let free_now = self.node.view.free;
+        let outlook = match placement::nearest_that_fit(self.topology(), request) {
+            None => "The kubelet retries by itself.".to_owned(),
+            Some(sizes) => never_fits(request.cpus, &sizes),
+        };
         why.push(format!(
-            "Free now: {} ({}). The kubelet retries by itself.",
+            "Free now: {} ({}). {outlook}",
             count(free_now.len(), "CPU"),
             wording::or_none(free_now)
         ));
@@ -355,6 +359,21 @@ impl Case<'_> {
             uncore_caches: uncores.into_iter().map(CacheStatus).collect(),
         }
     }
+}
+
+fn never_fits(cpus: usize, sizes: &[usize]) -> String {
+    let would = match sizes {
+        [] => "no other number would fit either".to_owned(),
+        [one] => format!("{one} would fit"),
+        several => {
+            let sizes: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("{} would fit", sizes.join(" or "))
+        }
+    };
+    format!(
+        "{} can never fit on this node as it is configured, even without other containers: {would}.",
+        count(cpus, "CPU")
+    )
 }
 
 /// The wishes of the pod, or of the configuration for its namespace.

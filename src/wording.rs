@@ -2,8 +2,15 @@
 
 use std::fmt::Display;
 
+/// In bytes; what is longer is not near any name.
+const LONGEST_NAME: usize = 80;
+
 /// ` (did you mean NAME?)` if a known name is near, otherwise empty.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
+    // The distance takes memory in proportion to both lengths.
+    if unknown.len() > LONGEST_NAME {
+        return String::new();
+    }
     let distance =
         |name: &str| strsim::damerau_levenshtein(&unknown.to_lowercase(), &name.to_lowercase());
     let near = known.iter().map(|name| (distance(name), name)).min();
@@ -13,6 +20,23 @@ pub fn nearest(unknown: &str, known: &[&str]) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// `"TEXT" is unknown, expected ONE or OTHER`, with the nearest.
+pub fn unknown(text: &str, known: &[&str]) -> String {
+    let text = shortened(text, LONGEST_NAME);
+    format!("{text:?} is unknown, expected {}{}", known.join(" or "), nearest(&text, known))
+}
+
+/// A text of at most about `most` characters: the middle of a longer one is left out.
+pub fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(most / 2).collect();
+    let tail: String = text.chars().skip(length - most / 2).collect();
+    format!("{head}...({} characters)...{tail}", length - most / 2 * 2)
 }
 
 /// A number with its noun: `1 NUMA node`, `2 NUMA nodes`.
@@ -64,6 +88,16 @@ mod tests {
     fn one_and_several() {
         let counted = [0, 1, 2].map(|n| count(n, "uncore cache"));
         assert_eq!(counted, ["0 uncore caches", "1 uncore cache", "2 uncore caches"]);
+    }
+
+    #[test]
+    fn long_texts_are_cut_in_their_middle() {
+        assert_eq!(shortened("short", 5), "short");
+        assert_eq!(shortened("0123456789", 4), "01...(6 characters)...89");
+        assert_eq!(shortened("ééééé", 2), "é...(3 characters)...é");
+        let long = "x".repeat(1 << 20);
+        assert_eq!(nearest(&long, &["x"]), "");
+        assert!(unknown(&long, &["a", "b"]).len() < 200);
     }
 
     #[test]

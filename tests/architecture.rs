@@ -102,6 +102,8 @@ const ROOMS: &[Room] = &[
         absent: &["serde::", "serde_json", "serde_yaml"],
     },
     Room { path: "src", except: &["src/cli/enable_nri"], absent: &["toml_edit"] },
+    Room { path: "src", except: &["src/config/yaml.rs"], absent: &["granit_parser"] },
+    Room { path: "src/config", except: &[], absent: &["serde_yaml", "serde_json"] },
     Room { path: "src/exclusivity", except: &["src/exclusivity/watch.rs"], absent: &["tokio"] },
     Room { path: "src/exclusivity/cgroup_tree.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/exclusivity/goal.rs", except: &[], absent: OUTSIDE },

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes, unless another
 /// machine is named.
@@ -66,6 +67,67 @@ fn a_file_that_is_not_there() {
         String::from_utf8(output.stderr).unwrap(),
         "nri-cpu-manager: cannot read /nonexistent/new.yaml: No such file or directory (os error 2)\n"
     );
+}
+
+/// Files that were made to cost much, or by mistake: each is answered with one line, in two seconds
+/// and 64 MiB of addresses.
+#[test]
+fn odd_files_cost_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("odd.yaml");
+    let labels: String = (0..1000).map(|i| format!("k{i}: v,")).collect();
+    let aliases = format!("nodes:\n- labels: &l {{{labels}}}\n{}", "- labels: *l\n".repeat(4000));
+    let mebibyte = |text: &str| text.repeat((1 << 20) / text.len());
+    let namespaces: String =
+        (0..5000).map(|i| format!("- {{names: [n{i}], allow: {{smt: [isolate]}}}}\n")).collect();
+    for (text, expect) in [
+        (format!("a: {}", "[".repeat(60_000)), "more than 32 lists and maps in each other"),
+        (mebibyte("["), "more than 32 lists and maps in each other"),
+        (mebibyte("- "), "more than 32 lists and maps in each other"),
+        (mebibyte("{a: "), "more than 32 lists and maps in each other"),
+        (aliases, "anchors and aliases are not supported"),
+        (mebibyte("- &a b\n"), "anchors and aliases are not supported"),
+        (format!("names: [{}]", mebibyte("a,").get(20..).unwrap()), "more than 50000 values"),
+        (format!("kubeletStateDir: {}", "x".repeat(20 << 20)), "larger than 1048576 bytes"),
+        (format!("strict: {}", "x".repeat(1_000_000)), "is unknown, expected true or false"),
+        (format!("{}: true", "x".repeat(1000)), "unknown field"),
+        (format!("namespaces:\n{namespaces}nodes: true\n"), "nodes: expected a list"),
+        (
+            format!("nodes:\n{}strict: 1\n", "- names: [a]\n".repeat(10_000)),
+            "strict: \"1\" is unknown",
+        ),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let start = Instant::now();
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 65536; exec \"$0\" check-config \"$1\" --topology epyc-9654"])
+            .arg(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+            .arg(&file)
+            .output()
+            .unwrap();
+        let took = start.elapsed();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+        assert!(error.contains(expect) && error.len() < 5000, "{expect}: {error}");
+        assert!(took < Duration::from_secs(2), "{expect}: {took:?}");
+    }
+}
+
+/// As documented for pods: the file comes through a pipe.
+#[test]
+fn a_file_may_be_a_pipe() {
+    let check = |text: &'static str| {
+        Command::new("sh")
+            .args(["-c", "printf %b \"$1\" | \"$0\" check-config /dev/stdin --topology epyc-9654"])
+            .args([env!("CARGO_BIN_EXE_nri-cpu-manager"), text])
+            .output()
+            .unwrap()
+    };
+    let valid = check("strict: true\\n");
+    assert!(valid.stdout.starts_with(b"/dev/stdin: valid"), "{valid:?}");
+    let wrong = check("strict: true\\n# \\0377\\n");
+    let error = "nri-cpu-manager: /dev/stdin, line 2: byte 0xFF is not UTF-8: save the text as UTF-8. Nothing was changed\n";
+    assert_eq!(String::from_utf8(wrong.stderr).unwrap(), error);
 }
 
 #[tokio::test]

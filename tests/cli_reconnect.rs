@@ -1,4 +1,5 @@
-//! A runtime that restarts closes the plugin's connection: the log calls that no error.
+//! A plugin as a process: the runtime closes its connection, its configuration becomes something
+//! else, it is asked to end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -12,7 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// As a runtime does when it starts.
 fn listen(socket: &Path) -> UnixListener {
@@ -45,6 +46,37 @@ fn start(dir: &Path) -> Child {
         .unwrap()
 }
 
+/// A text that takes a YAML parser long, and a FIFO, in place of the configuration of a plugin that
+/// runs. The follower parses a text that two reads, a second apart, have returned.
+#[test]
+fn sigterm_ends_the_process_whatever_its_configuration_has_become() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.yaml");
+    let listener = listen(&dir.path().join("nri.sock"));
+    let deep = || fs::write(dir.path().join("new"), format!("a: {}", "[".repeat(1 << 19)));
+    let fifo = || Command::new("mkfifo").arg(dir.path().join("new")).status().map(drop);
+    let replacements: [(&dyn Fn() -> std::io::Result<()>, &str); 2] =
+        [(&deep, "lists and maps in each other"), (&fifo, "a FIFO, not a regular file")];
+    for (replacement, why) in replacements {
+        let mut plugin = start(dir.path());
+        let connection = listener.accept().unwrap();
+        replacement().unwrap();
+        fs::rename(dir.path().join("new"), &config).unwrap();
+        sleep(Duration::from_millis(2500));
+        let term = Command::new("kill").arg(plugin.id().to_string()).status().unwrap();
+        assert!(term.success());
+        let start = Instant::now();
+        while plugin.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(5), "{why}: it goes on");
+            sleep(Duration::from_millis(20));
+        }
+        drop(connection);
+        let log = String::from_utf8(plugin.wait_with_output().unwrap().stderr).unwrap();
+        assert!(log.contains(why) && log.contains("SIGTERM: stopping"), "{log}");
+        fs::remove_file(&config).unwrap();
+    }
+}
+
 #[test]
 fn a_restart_of_the_runtime_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -58,6 +90,8 @@ fn a_restart_of_the_runtime_is_no_error() {
     // It has closed the connection and runs on.
     reset(&listener);
     let last = listener.accept().unwrap();
+    // It logs after it has connected.
+    sleep(Duration::from_millis(200));
     plugin.kill().unwrap();
     let log = String::from_utf8(plugin.wait_with_output().unwrap().stderr).unwrap();
     drop(last);

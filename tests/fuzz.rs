@@ -57,6 +57,86 @@ fn damaged_seeds_pass() {
     }
 }
 
+/// What people and programs do to a configuration: whole lines and values, and YAML's own signs in
+/// numbers that a parser may not bear.
+#[test]
+fn mutated_configurations_pass() {
+    const PIECES: &[&str] = &[
+        "[",
+        "]",
+        "{",
+        "}",
+        ", ",
+        ": ",
+        ":\n",
+        "- ",
+        "? ",
+        "\n",
+        "\n  ",
+        "\r\n",
+        "\t",
+        "\"",
+        "'",
+        "|\n",
+        ">-\n",
+        "&a ",
+        "*a",
+        "<<: ",
+        "!!str ",
+        "!x ",
+        "%YAML 1.2\n",
+        "---\n",
+        "...\n",
+        "# ",
+        "\\",
+        "\u{feff}",
+        "\0",
+        "\u{1b}",
+        "é",
+        "true",
+        "null",
+        "~",
+        "500",
+        "-1",
+        "1e9999",
+        "0-4294967296",
+        "strict: true\n",
+        "nodes:\n",
+        "namespaces:\n",
+        "- names: [a]\n",
+        "rebalance: true\n",
+        "systemReserved: {cpus: 4}\n",
+        "kind: ConfigMap\n",
+    ];
+    let seeds = corpus("config");
+    let seed =
+        (0..seeds.len()).prop_map(|seed| String::from_utf8_lossy(&seeds[seed].1).into_owned());
+    let index = any::<prop::sample::Index>;
+    let edit =
+        (index(), index(), index(), 0..6_u8, prop_oneof![9 => 1..4_usize, 1 => 100..3000_usize]);
+    check(&(seed, prop::collection::vec(edit, 1..8)), |(text, edits)| {
+        let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+        lines.push(String::new());
+        for (line, other, at, edit, times) in edits {
+            let (line, other) = (line.index(lines.len()), other.index(lines.len()));
+            match edit {
+                0 if lines.len() > 1 => drop(lines.remove(line)),
+                1 => lines.insert(line, lines[other].repeat(times)),
+                2 => lines.swap(line, other),
+                3 => lines[line].insert_str(0, &" ".repeat(times)),
+                _ => {
+                    let text = &mut lines[line];
+                    let bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+                    let at = if bounds.is_empty() { 0 } else { bounds[at.index(bounds.len())] };
+                    text.insert_str(at, &PIECES[other % PIECES.len()].repeat(times));
+                }
+            }
+        }
+        fuzz_bodies::config(lines.concat().as_bytes());
+        Ok(())
+    });
+}
+
 #[test]
 fn random_bytes_pass() {
     for (_, body) in TARGETS {

@@ -28,9 +28,9 @@ fn error(text: &str) -> String {
 /// The fields that serde expects instead of one that there is not.
 fn fields(text: &str) -> BTreeSet<String> {
     let error = error(text);
-    // "expected one of", or of two fields "expected `a` or `b`".
-    let (_, expected) = error.split_once(", expected ").unwrap();
-    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    let (_, expected) = error.split_once(", expected one of ").unwrap();
+    let (expected, _) = expected.split_once('.').unwrap();
+    expected.split(", ").map(str::to_owned).collect()
 }
 
 /// What an error says that was expected.

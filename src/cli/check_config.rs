@@ -11,11 +11,12 @@ use super::client;
 use super::machine::{self, NodeArgs};
 use super::output::{Output, cannot, show};
 use crate::checkpoint;
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::files;
 use crate::view::Status;
 use clap::Args;
 use std::error::Error;
-use std::fs;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -52,8 +53,11 @@ pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), Box<dyn Er
 
 fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
     // Not `Config::read`: its error for a missing file is about --config, which this command lacks.
-    let text = fs::read_to_string(&args.file).map_err(cannot("read", &args.file))?;
-    let document = Config::parse(&args.file.display().to_string(), &text)?;
+    // And unlike there the file can be a pipe, such as /dev/stdin.
+    let bytes = File::open(&args.file)
+        .and_then(|file| files::read_bounded(file, config::MAX_SIZE))
+        .map_err(cannot("read", &args.file))?;
+    let document = Config::from_bytes(&args.file.display().to_string(), bytes)?;
     let topology = match &args.topology {
         Some(what) => machine::load(what)?.topology,
         None => machine::read(&args.sysfs_root)?.topology,

@@ -1,13 +1,18 @@
 //! The file as YAML.
 
+use super::memory_only;
 use super::namespaces::{Entry, EntryPolicy};
 use super::pod_resources;
 use super::rebalance;
 use super::source::{ConfigError, Source};
-use super::values::{Pairs, Text, shared, shared_if_set};
+use super::values::{CpuList, Pairs, Text, shared, shared_if_set};
 use crate::placement::{Options, TopologyManager};
+use crate::wording;
 use serde::Deserialize;
 use std::sync::Arc;
+
+/// The resources that a kubelet can reserve. Only `cpu` counts here.
+const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// Names and meaning of the first fields are KubeletConfiguration's
 /// (`kubelet.config.k8s.io/v1beta1`), so that users can paste a block from there. The plugin's own
@@ -21,7 +26,7 @@ pub(super) struct File {
     pub(super) topology_manager_scope: Option<Text>,
     pub(super) topology_manager_policy_options: Pairs,
     #[serde(rename = "reservedSystemCPUs")]
-    pub(super) reserved_system_cpus: Option<Text>,
+    pub(super) reserved_system_cpus: Option<Box<CpuList>>,
     pub(super) system_reserved: Pairs,
     pub(super) kube_reserved: Pairs,
     pub(super) uncore_cache_order: Option<Text>,
@@ -34,7 +39,7 @@ pub(super) struct File {
     pub(super) expose_cpus: Option<Text>,
     pub(super) notice_seconds: Option<Text>,
     pub(super) exclusive_mems: Option<Text>,
-    pub(super) memory_only_nodes: Option<Text>,
+    pub(super) memory_only_nodes: Option<memory_only::List>,
     pub(super) rebalance: Option<rebalance::Fields>,
     pub(super) pod_resources: Option<pod_resources::Fields>,
     #[serde(deserialize_with = "shared_if_set")]
@@ -51,9 +56,8 @@ pub(super) struct File {
 impl File {
     pub(super) fn parse(source: &Source) -> Result<File, ConfigError> {
         // An empty document, or one of comments only, is null to YAML.
-        let file: Option<File> =
-            serde_yaml::from_str(&source.text).map_err(|error| source.yaml(&error))?;
-        let file = file.unwrap_or_default();
+        let file = Option::<File>::deserialize(&*source.root);
+        let file = file.map_err(|mistake| source.mistaken(&mistake))?.unwrap_or_default();
         file.check_pairs(source)?;
         for (at, entry) in file.nodes.iter().enumerate() {
             entry.check_pairs(&source.entry(at))?;
@@ -95,15 +99,12 @@ impl File {
     /// Checks names and values under every policy. Whether the options of several entries go together
     /// shows only where they are in force.
     fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
-        for (field, pairs) in [
-            ("cpuManagerPolicyOptions", &self.cpu_manager_policy_options),
-            ("topologyManagerPolicyOptions", &self.topology_manager_policy_options),
-            ("systemReserved", &self.system_reserved),
-            ("kubeReserved", &self.kube_reserved),
-            ("labels", &self.labels),
-        ] {
-            if let Some(name) = pairs.twice() {
-                return Err(source.at(field, format!("{name:?} is set twice")));
+        for (field, amounts) in
+            [("systemReserved", &self.system_reserved), ("kubeReserved", &self.kube_reserved)]
+        {
+            let unknown = amounts.0.iter().find(|(name, _)| !RESOURCES.contains(&name.as_str()));
+            if let Some((name, _)) = unknown {
+                return Err(source.at(field, wording::unknown(name, &RESOURCES)));
             }
         }
         Options::parse(self.cpu_manager_policy_options.borrowed())

@@ -1,28 +1,39 @@
 //! `memoryOnlyNodes`: NUMA nodes without CPUs whose memory exclusive containers may use.
 
-use super::file::File;
 use super::source::{ConfigError, Source};
 use super::values::Text;
 use crate::cpuset::CpuSet;
 use crate::nodeset::{MAX_NODES, NodeSet};
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
 
 /// Their numbers, in the kernel's list format like CPUs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct List(NodeSet);
+
+impl<'de> Deserialize<'de> for List {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List, D::Error> {
+        let Text(text) = Text::deserialize(deserializer)?;
+        let list: Option<CpuSet> = text.parse().ok();
+        let Some(list) = list.filter(|list| list.iter().all(|node| node < MAX_NODES)) else {
+            let why = format!("{text:?} is no list of NUMA nodes below {MAX_NODES}, such as 2-3,5");
+            return Err(de::Error::custom(why));
+        };
+        Ok(List(list.iter().collect()))
+    }
+}
+
 pub(super) fn nodes(
     source: &Source,
-    file: &File,
+    list: Option<List>,
     mems_follow_cpus: bool,
 ) -> Result<NodeSet, ConfigError> {
-    let Some(Text(text)) = &file.memory_only_nodes else { return Ok(NodeSet::EMPTY) };
-    let wrong = |why: String| source.at("memoryOnlyNodes", why);
-    let list: Option<CpuSet> = text.parse().ok();
-    let Some(list) = list.filter(|list| list.iter().all(|node| node < MAX_NODES)) else {
-        let why = format!("{text:?} is no list of NUMA nodes below {MAX_NODES}, such as 2-3,5");
-        return Err(wrong(why));
-    };
-    if !list.is_empty() && !mems_follow_cpus {
-        return Err(wrong("all nodes are allowed unless exclusiveMems is follow-cpus".to_owned()));
+    let List(nodes) = list.unwrap_or(List(NodeSet::EMPTY));
+    if nodes != NodeSet::EMPTY && !mems_follow_cpus {
+        let why = "all nodes are allowed unless exclusiveMems is follow-cpus";
+        return Err(source.at("memoryOnlyNodes", why));
     }
-    Ok(list.iter().collect())
+    Ok(nodes)
 }
 
 #[cfg(test)]

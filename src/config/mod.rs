@@ -14,11 +14,13 @@ mod pod_resources;
 mod rebalance;
 mod source;
 mod values;
+mod yaml;
 
 pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use pod_resources::PodResources;
 pub use source::{ConfigError, Warning};
+pub(crate) use yaml::MAX_SIZE;
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
@@ -35,15 +37,11 @@ use crate::wording;
 use file::File;
 use source::Source;
 use std::fmt;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use values::Pairs;
 
 /// The kubelet's default `--root-dir`.
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
-
-/// The largest configuration file, in bytes: that of a ConfigMap.
-const MAX_SIZE: usize = 1 << 20;
 
 /// A configuration with a valid text.
 #[derive(Debug, Clone)]
@@ -81,16 +79,19 @@ impl Config {
     }
 
     fn text_of(path: &Path) -> Result<String, ConfigError> {
-        let bytes = files::read_regular(path, MAX_SIZE);
-        let text = bytes.and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
-        });
-        text.map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
+        let bytes = files::read_regular(path, MAX_SIZE)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        source::decode(&path.display().to_string(), bytes)
+    }
+
+    /// `name` is the text's name in errors.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Config, ConfigError> {
+        Config::parse(name, &source::decode(name, bytes)?)
     }
 
     /// `name` is the text's name in errors. An empty text is the default configuration.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
-        let source = Source::new(name, text);
+        let source = Source::new(name, text)?;
         let file = File::parse(&source)?;
         nodes::check(&source, &file)?;
         let namespaces =
@@ -147,8 +148,7 @@ impl Config {
     }
 
     fn of(source: Source, file: File, namespaces: Namespaces) -> Result<Config, ConfigError> {
-        let list = file.reserved_system_cpus.as_ref().map(|list| values::parse_cpu_list(&list.0));
-        let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
+        let reserved = file.reserved_system_cpus.as_ref().map(|list| list.0);
         // The kubelet reads an empty string as none.
         let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
         let policy = source.one_of("cpuManagerPolicy", &file.cpu_manager_policy, &policies)?;
@@ -172,13 +172,15 @@ impl Config {
         let engines = EngineKind::ALL.map(|engine| (engine.name(), engine));
         let engine = source.one_of("placement", &file.placement, &engines)?;
         let dir = file.kubelet_state_dir.as_ref().map_or(KUBELET_STATE_DIR, |dir| dir.0.as_str());
-        if !(dir.is_empty() || dir.starts_with('/')) {
-            let why = format!(
-                "{dir:?} is not an absolute path: expected one like {KUBELET_STATE_DIR:?}, or \"\" for none"
-            );
-            return Err(source.at("kubeletStateDir", why));
-        }
-        let kubelet_state_dir = (!dir.is_empty()).then(|| PathBuf::from(dir));
+        let kubelet_state_dir = if dir.is_empty() {
+            None
+        } else {
+            let path = values::absolute_path(dir).map_err(|why| {
+                let expected = format!("expected one like {KUBELET_STATE_DIR:?}, or \"\" for none");
+                source.at("kubeletStateDir", format!("{why}: {expected}"))
+            });
+            Some(path?)
+        };
         let stances = [("refuse", false), ("observe", true)];
         let observe = source.one_of("onActiveKubelet", &file.on_active_kubelet, &stances)?;
         let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
@@ -193,7 +195,8 @@ impl Config {
         let notice_seconds = exposure::notice_seconds(&source, &file, expose_cpus)?;
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
-        let memory_only_nodes = memory_only::nodes(&source, &file, mems_follow_cpus)?;
+        let memory_only_nodes =
+            memory_only::nodes(&source, file.memory_only_nodes, mems_follow_cpus)?;
         let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
         let pod_resources = pod_resources::resolve(&source, file.pod_resources.as_ref())?;
         Ok(Config {
@@ -350,6 +353,7 @@ impl Config {
     /// The list, or without one the sum of the amounts, as in the kubelet.
     fn reservation(&self, topology: &Topology) -> Result<Reservation, ConfigError> {
         let Some(list) = self.reserved else {
+            self.check_amounts(topology)?;
             return Ok(Reservation::amount(self.reserved_milli));
         };
         let absent = list - topology.online();
@@ -369,6 +373,34 @@ impl Config {
             return Err(self.source.at("reservedSystemCPUs", why));
         }
         Ok(Reservation::list(list))
+    }
+
+    /// A kubelet does not start either if more is reserved than there is.
+    fn check_amounts(&self, topology: &Topology) -> Result<(), ConfigError> {
+        let online = topology.online().len();
+        let exceeds = |milli: u64| milli > online as u64 * 1000;
+        for (field, amounts) in self.amounts() {
+            let Some(text) = amounts.get("cpu") else { continue };
+            if values::parse_milli_cpus(text).is_ok_and(exceeds) {
+                // A plain number is often meant as thousandths.
+                let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+                let hint = if plain { format!(" (did you mean {text}m?)") } else { String::new() };
+                let why = format!("{text:?} is more CPUs than this machine has ({online}){hint}");
+                return Err(self.source.at(field, why));
+            }
+        }
+        if exceeds(self.reserved_milli) {
+            let why = format!(
+                "with both amounts, {} thousandths of a CPU are reserved, more than this machine has ({} CPUs)",
+                self.reserved_milli, online
+            );
+            return Err(self.source.at(self.reservation_field(), why));
+        }
+        Ok(())
+    }
+
+    fn amounts(&self) -> [(&'static str, &Pairs); 2] {
+        [("systemReserved", &self.file.system_reserved), ("kubeReserved", &self.file.kube_reserved)]
     }
 
     fn reservation_field(&self) -> &'static str {

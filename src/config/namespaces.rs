@@ -62,9 +62,6 @@ impl<'de> Deserialize<'de> for Allowed {
 impl<'de> Deserialize<'de> for Defaults {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Defaults, D::Error> {
         let pairs = Pairs::deserialize(deserializer)?;
-        if let Some(key) = pairs.twice() {
-            return Err(de::Error::custom(format!("{key:?} is set twice")));
-        }
         let wishes = pairs.0.iter().map(|(key, value)| Wish::parse(key, value));
         let wishes: Vec<Wish> = wishes.collect::<Result<_, _>>().map_err(de::Error::custom)?;
         let mut both = Wishes::NONE;
@@ -78,7 +75,7 @@ impl<'de> Deserialize<'de> for Defaults {
         }
         match contradiction(&both) {
             Some((one, other)) => {
-                let why = format!("defaults: {one} and {other} contradict each other");
+                let why = format!("{one} and {other} contradict each other");
                 Err(de::Error::custom(why))
             }
             None => Ok(Defaults(wishes)),

@@ -1,7 +1,7 @@
 //! `podResources`: where the plugin answers as the kubelet's podresources does.
 
 use super::source::{ConfigError, Source};
-use super::values::Text;
+use super::values::{Text, absolute_path};
 use serde::Deserialize;
 use std::path::{Component, Path, PathBuf};
 
@@ -75,13 +75,13 @@ pub(super) fn resolve(
     PodResources::new(listen, kubelet).map(Some).map_err(|why| source.at("listen", why))
 }
 
+/// `..` would hide that the directory is the kubelet's.
 fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if path.is_absolute() && !path.components().any(|part| part == Component::ParentDir) {
-        Ok(path)
-    } else {
-        Err(format!("{text:?} is not an absolute path without \"..\""))
+    let path = absolute_path(text)?;
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("{text:?} has \"..\" in it: expected a path without"));
     }
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -113,11 +113,15 @@ mod tests {
         );
         refuses(
             "podResources:\n  listen: run/x\n",
-            "line 2: listen: \"run/x\" is not an absolute path without \"..\"",
+            "line 2: listen: \"run/x\" is not an absolute path",
         );
         refuses(
             "podResources:\n  listen: /run/x\n  kubelet: ../k.sock\n",
-            "line 3: kubelet: \"../k.sock\" is not an absolute path without \"..\"",
+            "line 3: kubelet: \"../k.sock\" is not an absolute path",
+        );
+        refuses(
+            "podResources:\n  listen: /run/x\n  kubelet: /run/../k.sock\n",
+            "line 3: kubelet: \"/run/../k.sock\" has \"..\" in it: expected a path without",
         );
         refuses(
             "podResources: {listen: /var/lib/kubelet//pod-resources/}\n",
@@ -133,6 +137,6 @@ mod tests {
             &format!("line 1: listen: /{long}/kubelet.sock is too long for the path of a socket"),
         );
         let error = Config::parse("c", "\npodResources: {dir: /x}\n").unwrap_err().to_string();
-        assert!(error.contains("line 2") && error.contains("unknown field `dir`"), "{error}");
+        assert!(error.contains("line 2") && error.contains("unknown field \"dir\""), "{error}");
     }
 }

@@ -5,8 +5,8 @@ use crate::quantity::Quantity;
 use crate::wording;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
-use std::collections::BTreeSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Reads a list that copies of a file share.
@@ -33,30 +33,30 @@ impl<'de> Deserialize<'de> for Text {
         impl Visitor<'_> for TextVisitor {
             type Value = Text;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a number or a boolean")
+                f.write_str("one value")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
                 Ok(Text(text.to_owned()))
             }
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
         }
-        deserializer.deserialize_any(TextVisitor)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
 /// `reservedSystemCPUs`: a list in the kernel's format, not empty and without repeated CPUs.
-pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
+///
+/// It is parsed once, and not again for each override.
+#[derive(Debug, Clone)]
+pub(super) struct CpuList(pub(super) CpuSet);
+
+impl<'de> Deserialize<'de> for CpuList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CpuList, D::Error> {
+        let Text(text) = Text::deserialize(deserializer)?;
+        parse_cpu_list(&text).map(CpuList).map_err(de::Error::custom)
+    }
+}
+
+fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
     let set: CpuSet = text.parse().map_err(|error: ParseError| error.to_string())?;
     if set.is_empty() {
         return Err("empty list: expected CPUs like \"0-1\"; or omit the field".to_owned());
@@ -74,8 +74,7 @@ pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
     Ok(set)
 }
 
-/// Names and values in the order of the text. In a map the last of two equal names would win
-/// silently.
+/// Names and values in the order of the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pairs(pub(super) Vec<(String, String)>);
 
@@ -94,12 +93,6 @@ impl Pairs {
         self.0.extend(over.0);
         self
     }
-
-    /// The first repeated name.
-    pub(super) fn twice(&self) -> Option<&str> {
-        let mut names = BTreeSet::new();
-        self.0.iter().map(|(name, _)| name.as_str()).find(|name| !names.insert(*name))
-    }
 }
 
 impl<'de> Deserialize<'de> for Pairs {
@@ -108,10 +101,7 @@ impl<'de> Deserialize<'de> for Pairs {
         impl<'de> Visitor<'de> for PairsVisitor {
             type Value = Pairs;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names and values like {full-pcpus-only: \"true\"}")
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<Pairs, E> {
-                Ok(Pairs::default())
+                f.write_str("names and values like {NAME: VALUE}")
             }
             fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<Pairs, A::Error> {
                 let mut pairs = Vec::new();
@@ -121,8 +111,25 @@ impl<'de> Deserialize<'de> for Pairs {
                 Ok(Pairs(pairs))
             }
         }
-        deserializer.deserialize_any(PairsVisitor)
+        deserializer.deserialize_map(PairsVisitor)
     }
+}
+
+/// An absolute path.
+pub(super) fn absolute_path(text: &str) -> Result<PathBuf, String> {
+    // The kernel's limit, with the NUL at the end.
+    const MAX_PATH: usize = 4095;
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        return Err(format!("{text:?} is not an absolute path"));
+    }
+    if text.contains('\0') {
+        return Err(format!("{text:?} has a NUL character, which no path can have"));
+    }
+    if text.len() > MAX_PATH {
+        return Err(format!("{text:?} is longer than {MAX_PATH} bytes"));
+    }
+    Ok(path.to_owned())
 }
 
 /// A Kubernetes quantity of CPUs, in thousandths of a CPU. More than fit into the type is an error.

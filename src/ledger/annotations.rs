@@ -6,9 +6,10 @@
 //! specific one counts. What the settings allow of that can change while the pod runs and is
 //! [`terms`](super::terms).
 
-use super::wish::{Cpus, Wish, unknown};
+use super::wish::{Cpus, Wish};
 use crate::placement::wishes::Wishes;
 use crate::placement::{Reason, Rejection};
+use crate::wording::unknown;
 use std::collections::BTreeMap;
 
 /// The end of the key of this plugin's annotations.

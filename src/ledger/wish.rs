@@ -2,7 +2,7 @@
 
 use crate::placement::EngineKind;
 use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
-use crate::wording::nearest;
+use crate::wording::unknown;
 use std::fmt;
 
 /// Whether a container has CPUs of its own.
@@ -86,13 +86,6 @@ impl Wish {
         ];
         wishes.into_iter().flatten().collect()
     }
-}
-
-pub(super) fn unknown(text: &str, known: &[&str]) -> String {
-    // An annotation can be of any length.
-    let text: String = text.chars().take(80).collect();
-    let text = text.as_str();
-    format!("{text:?} is unknown, expected {}{}", known.join(" or "), nearest(text, known))
 }
 
 impl fmt::Display for Wish {

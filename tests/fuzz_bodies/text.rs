@@ -114,13 +114,13 @@ fn take_over(state: &StateFile) {
     adopt_with(ledger);
 }
 
-/// A configuration: refused with a reason, or valid for the machine.
+/// A configuration: refused with one line that has none of the parser's words, or valid for the
+/// machine.
 pub fn config(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
     let topology = node::topology();
     let labels = "pool=gpu".parse().ok();
     let this = NodeIdentity { name: Some("node".to_owned()), labels };
-    let resolved = Config::parse("config.yaml", text).and_then(|config| {
+    let resolved = Config::from_bytes("config.yaml", bytes.to_vec()).and_then(|config| {
         let config = config.for_node(&this)?;
         Ok((config.resolve(topology)?, config))
     });
@@ -139,6 +139,10 @@ pub fn config(bytes: &[u8]) {
                 error.starts_with("config.yaml") && error.contains("Nothing was changed"),
                 "{error}"
             );
+            assert!(error.lines().count() == 1 && error.len() < 5000, "{error}");
+            for inside in ["invalid type", "invalid value", "expected struct", "missing field"] {
+                assert!(!error.contains(inside), "{error}");
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     let wrong = tight.replace("reservedSystemCPUs", "reservedSystemCPU");
     script.does(Step::SwapConfig(wrong));
     script.does(Step::WaitFor("rejected, the last good one stays in force".to_owned(), 1));
-    let fault = "line 2: unknown field `reservedSystemCPU`";
+    let fault = "line 2: unknown field \"reservedSystemCPU\"";
     script.says(Step::Log, &[fault]);
     script.says(Step::Status, &["ready:    yes", "REJECTED", fault, &in_force]);
     script.says(Step::Fetch("/healthz".to_owned()), &["200 OK", "ok\nwarning: ", fault]);

@@ -97,7 +97,7 @@ fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
     );
     refuses(
         &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
-        "line 7: reservedSystemCPUs: CPU 1 is listed twice in \"0-1,1\"",
+        "line 7: nodes[1].reservedSystemCPUs: CPU 1 is listed twice in \"0-1,1\"",
     );
     refuses(
         &with("- strict: true\n"),
@@ -108,13 +108,19 @@ fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
         "line 7: nodes: nested entries are not supported",
     );
     refuses(&with("names: [b]\n"), "line 6: names: only valid in an entry of nodes");
-    refuses(&with("- names: [b]\n  labels: {c: d, c: e}\n"), "line 7: labels: \"c\" is set twice");
+    refuses(
+        &with("- names: [b]\n  labels: {c: d, c: e}\n"),
+        "line 7: nodes[1].labels.c: set twice, first on line 7",
+    );
     refuses(
         &with("- names: [\"\"]\n"),
         "line 6: names: empty name: expected one like \"worker-1\" or \"gpu-*\"",
     );
     let error = resolve(&with("- names: [b]\n  strikt: true\n")).unwrap_err();
-    assert!(error.starts_with("config.yaml, line 7: nodes[1]: unknown field `strikt`"), "{error}");
+    assert!(
+        error.starts_with("config.yaml, line 7: nodes[1]: unknown field \"strikt\""),
+        "{error}"
+    );
     // What does not fit the machine is a mistake only where it is in force.
     let text = with("- names: [b]\n  reservedSystemCPUs: 64\n");
     assert!(on("a", "", &text).is_ok());

@@ -1,0 +1,441 @@
+//! YAML as a tree whose parts know their lines, and serde's view of it.
+//!
+//! The tree is small whatever the text is: the text, its depth and the number of its values are
+//! bounded while it is read, and there are no aliases, which would multiply it. Errors are about
+//! what the user wrote: serde's words for them are replaced here.
+
+use crate::wording::{nearest, unknown};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Visitor};
+use serde::forward_to_deserialize_any;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+
+/// The largest text, in bytes: that of a ConfigMap.
+pub(crate) const MAX_SIZE: usize = 1 << 20;
+/// Lists in braces, and others, in each other. A configuration has six.
+const MAX_DEPTH: usize = 32;
+/// Values in the text, names of fields included. Five thousand namespaces have fewer.
+const MAX_VALUES: usize = 50_000;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Counted from 1.
+    pub(super) line: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    /// Nothing, `~` or `null`.
+    Null,
+    Scalar(Box<str>),
+    List(Vec<Node>),
+    /// In the order of the text. No key occurs twice.
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: Box<str>,
+    /// Counted from 1.
+    pub(super) line: usize,
+}
+
+/// What is wrong with a text, and where.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    /// Counted from 1; `None` until a part of the tree adds its own.
+    pub(super) line: Option<usize>,
+    /// The field, like `namespaces[0].allow`; empty for the whole text.
+    path: String,
+    why: String,
+}
+
+impl Mistake {
+    fn new(line: usize, why: impl Into<String>) -> Mistake {
+        Mistake { line: Some(line), path: String::new(), why: why.into() }
+    }
+
+    /// The innermost line counts.
+    fn on(mut self, line: usize) -> Mistake {
+        self.line.get_or_insert(line);
+        self
+    }
+
+    /// Within a field, or an item of a list like `[0]`.
+    fn within(mut self, part: &str) -> Mistake {
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("{part}{dot}{}", self.path);
+        self
+    }
+}
+
+impl Display for Mistake {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.why)
+        } else {
+            write!(f, "{}: {}", self.path, self.why)
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl de::Error for Mistake {
+    fn custom<T: Display>(why: T) -> Mistake {
+        Mistake { line: None, path: String::new(), why: why.to_string() }
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Mistake {
+        let near = nearest(field, expected);
+        let all = if near.is_empty() {
+            format!(", expected one of {}", expected.join(", "))
+        } else {
+            near
+        };
+        de::Error::custom(format!("unknown field {field:?}{all}"))
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Mistake {
+        de::Error::custom(unknown(variant, expected))
+    }
+}
+
+impl Node {
+    /// The document of a text; [`Value::Null`] if it has none.
+    pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
+        if text.len() > MAX_SIZE {
+            return Err(Mistake::new(1, format!("larger than {MAX_SIZE} bytes")));
+        }
+        check_characters(text)?;
+        let options = granit_parser::options! {
+            flow_nesting_limit: MAX_DEPTH,
+            block_nesting_limit: MAX_DEPTH,
+            emit_unresolved_aliases: true,
+        };
+        let parser = Parser::new_from_str_with_options(text, options);
+        let mut reader = Reader { text, parser, values: 0 };
+        let mut root = None;
+        loop {
+            match reader.next()? {
+                (Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _) => {}
+                (Event::StreamEnd, _) => {
+                    return Ok(root.unwrap_or(Node { line: 1, value: Value::Null }));
+                }
+                (_, at) if root.is_some() => {
+                    let why =
+                        "a second document begins here: expected one, without --- between parts";
+                    return Err(Mistake::new(at.start.line(), why));
+                }
+                (event, at) => root = Some(reader.node(event, at)?),
+            }
+        }
+    }
+
+    /// A field of this map.
+    pub(super) fn field(&self, name: &str) -> Option<(&Key, &Node)> {
+        let field = self.fields().iter().find(|(key, _)| *key.name == *name);
+        field.map(|(key, value)| (key, value))
+    }
+
+    /// The first field with this name: of this map, otherwise of what is in it.
+    pub(super) fn find(&self, name: &str) -> Option<(&Key, &Node)> {
+        self.field(name).or_else(|| {
+            let values = self.fields().iter().map(|(_, value)| value).chain(self.items());
+            values.into_iter().find_map(|value| value.find(name))
+        })
+    }
+
+    /// Empty if this is no map.
+    pub(super) fn fields(&self) -> &[(Key, Node)] {
+        if let Value::Map(fields) = &self.value { fields } else { &[] }
+    }
+
+    /// Empty if this is no list.
+    pub(super) fn items(&self) -> &[Node] {
+        if let Value::List(items) = &self.value { items } else { &[] }
+    }
+
+    fn wrong(&self, expected: &dyn Display) -> Mistake {
+        let found = match &self.value {
+            Value::Null => "nothing".to_owned(),
+            Value::Scalar(text) => format!("{text:?}"),
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a map".to_owned(),
+        };
+        de::Error::custom(format!("expected {expected}, found {found}"))
+    }
+}
+
+/// Reads the parser's events.
+struct Reader<'t> {
+    text: &'t str,
+    parser: Parser<'t, StrInput<'t>>,
+    /// The number of values so far.
+    values: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Mistake> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(self.explain(&error)),
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
+    }
+
+    /// The value that begins with this event.
+    fn node(&mut self, event: Event<'t>, at: Span) -> Result<Node, Mistake> {
+        let line = at.start.line();
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(Mistake::new(line, format!("more than {MAX_VALUES} values")));
+        }
+        let value = match event {
+            Event::Scalar(text, style, 0, tag) => scalar(&text, style, check_tag(tag, line)?),
+            Event::SequenceStart(_, 0, tag) => {
+                check_tag(tag, line)?;
+                let mut items = Vec::new();
+                loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, _) => break Value::List(items),
+                        (event, at) => {
+                            let item = self.node(event, at);
+                            let part = format!("[{}]", items.len());
+                            items.push(item.map_err(|mistake| mistake.within(&part))?);
+                        }
+                    }
+                }
+            }
+            Event::MappingStart(_, 0, tag) => {
+                check_tag(tag, line)?;
+                self.map()?
+            }
+            // With an anchor, or an alias.
+            _ => return Err(Mistake::new(line, NO_ALIASES)),
+        };
+        Ok(Node { line, value })
+    }
+
+    fn map(&mut self) -> Result<Value, Mistake> {
+        let mut fields = Vec::new();
+        let mut lines: BTreeMap<Box<str>, usize> = BTreeMap::new();
+        loop {
+            let (name, line) = match self.next()? {
+                (Event::MappingEnd, _) => return Ok(Value::Map(fields)),
+                (event, at) => {
+                    let key = self.node(event, at)?;
+                    match key.value {
+                        Value::Null => ("".into(), key.line),
+                        Value::Scalar(name) => (name, key.line),
+                        Value::List(_) | Value::Map(_) => {
+                            let why = "a list or a map in place of a field's name";
+                            return Err(Mistake::new(key.line, why));
+                        }
+                    }
+                }
+            };
+            if let Some(first) = lines.insert(name.clone(), line) {
+                let why = format!("set twice, first on line {first}");
+                return Err(Mistake::new(line, why).within(&name));
+            }
+            let (event, at) = self.next()?;
+            let value = self.node(event, at).map_err(|mistake| mistake.within(&name))?;
+            fields.push((Key { name, line }, value));
+        }
+    }
+
+    /// The parser's error, or what a user has done to get it.
+    fn explain(&self, error: &ScanError) -> Mistake {
+        let line = error.marker().line();
+        let text = self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+        let mut indentation = text.chars().take_while(|c| c.is_whitespace());
+        let why = match error.kind() {
+            ErrorKind::RecursionLimitExceeded => {
+                format!("more than {MAX_DEPTH} lists and maps in each other")
+            }
+            ErrorKind::MissingAnchorOrAliasName => NO_ALIASES.to_owned(),
+            _ if indentation.any(|c| c == '\t') => {
+                "a tab in the indentation: YAML allows spaces only".to_owned()
+            }
+            ErrorKind::ExpectedDocumentStart => {
+                "not valid YAML: this line does not continue the previous one: check its indentation"
+                    .to_owned()
+            }
+            _ => format!("not valid YAML: {}", error.info()),
+        };
+        Mistake::new(line, why)
+    }
+}
+
+/// An unquoted pattern like `*-prod` reads as an alias.
+const NO_ALIASES: &str = "YAML's anchors and aliases are not supported: write the value itself, and quote a \
+                          text that begins with & or *, like \"*\"";
+
+/// The parser takes some control characters for the end of the text.
+fn check_characters(text: &str) -> Result<(), Mistake> {
+    let control = |c: &char| c.is_control() && !['\t', '\n', '\r', '\u{85}'].contains(c);
+    let Some((before, c)) = text.char_indices().find(|(_, c)| control(c)) else { return Ok(()) };
+    let line = text[..before].lines().count().max(1);
+    let why = format!(
+        "control character U+{:04X}: remove it, or write it as \"\\u{:04X}\" in quotes",
+        u32::from(c),
+        u32::from(c)
+    );
+    Err(Mistake::new(line, why))
+}
+
+/// Whether the value has a tag of YAML's own like `!!str`.
+fn check_tag(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<bool, Mistake> {
+    match tag {
+        Some(tag) if !tag.is_yaml_core_schema() => Err(Mistake::new(
+            line,
+            format!("the tag {tag} is not supported: write the value itself"),
+        )),
+        tag => Ok(tag.is_some()),
+    }
+}
+
+/// A scalar as text: what it means depends on the field.
+fn scalar(text: &str, style: ScalarStyle, tagged: bool) -> Value {
+    if style != ScalarStyle::Plain || tagged {
+        return Value::Scalar(text.into());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "True" | "TRUE" => Value::Scalar("true".into()),
+        "False" | "FALSE" => Value::Scalar("false".into()),
+        _ => Value::Scalar(text.into()),
+    }
+}
+
+impl<'de> Deserializer<'de> for &'de Node {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Scalar(text) => visitor.visit_borrowed_str(text),
+            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), at: 0 }),
+            Value::Map(fields) => visitor.visit_map(Fields { fields: fields.iter(), value: None }),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        if matches!(self.value, Value::Null) {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Scalar(text) => visitor.visit_borrowed_str(text),
+            _ => Err(self.wrong(&"one value")),
+        }
+    }
+
+    /// Nothing is an empty list, as in Kubernetes.
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::List(_) => self.deserialize_any(visitor),
+            Value::Null => visitor.visit_seq(Items { items: [].iter(), at: 0 }),
+            Value::Scalar(text) => Err(self.wrong(&format!("a list like [{text:?}]"))),
+            Value::Map(_) => Err(self.wrong(&"a list of entries that begin with \"- \"")),
+        }
+    }
+
+    /// Nothing is an empty map, as in Kubernetes.
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Map(_) => self.deserialize_any(visitor),
+            Value::Null => visitor.visit_map(Fields { fields: [].iter(), value: None }),
+            _ => Err(self.wrong(&(&visitor as &dyn Expected))),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        const SHOWN: usize = 4;
+        if let Value::Map(_) = self.value {
+            return self.deserialize_any(visitor);
+        }
+        let some = fields.iter().take(SHOWN).map(|field| format!("{field}: ..."));
+        let more = if fields.len() > SHOWN { ", ..." } else { "" };
+        let some = some.collect::<Vec<_>>().join(", ");
+        Err(self.wrong(&format!("fields like {{{some}{more}}}")))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Scalar(text) => visitor.visit_enum(StrDeserializer::new(text)),
+            _ => Err(self.wrong(&"one value")),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit
+        unit_struct newtype_struct tuple tuple_struct identifier ignored_any
+    }
+}
+
+struct Items<'de> {
+    items: std::slice::Iter<'de, Node>,
+    at: usize,
+}
+
+impl<'de> de::SeqAccess<'de> for Items<'de> {
+    type Error = Mistake;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Mistake> {
+        let Some(item) = self.items.next() else { return Ok(None) };
+        let at = self.at;
+        self.at += 1;
+        let value = seed.deserialize(item);
+        value.map(Some).map_err(|mistake| mistake.on(item.line).within(&format!("[{at}]")))
+    }
+}
+
+struct Fields<'de> {
+    fields: std::slice::Iter<'de, (Key, Node)>,
+    /// The field whose name was read last.
+    value: Option<&'de (Key, Node)>,
+}
+
+impl<'de> de::MapAccess<'de> for Fields<'de> {
+    type Error = Mistake;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Mistake> {
+        self.value = self.fields.next();
+        let Some((key, _)) = self.value else { return Ok(None) };
+        let name: StrDeserializer<'_, Mistake> = (*key.name).into_deserializer();
+        seed.deserialize(name).map(Some).map_err(|mistake| mistake.on(key.line))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+        let Some((key, value)) = self.value else {
+            return Err(de::Error::custom("a value without a field"));
+        };
+        seed.deserialize(value).map_err(|mistake| mistake.on(key.line).within(&key.name))
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::memory_only;
 use super::namespaces::{Entry, EntryPolicy};
+use super::pasted;
 use super::pod_resources;
 use super::rebalance;
 use super::source::{ConfigError, Source};
@@ -55,6 +56,7 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn parse(source: &Source) -> Result<File, ConfigError> {
+        pasted::refuse(source)?;
         // An empty document, or one of comments only, is null to YAML.
         let file = Option::<File>::deserialize(&*source.root);
         let file = file.map_err(|mistake| source.mistaken(&mistake))?.unwrap_or_default();

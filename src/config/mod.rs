@@ -10,6 +10,7 @@ mod follow;
 mod memory_only;
 mod namespaces;
 mod nodes;
+mod pasted;
 mod pod_resources;
 mod rebalance;
 mod source;

@@ -160,6 +160,10 @@ impl Node {
         if let Value::List(items) = &self.value { items } else { &[] }
     }
 
+    pub(super) fn text(&self) -> Option<&str> {
+        if let Value::Scalar(text) = &self.value { Some(text) } else { None }
+    }
+
     fn wrong(&self, expected: &dyn Display) -> Mistake {
         let found = match &self.value {
             Value::Null => "nothing".to_owned(),

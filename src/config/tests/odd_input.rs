@@ -261,6 +261,30 @@ fn more_cpus_than_there_are() {
 }
 
 #[test]
+fn kubernetes_objects_are_recognised() {
+    answers(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  other: x\n  config.yaml: |\n    strict: true\n    # c\n",
+        "line 2: this is a ConfigMap: paste only the text below data.config.yaml, lines 8 to 9, without its indentation",
+    );
+    answers(
+        "kind: ConfigMap\ndata: {}\n",
+        "line 1: this is a ConfigMap without data: paste the configuration alone",
+    );
+    answers(
+        "# c\nkind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\nclusterDNS: [10.0.0.10]\nsystemReserved: {cpu: 1}\n",
+        "line 2: this is a KubeletConfiguration, of which this plugin reads some fields: keep cpuManagerPolicy, systemReserved, and remove kind, apiVersion, clusterDNS",
+    );
+    answers(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n",
+        "line 1: this is a KubeletConfiguration, of which this plugin reads some fields: keep cpuManagerPolicy, and remove apiVersion",
+    );
+    answers(
+        "apiVersion: apps/v1\nkind: DaemonSet\n",
+        "line 2: this is a Kubernetes object (DaemonSet): paste the configuration alone",
+    );
+}
+
+#[test]
 fn files_that_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.yaml");

@@ -113,6 +113,25 @@ fn odd_files_cost_little() {
     }
 }
 
+#[tokio::test]
+async fn reserved_halves_of_cores_are_warned_of() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
+        let machine = ["--topology", "epyc-9654"];
+        let here = check(&daemon, text, &machine).unwrap();
+        let warning =
+            "warning: line 2: reservedSystemCPUs: SMT siblings of reserved CPUs are not reserved";
+        assert!(here.contains(warning) && here.contains("share cores"), "{here}");
+        let entry = format!(
+            "{text}nodes:\n- names: [b]\n  cpuManagerPolicyOptions: {{full-pcpus-only: true}}\n"
+        );
+        let there = check(&daemon, &entry, &machine).unwrap();
+        assert!(there.contains("with full-pcpus-only no container"), "{there}");
+    })
+    .await;
+}
+
 /// As documented for pods: the file comes through a pipe.
 #[test]
 fn a_file_may_be_a_pipe() {

@@ -88,7 +88,7 @@ fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
         unknown: node.is_unknown(),
         node: node.name,
         settings: SettingsReport::of(&here, &settings),
-        warnings: here.warnings().iter().map(ToString::to_string).collect(),
+        warnings: report::warnings(&here, &topology, Some(&settings)),
         applied: here.applied().to_owned(),
         overrides,
         outlook,

@@ -295,6 +295,34 @@ impl Config {
         warnings
     }
 
+    /// The warning that reserved CPUs take a part of cores of this machine, where `settings` are the
+    /// resolved ones.
+    pub fn split_cores(&self, topology: &Topology, settings: &Settings) -> Option<Warning> {
+        let Settings { policy: Policy::Static, placement: settings, .. } = settings else {
+            return None;
+        };
+        let whole = topology
+            .cores()
+            .iter()
+            .map(|core| core.cpus)
+            .filter(|core| !core.is_disjoint(&settings.reserved))
+            .fold(CpuSet::EMPTY, |all, core| all | core);
+        let siblings = whole - settings.reserved;
+        if siblings.is_empty() {
+            return None;
+        }
+        let effect = if settings.options.full_pcpus_only {
+            "and with full-pcpus-only no container can have them exclusively"
+        } else {
+            "so containers that get them exclusively share cores with what runs there"
+        };
+        let why = format!(
+            "SMT siblings of reserved CPUs are not reserved ({}), {effect}. reservedSystemCPUs: \"{whole}\" reserves whole cores",
+            wording::cpus(siblings)
+        );
+        Some(self.source.warning(self.reservation_field(), &why))
+    }
+
     /// The settings on this machine.
     ///
     /// # Errors

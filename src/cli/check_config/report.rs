@@ -109,6 +109,16 @@ impl SettingsReport {
     }
 }
 
+/// With those that need valid settings, if there are any.
+pub(super) fn warnings(
+    config: &Config,
+    topology: &Topology,
+    settings: Option<&Settings>,
+) -> Vec<String> {
+    let split = settings.and_then(|settings| config.split_cores(topology, settings));
+    config.warnings().iter().chain(&split).map(ToString::to_string).collect()
+}
+
 impl OverrideReport {
     /// `alone` is the configuration with this entry alone.
     pub fn of(
@@ -118,6 +128,7 @@ impl OverrideReport {
         topology: &Topology,
     ) -> OverrideReport {
         let settings = alone.resolve(topology);
+        let warnings = warnings(alone, topology, settings.as_ref().ok());
         let labels = entry.labels.iter().map(|(key, value)| format!("{key}={value}"));
         OverrideReport {
             line: entry.line,
@@ -126,7 +137,7 @@ impl OverrideReport {
             matches,
             error: settings.as_ref().err().map(ToString::to_string),
             settings: settings.ok().map(|settings| SettingsReport::of(alone, &settings)),
-            warnings: alone.warnings().iter().map(ToString::to_string).collect(),
+            warnings,
         }
     }
 

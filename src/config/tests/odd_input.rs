@@ -285,6 +285,33 @@ fn kubernetes_objects_are_recognised() {
 }
 
 #[test]
+fn reserved_cpus_that_split_cores_are_warned_of() {
+    let warnings = |text: &str| -> Vec<String> {
+        let config = Config::parse("c", text).unwrap();
+        let settings = config.resolve(&machine()).unwrap();
+        config.split_cores(&machine(), &settings).iter().map(ToString::to_string).collect()
+    };
+    let with = |text: &str| warnings(&format!("cpuManagerPolicy: static\n{text}\n"));
+    let advice = "reservedSystemCPUs: \"0-3\" reserves whole cores";
+    assert_eq!(
+        with("reservedSystemCPUs: 0,2-3"),
+        [format!(
+            "line 2: reservedSystemCPUs: SMT siblings of reserved CPUs are not reserved (CPU 1), so containers that get \
+             them exclusively share cores with what runs there. {advice}"
+        )]
+    );
+    assert_eq!(
+        with("cpuManagerPolicyOptions: {full-pcpus-only: true}\nsystemReserved: {cpu: 2500m}"),
+        [format!(
+            "line 3: systemReserved: SMT siblings of reserved CPUs are not reserved (CPU 3), and with full-pcpus-only no \
+             container can have them exclusively. {advice}"
+        )]
+    );
+    assert_eq!(with("reservedSystemCPUs: 0-3"), [""; 0]);
+    assert_eq!(warnings("reservedSystemCPUs: 0"), [""; 0]);
+}
+
+#[test]
 fn files_that_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.yaml");

@@ -15,7 +15,7 @@ use std::fmt::{self, Display, Formatter};
 
 /// The largest text, in bytes: that of a ConfigMap.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
-/// Lists in braces, and others, in each other. A configuration has six.
+/// Levels of lists and maps, in flow style and in block style each. A configuration has six.
 const MAX_DEPTH: usize = 32;
 /// Values in the text, names of fields included. Five thousand namespaces have fewer.
 const MAX_VALUES: usize = 50_000;

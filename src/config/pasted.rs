@@ -46,8 +46,10 @@ fn config_map(root: &Node) -> String {
     };
     let first = key.line + 1;
     let last = key.line + text.lines().count();
+    let lines =
+        if first == last { format!("line {first}") } else { format!("lines {first} to {last}") };
     format!(
-        "this is a ConfigMap: paste only the text below data.{}, lines {first} to {last}, without its indentation",
+        "this is a ConfigMap: paste only the text below data.{}, {lines}, without its indentation",
         key.name
     )
 }

@@ -255,17 +255,20 @@ impl<'t> Reader<'t> {
 
     /// The parser's error, or what a user has done to get it.
     fn explain(&self, error: &ScanError) -> Mistake {
+        // A value that goes on ends where it cannot: the parser names its beginning.
+        let here = self.text.lines().zip(1..).skip(error.marker().line().saturating_sub(1));
+        let indented_by_tab = |(text, _): &(&str, usize)| {
+            text.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t')
+        };
+        if let Some((_, line)) = here.take(2).find(indented_by_tab) {
+            return Mistake::new(line, "a tab in the indentation: YAML allows spaces only");
+        }
         let line = error.marker().line();
-        let text = self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-        let mut indentation = text.chars().take_while(|c| c.is_whitespace());
         let why = match error.kind() {
             ErrorKind::RecursionLimitExceeded => {
                 format!("more than {MAX_DEPTH} lists and maps in each other")
             }
             ErrorKind::MissingAnchorOrAliasName => NO_ALIASES.to_owned(),
-            _ if indentation.any(|c| c == '\t') => {
-                "a tab in the indentation: YAML allows spaces only".to_owned()
-            }
             ErrorKind::ExpectedDocumentStart => {
                 "not valid YAML: this line does not continue the previous one: check its indentation"
                     .to_owned()

@@ -75,6 +75,7 @@ fn tabs_in_the_indentation() {
     let why = "a tab in the indentation: YAML allows spaces only";
     answers("strict: true\nsystemReserved:\n\tcpu: 1\n", &format!("line 3: {why}"));
     answers("nodes:\n  - names: [a]\n  \tstrict: true\n", &format!("line 3: nodes[0]: {why}"));
+    answers("strict: true\n\tplacement: compact\n", &format!("line 2: {why}"));
     assert!(resolve("strict:\ttrue\t# on\n").is_ok());
 }
 

@@ -224,9 +224,6 @@ struct StoredClaim {
     /// As `isolated`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     whole_caches: bool,
-    /// As `isolated`: the rest of the caches is for its pod.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    caches_in_pod: bool,
     /// As `isolated`: it uses shared CPUs beside these.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     mixed: bool,
@@ -249,7 +246,6 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         cpus: claim.cpus.to_string(),
         isolated: claim.margin.siblings,
         whole_caches: claim.margin.caches,
-        caches_in_pod: claim.margin.in_pod,
         mixed: claim.mixed,
         request: claim.cpu.request.map(|milli| milli.0),
         limit: claim.cpu.limit.map(|milli| milli.0),
@@ -299,11 +295,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
                 container: stored.container,
                 id: ContainerId(stored.id),
                 cpus,
-                margin: Margin {
-                    siblings: stored.isolated,
-                    caches: stored.whole_caches,
-                    in_pod: stored.whole_caches && stored.caches_in_pod,
-                },
+                margin: Margin { siblings: stored.isolated, caches: stored.whole_caches },
                 mixed: stored.mixed,
                 cpu: CpuRequest {
                     request: stored.request.map(MilliCpu),
@@ -337,7 +329,7 @@ mod tests {
             container: "c \"quoted\"".to_owned(),
             id: ContainerId(format!("id-{name}")),
             cpus: cpus.parse().unwrap(),
-            margin: Margin { siblings: name == "b", caches: name == "a", in_pod: name == "a" },
+            margin: Margin { siblings: name == "b", caches: name == "a" },
             mixed: name == "c",
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
@@ -360,17 +352,20 @@ mod tests {
         assert_eq!(state.load().unwrap(), Loaded::Claims(Vec::new()));
     }
 
-    /// As written before requests were in it.
+    /// As written before requests were in it, and while the rest of caches could be a pod's own.
     #[test]
     fn an_older_file_is_read() {
         let of_b = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","isolated":true}"#;
-        let state = format!(r#"{{"containers":[{of_b}]}}"#);
+        let of_c = r#"{"pod_uid":"u","namespace":"n","pod":"c","container":"c","id":"j","cpus":"8-10","whole_caches":true,"caches_in_pod":true}"#;
+        let state = format!(r#"{{"containers":[{of_b},{of_c}]}}"#);
         let sum = checksum(&RawValue::from_string(state.clone()).unwrap());
         let file = format!(r#"{{"version":1,"checksum":"{sum}","state":{state}}}"#);
         let claims = decode(file.as_bytes()).unwrap();
         let siblings = Margin { siblings: true, ..Margin::NONE };
         let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.margin, c.cpu)).collect();
-        assert_eq!(read, [("2-3".to_owned(), siblings, CpuRequest::default())]);
+        let caches = Margin { caches: true, ..Margin::NONE };
+        let none = CpuRequest::default();
+        assert_eq!(read, [("2-3".to_owned(), siblings, none), ("8-10".to_owned(), caches, none)]);
     }
 
     #[test]

@@ -25,8 +25,6 @@ struct Pod {
     claim: CpuSet,
     /// Whether it may use other CPUs as well.
     mixed: bool,
-    /// Where the pod's other containers run instead of in the pool; empty as a rule.
-    in_pod: CpuSet,
     /// Shared containers started so far.
     started: usize,
 }
@@ -64,18 +62,14 @@ impl Pod {
         path(&format!("{}/{name}", self.group))
     }
 
-    /// The containers with CPUs that no other pod's containers use, and these.
-    fn owners(&self) -> Vec<(CgroupPath, CpuSet)> {
-        let beside = if self.mixed { self.in_pod } else { CpuSet::EMPTY };
-        let main = (self.leaf("main"), self.claim | beside);
-        let shared = (1..=self.started).map(|at| (self.leaf(&format!("c{at}")), self.in_pod));
-        let main = if self.claim.is_empty() { None } else { Some(main) };
-        main.into_iter().chain(shared.filter(|(_, cpus)| !cpus.is_empty())).collect()
+    /// The exclusive container and its CPUs.
+    fn owner(&self) -> Option<(CgroupPath, CpuSet)> {
+        if self.claim.is_empty() { None } else { Some((self.leaf("main"), self.claim)) }
     }
 
     /// Whether the exclusive container uses the pool.
     fn is_in_pool(&self) -> bool {
-        self.mixed && self.in_pod.is_empty() && !self.claim.is_empty()
+        self.mixed && !self.claim.is_empty()
     }
 }
 
@@ -98,7 +92,7 @@ impl Node {
     }
 
     fn claims(&self) -> CpuSet {
-        self.pods.iter().map(|pod| pod.claim | pod.in_pod).collect()
+        self.pods.iter().map(|pod| pod.claim).collect()
     }
 
     fn pool(&self) -> CpuSet {
@@ -123,7 +117,7 @@ impl Node {
         Goal {
             pool: self.pool(),
             widest: all(),
-            exclusive: self.pods.iter().flat_map(Pod::owners).collect(),
+            exclusive: self.pods.iter().filter_map(Pod::owner).collect(),
             mixed: self
                 .pods
                 .iter()
@@ -143,15 +137,15 @@ impl Node {
     fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
         let mut overlaps = BTreeSet::new();
         for pod in &self.pods {
-            for (owner, own) in pod.owners().iter().filter(|(leaf, _)| self.kernel.contains(leaf)) {
-                let own = self.kernel.effective(owner) & *own;
-                let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
-                for other in leaves.filter(|other| *other != owner) {
-                    let beside = other.is_below(&pod.group);
-                    let both = self.kernel.effective(other) & own;
-                    for cpu in &(if beside { both & pod.claim } else { both }) {
-                        overlaps.insert((owner.clone(), other.clone(), cpu));
-                    }
+            let Some((owner, own)) = pod.owner() else { continue };
+            if !self.kernel.contains(&owner) {
+                continue;
+            }
+            let own = self.kernel.effective(&owner) & own;
+            let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
+            for other in leaves.filter(|other| **other != owner) {
+                for cpu in &(self.kernel.effective(other) & own) {
+                    overlaps.insert((owner.clone(), other.clone(), cpu));
                 }
             }
         }
@@ -288,7 +282,7 @@ impl Node {
         let count = self.pods.len().max(1);
         let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
         match op {
-            Op::Pod { class, shared, exclusive, mixed, in_pod } => {
+            Op::Pod { class, shared, exclusive, mixed } => {
                 let class = if class < 2 {
                     Some(path(&format!("{}/class{class}", self.root)))
                 } else {
@@ -300,7 +294,7 @@ impl Node {
                 let claim = self.choose(exclusive, CpuSet::EMPTY);
                 self.kernel.make(&group);
                 let none = CpuSet::EMPTY;
-                self.pods.push(Pod { group, class, claim: none, mixed, in_pod: none, started: 0 });
+                self.pods.push(Pod { group, class, claim: none, mixed, started: 0 });
                 let at = self.pods.len() - 1;
                 self.make(at, "pause", CpuSet::EMPTY);
                 self.follow(usize::MAX);
@@ -308,10 +302,6 @@ impl Node {
                     self.start(at);
                 }
                 self.pods[at].claim = claim;
-                // Without such containers these CPUs would be idle, which is not modelled.
-                if !claim.is_empty() && shared > 0 {
-                    self.pods[at].in_pod = self.choose(in_pod, CpuSet::EMPTY);
-                }
             }
             Op::Runtime { pod } => {
                 let at = pod % count;
@@ -321,13 +311,8 @@ impl Node {
                 // Others leave before the runtime gets its answer. If the cgroups of the pod, or those
                 // above, refuse writes, updates by the runtime have to move them, which this test does
                 // not model.
-                let PlanOutcome { failed, withheld, .. } = self.follow(usize::MAX);
+                let PlanOutcome { failed, .. } = self.follow(usize::MAX);
                 let pod = &self.pods[at];
-                // A container of the pod that runs there already keeps the pod's cgroup on CPUs which a
-                // cgroup that refuses writes has not left.
-                if !pod.in_pod.is_empty() && !withheld.is_disjoint(&(pod.claim | pod.in_pod)) {
-                    return;
-                }
                 let beside = |group: &CgroupPath| {
                     group.is_below(&pod.group) || pod.leaf("main").is_below(group)
                 };
@@ -335,21 +320,15 @@ impl Node {
                     return;
                 }
                 // Nor that the runtime sets only CPUs which another program keeps from the pod.
-                let mut owners = pod.owners().into_iter();
-                if owners.any(|(leaf, own)| own.is_disjoint(&self.kernel.above(&leaf))) {
+                let Some((leaf, claim)) = pod.owner() else { return };
+                if claim.is_disjoint(&self.kernel.above(&leaf)) {
                     return;
                 }
-                let leaf = pod.leaf("main");
-                let claim = pod.claim;
                 let overlaps = self.overlaps();
                 let before = self.kernel.clone();
                 let beside = if pod.is_in_pool() { all() } else { CpuSet::EMPTY };
-                for (owner, own) in pod.owners() {
-                    let is_main = owner == leaf;
-                    let cpus = own | if is_main { beside } else { CpuSet::EMPTY };
-                    self.kernel.put(&owner, cpus);
-                    self.kernel.occupy(&owner, true);
-                }
+                self.kernel.put(&leaf, claim | beside);
+                self.kernel.occupy(&leaf, true);
                 // Only below distrusted cgroups, or in one that refuses writes, can others still run
                 // there: not modelled either.
                 if !self.overlaps().is_subset(&overlaps) {
@@ -405,7 +384,6 @@ impl Node {
                 self.kernel.set_online(self.online);
                 for pod in &mut self.pods {
                     pod.claim &= self.online;
-                    pod.in_pod &= self.online;
                 }
                 self.disturbed = true;
             }
@@ -443,8 +421,8 @@ impl Node {
         self.follow(usize::MAX);
         self.pods[pod].started += 1;
         let name = format!("c{}", self.pods[pod].started);
-        let Pod { claim, in_pod, .. } = self.pods[pod];
-        self.make(pod, &name, if in_pod.is_empty() { all() - claim } else { in_pod });
+        let claim = self.pods[pod].claim;
+        self.make(pod, &name, all() - claim);
     }
 }
 

@@ -117,3 +117,33 @@ async fn no_creation_waits_for_a_notice() {
         .await;
     }
 }
+
+/// The runtime lists its containers again while the kubelet's own CPU manager is active: a container
+/// that runs keeps its files, which follow it again once that has ended.
+#[tokio::test(start_paused = true)]
+async fn files_outlast_a_list_beside_an_active_kubelet() {
+    const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
+    const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":0}"#;
+    local(async {
+        let daemon = Daemon::beside_kubelet("exposeCpus: file\n", None);
+        let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+        let directory = daemon.event(create).await.unwrap().directory.unwrap();
+        let started = Event::Started { pod: pod.clone(), container: container.clone() };
+        daemon.event(started).await.unwrap();
+        daemon.kubelet_writes(STATIC);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        daemon.create("b", Qos::Guaranteed, 2000).await.unwrap_err();
+        let listed = Container { cpus: Some("2-5".parse().unwrap()), ..container.clone() };
+        let list = Event::Synchronize { pods: vec![pod.clone()], containers: vec![listed] };
+        daemon.event(list).await.unwrap();
+        assert_eq!(files(&directory), says("2-5", ""));
+
+        daemon.kubelet_writes(NONE);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(files(&directory), says("2-5", ""));
+        resized(&daemon, (pod, container), 2000).await;
+        assert_eq!(files(&directory), says("2-5", "4-5"));
+    })
+    .await;
+}

@@ -21,7 +21,7 @@ use nri_cpu_manager::view::status::ConfigSourceStatus;
 use observed::{CONFIG, Observed, create, local};
 use std::fs;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -92,49 +92,6 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 const KUBELET: &str = "kubeletStateDir: \"\"\n";
-
-/// Programs know of the CPUs that a configuration takes as long before as `noticeSeconds` says. One
-/// that takes none is applied at once, also meanwhile.
-#[tokio::test]
-async fn a_configuration_that_takes_cpus_waits_for_its_notice() {
-    local(async {
-        let with = |reserved: &str, seconds: u32| {
-            format!(
-                "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{KUBELET}\
-                 exposeCpus: file\nnoticeSeconds: {seconds}\n"
-            )
-        };
-        let daemon = Observed::following(&with("0-1", 2)).await;
-        let decision = daemon.event(create("a", Qos::Guaranteed, 4000)).await.unwrap();
-        let directory = decision.directory.unwrap();
-        let read = |name: &str| fs::read_to_string(format!("{directory}/{name}")).unwrap();
-        assert_eq!((read("cpus"), read("leaving")), ("2-5\n".into(), "\n".into()));
-
-        daemon.swap_config(&with("0-3", 300));
-        while read("leaving") != "2-3\n" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let began = Instant::now();
-        assert_eq!(reserved(&daemon.status().await), "0-1");
-        assert_eq!(on_disk(&daemon), ["a 2-5"]);
-        until(&daemon, |status| reserved(status) == "0-3").await;
-        let waited = began.elapsed();
-        assert!(waited > Duration::from_millis(1500), "applied after {waited:?}");
-        assert_eq!(on_disk(&daemon), ["a 4-7"]);
-        assert_eq!((read("cpus"), read("leaving")), ("2-7\n".into(), "2-3\n".into()));
-
-        // Taken back: nothing is taken, and nothing waits.
-        daemon.swap_config(&with("0-5", 300));
-        while read("leaving") != "2-5\n" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        daemon.swap_config(&with("0-2", 300));
-        until(&daemon, |status| reserved(status) == "0-2").await;
-        assert_eq!(read("leaving"), "2-3\n");
-        assert_eq!(on_disk(&daemon), ["a 4-7"]);
-    })
-    .await;
-}
 
 #[tokio::test]
 async fn a_change_is_followed_and_nobody_moves_who_need_not() {

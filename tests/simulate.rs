@@ -13,6 +13,7 @@ use nri_cpu_manager::simulate::{
 use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fs;
 
 /// Everything is as it must be after every event.
 struct Checked;
@@ -450,6 +451,40 @@ fn refused_by_the_plugin() {
     assert_eq!(simulated(NoRoom::Wait, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
     assert_eq!(simulated(NoRoom::Wait, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
     assert_eq!(simulated(NoRoom::Drop, 10_000), ("b 8-13".to_owned(), 1));
+}
+
+/// A mixed container has its exclusive CPUs, and what an init container has left over is in the shared
+/// pool only.
+#[test]
+fn each_cpu_is_shown_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let mixed = "kind: Pod\nmetadata: {name: mix, annotations: {cpus.cpu-manager.nri.io: exclusive+shared}}\n\
+                 spec:\n  containers:\n  - {name: a, resources: {limits: {cpu: 4, memory: 1Gi}}}\n---\n";
+    let init = "kind: Pod\nmetadata: {name: init}\nspec:\n\
+                \x20 initContainers:\n  - {name: i, resources: {limits: {cpu: 6, memory: 1Gi}}}\n\
+                \x20 containers:\n  - {name: m, resources: {limits: {cpu: 3, memory: 1Gi}}}\n";
+    let workload = write("workload.yaml", &format!("{mixed}{init}"));
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n\
+                  namespaces: [{names: [\"*\"], allow: {cpus: [\"exclusive+shared\"]}}]\n";
+    let config = write("config.yaml", config);
+    let arguments = ["--topology", "l3:4 core:4", "--workload", &workload, "--config", &config];
+    let (text, _) = simulate(&[&arguments[..], &["--output", "json"]].concat()).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let placements = report["runs"][0]["placements"].as_array().unwrap();
+    let held = placements.iter().filter(|one| one["exclusive"] == true);
+    let held: Vec<String> = held
+        .map(|one| {
+            format!("{} {}", one["container"].as_str().unwrap(), one["cpus"].as_str().unwrap())
+        })
+        .collect();
+    println!("{text}");
+    assert_eq!(held, ["m 6-8", "a 2-5"], "{held:?}");
+    assert_eq!(report["runs"][0]["exclusive"]["containers"], 3);
 }
 
 /// A container leaves two caches for one as soon as it has stayed for `minStay`, and not with the

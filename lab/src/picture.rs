@@ -32,7 +32,6 @@ fn tenants(view: &View) -> Vec<Tenant> {
         name: container.pod.clone(),
         cpus,
         idle: CpuSet::EMPTY,
-        pod_cpus: CpuSet::EMPTY,
         remark: String::new(),
     };
     exclusive.into_iter().zip(0..).map(tenant).collect()

@@ -1,11 +1,11 @@
-//! `noticeSeconds`: how long before programs learn of a planned loss of CPUs.
+//! `noticeSeconds`: how long before a move programs learn of it.
 
 use super::file::File;
 use super::source::{ConfigError, Source};
 use super::values::Text;
 use crate::ledger::Exposure;
 
-/// The longest notice before a container loses CPUs: meanwhile a better placement waits.
+/// The longest notice: meanwhile a better placement waits.
 const MOST_NOTICE_SECONDS: u32 = 300;
 
 pub(super) fn notice_seconds(

@@ -231,7 +231,7 @@ fn namespaces_that_cannot_be() {
     let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
     refuses(
         &with("names: [a]\n  allow: {uncore: [prefer, requires]}"),
-        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore or exclusive or exclusive-shared (did you mean require?)",
+        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore or exclusive (did you mean require?)",
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),

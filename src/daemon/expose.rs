@@ -30,7 +30,10 @@ impl Owner {
         let directories = self.exposure.directories.clone();
         for id in blocking(move || directories.list()).await {
             let Some(target) = self.ledger.target(&id) else {
-                self.exposure.remove(&id).await;
+                // Beside an active kubelet a container that runs has no decision, and keeps its files.
+                if !self.ledger.knows(&id) {
+                    self.exposure.remove(&id).await;
+                }
                 continue;
             };
             let decided = self.reach_of(&target);
@@ -43,7 +46,11 @@ impl Owner {
 
     /// Has files name the CPUs that are decided, before anything is changed.
     pub(super) async fn show_decided(&mut self) {
-        let follows = Some((self.ledger.revision(), self.ledger.bound()));
+        if std::mem::take(&mut self.exposure.unadopted) {
+            self.adopt_exposed().await;
+        }
+        let by_kernel = self.ledger.held_by_kernel();
+        let follows = Some((self.ledger.revision(), self.ledger.bound(), by_kernel));
         if self.exposure.shown.is_empty() || self.exposure.follows == follows {
             return;
         }

@@ -4,7 +4,6 @@
 //! before cgroups change, and only the new ones when the kernel has them in force.
 
 use super::blocking;
-use crate::config::Config;
 use crate::cpuset::CpuSet;
 use crate::exposed::{Content, Directories};
 use crate::ledger::environment::Description;
@@ -26,19 +25,15 @@ pub(super) struct ExposedFiles {
     pub(super) shown: BTreeMap<ContainerId, Shown>,
     /// Containers whose files may say something else.
     unwritten: BTreeSet<ContainerId>,
-    /// What programs have notice of, and when it is to be done.
-    pub(super) noticed: Option<(Planned, Instant)>,
+    /// The moves that programs have notice of, and when they are to be made.
+    pub(super) noticed: Option<(MovePlan, Instant)>,
     /// When to check the containers that may still be on old CPUs.
     due: Option<Instant>,
-    /// The ledger's revision and pool that the files follow.
-    pub(super) follows: Option<(u64, CpuSet)>,
-}
-
-/// What programs have notice of.
-#[derive(Debug)]
-pub(super) enum Planned {
-    Moves(MovePlan),
-    Configuration(Box<Config>),
+    /// What the files follow: the ledger's revision, its pool, and the CPUs of partitions.
+    pub(super) follows: Option<(u64, CpuSet, CpuSet)>,
+    /// Whether containers may have files that are not among `shown`: those that ran while the
+    /// kubelet's CPU manager was active.
+    pub(super) unadopted: bool,
 }
 
 /// What a container's files say.
@@ -47,7 +42,7 @@ pub(super) struct Shown {
     /// Where it may still run, as far as the kernel was asked.
     pub(super) held: CpuSet,
     pub(super) decided: Reach,
-    /// The exclusive CPUs that a change which has not been decided yet would give it.
+    /// The exclusive CPUs that a move which has not been decided yet would give it.
     pub(super) planned: Option<CpuSet>,
 }
 
@@ -78,6 +73,7 @@ impl ExposedFiles {
             noticed: None,
             due: None,
             follows: None,
+            unadopted: false,
         }
     }
 

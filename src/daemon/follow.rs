@@ -3,11 +3,12 @@
 use super::checks::Findings;
 use super::owner::Owner;
 use super::quotas::lifted;
-use super::reload::Judged;
 use super::suspects::Finding;
+use crate::config::Reading;
 use crate::exclusivity::Scope;
 use crate::kubelet::Look;
 use crate::ledger::Mechanism;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::time::Instant;
 
@@ -44,10 +45,14 @@ impl Owner {
         self.flush_owed().await;
     }
 
-    /// Applies a configuration.
-    pub(super) async fn take_over(&mut self, judged: Judged) {
-        let mechanism = self.ledger.mechanism();
-        let (before, event) = self.config.apply(judged, self.ledger.settings(), mechanism);
+    /// A new configuration. Moves that programs had notice of are planned again.
+    pub(super) async fn reconfigure(&mut self, reading: Reading) {
+        let (in_force, mechanism) = (self.ledger.settings(), self.ledger.mechanism());
+        let machine = self.hotplug.machine();
+        let followed = self.config.follow(reading, machine, in_force, mechanism);
+        let Some((before, event)) = followed else { return };
+        self.exposure.noticed = None;
+        self.show_planned(&BTreeMap::new()).await;
         if let Some(event) = event {
             self.apply(event);
         }

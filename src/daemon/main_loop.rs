@@ -86,8 +86,7 @@ pub async fn serve(
         if !matches!(wake, Wake::Question(_)) {
             seen = None;
         }
-        // A configuration can wait for the end of a notice.
-        let may_reconfigure = matches!(wake, Wake::Config(_) | Wake::Exposed);
+        let reconfigures = matches!(wake, Wake::Config(_));
         match (wake, &mut main_loop.owner) {
             (Wake::End, _) => return,
             (Wake::Message(message), _) => main_loop.receive(message).await,
@@ -114,7 +113,7 @@ pub async fn serve(
             // Without an owner there is no work.
             (_, None) => {}
         }
-        if may_reconfigure {
+        if reconfigures {
             main_loop.follow_policy();
         }
     }

@@ -18,7 +18,7 @@ use super::reload::ConfigReload;
 use crate::checkpoint::StateError;
 use crate::edge::Refusal;
 use crate::exclusivity::Scope;
-use crate::ledger::{Call, Event, Ledger};
+use crate::ledger::{Call, Event, Ledger, Stance};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -50,6 +50,8 @@ impl Owner {
     /// Has the ledger record an event, and logs what it does.
     pub(super) fn apply(&mut self, event: Event) {
         let concerns_all = concerns_all(&event);
+        let takes_over = matches!(&event, Event::Kubelet { stance: Stance::Assign, .. });
+        self.exposure.unadopted |= takes_over;
         self.ledger.apply(event);
         let notes = self.ledger.take_notes();
         self.record.log_all(&notes, &self.ledger);

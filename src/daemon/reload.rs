@@ -25,19 +25,6 @@ pub(super) struct ConfigReload {
     pub(super) state: ConfigState,
 }
 
-/// A configuration that the plugin would start with on this machine, and what it means there.
-pub(super) struct Judged(Config, Settings);
-
-impl Judged {
-    pub(super) fn settings(&self) -> &Settings {
-        &self.1
-    }
-
-    pub(super) fn into_config(self) -> Config {
-        self.0
-    }
-}
-
 impl ConfigReload {
     pub(super) fn new(paths: &Paths, config: &Config) -> ConfigReload {
         let path = paths.config.as_deref();
@@ -73,25 +60,24 @@ impl ConfigReload {
         self.file.next().await
     }
 
-    /// What the file has now; `None`, with a line in the log, if that cannot be used.
-    pub(super) fn judge(&mut self, reading: Reading, topology: &Topology) -> Option<Judged> {
-        match self.usable(reading, topology) {
-            Ok(judged) => Some(judged),
+    /// Takes over what the file has now, beside the settings and the mechanism that are in force.
+    /// Returns the configuration before, and what the ledger has to follow; `None`, with a line in the
+    /// log, if the file cannot be used.
+    pub(super) fn follow(
+        &mut self,
+        reading: Reading,
+        topology: &Topology,
+        in_force: &Settings,
+        mechanism: Mechanism,
+    ) -> Option<(Config, Option<Event>)> {
+        let (config, settings) = match self.usable(reading, topology) {
+            Ok(usable) => usable,
             Err(fault) => {
                 log::error!("{}", cannot_be_used(&fault));
                 self.state.rejected(fault);
-                None
+                return None;
             }
-        }
-    }
-
-    /// Takes a configuration over. Returns the one before, and what the ledger has to follow.
-    pub(super) fn apply(
-        &mut self,
-        Judged(config, settings): Judged,
-        in_force: &Settings,
-        mechanism: Mechanism,
-    ) -> (Config, Option<Event>) {
+        };
         let same = *in_force == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
@@ -109,18 +95,18 @@ impl ConfigReload {
         self.state.overrides = self.config.applied_lines();
         self.state.reloaded(reload, waiting, now());
         let event = if same { None } else { Some(Event::Settings(settings)) };
-        (before, event)
+        Some((before, event))
     }
 
     /// The new configuration, if the plugin would start with it on this machine.
-    fn usable(&self, reading: Reading, topology: &Topology) -> Result<Judged, Fault> {
-        let judge = || -> Result<Judged, Mistake> {
+    fn usable(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
+        let judge = || -> Result<(Config, Settings), Mistake> {
             let config = reading?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == Exclusivity::Kernel {
                 probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
-            Ok(Judged(config, settings))
+            Ok((config, settings))
         };
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }

@@ -26,7 +26,7 @@ pub struct Goal {
     pub pool: CpuSet,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
-    /// The containers with CPUs that only they or only their pods use, and that are no partitions.
+    /// The containers with exclusive CPUs that are no partitions.
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
     /// Those of them that use the pool beside these.
     pub mixed: BTreeSet<CgroupPath>,

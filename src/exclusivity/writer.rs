@@ -54,7 +54,7 @@ impl Writer {
     fn await_added(&self, target: &Target, until: Instant) -> Result<(), KernelRefusal> {
         let Some(group) = &target.cgroup else { return Ok(()) };
         let exclusive = target.adjustment.is_exclusive();
-        let awaited = if exclusive { target.adjustment.own() } else { target.runs_on };
+        let awaited = if exclusive { target.adjustment.exclusive_cpus() } else { target.runs_on };
         let added = awaited - self.on.cpus(group, CPUS).unwrap_or_default();
         if added.is_empty() {
             return Ok(());

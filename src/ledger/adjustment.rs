@@ -11,8 +11,6 @@ pub struct Adjustment {
     cpus: CpuSet,
     /// Used together with others.
     shared: Part,
-    /// Whether those that it shares CPUs with are of its pod only.
-    in_pod: bool,
     mems: Option<NodeSet>,
     limit: Option<MilliCpu>,
 }
@@ -34,19 +32,8 @@ impl Adjustment {
 
     /// CPUs used together with others.
     pub fn shared(cpus: CpuSet) -> Option<Adjustment> {
-        let shared = Part::All;
-        let shared = Adjustment { cpus, shared, in_pod: false, mems: None, limit: None };
+        let shared = Adjustment { cpus, shared: Part::All, mems: None, limit: None };
         (!cpus.is_empty()).then_some(shared)
-    }
-
-    /// CPUs used together with other containers of its pod only.
-    pub(super) fn in_pod(cpus: CpuSet) -> Option<Adjustment> {
-        Some(Adjustment { in_pod: true, ..Adjustment::shared(cpus)? })
-    }
-
-    /// The same, and CPUs used together with other containers of its pod only.
-    pub(super) fn and_in_pod(self, cpus: CpuSet) -> Adjustment {
-        Adjustment { in_pod: true, ..self.and_shared(cpus) }
     }
 
     /// The same, and CPUs used together with others.
@@ -92,17 +79,7 @@ impl Adjustment {
         self.cpus
     }
 
-    /// Those of the CPUs that no other pod's containers use; for a container with exclusive CPUs as a
-    /// rule just these, and these are all.
-    pub fn own(&self) -> CpuSet {
-        if self.in_pod { self.cpus } else { self.exclusive_cpus() }
-    }
-
-    /// Whether there are any of these.
-    pub(super) fn has_own(&self) -> bool {
-        self.in_pod || self.is_exclusive()
-    }
-
+    /// Those of the CPUs that no other container uses; as a rule none or all.
     pub fn exclusive_cpus(&self) -> CpuSet {
         match self.shared {
             Part::None => self.cpus,

@@ -26,26 +26,16 @@ pub(super) fn desired(
     let adjustment = match entry.claim() {
         Some(claim) if !entry.is_mixed() => Adjustment::exclusive(claim)?,
         Some(claim) => {
-            let own = Adjustment::exclusive(claim)?;
-            match node.pod_pool(pod) {
-                Some(cpus) => own.and_in_pod(cpus),
-                None => own.and_shared(cpus_of_shared(node, pool, pod, entry)),
-            }
+            Adjustment::exclusive(claim)?.and_shared(cpus_of_shared(node, pool, pod, entry))
         }
         None => {
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
-            let adjustment = if let Some(cpus) = node.pod_pool(pod) {
-                Adjustment::in_pod(cpus)
-            } else {
-                let cpus = cpus_of_shared(node, pool, pod, entry);
-                let everywhere =
-                    node.settings.policy == Policy::None && cpus == node.topology.online();
-                if everywhere && !entry.applied.is_set() {
-                    return None;
-                }
-                Adjustment::shared(cpus)
-            };
-            adjustment?.with_limit(limit)
+            let cpus = cpus_of_shared(node, pool, pod, entry);
+            let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
+            if everywhere && !entry.applied.is_set() {
+                return None;
+            }
+            Adjustment::shared(cpus)?.with_limit(limit)
         }
     };
     Some(adjustment.with_mems(mems(node, entry)))
@@ -63,7 +53,7 @@ fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEnt
     let is_distrusted = node.is_distrusted(pod);
     let apart = pod.kept_from_siblings();
     if !is_updated
-        && !entry.applied.has_own()
+        && !entry.applied.is_exclusive()
         && let Some(kept) = entry.applied.certain_cpus()
         && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&apart)))
     {
@@ -218,7 +208,8 @@ fn steps<'a>(
     });
     // In most cases the shared containers leave the CPUs of a new container, and nothing else
     // moves.
-    if leave || exclusive > 1 {
+    let is_update = matches!(channel, Channel::Update(_));
+    if leave || exclusive > 1 || (exclusive > 0 && is_update) {
         let bound = node.mechanism != Mechanism::Runtime && node.unbound.is_empty();
         let last = match channel {
             Channel::Update(id) => Some(id),

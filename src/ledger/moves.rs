@@ -140,7 +140,7 @@ pub enum StayReason {
     MemoryNodes,
     /// A cpuset partition (`exclusivity: kernel`).
     Partition,
-    /// Its pod has several, and in pod scope they have one affinity.
+    /// In pod scope the containers of a pod have one affinity, and its pod has or can have more CPUs.
     PodScope,
     /// Its process does not run, or it has not got all of its CPUs yet.
     Changing,

@@ -69,20 +69,6 @@ impl Node {
         self.with_idle(&entry.held(), entry.margin())
     }
 
-    /// The CPUs that only this pod's containers without exclusive CPUs use, and the shared part of
-    /// its mixed ones: the rest of uncore caches (`uncore: exclusive-shared`). As a rule there are
-    /// none, and these use the shared pool.
-    pub(super) fn pod_pool(&self, pod: &PodEntry) -> Option<CpuSet> {
-        let sharing = || pod.containers().map(|(_, entry)| entry).filter(|e| e.shares_caches());
-        sharing().next()?;
-        let kept = pod.containers().filter(|(_, entry)| entry.claim().is_some());
-        let siblings = |entry: &ContainerEntry| Margin { caches: false, ..entry.margin() };
-        let kept: CpuSet =
-            kept.map(|(_, entry)| self.with_idle(&entry.held(), siblings(entry))).collect();
-        let rest = sharing().map(|entry| self.taken(entry)).collect::<CpuSet>() - kept;
-        if rest.is_empty() { None } else { Some(rest) }
-    }
-
     /// All CPUs that are exclusive to a container, those that are lent out too.
     pub(super) fn exclusive(&self, books: &Books) -> CpuSet {
         books.with_margin().fold(books.held().all, |all, entry| all | self.taken(entry))

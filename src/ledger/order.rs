@@ -41,17 +41,23 @@ impl CpuChange<'_> {
         self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
-    /// The CPUs of its own that it has to leave, if any; one with others of its own may go on using
+    /// The exclusive CPUs that it has to leave, if any; one without any from now on may go on using
     /// them together with others. Of a partition the kernel takes them by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
         let itself = self.entry.enforced_by != Mechanism::Partitions;
-        let own = self.entry.applied.own().filter(|_| itself)?;
-        let left = own - if self.to.is_exclusive() { self.to.own() } else { self.to.cpus() };
+        let own = self.entry.applied.exclusive().filter(|_| itself)?;
+        let left =
+            own - if self.to.is_exclusive() { self.to.exclusive_cpus() } else { self.to.cpus() };
         (!left.is_empty()).then_some(left)
     }
 
     pub(super) fn update(&self) -> Update {
         Update { container: self.entry.id().clone(), adjustment: self.to }
+    }
+
+    /// Of `wanted`, the CPUs that it has and leaves, exclusive or not.
+    fn gives_way(&self, wanted: &CpuSet) -> CpuSet {
+        self.before().map_or(*wanted, |before| before & *wanted) - self.to.cpus()
     }
 
     fn step(&self) -> OrderedUpdate {
@@ -90,9 +96,14 @@ pub(super) fn in_order(
         changes.into_iter().partition(|change| change.to.is_exclusive());
     let all = || shared.iter().chain(&exclusive);
     let left: CpuSet = all().filter_map(CpuChange::leaves).collect();
-    let late = all().filter(|change| Some(change.entry.id()) == last);
-    let late: CpuSet = late.filter_map(CpuChange::leaves).collect();
     let wanted: CpuSet = exclusive.iter().map(|change| change.to.exclusive_cpus()).collect();
+    let late = all().filter(|change| Some(change.entry.id()) == last);
+    // Also shared CPUs, unless cgroups have taken them from it by now.
+    let late = late.map(|change| {
+        let given = if bound { CpuSet::EMPTY } else { change.gives_way(&wanted) };
+        change.leaves().unwrap_or_default() | given
+    });
+    let late: CpuSet = late.collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
     for change in &shared {

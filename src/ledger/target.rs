@@ -1,7 +1,7 @@
 //! What the enforcer and the verifier need to know of a container.
 
 use super::adjustment::Adjustment;
-use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
+use super::books::{Books, ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
 use super::claim::Reach;
 use super::desired::desired;
@@ -83,7 +83,7 @@ pub(super) fn target(
     let adjustment = desired(node, pool, pod, entry)?;
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
     let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
-    let bound = !adjustment.has_own() && !node.is_updated(found.uid);
+    let bound = !adjustment.is_exclusive() && !node.is_updated(found.uid);
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
@@ -126,7 +126,7 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
 /// Where a container with this adjustment runs. The kernel lets a group that has no CPU left run
 /// where its parent does.
 pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, adjustment: &Adjustment) -> CpuSet {
-    let (cpus, own) = (adjustment.cpus(), adjustment.own());
+    let (cpus, own) = (adjustment.cpus(), adjustment.exclusive_cpus());
     if cpus == own {
         return own;
     }
@@ -154,7 +154,7 @@ pub struct PodPlace<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,
-    /// The CPUs that only it or only its pod uses.
+    /// Its exclusive CPUs.
     pub own: Option<CpuSet>,
     /// Whether it uses the shared pool beside these.
     pub mixed: bool,
@@ -163,13 +163,8 @@ pub struct LeafPlace<'a> {
     pub running: bool,
 }
 
-pub(super) fn place<'a>(node: &Node, uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
+pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
     let alive = pod.containers().filter(|(_, entry)| entry.is_alive());
-    let pod_pool = node.pod_pool(pod);
-    let own = |entry: &ContainerEntry| match entry.claim() {
-        Some(claim) if entry.is_mixed() => Some(claim | pod_pool.unwrap_or_default()),
-        claim => claim.or(pod_pool),
-    };
     PodPlace {
         uid,
         name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
@@ -179,8 +174,8 @@ pub(super) fn place<'a>(node: &Node, uid: &'a PodUid, pod: &'a PodEntry) -> PodP
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),
-                own: own(entry),
-                mixed: entry.is_mixed() && pod_pool.is_none(),
+                own: entry.claim(),
+                mixed: entry.is_mixed(),
                 partitioned: entry.claim().is_some() && entry.enforced_by == Mechanism::Partitions,
                 running: entry.phase == Phase::Running,
             })

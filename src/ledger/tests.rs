@@ -1,6 +1,7 @@
 //! The ledger on one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 mod budget;
+mod combinations;
 mod engine;
 mod event_order;
 mod groups;

@@ -61,8 +61,6 @@ pub struct ContainerView {
     pub beside: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     pub idle: CpuSet,
-    /// The rest of their uncore caches, if its pod's other containers use it.
-    pub pod_cpus: CpuSet,
     /// Why they do.
     pub margin: Margin,
     /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
@@ -134,8 +132,6 @@ fn container(
     let runs_on = runs_on.unwrap_or(node.topology.online());
     let beside = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
     let taken = node.taken(entry);
-    let pod_pool = if entry.shares_caches() { node.pod_pool(pod) } else { None };
-    let pod_cpus = pod_pool.unwrap_or_default() & taken;
     let can_move = node.settings.rebalance.is_some() && entry.claim().is_some();
     ContainerView {
         name: name.to_owned(),
@@ -144,8 +140,7 @@ fn container(
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
         beside,
-        idle: taken - entry.held() - pod_cpus,
-        pod_cpus,
+        idle: taken - entry.held(),
         margin: entry.margin(),
         cpus_wish: entry.terms.cpus,
         runs_on,

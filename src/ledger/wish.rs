@@ -27,7 +27,7 @@ pub enum Wish {
     Movable(bool),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 17] = [
+pub(super) const ALL: [(&str, &str, Wish); 16] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "exclusive+shared", Wish::Cpus(Cpus::Mixed)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
@@ -35,7 +35,6 @@ pub(super) const ALL: [(&str, &str, Wish); 17] = [
     ("uncore", "require", Wish::Uncore(Uncore::Require)),
     ("uncore", "ignore", Wish::Uncore(Uncore::Ignore)),
     ("uncore", "exclusive", Wish::Uncore(Uncore::Exclusive)),
-    ("uncore", "exclusive-shared", Wish::Uncore(Uncore::ExclusiveShared)),
     ("numa", "single", Wish::Numa(Numa::Single)),
     ("numa", "closest", Wish::Numa(Numa::Closest)),
     ("numa", "spread", Wish::Numa(Numa::Spread)),

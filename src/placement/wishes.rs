@@ -19,8 +19,6 @@ pub enum Uncore {
     Ignore,
     /// In the fewest that are free as a whole now, otherwise refused. The rest of them stays idle.
     Exclusive,
-    /// The same; the other containers of its pod use the rest.
-    ExclusiveShared,
 }
 
 /// Where a container's CPUs should be in the machine's NUMA nodes.
@@ -43,20 +41,17 @@ pub enum Smt {
     Isolate,
 }
 
-/// What a container takes beside its own CPUs: no container gets these, and none runs there but, in
-/// caches with `uncore: exclusive-shared`, those of its pod.
+/// What a container takes beside its own CPUs: no container gets these, and none runs there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Margin {
     /// The SMT siblings of its CPUs (`smt: isolate`).
     pub siblings: bool,
     /// The rest of the uncore caches of its CPUs (`uncore: exclusive`).
     pub caches: bool,
-    /// The other containers of its pod use that (`uncore: exclusive-shared`).
-    pub in_pod: bool,
 }
 
 impl Margin {
-    pub const NONE: Margin = Margin { siblings: false, caches: false, in_pod: false };
+    pub const NONE: Margin = Margin { siblings: false, caches: false };
 
     /// All CPUs of the cores and caches that `cpus` touches, as far as they are in the margin.
     pub fn around(&self, topology: &Topology, cpus: &CpuSet) -> CpuSet {
@@ -99,15 +94,11 @@ impl Wishes {
 
     /// Whether it has whole uncore caches.
     pub fn takes_caches(&self) -> bool {
-        matches!(self.uncore, Some(Uncore::Exclusive | Uncore::ExclusiveShared))
+        matches!(self.uncore, Some(Uncore::Exclusive))
     }
 
     pub fn margin(&self) -> Margin {
-        Margin {
-            siblings: self.isolates(),
-            caches: self.takes_caches(),
-            in_pod: self.uncore == Some(Uncore::ExclusiveShared),
-        }
+        Margin { siblings: self.isolates(), caches: self.takes_caches() }
     }
 
     /// These CPUs of a container, with those that are to stay idle for it.
@@ -130,9 +121,7 @@ impl Wishes {
         let options = &mut settings.options;
         let manager = &mut settings.topology_manager;
         match self.uncore {
-            Some(
-                Uncore::Prefer | Uncore::Require | Uncore::Exclusive | Uncore::ExclusiveShared,
-            ) => {
+            Some(Uncore::Prefer | Uncore::Require | Uncore::Exclusive) => {
                 options.prefer_align_cpus_by_uncorecache = true;
                 options.distribute_cpus_across_numa = false;
                 options.distribute_cpus_across_cores = false;

@@ -227,7 +227,7 @@ impl Simulation<'_> {
                 Ok(decision) => {
                     let adjustment =
                         decision.adjustment.filter(crate::ledger::Adjustment::is_exclusive);
-                    let exclusive = adjustment.map(|adjustment| adjustment.cpus());
+                    let exclusive = adjustment.map(|adjustment| adjustment.exclusive_cpus());
                     self.see(&Happening::Placed { pod, container, exclusive });
                     self.send(Event::Started { pod: guest.pod.clone(), container: instance });
                     if container.kind == ContainerKind::Init {

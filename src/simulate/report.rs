@@ -1,9 +1,9 @@
 //! [`SimulationReport`]: the result of simulations, for people and programs. The names are a promise to
 //! scripts; docs/simulate.md is the reference.
 
+use crate::cpuset::CpuSet;
 use crate::ledger::MoveOutcome;
 use crate::ledger::{ContainerView, Ledger, Phase, View};
-use crate::topology::Topology;
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant, names};
 use crate::view::status::alignment::LiveScore;
@@ -140,7 +140,7 @@ pub struct PlacementReport {
     pub pod: String,
     pub container: String,
     pub exclusive: bool,
-    /// Where it runs.
+    /// Its exclusive CPUs; without any, where it runs.
     pub cpus: String,
     pub numa_nodes: Vec<usize>,
     pub uncore_caches: Vec<usize>,
@@ -152,23 +152,16 @@ pub(crate) fn picture(ledger: &Ledger) -> Picture {
     let view = ledger.view();
     let badges = badges(&view);
     let tenants = view.containers.iter().filter_map(|container| {
-        let cpus = container.exclusive?;
+        let cpus = kept(&view, container)?;
         let badge = badges.of(container)?;
-        let placement = placement(&view.topology, container, None);
+        let placement = placement(&view, container, None);
         let name = format!("{}/{}/{}", placement.namespace, placement.pod, placement.container);
         let remark = names::alignment(
             &placement.numa_nodes,
             &placement.uncore_caches,
             placement.whole_cores,
         );
-        Some(Tenant {
-            badge,
-            name: printable(&name),
-            cpus,
-            idle: container.idle,
-            pod_cpus: container.pod_cpus,
-            remark,
-        })
+        Some(Tenant { badge, name: printable(&name), cpus, idle: container.idle, remark })
     });
     let occupancy = Occupancy {
         tenants: tenants.collect(),
@@ -184,14 +177,21 @@ fn badges(view: &View) -> Badges {
     badges
 }
 
+/// The exclusive CPUs of a container, without those that it has lent to the shared pool; `None` if
+/// there are none.
+fn kept(view: &View, container: &ContainerView) -> Option<CpuSet> {
+    let cpus = container.exclusive? - view.pool;
+    if cpus.is_empty() { None } else { Some(cpus) }
+}
+
 pub(super) fn placements(ledger: &Ledger) -> Vec<PlacementReport> {
     let view = ledger.view();
     let badges = badges(&view);
     let mut placements = Vec::new();
     for container in &view.containers {
-        if container.phase != Phase::Ended || container.exclusive.is_some() {
+        if container.phase != Phase::Ended || kept(&view, container).is_some() {
             let badge = badges.of(container).map(|badge| badge.to_string());
-            placements.push(placement(&view.topology, container, badge));
+            placements.push(placement(&view, container, badge));
         }
     }
     placements
@@ -199,12 +199,10 @@ pub(super) fn placements(ledger: &Ledger) -> Vec<PlacementReport> {
     placements
 }
 
-fn placement(
-    topology: &Topology,
-    container: &ContainerView,
-    badge: Option<String>,
-) -> PlacementReport {
-    let cpus = container.exclusive.unwrap_or_default();
+fn placement(view: &View, container: &ContainerView, badge: Option<String>) -> PlacementReport {
+    let topology = &view.topology;
+    let cpus = kept(view, container).unwrap_or_default();
+    let shown = if cpus.is_empty() { container.runs_on } else { cpus };
     let used = topology.tally(&cpus);
     let numbers = |used: &[usize], ids: Vec<usize>| -> Vec<usize> {
         used.iter().zip(ids).filter(|(count, _)| **count > 0).map(|(_, id)| id).collect()
@@ -214,8 +212,8 @@ fn placement(
         namespace: container.pod.namespace.clone(),
         pod: container.pod.name.clone(),
         container: container.name.to_owned(),
-        exclusive: container.exclusive.is_some(),
-        cpus: container.runs_on.to_string(),
+        exclusive: !cpus.is_empty(),
+        cpus: shown.to_string(),
         numa_nodes: numbers(&used.nodes, topology.nodes().iter().map(|one| one.id).collect()),
         uncore_caches: numbers(
             &used.uncores,

@@ -201,7 +201,7 @@ impl Verifier {
         };
         let effective = self.on.cpus(group, file)?;
         // The kernel takes shared CPUs for a new partition away a moment before that one runs.
-        let own = target.adjustment.own();
+        let own = target.adjustment.exclusive_cpus();
         let is_right = own.is_subset(&effective) && effective.is_subset(&target.runs_on);
         // A drift above explains this one.
         if drift.is_empty() && !is_right && !self.confines_itself(group, target) {

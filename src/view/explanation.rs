@@ -202,7 +202,7 @@ impl Case<'_> {
             Mechanism::Runtime => "Runtime updates keep",
             Mechanism::Groups
                 if self.node.view.mechanism == Mechanism::Partitions
-                    && (container.cpus_wish == Some(Cpus::Mixed) || container.margin.in_pod) =>
+                    && container.cpus_wish == Some(Cpus::Mixed) =>
             {
                 "A cpuset partition shares no CPUs, so cgroups keep"
             }
@@ -214,13 +214,6 @@ impl Case<'_> {
             why.push(format!(
                 "It also uses {}, as containers without exclusive CPUs do (cpus: exclusive+shared).",
                 wording::cpus(container.beside)
-            ));
-        }
-        if !container.pod_cpus.is_empty() {
-            why.push(format!(
-                "The rest of {} ({}) is only for other containers of its pod (uncore: exclusive-shared).",
-                if uncores_of(self.topology(), &cpus).len() == 1 { "its uncore cache" } else { "its uncore caches" },
-                container.pod_cpus
             ));
         }
         if !container.idle.is_empty() {

@@ -6,14 +6,12 @@ use proptest::prelude::*;
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     /// A pod in a QoS class (0 or 1) or in none, with this number of shared containers, and of
-    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`), and
-    /// the shared ones may have CPUs for their pod alone instead of the pool.
+    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`).
     Pod {
         class: usize,
         shared: usize,
         exclusive: usize,
         mixed: bool,
-        in_pod: usize,
     },
     /// The runtime creates the exclusive container of a pod, or sets its current CPUs.
     Runtime {
@@ -65,10 +63,9 @@ pub(super) enum Op {
 pub(super) fn op() -> impl Strategy<Value = Op> {
     let pod = 0..16usize;
     prop_oneof![
-        6 => (0..4usize, 0..3usize, 0..4usize, any::<bool>(), prop_oneof![2 => Just(0), 1 => 1..3usize])
-            .prop_map(|(class, shared, exclusive, mixed, in_pod)| {
-                Op::Pod { class, shared, exclusive, mixed, in_pod }
-            }),
+        6 => (0..4usize, 0..3usize, 0..4usize, any::<bool>()).prop_map(
+            |(class, shared, exclusive, mixed)| Op::Pod { class, shared, exclusive, mixed },
+        ),
         6 => pod.clone().prop_map(|pod| Op::Runtime { pod }),
         2 => pod.clone().prop_map(|pod| Op::Start { pod }),
         4 => (pod.clone(), 0..4usize).prop_map(|(pod, exclusive)| Op::Move { pod, exclusive }),

@@ -49,7 +49,7 @@ impl Node {
         if above.iter().any(|group| self.distrusted.contains(group))
             && self.mechanism == Mechanism::Groups
             && let Some(adjustment) = adjustment
-            && adjustment.own().is_empty()
+            && adjustment.exclusive_cpus().is_empty()
         {
             let pool = self.ledger.bound();
             assert!(pool.is_empty() || adjustment.cpus().is_subset(&pool), "{adjustment:?} {pool}");

@@ -7,7 +7,7 @@ use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Stance, Target
 impl Node {
     /// Where a container runs: the cgroups above a shared one can allow fewer CPUs than it has set.
     pub(super) fn runs_on(&self, id: &ContainerId, pin: Adjustment) -> CpuSet {
-        if self.mechanism == Mechanism::Runtime || pin.own() == pin.cpus() {
+        if self.mechanism == Mechanism::Runtime || pin.exclusive_cpus() == pin.cpus() {
             return pin.cpus();
         }
         self.ledger.target(id).map_or(pin.cpus(), |target| target.runs_on & pin.cpus())

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 /// Every wish; the first value of a key stands for none.
 const VALUES: [(&str, &[&str]); 4] = [
     ("cpus", &["", "exclusive", "shared", "exclusive+shared"]),
-    ("uncore", &["", "prefer", "require", "ignore", "exclusive", "exclusive-shared"]),
+    ("uncore", &["", "prefer", "require", "ignore", "exclusive"]),
     ("numa", &["", "single", "closest", "spread"]),
     ("smt", &["", "full-cores", "isolate"]),
 ];
@@ -21,7 +21,7 @@ const TOO_MANY: [u8; 4] = [u8::MAX; 4];
 
 /// The index of each key's value; half of all pods have no wish.
 pub(super) fn wishes() -> impl Strategy<Value = [u8; 4]> {
-    prop_oneof![8 => Just([0; 4]), 8 => [0..4u8, 0..6u8, 0..4u8, 0..3u8], 1 => Just(TOO_MANY)]
+    prop_oneof![8 => Just([0; 4]), 8 => [0..4u8, 0..5u8, 0..4u8, 0..3u8], 1 => Just(TOO_MANY)]
 }
 
 /// The wishes as annotations: `smt` of the first container, all others of the pod.
@@ -62,25 +62,22 @@ fn touched(domains: &[Domain], cpus: &CpuSet) -> CpuSet {
 
 impl Node {
     /// No container runs on a CPU that stays idle for a running one: a sibling, or the rest of its
-    /// uncore caches, where those of its pod may run by its wish.
+    /// uncore caches.
     pub(super) fn check_idle(&self) {
         for claim in self.ledger.claims().filter(|claim| claim.margin != Margin::NONE) {
             if self.instances.get(&claim.id.0).is_none_or(|instance| instance.stopped) {
                 continue;
             }
             let reserved = self.settings.placement.reserved;
-            let mut siblings = CpuSet::EMPTY;
+            let mut idle = CpuSet::EMPTY;
             if claim.margin.siblings {
-                siblings = touched(self.topology.cores(), &claim.cpus) - claim.cpus - reserved;
+                idle = touched(self.topology.cores(), &claim.cpus) - claim.cpus - reserved;
             }
-            let mut idle = siblings;
             if claim.margin.caches {
                 idle |= touched(self.topology.uncores(), &claim.cpus) - claim.cpus - reserved;
             }
             for instance in self.instances.values().filter(|instance| !instance.stopped) {
                 let Some(adjustment) = instance.adjustment else { continue };
-                let in_pod = instance.pod.uid == claim.pod_uid && claim.margin.in_pod;
-                let idle = if in_pod { siblings } else { idle };
                 let id = &instance.container.id;
                 let runs = self.runs_on(id, adjustment);
                 assert!(runs.is_disjoint(&idle), "{id} runs on idle CPUs {idle}");

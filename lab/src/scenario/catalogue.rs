@@ -95,11 +95,6 @@ pub fn all() -> Vec<Scenario> {
             mixed::mixed,
         ),
         scenario(
-            "pod-cache",
-            "annotation uncore: exclusive-shared: a pod shares the rest of its uncore cache",
-            mixed::pod_cache,
-        ),
-        scenario(
             "churn",
             "fill and empty the node: no exclusive CPU is shared or lost",
             life::churn,

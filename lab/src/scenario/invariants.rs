@@ -1,6 +1,6 @@
 //! The invariants of any machine at any time, read from the processes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -25,8 +25,6 @@ pub(super) struct Promise {
     pub(super) isolated: BTreeSet<String>,
     /// Pods that have whole uncore caches: the rest of these stays idle.
     pub(super) whole_caches: BTreeSet<String>,
-    /// Those of them whose other containers run on the rest.
-    pub(super) caches_in_pod: BTreeSet<String>,
 }
 
 impl Promise {
@@ -35,7 +33,6 @@ impl Promise {
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.hardware.online) - self.foreign;
         let mut exclusive = CpuSet::EMPTY;
-        let mut in_pods = BTreeMap::new();
         for container in &view.containers {
             let name = name(container);
             let cpus = exclusive_part(container);
@@ -69,9 +66,6 @@ impl Promise {
                     return Err(format!("{name} has a cache with reserved CPUs: {cpus}"));
                 }
                 idle |= rest;
-                if self.caches_in_pod.contains(&container.pod) {
-                    in_pods.insert(container.pod.as_str(), rest);
-                }
             }
             if !(idle & exclusive).is_empty() {
                 return Err(format!("CPUs {idle} beside {name} are not idle"));
@@ -88,14 +82,6 @@ impl Promise {
                 if cpus.is_empty() && !container.mixed {
                     continue;
                 }
-            }
-            if let Some(rest) = in_pods.get(container.pod.as_str()) {
-                if cpus != *rest {
-                    return Err(format!(
-                        "{name} may run on {cpus}: expected {rest}, the rest of its pod's caches"
-                    ));
-                }
-                continue;
             }
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(

@@ -1,18 +1,16 @@
-//! Containers that use other CPUs beside their exclusive ones, and pods that share the rest of an
-//! uncore cache.
+//! Containers that use other CPUs beside their exclusive ones.
 
 use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
 use super::{exclusive, milli};
-use crate::pod::{Container, Pod};
 use crate::step::Step;
 use crate::view::View;
 
 const CONFIG: &str = "exposeCpus: true
 namespaces:
 - names: [default]
-  allow: {cpus: [exclusive+shared], uncore: [exclusive-shared]}";
+  allow: {cpus: [exclusive+shared]}";
 
 /// A mixed container beside neighbours that start, grow and end: nobody else runs on its exclusive
 /// CPUs, and it follows the shared pool. Then it is resized, and the plugin is killed.
@@ -45,41 +43,6 @@ pub(super) fn mixed(shape: &Shape) -> Option<Script> {
     script.view();
     script.remove("program");
     script.remove("other");
-    script.expect(&[("web", shape.online())]);
-    Some(script)
-}
-
-/// A pod with an exclusive container and a helper in one uncore cache, beside a neighbour that takes
-/// all that is left.
-pub(super) fn pod_cache(shape: &Shape) -> Option<Script> {
-    let caches = shape.caches();
-    let mut whole = caches.iter().filter(|cache| cache.is_disjoint(&shape.reserved));
-    let cache = *whole.next()?;
-    let elsewhere = shape.room().checked_sub(cache.len()).filter(|room| *room > 1)?;
-    if cache.len() < 3 {
-        return None;
-    }
-    let size = cache.len() - 2;
-    let main = Container::guaranteed("main", milli(size));
-    let pair = Pod::new("pair", [main, Container::guaranteed("helper", 500)]);
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(CONFIG));
-    script.shared("web");
-    script.shares_whole_caches("pair");
-    script.run(pair.wishing("uncore", "exclusive-shared"));
-    script.view();
-    script.says(Step::Explain("pair".to_owned()), &["(uncore: exclusive-shared)"]);
-    let neighbour = exclusive("neighbour", elsewhere - 1);
-    script.watches(vec![Step::RunBusy(neighbour), Step::Wait(1)]);
-    let full = script.view();
-    script.does(Step::KillPlugin);
-    script.unmoved(full);
-    for more in [size + 1, 1, size] {
-        script.does(Step::Resize("pair".to_owned(), milli(more)));
-        script.view();
-    }
-    script.remove("pair");
-    script.remove("neighbour");
     script.expect(&[("web", shape.online())]);
     Some(script)
 }

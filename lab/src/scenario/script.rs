@@ -62,7 +62,6 @@ impl Script {
             inheriting: BTreeSet::new(),
             isolated: BTreeSet::new(),
             whole_caches: BTreeSet::new(),
-            caches_in_pod: BTreeSet::new(),
         };
         Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
@@ -438,12 +437,6 @@ impl Script {
     /// From now on the rest of the uncore caches of this pod's CPUs stays idle.
     pub fn takes_whole_caches(&mut self, pod: &str) {
         self.promise.whole_caches.insert(pod.to_owned());
-    }
-
-    /// The same, and its containers without exclusive CPUs run there.
-    pub fn shares_whole_caches(&mut self, pod: &str) {
-        self.takes_whole_caches(pod);
-        self.promise.caches_in_pod.insert(pod.to_owned());
     }
 
     fn push(

@@ -10,9 +10,7 @@ use crate::nodeset::NodeSet;
 pub(crate) struct Applied {
     /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
-    /// Which of them only the container's pod has, see [`Adjustment::own`].
-    own: Part,
-    exclusive: bool,
+    exclusive: Part,
     certainty: Certainty,
     mems: Mems,
     quota: CfsQuota,
@@ -63,8 +61,7 @@ impl Applied {
     pub(crate) fn nothing() -> Applied {
         Applied {
             cpus: None,
-            own: Part::None,
-            exclusive: false,
+            exclusive: Part::None,
             certainty: Certainty::Set,
             mems: Mems::Unset,
             quota: CfsQuota::Unset,
@@ -89,8 +86,7 @@ impl Applied {
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
         self.cpus = Some(now.cpus());
-        self.own = if now.has_own() { Part::of(&now.cpus(), now.own()) } else { Part::None };
-        self.exclusive = now.is_exclusive();
+        self.exclusive = Part::of(&now.cpus(), now.exclusive_cpus());
         self.certainty = certainty;
     }
 
@@ -104,7 +100,7 @@ impl Applied {
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
         (self.cpus, self.certainty) = (Some(cpus), Certainty::Set);
-        (self.own, self.exclusive) = (Part::None, false);
+        self.exclusive = Part::None;
     }
 
     pub(crate) fn sets_quota(&mut self) {
@@ -118,8 +114,7 @@ impl Applied {
     /// Of the CPUs that are set, these are exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
         let cpus = self.cpus.unwrap_or_default();
-        self.own = Part::of(&cpus, exclusive & cpus);
-        self.exclusive = self.has_own();
+        self.exclusive = Part::of(&cpus, exclusive & cpus);
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -131,17 +126,17 @@ impl Applied {
         self.cpus
     }
 
-    /// Those of the CPUs that are set which only its pod has, see [`Adjustment::own`].
-    pub(crate) fn own(&self) -> Option<CpuSet> {
-        match self.own {
+    /// Those of the CPUs that are set which only this container has.
+    pub(crate) fn exclusive(&self) -> Option<CpuSet> {
+        match self.exclusive {
             Part::None => None,
             Part::All => self.cpus,
             Part::Some(part) => Some(part),
         }
     }
 
-    pub(crate) fn has_own(&self) -> bool {
-        self.own != Part::None
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive != Part::None
     }
 
     /// The CPUs that the runtime has set, if that is certain.
@@ -171,9 +166,8 @@ impl Applied {
     /// Whether what is set differs from what should be, so that an update is due.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
         !self.is_on(&desired.cpus(), Certainty::Set)
-            || self.has_own() != desired.has_own()
-            || (self.has_own() && self.own() != Some(desired.own()))
-            || self.exclusive != desired.is_exclusive()
+            || self.is_exclusive() != desired.is_exclusive()
+            || (self.is_exclusive() && self.exclusive() != Some(desired.exclusive_cpus()))
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
     }
@@ -182,16 +176,17 @@ impl Applied {
     /// CPUs of a `mixed` one.
     pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
         let is_set = if mixed {
-            self.certainty == Certainty::Set && self.own().is_some_and(|own| claim.is_subset(&own))
+            self.certainty == Certainty::Set
+                && self.exclusive().is_some_and(|own| claim.is_subset(&own))
         } else {
             self.is_on(claim, Certainty::Set)
         };
-        !is_set || !self.exclusive || self.differs_in_quota(true, None)
+        !is_set || !self.is_exclusive() || self.differs_in_quota(true, None)
     }
 
     /// The same for a container that shares CPUs, whichever these are.
     pub(crate) fn differs_from_shared(&self, limit: Option<MilliCpu>) -> bool {
-        self.exclusive
+        self.is_exclusive()
             || (self.cpus.is_some() && self.certainty < Certainty::Set)
             || self.differs_in_quota(false, limit.filter(|_| self.lacks_quota()))
     }

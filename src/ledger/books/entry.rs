@@ -253,9 +253,8 @@ impl ContainerEntry {
     /// Something else keeps others off its exclusive CPUs from now on.
     pub(crate) fn enforce_by(&mut self, mechanism: Mechanism) {
         self.enforced_by = match mechanism {
-            // Nothing in a cpuset partition can run on shared CPUs, and a partition hands its CPUs
-            // back to the whole machine, not to its pod.
-            Mechanism::Partitions if self.is_mixed() || self.margin().in_pod => Mechanism::Groups,
+            // Nothing in a cpuset partition can run on shared CPUs.
+            Mechanism::Partitions if self.is_mixed() => Mechanism::Groups,
             mechanism => mechanism,
         };
     }
@@ -319,11 +318,6 @@ impl ContainerEntry {
         self.holding.as_ref().is_some_and(|holding| holding.mixed)
     }
 
-    /// Whether the other containers of its pod use the rest of its uncore caches.
-    pub(crate) fn shares_caches(&self) -> bool {
-        self.margin().in_pod && !self.is_lent()
-    }
-
     /// What stays idle around its exclusive CPUs.
     pub(crate) fn margin(&self) -> Margin {
         self.holding.as_ref().map_or(Margin::NONE, |held| held.margin)
@@ -382,9 +376,8 @@ impl ContainerEntry {
             smt => smt,
         };
         let uncore = match self.terms.wishes.uncore {
-            _ if margin.in_pod => Some(Uncore::ExclusiveShared),
             _ if margin.caches => Some(Uncore::Exclusive),
-            Some(Uncore::Exclusive | Uncore::ExclusiveShared) => None,
+            Some(Uncore::Exclusive) => None,
             uncore => uncore,
         };
         Wishes { smt, uncore, ..self.terms.wishes }

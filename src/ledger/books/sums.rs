@@ -97,7 +97,6 @@ struct PodClaims {
     /// The pod's claims as they were then.
     claims: Vec<Claimed>,
     kept_from_siblings: CpuSet,
-    shares_caches: bool,
 }
 
 /// The part of a container's claim that can change.
@@ -157,8 +156,7 @@ pub(super) struct Sums {
 pub(super) struct Changed {
     /// What the checkpoint has of it.
     claims: bool,
-    /// The pod's other containers can have CPUs of its partitions that these lost, or other CPUs of
-    /// uncore caches that they share.
+    /// The pod's other containers can have CPUs of its partitions that these lost.
     beside: bool,
 }
 
@@ -188,7 +186,7 @@ impl Sums {
             (None, false) => (None, Changed::default()),
             (Some(before), false) => {
                 self.subtract(&pod.pod.uid, &before);
-                let beside = !before.kept_from_siblings.is_empty() || before.shares_caches;
+                let beside = !before.kept_from_siblings.is_empty();
                 (None, Changed { claims: true, beside })
             }
             (before, true) => {
@@ -222,16 +220,11 @@ impl Sums {
         }
         exclusive.claims = held().filter_map(Claimed::of).collect();
         let before = std::mem::replace(&mut exclusive.kept_from_siblings, pod.kept_from_siblings());
-        let shares = std::mem::replace(
-            &mut exclusive.shares_caches,
-            held().any(ContainerEntry::shares_caches),
-        );
         self.held.subtract(&exclusive.held);
         exclusive.held = Held::of(held());
         self.held.add(&exclusive.held);
         count_in(&mut self.with_margin, uid, held().any(ContainerEntry::has_margin));
-        let shares = shares || exclusive.shares_caches;
-        let beside = shares || !before.is_subset(&exclusive.kept_from_siblings);
+        let beside = !before.is_subset(&exclusive.kept_from_siblings);
         Changed { claims: !same_claims, beside }
     }
 

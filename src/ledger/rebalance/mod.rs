@@ -18,6 +18,7 @@ use super::request::{Grant, grant, running};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
 use crate::cpuset::CpuSet;
+use crate::placement::Hint;
 use crate::placement::moves::{self as planner, Limits, Plan, Resident};
 use crate::placement::{Placement, Request, Scope};
 use core::time::Duration;
@@ -127,8 +128,8 @@ fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Reside
 
 /// Why a container does not move now; `None` if it may.
 ///
-/// In pod scope the containers of a pod have one affinity: only one that is alone moves. Partitions
-/// stay: in a storm of kills and restarts, Linux 6.12 warned and lost CPUs after one had got
+/// In pod scope the containers of a pod have one affinity: one moves only if it has all CPUs that its
+/// pod can have, so that no other one needs some where it was. Partitions stay: in a storm of kills and restarts, Linux 6.12 warned and lost CPUs after one had got
 /// entirely different CPUs.
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
     if let Some(reason) = entry.stays() {
@@ -137,8 +138,7 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
     if entry.enforced_by == Mechanism::Partitions {
         return Some(StayReason::Partition);
     }
-    let in_pod_scope = node.settings.placement.topology_manager.scope == Scope::Pod;
-    if in_pod_scope && pod.containers().filter(|(_, other)| other.claim().is_some()).count() > 1 {
+    if node.settings.placement.topology_manager.scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         return Some(StayReason::PodScope);
     }
     if entry.phase != Phase::Running || entry.waits || entry.lost {
@@ -148,6 +148,13 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
     let stayed = node.now.saturating_sub(entry.settled_at()?);
     let left = min_stay.saturating_sub(stayed);
     if left.is_zero() { None } else { Some(StayReason::MinStay(left)) }
+}
+
+/// Whether no other container of the pod has exclusive CPUs, or can get some beside these.
+fn has_all_of_pod(pod: &PodEntry, entry: &ContainerEntry) -> bool {
+    let mut others = pod.containers().filter(|(_, other)| other.id() != entry.id());
+    others.all(|(_, other)| other.claim().is_none())
+        && pod.demand().is_none_or(|all| all <= entry.held().len())
 }
 
 /// When the next container has stayed for `minStay`; `None` if there is none.
@@ -200,10 +207,18 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
         return;
     }
     let keeps = step.outcome == MoveOutcome::Done;
+    let uid = found.uid.clone();
     books.change_found(&step.container, |entry| {
         entry.move_to(step.to, margin);
         entry.settle(if keeps { Some(node.now) } else { None });
     });
+    // A later container of the pod follows to where this one is now.
+    let nodes = numa_nodes(&node.topology, &step.to);
+    if let Some(mut pod) = books.change(&uid)
+        && let Some((_, Hint { nodes: Some(chosen), .. })) = &mut pod.affinity
+    {
+        *chosen = nodes;
+    }
     count(node, books, step);
     let what = What::Rebalanced { from: step.from, to: step.to, why: step.why.clone() };
     books.journal.note(false, subject, what);

@@ -63,7 +63,7 @@ fn typing_errors_are_told() {
         (
             "uncore.cpu-manager.nri.io/pod",
             "requires",
-            "\"requires\" is unknown, expected prefer or require or ignore or exclusive or exclusive-shared (did you mean require?)",
+            "\"requires\" is unknown, expected prefer or require or ignore or exclusive (did you mean require?)",
         ),
         ("smt.cpu-manager.nri.io", "", "\"\" is unknown, expected full-cores or isolate"),
         (

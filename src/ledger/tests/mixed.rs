@@ -1,11 +1,9 @@
-//! Containers that use other CPUs beside their exclusive ones (`cpus: exclusive+shared`), and pods
-//! that share the rest of an uncore cache (`uncore: exclusive-shared`).
+//! Containers that use other CPUs beside their exclusive ones (`cpus: exclusive+shared`).
 
 use super::wishes::{allowing, node, node_with, resize, wishing};
 use super::*;
 
 const MIXED: &[(&str, &str)] = &[("cpus", "exclusive+shared")];
-const POD_CACHE: &[(&str, &str)] = &[("uncore", "exclusive-shared")];
 
 fn reach(node: &Node, id: &str) -> (String, String) {
     let reach = node.ledger.reach(&ContainerId(id.to_owned())).unwrap();
@@ -75,53 +73,10 @@ fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
 
 #[test]
 fn a_container_that_shares_with_others_is_no_partition() {
-    for wishes in [MIXED, POD_CACHE] {
-        let mut node = node();
-        node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
-        node.create(&wishing(guaranteed("a", 2000), wishes), "c", "a", 2000).unwrap();
-        let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
-        assert_eq!(target.enforced_by, Mechanism::Groups);
-        assert!(!target.is_partition());
-    }
-}
-
-#[test]
-fn a_pod_shares_the_rest_of_its_cache() {
-    for mechanism in [Mechanism::Runtime, Mechanism::Groups, Mechanism::Partitions] {
-        let mut node = node();
-        node.ledger.apply(Event::Mechanism(mechanism));
-        let other = pod("s", Qos::Burstable, 100);
-        node.create(&other, "c", "s", 100).unwrap();
-        let a = wishing(guaranteed("a", 4000), POD_CACHE);
-        node.create(&a, "early", "a-early", 500).unwrap();
-        assert_eq!(node.create(&a, "main", "a-main", 3000).unwrap(), "8-10", "{mechanism}");
-        node.check("a-early", "11-15");
-        assert_eq!(node.create(&a, "late", "a-late", 500).unwrap(), "11-15");
-        assert_eq!(node.ledger.pool().to_string(), "0-7");
-        let target = node.ledger.target(&ContainerId("s".to_owned())).unwrap();
-        assert!(target.runs_on.is_subset(&"0-7".parse().unwrap()), "{mechanism}");
-        let amount = Some(MilliCpu(4000));
-        let cpu = CpuRequest { request: amount, limit: amount };
-        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let main = container(&a, "main", "a-main", 3000);
-        let mut a = a;
-        a.budget = Some(MilliCpu(5000));
-        node.event(Event::UpdatePod(a.clone())).unwrap();
-        node.event(Admission::Update { pod: a.clone(), container: main, wanted }).unwrap();
-        node.check("a-main", "8-11");
-        node.check("a-early", "12-15");
-        node.check("a-late", "12-15");
-        // Without exclusive CPUs in the pod they are in the pool again.
-        node.event(Event::Settings(Settings { policy: Policy::None, ..allowing(&[]) })).unwrap();
-        node.event(Event::Settings(allowing(&[]))).unwrap();
-    }
-}
-
-#[test]
-fn a_mixed_container_in_a_cache_of_its_pod_uses_only_that() {
     let mut node = node();
-    let wishes = [POD_CACHE, MIXED].concat();
-    let a = wishing(guaranteed("a", 3000), &wishes);
-    assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "8-15");
-    assert_eq!(reach(&node, "a"), ("8-10".to_owned(), "11-15".to_owned()));
+    node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
+    node.create(&wishing(guaranteed("a", 2000), MIXED), "c", "a", 2000).unwrap();
+    let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
+    assert_eq!(target.enforced_by, Mechanism::Groups);
+    assert!(!target.is_partition());
 }

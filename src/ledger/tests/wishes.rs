@@ -22,7 +22,6 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
         ("cpus", "shared"),
         ("uncore", "require"),
         ("uncore", "exclusive"),
-        ("uncore", "exclusive-shared"),
         ("smt", "isolate"),
         ("smt", "full-cores"),
         ("numa", "single"),

@@ -136,9 +136,7 @@ fn reasons(request: &Request, hint: Hint) -> Vec<String> {
             Some(Uncore::Prefer) => "uncore: prefer",
             Some(Uncore::Require) => "uncore: require",
             Some(Uncore::Ignore) => "uncore: ignore",
-            Some(Uncore::Exclusive | Uncore::ExclusiveShared) | None => {
-                "prefer-align-cpus-by-uncorecache"
-            }
+            Some(Uncore::Exclusive) | None => "prefer-align-cpus-by-uncorecache",
         };
         why.push(format!(
             "{by}: whole uncore caches first, then one that can hold the rest, {order}."

@@ -43,7 +43,6 @@ fn view(containers: &[(&str, &str)]) -> View {
             asks: None,
             exclusive,
             beside: CpuSet::EMPTY,
-            pod_cpus: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             cpus_wish: None,
             runs_on: exclusive.unwrap_or_default(),

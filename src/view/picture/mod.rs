@@ -33,8 +33,6 @@ pub struct Tenant {
     pub cpus: CpuSet,
     /// SMT siblings of these, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
-    /// The rest of their uncore caches, where its pod's other containers run.
-    pub pod_cpus: CpuSet,
     /// The placement of its CPUs, in words.
     pub remark: String,
 }
@@ -107,9 +105,6 @@ pub enum Usage {
     /// Kept idle: a container with `smt: isolate` has its SMT sibling, or one with `uncore:
     /// exclusive` its uncore cache.
     Idle,
-    /// The other containers of one pod run on it: a container with `uncore: exclusive-shared` has its
-    /// uncore cache.
-    Pod,
     /// No container runs on it at present: an ended container keeps it.
     Unused,
     Offline,
@@ -123,7 +118,6 @@ impl Usage {
             Usage::Shared => "·",
             Usage::Reserved => "-",
             Usage::Idle => "z",
-            Usage::Pod => "+",
             Usage::Unused => "_",
             Usage::Offline => "x",
         }
@@ -135,7 +129,6 @@ impl Usage {
             Usage::Shared => "shared",
             Usage::Reserved => "reserved: never exclusive",
             Usage::Idle => "idle SMT siblings, or the rest of an uncore cache, of exclusive CPUs",
-            Usage::Pod => "shared within a pod: the rest of an uncore cache of exclusive CPUs",
             Usage::Unused => "kept for containers that may restart",
             Usage::Offline => "offline",
         }
@@ -176,7 +169,6 @@ impl Picture {
                 name: names::container(one),
                 cpus: one.cpus - one.shared,
                 idle: one.idle,
-                pod_cpus: one.pod_cpus,
                 remark: names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores),
             })
         });
@@ -290,7 +282,6 @@ impl Draw<'_> {
         match tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant),
             None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
-            None if tenants.iter().any(|tenant| tenant.pod_cpus.contains(cpu)) => Usage::Pod,
             None if reserved.contains(cpu) => Usage::Reserved,
             None if shared.contains(cpu) => Usage::Shared,
             None => Usage::Unused,

@@ -247,7 +247,6 @@ fn unheld(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
         Usage::Reserved => "reserved",
         Usage::Offline => "offline",
         Usage::Idle | Usage::Unused => "unused",
-        Usage::Pod => "shared",
         Usage::Shared | Usage::Held(_) => "shared",
     };
     square(xml, class, at, side);

@@ -10,7 +10,6 @@ fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
         name: name.to_owned(),
         cpus: cpus.parse().unwrap(),
         idle: CpuSet::EMPTY,
-        pod_cpus: CpuSet::EMPTY,
         remark: String::new(),
     }
 }

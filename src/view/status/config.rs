@@ -110,7 +110,7 @@ pub struct OwnSettings {
     pub on_active_kubelet: String,
     /// How containers learn their exclusive CPUs: `false`, `true` (environment variables) or `file`.
     pub expose_cpus: String,
-    /// The notice before containers lose CPUs, in seconds.
+    /// The notice before moves, in seconds.
     pub notice_seconds: u32,
     /// `follow-cpus` or `all`: the NUMA nodes of exclusive containers' memory.
     pub exclusive_mems: String,

@@ -160,10 +160,6 @@ pub struct ContainerStatus {
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     #[serde(default)]
     pub idle: CpuSet,
-    /// The rest of its uncore caches, which only its pod's other containers use (`uncore:
-    /// exclusive-shared`).
-    #[serde(default)]
-    pub pod_cpus: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
     pub asks: Option<usize>,
     /// The NUMA nodes of its exclusive CPUs.
@@ -333,7 +329,6 @@ impl ContainerStatus {
             cpus: container.runs_on,
             shared: container.beside,
             idle: container.idle,
-            pod_cpus: container.pod_cpus,
             asks: container.asks,
             numa_nodes: nodes_of(topology, &exclusive),
             uncore_caches: uncores_of(topology, &exclusive),

@@ -1,0 +1,178 @@
+//! What must hold where features meet: moves in pod scope, resizes beside pending moves, partitions
+//! beside mixed containers.
+
+use super::*;
+use crate::placement::{EngineKind, Scope, TopologyPolicy};
+use core::time::Duration;
+
+/// Two NUMA nodes of four caches of four CPUs.
+fn numa_machine() -> Topology {
+    let cpus = (0..32)
+        .map(|id| Cpu {
+            id,
+            core: id,
+            uncore: id / 4 * 4,
+            numa: id / 16,
+            socket: id / 16,
+            die: None,
+            kind: None,
+        })
+        .collect();
+    Topology::build(Facts { cpus, ..Facts::default() }).unwrap()
+}
+
+fn pod_scope(policy: TopologyPolicy) -> Settings {
+    let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
+    let topology_manager =
+        TopologyManager { policy, scope: Scope::Pod, ..TopologyManager::default() };
+    Settings {
+        policy: Policy::Static,
+        placement: placement::Settings {
+            options,
+            engine: EngineKind::Compact,
+            topology_manager,
+            reserved: "0-1".parse().unwrap(),
+        },
+        mems_follow_cpus: true,
+        rebalance: Some(Rebalance {
+            mode: RebalanceMode::Move,
+            moves_per_100_starts: 5,
+            across_numa_nodes: true,
+            min_stay: Duration::ZERO,
+        }),
+        ..Settings::default()
+    }
+}
+
+/// Node 0 has two free CPUs in each cache, node 1 none.
+fn full(settings: Settings) -> (Node, Pod) {
+    let mut node =
+        Node { ledger: Ledger::new(numa_machine(), settings, Vec::new()), set: BTreeMap::new() };
+    let g1 = guaranteed("g1", 4000);
+    let list = [
+        (guaranteed("f1", 2000), "f1", 2000, "4-5"),
+        (guaranteed("f2", 2000), "f2", 2000, "8-9"),
+        (guaranteed("f3", 2000), "f3", 2000, "12-13"),
+        (g1.clone(), "g1", 4000, "16-19"),
+        (guaranteed("g2", 12000), "g2", 12000, "20-31"),
+    ];
+    let mut all = Vec::new();
+    for (pod, id, milli, set) in &list {
+        node.set.insert((*id).to_owned(), cpus(set));
+        all.push((pod, "c", *id, *milli));
+    }
+    let event = node.running(&all);
+    node.event(event).unwrap();
+    assert_eq!(node.ledger.free().to_string(), "2-3,6-7,10-11,14-15");
+    (node, g1)
+}
+
+fn nodes_of(set: CpuSet) -> Vec<usize> {
+    let mut nodes: Vec<usize> = set.iter().map(|cpu| cpu / 16).collect();
+    nodes.dedup();
+    nodes
+}
+
+/// `topologyManagerScope: pod`: the pod's containers stay in the NUMA node that was chosen for the
+/// pod, also if there is a better place for the one that is there already.
+#[test]
+fn a_pod_in_pod_scope_is_not_torn_apart() {
+    for policy in [TopologyPolicy::SingleNumaNode, TopologyPolicy::Restricted] {
+        let (mut node, g1) = full(pod_scope(policy));
+        let p = guaranteed("p", 8000);
+        node.event(Event::RunPod(p.clone())).unwrap();
+        let first: CpuSet = node.create(&p, "c0", "p0", 4000).unwrap().parse().unwrap();
+        node.stop("g1");
+        node.stop_pod(&g1);
+        let plan = node.ledger.plan_departure();
+        assert!(plan.is_err(), "{policy:?}: {plan:?}");
+        let second: CpuSet = node.create(&p, "c1", "p1", 4000).unwrap().parse().unwrap();
+        assert_eq!(nodes_of(first | second), [0], "{policy:?}: {first} {second}");
+    }
+}
+
+/// An init container that runs for long moves; then the container of its pod starts, which uses its
+/// CPUs.
+#[test]
+fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
+    let (mut node, g1) = full(pod_scope(TopologyPolicy::SingleNumaNode));
+    let p = guaranteed("p", 4000);
+    node.event(Event::RunPod(p.clone())).unwrap();
+    node.create(&p, "init", "p0", 4000).unwrap();
+    node.stop("g1");
+    node.stop_pod(&g1);
+    for step in node.ledger.plan_departure().expect("a plan").steps {
+        node.event(Event::Move(step)).unwrap();
+    }
+    let init = node.ledger.target(&ContainerId("p0".to_owned())).unwrap().adjustment.cpus();
+    // Others take what the move has left.
+    let rest = guaranteed("rest", 8000);
+    node.create(&rest, "c", "rest", 8000).unwrap();
+    node.stop("p0");
+    assert_eq!(node.create(&p, "app", "p1", 4000), Ok(init.to_string()));
+}
+
+/// A shared container waits for a CPU that another one leaves; before the next message a third one
+/// gets that CPU.
+#[test]
+fn nobody_waits_for_cpus_that_a_third_one_has_got() {
+    let mut node = Node::new();
+    let s = pod("s", Qos::Burstable, 500);
+    node.create(&s, "c", "s", 500).unwrap();
+    let a = guaranteed("a", 4000);
+    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
+    node.check("s", "0-1,6-15");
+    let amount = Some(MilliCpu(3000));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    node.event(Admission::Update {
+        pod: a.clone(),
+        container: container(&a, "c", "a", 4000),
+        wanted: Wanted { cpu, sets_quota: true, cpus: None },
+    })
+    .unwrap();
+    node.check("a", "2-4");
+    node.check("s", "0-1,6-15");
+    assert!(node.ledger.waits(), "s waits for CPU 5");
+    assert_eq!(node.create(&guaranteed("x", 1000), "c", "x", 1000).unwrap(), "5");
+    for _ in 0..10 {
+        node.send_due();
+        deliver(&mut node.ledger, Channel::Groups);
+    }
+    node.check("s", "0-1,6-15");
+    assert!(!node.ledger.waits(), "nobody has anything to wait for");
+    assert!(!node.ledger.owes());
+}
+
+/// A shared container is resized while an exclusive one is to move to CPUs that it has yet to leave.
+/// The runtime changes the resized one last.
+#[test]
+fn nobody_gets_cpus_that_a_resized_shared_container_leaves_last() {
+    let mut node = Node::new();
+    let s = pod("s", Qos::Burstable, 500);
+    node.create(&s, "c", "s", 500).unwrap();
+    let a = guaranteed("a", 4000);
+    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
+    node.check("s", "0-1,6-15");
+    let mut reserved = settings();
+    reserved.placement.reserved = "0-3".parse().unwrap();
+    // No answer carries the move yet.
+    node.event(Event::Settings(reserved)).unwrap();
+    let before = node.set["s"];
+    let amount = Some(MilliCpu(700));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    let decision = node
+        .ledger
+        .handle(Admission::Update {
+            pod: s.clone(),
+            container: container(&s, "c", "s", 500),
+            wanted: Wanted { cpu, sets_quota: true, cpus: None },
+        })
+        .unwrap();
+    for update in decision.updates.iter().filter(|update| update.container.0 == "a") {
+        let both = update.adjustment.exclusive_cpus() & before;
+        assert!(
+            both.is_empty(),
+            "a gets CPUs {both}, on which s still is: the runtime changes s last"
+        );
+    }
+}

@@ -176,7 +176,7 @@ fn changes<'a>(
         let due = if written {
             // The enforcer writes partitions.
             let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
-            !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
+            !partition && entry.applied.differs_in_cpus(&to, Certainty::Written)
         } else {
             entry.applied.differs(&to)
         };

@@ -60,6 +60,11 @@ pub(super) fn repair(
                 }
                 if let Some(entry) = pod.container_mut(&container.name) {
                     entry.move_to(to, wishes.margin());
+                    // It leaves what may have been its exclusive CPUs before others get them: some may have gone
+                    // offline.
+                    if let Some(set) = container.cpus.filter(|set| set.len() <= n) {
+                        entry.applied.set_exclusive(set);
+                    }
                 }
             }
             let why = illegal(node, container.cpus, n);

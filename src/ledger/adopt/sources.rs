@@ -129,6 +129,9 @@ pub(super) fn adopt(
         let set = entry.applied.cpus();
         if set == Some(claim) || (entry.is_mixed() && container.cpus == Some(claim)) {
             entry.applied.set_exclusive(claim);
+        } else if let (ClaimSource::Confirmed, Some(set), false) = (source, set, entry.is_mixed()) {
+            // Some of them are offline now, or no longer its own.
+            entry.applied.set_exclusive(set);
         }
     });
     let online = node.topology.online();

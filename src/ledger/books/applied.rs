@@ -163,11 +163,16 @@ impl Applied {
         matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
     }
 
-    /// Whether what is set differs from what should be, so that an update is due.
-    pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
-        !self.is_on(&desired.cpus(), Certainty::Set)
+    /// Whether other CPUs are set than should be, or others of them are exclusive.
+    pub(crate) fn differs_in_cpus(&self, desired: &Adjustment, certainty: Certainty) -> bool {
+        !self.is_on(&desired.cpus(), certainty)
             || self.is_exclusive() != desired.is_exclusive()
             || (self.is_exclusive() && self.exclusive() != Some(desired.exclusive_cpus()))
+    }
+
+    /// Whether what is set differs from what should be, so that an update is due.
+    pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
+        self.differs_in_cpus(desired, Certainty::Set)
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
     }

@@ -48,9 +48,10 @@ impl Node {
         Some(Instance { pod, container, adjustment: None, running: false, stopped: false })
     }
 
-    /// The exclusive CPUs of containers that exist.
+    /// The exclusive CPUs of containers that exist and wait for no others.
     pub(super) fn exclusive_alive(&self) -> Vec<(String, CpuSet)> {
-        let alive = self.instances.iter().filter(|(_, instance)| !instance.stopped);
+        let settled = |i: &Instance| !i.stopped && !self.ledger.is_waiting(&i.container.id);
+        let alive = self.instances.iter().filter(|(_, instance)| settled(instance));
         alive.filter_map(|(id, i)| Some((id.clone(), exclusive(i.adjustment)?))).collect()
     }
 }

@@ -136,9 +136,11 @@ impl Node {
     }
 
     pub(super) fn basis(&self, pool: &Pool) -> Basis {
-        let updated = self.mechanism == Mechanism::Runtime || !self.unbound.is_empty();
+        let cgroups_keep_all = self.mechanism != Mechanism::Runtime
+            && self.unbound.is_empty()
+            && self.distrusted.is_empty();
         Basis {
-            sent: if updated { pool.bound } else { self.possible() },
+            sent: if cgroups_keep_all { self.possible() } else { pool.bound },
             online: self.topology.online(),
             policy: self.settings.policy,
             mems_follow_cpus: self.settings.mems_follow_cpus,

@@ -86,7 +86,12 @@ impl Applied {
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
         self.cpus = Some(now.cpus());
-        self.exclusive = Part::of(&now.cpus(), now.exclusive_cpus());
+        // No set is worked out for a container that shares all of its CPUs.
+        self.exclusive = if now.is_exclusive() {
+            Part::of(&now.cpus(), now.exclusive_cpus())
+        } else {
+            Part::None
+        };
         self.certainty = certainty;
     }
 

@@ -80,3 +80,18 @@ fn a_container_that_shares_with_others_is_no_partition() {
     assert_eq!(target.enforced_by, Mechanism::Groups);
     assert!(!target.is_partition());
 }
+
+#[test]
+fn a_mixed_container_whose_class_is_not_relied_on_follows_the_pool() {
+    let mut node = node();
+    node.ledger.apply(Event::Mechanism(Mechanism::Groups));
+    let mut a = wishing(guaranteed("a", 2000), MIXED);
+    a.cgroup = CgroupPath::new("kubepods/poda");
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "0-15");
+    let class = CgroupPath::new("kubepods").unwrap();
+    node.ledger.apply(Event::Distrusted([class].into_iter().collect()));
+    node.send_due();
+    node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap();
+    node.send_due();
+    node.check("a", "0-3,8-15");
+}

@@ -141,7 +141,7 @@ impl Applied {
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.exclusive != Part::None
+        !matches!(self.exclusive, Part::None)
     }
 
     /// The CPUs that the runtime has set, if that is certain.

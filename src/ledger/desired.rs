@@ -168,27 +168,36 @@ fn changes<'a>(
 ) -> impl Iterator<Item = CpuChange<'a>> {
     let written = *channel == Channel::Groups;
     let updatable = owed.filter(|found| found.entry.is_updatable());
-    updatable.filter_map(move |ContainerRef { pod, entry, .. }| {
-        if has_all_of_its_own(node, entry) {
-            return None;
-        }
-        let to = desired(node, pool, pod, entry)?;
-        let due = if written {
-            // The enforcer writes partitions.
-            let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
-            !partition && entry.applied.differs_in_cpus(&to, Certainty::Written)
+    updatable.filter_map(move |found| {
+        if has_all_of_its_own(node, found.entry) {
+            None
         } else {
-            entry.applied.differs(&to)
-        };
-        if !due {
-            return None;
+            change(node, pool, found, written)
         }
-        let unset = to.mems().is_none() && to.limit().is_none();
-        if unset && is_bound_as_it_is(node, pod, entry) {
-            return None;
-        }
-        Some(CpuChange { entry, to })
     })
+}
+
+// Most containers need no change: what one takes is kept out of the loop over all.
+#[inline(never)]
+fn change<'a>(
+    node: &Node,
+    pool: &Pool,
+    ContainerRef { pod, entry, .. }: ContainerRef<'a>,
+    written: bool,
+) -> Option<CpuChange<'a>> {
+    let to = desired(node, pool, pod, entry)?;
+    let due = if written {
+        // The enforcer writes partitions.
+        let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
+        !partition && entry.applied.differs_in_cpus(&to, Certainty::Written)
+    } else {
+        entry.applied.differs(&to)
+    };
+    if !due {
+        return None;
+    }
+    let unset = to.mems().is_none() && to.limit().is_none();
+    if unset && is_bound_as_it_is(node, pod, entry) { None } else { Some(CpuChange { entry, to }) }
 }
 
 fn steps<'a>(

@@ -172,7 +172,9 @@ impl Display for StayReason {
             StayReason::OwnAffinity => "its threads have CPU affinities of their own",
             StayReason::MemoryNodes => "another program has set its memory nodes",
             StayReason::Partition => "it is a cpuset partition (exclusivity: kernel)",
-            StayReason::PodScope => "its pod has several exclusive containers in pod scope",
+            StayReason::PodScope => {
+                "in pod scope, its pod has or can have other exclusive containers"
+            }
             StayReason::Changing => "it is starting, ending or changing its CPUs",
             StayReason::MinStay(left) => {
                 // A started second counts, so that 0 s is never left.

@@ -129,8 +129,8 @@ fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Reside
 /// Why a container does not move now; `None` if it may.
 ///
 /// In pod scope the containers of a pod have one affinity: one moves only if it has all CPUs that its
-/// pod can have, so that no other one needs some where it was. Partitions stay: in a storm of kills and restarts, Linux 6.12 warned and lost CPUs after one had got
-/// entirely different CPUs.
+/// pod can have, so that no other one needs some where it was. Partitions stay: in a storm of kills
+/// and restarts, Linux 6.12 warned and lost CPUs after one had got entirely different CPUs.
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
     if let Some(reason) = entry.stays() {
         return Some(reason);

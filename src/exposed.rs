@@ -74,7 +74,9 @@ impl Directories {
                 ("uncore_caches", &content.cpus.uncore_caches),
                 ("cpus", &content.cpus.cpus),
             ] {
-                replace(&directory, name, value)?;
+                let draft = directory.join(DRAFT);
+                let line = format!("{value}\n");
+                files::replace(&directory.join(name), &draft, FILE_MODE, line.as_bytes())?;
             }
             Ok(())
         });
@@ -90,11 +92,4 @@ impl Directories {
             Err(stalled) => Err(stalled.into()),
         }
     }
-}
-
-fn replace(directory: &Path, name: &str, value: &str) -> io::Result<()> {
-    let draft = directory.join(DRAFT);
-    let mut file = files::create_new(&draft, FILE_MODE)?;
-    io::Write::write_all(&mut file, format!("{value}\n").as_bytes())?;
-    fs::rename(&draft, directory.join(name))
 }

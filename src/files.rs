@@ -4,7 +4,7 @@
 //! a device may never end, and a link may lead elsewhere.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -52,6 +52,13 @@ pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     // There is none as a rule.
     let _ = fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Replaces the file `path` at once: a reader sees the old content or the new one. `draft` has the
+/// new content until then, and must be in the same file system. Nothing is synced.
+pub(crate) fn replace(path: &Path, draft: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    create_new(draft, mode)?.write_all(content)?;
+    fs::rename(draft, path)
 }
 
 fn name_of(file_type: FileType) -> &'static str {

@@ -68,6 +68,11 @@ impl File {
         Ok(file)
     }
 
+    /// The amounts that are reserved, by field.
+    pub(super) fn amounts(&self) -> [(&'static str, &Pairs); 2] {
+        [("systemReserved", &self.system_reserved), ("kubeReserved", &self.kube_reserved)]
+    }
+
     fn is_static(&self) -> Option<bool> {
         self.cpu_manager_policy.as_ref().map(|Text(policy)| policy == "static")
     }
@@ -101,9 +106,7 @@ impl File {
     /// Checks names and values under every policy. Whether the options of several entries go together
     /// shows only where they are in force.
     fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
-        for (field, amounts) in
-            [("systemReserved", &self.system_reserved), ("kubeReserved", &self.kube_reserved)]
-        {
+        for (field, amounts) in self.amounts() {
             let unknown = amounts.0.iter().find(|(name, _)| !RESOURCES.contains(&name.as_str()));
             if let Some((name, _)) = unknown {
                 return Err(source.at(field, wording::unknown(name, &RESOURCES)));

@@ -39,7 +39,6 @@ use file::File;
 use source::Source;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use values::Pairs;
 
 /// The kubelet's default `--root-dir`.
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
@@ -161,12 +160,12 @@ impl Config {
         let scopes = [[("", Scope::Container)].as_slice(), &scopes].concat();
         let topology_scope =
             source.one_of("topologyManagerScope", &file.topology_manager_scope, &scopes)?;
-        let amount = |field, reserved: &Pairs| {
-            let amount = reserved.get("cpu").map_or(Ok(0), values::parse_milli_cpus);
-            amount.map_err(|why| source.at(field, why))
-        };
-        let system = amount("systemReserved", &file.system_reserved)?;
-        let kube = amount("kubeReserved", &file.kube_reserved)?;
+        let mut reserved_milli: u64 = 0;
+        for (field, amounts) in file.amounts() {
+            let amount = amounts.get("cpu").map_or(Ok(0), values::parse_milli_cpus);
+            let amount = amount.map_err(|why| source.at(field, why))?;
+            reserved_milli = reserved_milli.saturating_add(amount);
+        }
         let orders =
             [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
         let uncore_order = source.one_of("uncoreCacheOrder", &file.uncore_cache_order, &orders)?;
@@ -207,7 +206,7 @@ impl Config {
             topology_policy,
             topology_scope,
             reserved,
-            reserved_milli: system.saturating_add(kube),
+            reserved_milli,
             uncore_order,
             engine,
             kubelet_state_dir,
@@ -408,7 +407,7 @@ impl Config {
     fn check_amounts(&self, topology: &Topology) -> Result<(), ConfigError> {
         let online = topology.online().len();
         let exceeds = |milli: u64| milli > online as u64 * 1000;
-        for (field, amounts) in self.amounts() {
+        for (field, amounts) in self.file.amounts() {
             let Some(text) = amounts.get("cpu") else { continue };
             if values::parse_milli_cpus(text).is_ok_and(exceeds) {
                 // A plain number is often meant as thousandths.
@@ -426,10 +425,6 @@ impl Config {
             return Err(self.source.at(self.reservation_field(), why));
         }
         Ok(())
-    }
-
-    fn amounts(&self) -> [(&'static str, &Pairs); 2] {
-        [("systemReserved", &self.file.system_reserved), ("kubeReserved", &self.file.kube_reserved)]
     }
 
     fn reservation_field(&self) -> &'static str {

@@ -185,7 +185,7 @@ impl Layout {
             if leaf.mixed {
                 goal.mixed.insert(path.clone());
             }
-            match leaf.own {
+            match leaf.exclusive {
                 Some(claim) if leaf.partitioned => {
                     goal.apart.insert(path.clone());
                     if leaf.running {

@@ -11,7 +11,7 @@ use crate::files;
 use crate::ledger::CgroupPath;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "cgroups";
@@ -90,11 +90,8 @@ impl Memory {
             return;
         }
         let (text, to) = (self.text(), path.clone());
-        let written = disk.run(move || -> io::Result<()> {
-            let new = to.with_extension("new");
-            files::create_new(&new, 0o600)?.write_all(text.as_bytes())?;
-            fs::rename(&new, to)
-        });
+        let written = disk
+            .run(move || files::replace(&to, &to.with_extension("new"), 0o600, text.as_bytes()));
         match written.unwrap_or_else(|stalled| Err(stalled.into())) {
             Ok(()) => self.unsaved = false,
             Err(error) => log::warn!(

@@ -155,7 +155,7 @@ pub struct PodPlace<'a> {
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,
     /// Its exclusive CPUs.
-    pub own: Option<CpuSet>,
+    pub exclusive: Option<CpuSet>,
     /// Whether it uses the shared pool beside these.
     pub mixed: bool,
     /// Whether a partition keeps others off them.
@@ -174,7 +174,7 @@ pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),
-                own: entry.claim(),
+                exclusive: entry.claim(),
                 mixed: entry.is_mixed(),
                 partitioned: entry.claim().is_some() && entry.enforced_by == Mechanism::Partitions,
                 running: entry.phase == Phase::Running,

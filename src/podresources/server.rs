@@ -19,7 +19,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use std::fs;
 use std::future::poll_fn;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,9 +86,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let new = path.with_extension("yaml.new");
-    files::create_new(&new, 0o644)?.write_all(text.as_bytes())?;
-    fs::rename(&new, path)
+    files::replace(path, &path.with_extension("yaml.new"), 0o644, text.as_bytes())
 }
 
 async fn serve(path: PathBuf, service: Arc<Service>) {

@@ -1,6 +1,7 @@
 //! What must hold where features meet: moves in pod scope, resizes beside pending moves, partitions
 //! beside mixed containers.
 
+use super::resize::resized;
 use super::*;
 use crate::placement::{EngineKind, Scope, TopologyPolicy};
 use core::time::Duration;
@@ -122,14 +123,7 @@ fn nobody_waits_for_cpus_that_a_third_one_has_got() {
     let a = guaranteed("a", 4000);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
     node.check("s", "0-1,6-15");
-    let amount = Some(MilliCpu(3000));
-    let cpu = CpuRequest { request: amount, limit: amount };
-    node.event(Admission::Update {
-        pod: a.clone(),
-        container: container(&a, "c", "a", 4000),
-        wanted: Wanted { cpu, sets_quota: true, cpus: None },
-    })
-    .unwrap();
+    node.event(resized(&a, "c", "a", 4000, 3000)).unwrap();
     node.check("a", "2-4");
     node.check("s", "0-1,6-15");
     assert!(node.ledger.waits(), "s waits for CPU 5");
@@ -158,16 +152,7 @@ fn nobody_gets_cpus_that_a_resized_shared_container_leaves_last() {
     // No answer carries the move yet.
     node.event(Event::Settings(reserved)).unwrap();
     let before = node.set["s"];
-    let amount = Some(MilliCpu(700));
-    let cpu = CpuRequest { request: amount, limit: amount };
-    let decision = node
-        .ledger
-        .handle(Admission::Update {
-            pod: s.clone(),
-            container: container(&s, "c", "s", 500),
-            wanted: Wanted { cpu, sets_quota: true, cpus: None },
-        })
-        .unwrap();
+    let decision = node.ledger.handle(resized(&s, "c", "s", 500, 700)).unwrap();
     for update in decision.updates.iter().filter(|update| update.container.0 == "a") {
         let both = update.adjustment.exclusive_cpus() & before;
         assert!(

@@ -3,7 +3,17 @@
 use super::*;
 use crate::topology::synthetic::Machine;
 
-/// What a kubelet sends for an in-place resize.
+/// What a kubelet sends for an in-place resize from one number of thousandths of a CPU to another.
+pub(super) fn resized(pod: &Pod, name: &str, id: &str, from: u64, to: u64) -> Admission {
+    let amount = Some(MilliCpu(to));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    Admission::Update {
+        pod: pod.clone(),
+        container: container(pod, name, id, from),
+        wanted: Wanted { cpu, sets_quota: true, cpus: None },
+    }
+}
+
 pub(super) fn resize(
     node: &mut Node,
     pod: &Pod,
@@ -12,11 +22,7 @@ pub(super) fn resize(
     from: u64,
     to: u64,
 ) -> Result<(), String> {
-    let amount = Some(MilliCpu(to));
-    let wanted =
-        Wanted { cpu: CpuRequest { request: amount, limit: amount }, sets_quota: true, cpus: None };
-    let container = container(pod, name, id, from);
-    node.event(Admission::Update { pod: pod.clone(), container, wanted }).map(|_| ())
+    node.event(resized(pod, name, id, from, to)).map(|_| ())
 }
 
 #[test]

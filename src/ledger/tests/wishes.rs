@@ -1,6 +1,7 @@
 //! Pods with wishes, that is, annotations: 16 CPUs, two uncore caches of four cores with two
 //! threads, siblings adjacent; core 0 is reserved.
 
+use super::resize::resized;
 use super::*;
 use crate::ledger::wish::Wish;
 use crate::topology::synthetic::Machine;
@@ -113,14 +114,7 @@ pub(super) fn resize(
     from: u64,
     to: u64,
 ) -> Result<Option<Adjustment>, String> {
-    let amount = Some(MilliCpu(to));
-    let cpu = CpuRequest { request: amount, limit: amount };
-    let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-    node.event(Admission::Update {
-        pod: pod.clone(),
-        container: container(pod, "c", "a", from),
-        wanted,
-    })
+    node.event(resized(pod, "c", "a", from, to))
 }
 
 const WHOLE: &[(&str, &str)] = &[("uncore", "exclusive")];

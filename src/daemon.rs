@@ -25,7 +25,6 @@ mod drift;
 mod enforcement;
 mod expose;
 mod exposed_files;
-mod facts;
 mod follow;
 mod hotplug;
 mod kubelet;

@@ -9,9 +9,9 @@
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Annotations, Bounds, Call, Container, ContainerId, ContainerKind,
-    CpuRequest, Decision, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId,
-    Settings, Wanted,
+    Adjustment, Admission, Annotations, Bounds, Channel, Container, ContainerId, ContainerKind,
+    CpuRequest, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
+    Update, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -135,7 +135,7 @@ impl Node<'_> {
             annotations: self.annotations(),
             cgroup: None,
         };
-        self.event(Event::RunPod(pod.clone())).unwrap();
+        self.event(Event::RunPod(pod.clone()));
         self.live.push(Live { pod: pod.clone(), containers: Vec::new() });
         for (number, (&kind, milli)) in kinds.iter().zip(sizes).enumerate() {
             let amount = Some(MilliCpu(milli));
@@ -159,7 +159,7 @@ impl Node<'_> {
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-        let Ok(Decision { adjustment, .. }) = self.event(create) else {
+        let Ok(adjustment) = self.admit(create) else {
             self.counts.refused += 1;
             assert_eq!(
                 self.ledger.exclusive(),
@@ -176,11 +176,11 @@ impl Node<'_> {
             self.counts.shared += 1;
         }
         self.pins.insert(container.id.clone(), adjustment);
-        self.event(Event::Started { pod: pod.clone(), container: container.clone() }).unwrap();
+        self.event(Event::Started { pod: pod.clone(), container: container.clone() });
         if container.kind == ContainerKind::Init {
             self.check();
             self.pins.remove(&container.id);
-            self.event(Event::Stop(container.id)).unwrap();
+            self.event(Event::Stop(container.id));
         } else if let Some(live) = self.live.last_mut() {
             live.containers.push(container);
         }
@@ -200,7 +200,7 @@ impl Node<'_> {
         for container in containers {
             self.pins.remove(&container.id);
         }
-        self.event(Event::StopPod(pod.sandbox)).unwrap();
+        self.event(Event::StopPod(pod.sandbox));
     }
 
     fn resize(&mut self) {
@@ -217,7 +217,7 @@ impl Node<'_> {
         let before = self.ledger.exclusive();
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
         let update = Admission::Update { pod, container: container.clone(), wanted };
-        if self.event(update).is_err() {
+        if self.admit(update).is_err() {
             self.counts.resizes_refused += 1;
             assert_eq!((&self.pins, self.ledger.exclusive()), (&pins, before));
             return;
@@ -238,14 +238,31 @@ impl Node<'_> {
         }
     }
 
-    fn event(&mut self, event: impl Into<Call>) -> Result<Decision, Rejection> {
-        let decision = self.ledger.handle(event)?;
-        for update in &decision.updates {
+    /// Decides about a request, and carries out the answer. Returns where a new container runs.
+    fn admit(&mut self, admission: Admission) -> Result<Option<Adjustment>, Rejection> {
+        let decision = self.ledger.admit(admission)?;
+        let adjustment = decision.adjustment();
+        self.carry_out(&decision.due.updates);
+        self.ledger.apply(Event::Answered(decision));
+        Ok(adjustment)
+    }
+
+    fn event(&mut self, event: Event) {
+        let answer_has_updates = event.answer_has_updates();
+        self.ledger.apply(event);
+        if answer_has_updates {
+            let due = self.ledger.due(&Channel::Runtime);
+            self.carry_out(&due.updates);
+            self.ledger.apply(Event::Sent(due));
+        }
+    }
+
+    fn carry_out(&mut self, updates: &[Update]) {
+        for update in updates {
             if let Some(adjustment) = self.pins.get_mut(&update.container) {
                 *adjustment = update.adjustment;
             }
         }
-        Ok(decision)
     }
 
     /// One pod in six has whole uncore caches, one in six idle siblings.

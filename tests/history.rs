@@ -10,8 +10,8 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::CgroupTree;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Call, CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision,
-    Event, Exposure, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
+    Adjustment, Admission, CgroupPath, Channel, Claim, Container, ContainerKind, CpuRequest,
+    Decision, Event, Exposure, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{self, EngineKind, Options};
 use nri_cpu_manager::topology::Topology;
@@ -74,7 +74,7 @@ fn ledger(
     remembered: Vec<Claim>,
 ) -> Ledger {
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), remembered);
-    ledger.handle(Event::Mechanism(mechanism)).unwrap();
+    ledger.apply(Event::Mechanism(mechanism));
     ledger
 }
 
@@ -96,7 +96,7 @@ struct Node {
     pods: Vec<PodSpec>,
     instances: BTreeMap<String, Instance>,
     serial: usize,
-    last: Option<Call>,
+    last: Option<Event>,
     /// Claims of an earlier restart, for a restart with an outdated checkpoint.
     old_checkpoint: Vec<Claim>,
 }
@@ -127,20 +127,32 @@ impl Node {
         self.serial
     }
 
-    /// Passes a call to the ledger and carries out the answer; `None` if it is refused.
-    fn event(&mut self, call: impl Into<Call>) -> Option<Decision> {
-        let call = call.into();
-        self.last = Some(call.clone());
-        // The runtime applies the updates of others before the change to the container itself.
-        let last = match &call {
-            Call::Admission(Admission::Update { container, .. }) => Some(container.id.clone()),
-            _ => None,
-        };
-        let decision = self.ledger.handle(call).ok()?;
+    /// Has the ledger decide about a request and carries out the answer, as the daemon does: cgroups
+    /// before it, and the updates with it. `None` if the request is refused.
+    fn admit(&mut self, admission: Admission) -> Option<Decision> {
+        let decision = self.ledger.admit(admission).ok()?;
         self.follow_groups();
-        self.carry_out(&decision.updates, last.as_ref());
+        self.ledger.apply(Event::Answered(decision.clone()));
+        // The runtime applies the updates of others before the change to the container itself.
+        let last = if decision.creation.is_none() { Some(&decision.container) } else { None };
+        self.carry_out(&decision.due.updates, last);
         self.follow_groups();
         Some(decision)
+    }
+
+    /// Has the ledger record an event, and carries out the answer.
+    fn event(&mut self, event: Event) {
+        self.last = Some(event.clone());
+        let answer_has_updates = event.answer_has_updates();
+        self.ledger.apply(event);
+        self.follow_groups();
+        if answer_has_updates {
+            let due = self.ledger.due(&Channel::Runtime);
+            let updates = due.updates.clone();
+            self.ledger.apply(Event::Sent(due));
+            self.carry_out(&updates, None);
+            self.follow_groups();
+        }
     }
 
     fn run(&mut self, op: &Op) {
@@ -209,6 +221,7 @@ impl Node {
                 }
             }
             Op::FailedCreate { pod, container, stops } => self.failed_create(pod, container, stops),
+            Op::LateAnswer { pod, container } => self.late_answer(pod, container),
             Op::StopPod { pod } => {
                 if self.pods.is_empty() {
                     return;
@@ -233,16 +246,15 @@ impl Node {
                 self.carry_out_pending();
             }
             Op::Repeat => {
-                if let Some(Call::Event(
-                    event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. }),
-                )) = self.last.clone()
+                if let Some(event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. })) =
+                    self.last.clone()
                 {
                     self.event(event);
                 }
             }
             Op::PartitionRefused { container } => {
                 let Some(id) = self.pick(container) else { return };
-                self.ledger.handle(Event::PartitionRefused(ContainerId(id))).unwrap();
+                self.ledger.apply(Event::PartitionRefused(ContainerId(id)));
                 self.carry_out_pending();
             }
             Op::Distrust { pod, class } => self.distrust(pod, class),
@@ -281,7 +293,7 @@ impl Node {
             earlier.container.id.clone()
         });
         let alive = self.exclusive_alive();
-        let admitted = self.event(Admission::Create { pod, container });
+        let admitted = self.admit(Admission::Create { pod, container });
         // An answer can carry moves that were planned for the container.
         if self.settings.rebalance.is_none() || self.mechanism != Mechanism::Runtime {
             for (id, was) in alive {
@@ -289,7 +301,7 @@ impl Node {
                 assert_eq!(is, Some(was), "a later container changed the CPUs of {id}");
             }
         }
-        if let Some(Decision { adjustment, .. }) = admitted {
+        if let Some(adjustment) = admitted.map(|decision| decision.adjustment()) {
             self.begins_in_pool(&instance, adjustment);
             self.replace(Instance { adjustment, ..instance });
             return;
@@ -356,6 +368,23 @@ impl Node {
         if before.is_some() && before == exclusive(failed.adjustment) {
             assert_eq!(self.cpus_of_name(&instance), before, "{instance:?}");
         }
+    }
+
+    /// The answer to a creation comes too late: the runtime has undone the creation, and made no
+    /// update.
+    fn late_answer(&mut self, pod: usize, container: usize) {
+        let Some(instance) = self.instance(pod, container) else { return };
+        let Instance { pod, container, .. } = instance.clone();
+        for earlier in self.instances.values_mut().filter(|earlier| earlier.precedes(&instance)) {
+            (earlier.running, earlier.stopped) = (false, true);
+        }
+        let id = container.id.clone();
+        if self.ledger.admit(Admission::Create { pod, container }).is_ok() {
+            self.follow_groups();
+            self.instances.retain(|_, earlier| !earlier.precedes(&instance));
+        }
+        self.event(Event::Remove(id));
+        self.carry_out_pending();
     }
 
     /// The claim of any instance of this container.

@@ -12,8 +12,9 @@ mod observed;
 
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::cli::status;
+use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Decision, Event, Qos};
+use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::serve::endpoint;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
@@ -53,7 +54,7 @@ fn reserved(status: &Status) -> String {
 
 /// The updates of existing containers in the next answer that can carry them.
 async fn sent(daemon: &Observed) -> Vec<String> {
-    let Decision { updates, .. } =
+    let Response { updates, .. } =
         daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
     updates
         .iter()

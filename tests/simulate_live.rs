@@ -16,7 +16,8 @@ mod observed;
 
 use nri_cpu_manager::cli::machine;
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::ledger::{Call, Decision, Ledger};
+use nri_cpu_manager::edge::Response;
+use nri_cpu_manager::ledger::{Call, Ledger};
 use nri_cpu_manager::placement::Rejection;
 use nri_cpu_manager::simulate::{Happening, NoRoom, StepObserver, Time, engine, table};
 use nri_cpu_manager::topology::presets::preset;
@@ -30,14 +31,26 @@ use tokio::sync::mpsc;
 const FEW: usize = 2_000;
 
 /// Tells what the ledger heard and said.
-struct Heard(mpsc::Sender<(Call, Result<Decision, Rejection>)>);
+struct Heard(mpsc::Sender<(Call, Result<Response, Rejection>)>);
 
 impl StepObserver for Heard {
     fn see(&mut self, _: Time, _: &Ledger, happening: &Happening<'_>) {
-        if let Happening::Decided(event, answer) = happening {
-            let sent = self.0.blocking_send(((*event).clone(), (*answer).clone()));
-            assert!(sent.is_ok(), "the comparison has ended");
-        }
+        let heard = match happening {
+            Happening::Decided(admission, decided) => {
+                let response = decided.as_ref().map(|decision| Response {
+                    adjustment: decision.adjustment(),
+                    updates: decision.due.updates.clone(),
+                    ..Response::default()
+                });
+                ((*admission).clone().into(), response.map_err(Clone::clone))
+            }
+            Happening::Recorded(event, updates) => {
+                let response = Response { updates: updates.to_vec(), ..Response::default() };
+                ((*event).clone().into(), Ok(response))
+            }
+            _ => return,
+        };
+        assert!(self.0.blocking_send(heard).is_ok(), "the comparison has ended");
     }
 }
 
@@ -110,7 +123,7 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
             }
             _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
         }
-        let adjustment = simulated.as_ref().ok().and_then(|decision| decision.adjustment);
+        let adjustment = simulated.as_ref().ok().and_then(|response| response.adjustment);
         same.events += 1;
         same.exclusive +=
             usize::from(adjustment.is_some_and(|adjustment| adjustment.is_exclusive()));

@@ -49,7 +49,7 @@ impl Node {
             annotations: Default::default(),
             cgroup: None,
         };
-        self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
+        self.ledger.apply(Event::RunPod(pod.clone()));
         let mut answers = Vec::new();
         for (number, &(request, limit)) in containers.iter().enumerate() {
             let container = Container::new(
@@ -59,8 +59,13 @@ impl Node {
                 CpuRequest { request: positive(request), limit: positive(limit) },
             );
             let pod = pod.clone();
-            let answer = self.ledger.handle(Admission::Create { pod, container });
-            answers.push(match answer.map(|decision| decision.adjustment.unwrap()) {
+            let decided = self.ledger.admit(Admission::Create { pod, container });
+            let begins = decided.map(|decision| {
+                let adjustment = decision.adjustment().unwrap();
+                self.ledger.apply(Event::Answered(decision));
+                adjustment
+            });
+            answers.push(match begins {
                 Ok(adjustment) if adjustment.is_exclusive() => format!("={}", adjustment.cpus()),
                 Ok(adjustment) => adjustment.cpus().to_string(),
                 Err(rejection) => rejection.to_string(),
@@ -227,8 +232,8 @@ fn a_resize_is_not_refused_for_its_affinity() {
         let amount = Some(MilliCpu(milli));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let decision = node.ledger.handle(Admission::Update { pod, container, wanted });
-        let updates = decision.unwrap().updates;
+        let decision = node.ledger.admit(Admission::Update { pod, container, wanted });
+        let updates = decision.unwrap().due.updates;
         let ours = updates.iter().find(|update| update.container.0 == id).unwrap();
         assert_eq!(
             (ours.adjustment.cpus().to_string().as_str(), ours.adjustment.is_exclusive()),

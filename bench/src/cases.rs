@@ -4,10 +4,10 @@ use super::callgrind::case;
 use super::node::{Node, Size};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::annotations::MAX_ANNOTATIONS;
-use nri_cpu_manager::ledger::{Mechanism, Qos};
+use nri_cpu_manager::ledger::{Adjustment, Admission, Event, Ledger, Mechanism, Qos};
 use nri_cpu_manager::placement::kubelet::{Demand, take};
 use nri_cpu_manager::placement::{
-    EngineKind, NumaNodes, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
+    EngineKind, NumaNodes, Rejection, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
 };
 use std::error::Error;
 use std::hint::black_box;
@@ -72,8 +72,16 @@ fn compact(size: Size, at: &str) -> Result<(), Box<dyn Error>> {
     let milli = size.request() as u64 * 1000;
     let (mut ledger, creation) = black_box(node.admission(Qos::Guaranteed, milli)?);
     case(&format!("plan-moves/{at}"), || ledger.plan_arrival(&creation).ok())?;
-    case(&format!("admit-compact/{at}"), || ledger.handle(creation))??;
+    case(&format!("admit-compact/{at}"), || admit(&mut ledger, creation))??;
     Ok(())
+}
+
+/// From the call to its answer.
+fn admit(ledger: &mut Ledger, admission: Admission) -> Result<Option<Adjustment>, Rejection> {
+    let decision = ledger.admit(admission)?;
+    let adjustment = decision.adjustment();
+    ledger.apply(Event::Answered(decision));
+    Ok(adjustment)
 }
 
 /// Admission of an exclusive container and of a shared one, from the call to the answer.
@@ -84,8 +92,8 @@ fn admissions(node: &Node, size: Size, at: &str) -> Result<(), Box<dyn Error>> {
     ] {
         let name = format!("{name}/{at}");
         let (mut ledger, event) = black_box(node.clone().admission(qos, milli)?);
-        let answer = case(&name, || ledger.handle(event))?;
-        match answer?.adjustment {
+        let answer = case(&name, || admit(&mut ledger, event))?;
+        match answer? {
             Some(adjustment) if adjustment.is_exclusive() == exclusive => {}
             adjustment => return Err(format!("{name}: pinned to {adjustment:?}").into()),
         }

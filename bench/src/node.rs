@@ -130,7 +130,9 @@ impl Node {
     fn start(&mut self, pod: &Pod, cpu: Option<MilliCpu>) -> Result<(), Rejection> {
         let container = self.container(pod, cpu);
         let pod = pod.clone();
-        self.ledger.handle(Admission::Create { pod: pod.clone(), container: container.clone() })?;
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+        let decision = self.ledger.admit(create)?;
+        self.ledger.apply(Event::Answered(decision));
         self.ledger.apply(Event::Started { pod, container });
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Admission, Call, Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger,
-    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, What,
+    Adjustment, Admission, Channel, Container, ContainerId, ContainerKind, CpuRequest, Event,
+    Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Update, What,
 };
 use nri_cpu_manager::placement::{self, Hint, Rejection};
 use nri_cpu_manager::topology::Topology;
@@ -118,7 +118,7 @@ impl Node {
     /// outer error is a defect.
     pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
         let pod = self.pod(spec)?;
-        self.event(Event::RunPod(pod.clone()))?.map_err(|error| error.to_string())?;
+        self.event(Event::RunPod(pod.clone()))?;
         self.live.insert(spec.name.clone(), (pod.clone(), Vec::new()));
         let mut admitted = Admitted::new();
         for (kind, spec) in spec.all() {
@@ -145,11 +145,10 @@ impl Node {
     ) -> Result<Result<Option<(CpuSet, Hint)>, Rejection>, String> {
         self.ledger.take_notes();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-        let decision = match self.event(create)? {
-            Ok(decision) => decision,
+        let adjustment = match self.decide(create)? {
+            Ok(adjustment) => adjustment.ok_or("not pinned")?,
             Err(rejection) => return Ok(Err(rejection)),
         };
-        let adjustment = decision.adjustment.ok_or("not pinned")?;
         let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
             What::Assigned { placement, .. } => Some((placement.cpus, placement.hint)),
             _ => None,
@@ -162,9 +161,9 @@ impl Node {
             ));
         }
         let started = Event::Started { pod: pod.clone(), container: container.clone() };
-        self.event(started)?.map_err(|error| error.to_string())?;
+        self.event(started)?;
         if container.kind == ContainerKind::Init {
-            self.event(Event::Stop(container.id))?.map_err(|error| error.to_string())?;
+            self.event(Event::Stop(container.id))?;
         } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
             let mut cpu = container.cpu;
             // The limit of an exclusive container is lifted.
@@ -178,7 +177,7 @@ impl Node {
 
     pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
         let Some((pod, _)) = self.live.remove(name) else { return Ok(()) };
-        self.event(Event::StopPod(pod.sandbox))?.map_err(|error| error.to_string())?;
+        self.event(Event::StopPod(pod.sandbox))?;
         Ok(())
     }
 
@@ -191,25 +190,53 @@ impl Node {
         let pods = self.live.values().map(|(pod, _)| pod.clone()).collect();
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
         let synchronize = Event::Synchronize { pods, containers };
-        let decision = self.event(synchronize)?.map_err(|error| error.to_string())?;
-        match decision.updates.iter().find(|update| update.adjustment.is_exclusive()) {
+        let updates = self.event(synchronize)?;
+        match updates.iter().find(|update| update.adjustment.is_exclusive()) {
             Some(update) => Err(format!("a restart moves {update:?}")),
             None => Ok(()),
         }
     }
 
-    /// Makes a call to the ledger and carries out the answer. The outer error is a defect.
-    fn event(&mut self, event: impl Into<Call>) -> Result<Result<Decision, Rejection>, String> {
-        let answer = self.ledger.handle(event);
+    /// Decides about a request and carries out the answer: where the new container runs. The outer
+    /// error is a defect.
+    fn decide(
+        &mut self,
+        admission: Admission,
+    ) -> Result<Result<Option<Adjustment>, Rejection>, String> {
+        let decided = self.ledger.admit(admission);
         self.ledger.check()?;
-        let updates = answer.iter().flat_map(|decision| &decision.updates);
+        let decision = match decided {
+            Ok(decision) => decision,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        let adjustment = decision.adjustment();
+        self.carry_out(&decision.due.updates);
+        self.ledger.apply(Event::Answered(decision));
+        Ok(Ok(adjustment))
+    }
+
+    /// Records an event and carries out the answer: updates of containers. An error is a defect.
+    fn event(&mut self, event: Event) -> Result<Vec<Update>, String> {
+        let answer_has_updates = event.answer_has_updates();
+        self.ledger.apply(event);
+        self.ledger.check()?;
+        if !answer_has_updates {
+            return Ok(Vec::new());
+        }
+        let due = self.ledger.due(&Channel::Runtime);
+        let updates = due.updates.clone();
+        self.carry_out(&updates);
+        self.ledger.apply(Event::Sent(due));
+        Ok(updates)
+    }
+
+    fn carry_out(&mut self, updates: &[Update]) {
         for update in updates {
             let mut running = self.live.values_mut().flat_map(|(_, running)| running);
             if let Some(container) = running.find(|running| running.id == update.container) {
                 container.cpus = Some(update.adjustment.cpus());
             }
         }
-        Ok(answer)
     }
 
     /// The pod as the runtime reports it.

@@ -3,12 +3,11 @@
 use crate::runner::options::Config;
 use crate::runner::simulated::{Node, PodSpec};
 use crate::timing::{Timing, time_each};
-use nri_cpu_manager::ledger::{Admission, Call, Decision, Event, Ledger};
+use nri_cpu_manager::ledger::{Adjustment, Admission, Event, Ledger, Pod};
 use nri_cpu_manager::placement::{EngineKind, Rejection};
 use nri_cpu_manager::topology::Topology;
 use serde::Deserialize;
 use std::error::Error;
-use std::iter::once;
 
 #[derive(Deserialize)]
 struct Sequence {
@@ -36,30 +35,40 @@ pub(crate) fn time_admission(
     for step in others {
         node.admit(&step.pod)??;
     }
-    let events = events(&mut node, &last.pod)?;
+    let (pod, creations) = calls(&mut node, &last.pod)?;
     // A refusal or a shared container would be fast, and no comparison.
-    let trial = admit(&mut node.ledger.clone(), events.clone());
-    let decisions: Vec<Decision> = trial.into_iter().collect::<Result<_, _>>()?;
-    let mut adjustments = decisions.iter().filter_map(|decision| decision.adjustment);
-    if !adjustments.any(|adjustment| adjustment.is_exclusive()) {
+    let adjustments = admit(&mut node.ledger.clone(), pod.clone(), creations.clone())?;
+    if !adjustments.iter().flatten().any(Adjustment::is_exclusive) {
         return Err("the last pod gets no exclusive CPUs".into());
     }
     Ok(time_each(
-        || (node.ledger.clone(), events.clone()),
-        |(ledger, events)| admit(ledger, std::mem::take(events)),
+        || (node.ledger.clone(), pod.clone(), creations.clone()),
+        |(ledger, pod, creations)| admit(ledger, pod.clone(), std::mem::take(creations)),
     ))
 }
 
 /// The calls of the runtime for a pod until all its containers are created.
-fn events(node: &mut Node, spec: &PodSpec) -> Result<Vec<Call>, String> {
+fn calls(node: &mut Node, spec: &PodSpec) -> Result<(Pod, Vec<Admission>), String> {
     let pod = node.pod(spec)?;
-    let creates = spec.all().map(|(kind, container)| {
+    let creations = spec.all().map(|(kind, container)| {
         let container = node.container(&pod, kind, container);
-        Call::from(Admission::Create { pod: pod.clone(), container })
+        Admission::Create { pod: pod.clone(), container }
     });
-    Ok(once(Event::RunPod(pod.clone()).into()).chain(creates).collect())
+    let creations = creations.collect();
+    Ok((pod, creations))
 }
 
-fn admit(ledger: &mut Ledger, events: Vec<Call>) -> Vec<Result<Decision, Rejection>> {
-    events.into_iter().map(|event| ledger.handle(event)).collect()
+fn admit(
+    ledger: &mut Ledger,
+    pod: Pod,
+    creations: Vec<Admission>,
+) -> Result<Vec<Option<Adjustment>>, Rejection> {
+    ledger.apply(Event::RunPod(pod));
+    let mut adjustments = Vec::with_capacity(creations.len());
+    for creation in creations {
+        let decision = ledger.admit(creation)?;
+        adjustments.push(decision.adjustment());
+        ledger.apply(Event::Answered(decision));
+    }
+    Ok(adjustments)
 }

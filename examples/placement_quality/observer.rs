@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use super::machines::Machine;
 use super::workload::Length;
-use nri_cpu_manager::ledger::{Admission, Call, Ledger};
+use nri_cpu_manager::ledger::{Admission, Ledger};
 use nri_cpu_manager::simulate::{Happening, Scorer, StepObserver, Time};
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ impl Observer {
     fn score(&mut self, ledger: &Ledger, happening: &Happening<'_>) {
         let refused = &mut self.figures.refused;
         match happening {
-            Happening::Decided(Call::Admission(Admission::Create { .. }), _) => {
+            Happening::Decided(Admission::Create { .. }, _) => {
                 self.figures.times.add(self.ended.elapsed());
             }
             Happening::Planned(plan) => {

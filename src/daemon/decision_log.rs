@@ -1,10 +1,10 @@
 //! [`DecisionLog`]: what the ledger does, for the log, the counters and later explanations.
 
-use super::facts::CallFacts;
 use crate::clock::now;
 use crate::edge::Refusal;
 use crate::ledger::{ContainerId, Ledger, Note, Subject, What};
 use crate::placement::Reason;
+use crate::view::counters::EventKind;
 use crate::view::{Counters, History};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,11 +72,17 @@ impl DecisionLog {
     }
 
     /// Refuses what the ledger has granted: counts, logs and records it.
-    pub(super) fn refuse(&mut self, facts: &CallFacts, why: &str, ledger: &Ledger) -> Refusal {
+    pub(super) fn refuse(
+        &mut self,
+        kind: EventKind,
+        container: &ContainerId,
+        why: &str,
+        ledger: &Ledger,
+    ) -> Refusal {
         let placement = &ledger.settings().placement;
-        self.counters.rejected(facts.kind, Reason::UnexpectedAdmission, placement);
+        self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");
-        if let Some(target) = facts.created.as_ref().and_then(|id| ledger.target(id)) {
+        if let Some(target) = ledger.target(container) {
             let what = What::Refused { why: why.clone(), request: None };
             self.log(&Note { warning: true, done: true, subject: target.subject, what }, ledger);
         }

@@ -13,18 +13,24 @@ const ROUNDS: usize = 4;
 
 impl Owner {
     /// The runtime has got an answer.
-    pub(super) fn answered(&mut self, Sent { created, due, prompt }: Sent) {
-        if let Some((id, adjustment)) = created {
-            self.apply(Event::Created(id, adjustment));
-        }
-        let carries = due.is_some();
-        let updates = due.as_ref().map_or(&[][..], |due| &due.updates);
+    pub(super) fn answered(&mut self, sent: Sent) {
+        // After a request the runtime makes its next call as soon as it has made the updates.
+        let (updates, prompt) = match &sent {
+            Sent::Nothing => (&[][..], false),
+            Sent::Decision(decision) => (&decision.due.updates[..], true),
+            Sent::Due(due) => (&due.updates[..], false),
+        };
         self.delivery.pace.answered(updates, prompt, Instant::now());
-        if let Some(due) = due {
-            self.apply(Event::Sent(due));
-        }
-        let carried = carries && !self.ledger.waits();
-        self.delivery.owing |= !carried && self.ledger.owes();
+        let event = match sent {
+            Sent::Nothing => {
+                self.delivery.owing |= self.ledger.owes();
+                return;
+            }
+            Sent::Decision(decision) => Event::Answered(decision),
+            Sent::Due(due) => Event::Sent(due),
+        };
+        let outcome = self.apply(event);
+        self.delivery.owing |= self.ledger.waits() && outcome.due;
     }
 
     /// Brings due updates to containers: at once where that is safe, otherwise with the next

@@ -3,8 +3,8 @@
 
 use super::pace::Pace;
 use super::result_of;
-use crate::edge::{Refusal, Updater};
-use crate::ledger::{Adjustment, ContainerId, Decision, Due, Update};
+use crate::edge::{Refusal, Response, Updater};
+use crate::ledger::{ContainerId, Decision, Due, Update};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 /// What the runtime gets for a call, and what has gone out once it has it.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) result: Result<Decision, Refusal>,
+    pub(super) result: Result<Response, Refusal>,
     pub(super) sent: Sent,
 }
 
 /// What an answer carries.
-#[derive(Debug, Default)]
-pub(super) struct Sent {
-    pub(super) created: Option<(ContainerId, Option<Adjustment>)>,
-    /// `None` if the runtime reads no updates from the answer.
-    pub(super) due: Option<Due>,
-    pub(super) prompt: bool,
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// The runtime reads no updates from it, or the request is refused.
+    Nothing,
+    Decision(Decision),
+    Due(Due),
 }
 
 /// A call of the runtime that has ended.

@@ -4,7 +4,6 @@
 mod writes;
 
 use super::blocking;
-use super::facts::CgroupStep;
 use crate::config::Config;
 use crate::exclusivity::{
     Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
@@ -51,6 +50,30 @@ pub(super) struct Enforcement {
     tops: BTreeSet<CgroupPath>,
     pub(super) refusals: u64,
     pub(super) errors: u64,
+}
+
+/// What an event or a request means for cgroups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CgroupStep {
+    None,
+    /// Settle this container's cgroup now.
+    Settle(ContainerId),
+    /// Settle this container's cgroup later, in case it did not exist before.
+    Later(ContainerId),
+    All,
+    Tidy,
+}
+
+impl CgroupStep {
+    pub(super) fn of(event: &Event) -> CgroupStep {
+        match event {
+            Event::Starting { container, .. } => CgroupStep::Settle(container.id.clone()),
+            Event::Started { container, .. } => CgroupStep::Later(container.id.clone()),
+            Event::Synchronize { .. } => CgroupStep::All,
+            Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_) => CgroupStep::Tidy,
+            _ => CgroupStep::None,
+        }
+    }
 }
 
 /// A container for which the kernel refused something.
@@ -171,16 +194,31 @@ impl Enforcement {
         }
     }
 
-    /// Takes a step before the call is answered. Returns what the kernel refused.
+    /// Has CPUs ready for a container that the runtime is about to create. Returns what the kernel
+    /// refused.
     ///
     /// # Errors
-    /// If a container must not be created yet, because the kernel still withholds its CPUs.
+    /// If the container must not be created yet, because the kernel still withholds its CPUs.
     /// Nothing could keep others off them.
-    pub(super) async fn follow(
+    pub(super) async fn reserve(
         &mut self,
-        step: &CgroupStep,
+        id: &ContainerId,
         ledger: &Ledger,
     ) -> Result<Option<RefusedTarget>, KernelRefusal> {
+        let Some(writer) = self.partitions() else { return Ok(None) };
+        match self.ask(id, ledger, move |target| writer.reserve(target)).await {
+            Err((_, refusal @ KernelRefusal::Withheld(_))) => Err(refusal),
+            Err(refused) => Ok(Some(refused)),
+            Ok(()) => Ok(None),
+        }
+    }
+
+    /// Takes a step before the call is answered. Returns what the kernel refused.
+    pub(super) async fn follow(
+        &mut self,
+        step: CgroupStep,
+        ledger: &Ledger,
+    ) -> Option<RefusedTarget> {
         match step {
             CgroupStep::None => {}
             CgroupStep::All => {
@@ -188,26 +226,16 @@ impl Enforcement {
                 self.untidy = true;
                 self.followed = false;
             }
-            CgroupStep::Later(id) => self.unsettled.push_back(id.clone()),
+            CgroupStep::Later(id) => self.unsettled.push_back(id),
             CgroupStep::Tidy => self.untidy = true,
-            CgroupStep::Create(id) => {
-                if let Some(writer) = self.partitions() {
-                    let reserve = move |target: &Target| writer.reserve(target);
-                    return match self.ask(id, ledger, reserve).await {
-                        Err((_, refusal @ KernelRefusal::Withheld(_))) => Err(refusal),
-                        Err(refused) => Ok(Some(refused)),
-                        Ok(()) => Ok(None),
-                    };
-                }
-            }
-            CgroupStep::Settle(id) => match self.settle(id, ledger).await {
+            CgroupStep::Settle(id) => match self.settle(&id, ledger).await {
                 // It keeps what it has. Its update waits with the others that are too early.
-                Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id.clone()),
-                Err(refused) => return Ok(Some(refused)),
+                Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
+                Err(refused) => return Some(refused),
                 Ok(()) => {}
             },
         }
-        Ok(None)
+        None
     }
 
     /// Makes all groups what they have to be by now. Returns which of them, and which pods'

@@ -5,15 +5,25 @@ use super::blocking;
 use super::exposed_files::Shown;
 use super::owner::Owner;
 use crate::cpuset::CpuSet;
+use crate::edge::Response;
+use crate::ledger::environment::environment;
 use crate::ledger::{ContainerId, Exposure, Reach, Target};
 
 impl Owner {
-    /// Files for a container that is being created with exclusive CPUs; returns its directory.
-    pub(super) async fn expose(&mut self, id: &ContainerId) -> Option<String> {
-        if self.ledger.settings().expose_cpus != Exposure::File {
-            return None;
+    /// Has a container that is being created with exclusive CPUs learn which they are, as
+    /// `exposeCpus` says.
+    pub(super) async fn expose(&mut self, id: &ContainerId, reach: Reach, response: &mut Response) {
+        match self.ledger.settings().expose_cpus {
+            Exposure::None => {}
+            Exposure::Environment => {
+                response.environment = environment(self.ledger.topology(), &reach);
+            }
+            Exposure::File => response.directory = self.expose_by_files(id, reach).await,
         }
-        let decided = self.ledger.reach(id)?;
+    }
+
+    /// Files for a container that is being created; returns its directory.
+    async fn expose_by_files(&mut self, id: &ContainerId, decided: Reach) -> Option<String> {
         let shown = Shown { held: decided.all(), decided, planned: None };
         let machine = self.ledger.topology();
         if !self.exposure.write(id.clone(), shown, machine).await {
@@ -49,9 +59,8 @@ impl Owner {
         if std::mem::take(&mut self.exposure.unadopted) {
             self.adopt_exposed().await;
         }
-        let by_kernel = self.ledger.held_by_kernel();
-        let follows = Some((self.ledger.revision(), self.ledger.bound(), by_kernel));
-        if self.exposure.shown.is_empty() || self.exposure.follows == follows {
+        let outdated = std::mem::take(&mut self.exposure.outdated);
+        if self.exposure.shown.is_empty() || !outdated {
             return;
         }
         for (id, shown) in self.exposure.all() {
@@ -68,7 +77,6 @@ impl Owner {
                 self.exposure.write(id, now, self.ledger.topology()).await;
             }
         }
-        self.exposure.follows = follows;
         self.exposure.schedule();
     }
 

@@ -29,8 +29,8 @@ pub(super) struct ExposedFiles {
     pub(super) noticed: Option<(MovePlan, Instant)>,
     /// When to check the containers that may still be on old CPUs.
     due: Option<Instant>,
-    /// What the files follow: the ledger's revision, its pool, and the CPUs of partitions.
-    pub(super) follows: Option<(u64, CpuSet, CpuSet)>,
+    /// Whether the CPUs of containers may be others than the files name.
+    pub(super) outdated: bool,
     /// Whether containers may have files that are not among `shown`: those that ran while the
     /// kubelet's CPU manager was active.
     pub(super) unadopted: bool,
@@ -72,7 +72,7 @@ impl ExposedFiles {
             unwritten: BTreeSet::new(),
             noticed: None,
             due: None,
-            follows: None,
+            outdated: false,
             unadopted: false,
         }
     }

@@ -6,9 +6,8 @@ use super::complete::{correct_list, locate_devices};
 use super::decision_log::DecisionLog;
 use super::delivery::{Answer, Delivery, Sent};
 use super::drift::DriftWatcher;
-use super::enforcement::{Enforcement, RefusedTarget};
+use super::enforcement::{CgroupStep, Enforcement, RefusedTarget};
 use super::exposed_files::ExposedFiles;
-use super::facts::{CallFacts, concerns_all};
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::{Orphans, deserted_pods};
@@ -16,9 +15,12 @@ use super::persist::Checkpoint;
 use super::quotas::Quotas;
 use super::reload::ConfigReload;
 use crate::checkpoint::StateError;
-use crate::edge::Refusal;
+use crate::edge::{Refusal, Response};
 use crate::exclusivity::Scope;
-use crate::ledger::{Call, Event, Ledger, Stance};
+use crate::ledger::{
+    Admission, Call, Channel, Creation, Decision, Due, Event, Ledger, Note, Outcome,
+};
+use crate::view::counters::{CreateOutcome, EventKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -48,21 +50,11 @@ pub struct Owner {
 
 impl Owner {
     /// Has the ledger record an event, and logs what it does.
-    pub(super) fn apply(&mut self, event: Event) {
-        let concerns_all = concerns_all(&event);
-        let takes_over = matches!(&event, Event::Kubelet { stance: Stance::Assign, .. });
-        self.exposure.unadopted |= takes_over;
-        self.ledger.apply(event);
-        let notes = self.ledger.take_notes();
-        self.record.log_all(&notes, &self.ledger);
-        if concerns_all {
-            self.enforcement.settle_all(&self.ledger);
-        }
-    }
-
-    /// Has the ledger know what time it is.
-    pub(super) fn pass_time(&mut self) {
-        self.apply(Event::Time(self.started.elapsed()));
+    pub(super) fn apply(&mut self, event: Event) -> Outcome {
+        let outcome = self.ledger.apply(event);
+        self.log();
+        self.take_note(outcome);
+        outcome
     }
 
     pub(super) fn apply_all(&mut self, events: Vec<Event>) {
@@ -71,29 +63,58 @@ impl Owner {
         }
     }
 
-    /// Handles one call of the runtime: handles, logs, saves, carries out, answers.
+    /// Has the ledger know what time it is.
+    pub(super) fn pass_time(&mut self) {
+        self.apply(Event::Time(self.started.elapsed()));
+    }
+
+    fn log(&mut self) -> Vec<Note> {
+        let notes = self.ledger.take_notes();
+        self.record.log_all(&notes, &self.ledger);
+        notes
+    }
+
+    /// What is to be done about an outcome, in time.
+    fn take_note(&mut self, outcome: Outcome) {
+        self.checkpoint.changed |= outcome.claims;
+        self.exposure.outdated |= outcome.reach || outcome.adopted;
+        self.exposure.unadopted |= outcome.adopted;
+        if outcome.rules {
+            self.enforcement.settle_all(&self.ledger);
+        }
+    }
+
+    /// Handles one call of the runtime: decides, logs, saves, carries out, answers.
     pub(super) async fn handle(&mut self, mut call: Call) -> Answer {
-        let facts = CallFacts::of(&call);
+        let kind = EventKind::from(&call);
         let started = Instant::now();
-        let revision = self.ledger.revision();
         self.pass_time();
-        self.prepare(&mut call, &facts).await;
-        self.make_room(&call).await;
-        let answer = match self.decide(call, &facts, revision).await {
-            Ok(()) => self.answer(&facts).await,
-            Err(refusal) => Answer { result: Err(refusal), sent: Sent::default() },
+        self.prepare(&mut call).await;
+        let answer = match call {
+            Call::Admission(admission) => match self.decide(admission, kind).await {
+                Ok(answer) => answer,
+                Err(refusal) => Answer { result: Err(refusal), sent: Sent::Nothing },
+            },
+            Call::Event(event) => self.follow(event).await,
         };
-        self.record.counters.handled(facts.kind, started.elapsed(), &answer.result);
+        let (outcome, updates) = match &answer.result {
+            Ok(Response { adjustment, updates, .. }) => {
+                (CreateOutcome::of(adjustment.as_ref()), updates.len())
+            }
+            Err(_) => (CreateOutcome::Refused, 0),
+        };
+        self.record.counters.handled(kind, started.elapsed(), outcome, updates);
         answer
     }
 
     /// Completes a call, and has the ledger follow what else has changed by now.
-    async fn prepare(&mut self, call: &mut Call, facts: &CallFacts) {
+    async fn prepare(&mut self, call: &mut Call) {
+        let creates = matches!(call, Call::Admission(Admission::Create { .. }));
         // No container gets a CPU that is offline, or waits for those of a pod that is over.
-        if facts.created.is_some() || facts.lists {
+        if creates || matches!(call, Call::Event(Event::Synchronize { .. })) {
             self.check_machine().await;
         }
-        if facts.created.is_some() {
+        if creates {
             self.end_deserted().await;
         }
         correct_list(self.checks.verifier(), call).await;
@@ -105,64 +126,97 @@ impl Owner {
         }
     }
 
-    /// Decides about a call, `revision` being the ledger's when it came. When this returns without an
-    /// error, the decision is on disk and cgroups keep others off its CPUs.
-    async fn decide(
-        &mut self,
-        call: Call,
-        facts: &CallFacts,
-        revision: u64,
-    ) -> Result<(), Refusal> {
-        let admitted = match call {
-            Call::Admission(admission) => self.ledger.admit(admission),
-            Call::Event(event) => {
-                self.ledger.apply(event);
-                Ok(())
-            }
-        };
-        if facts.removes || facts.lists {
-            self.end_deserted().await;
-        }
-        self.balance.unbalanced |= facts.frees && self.ledger.settings().rebalance.is_some();
-        let notes = self.ledger.take_notes();
-        self.record.log_all(&notes, &self.ledger);
-        let placement = &self.ledger.settings().placement;
-        admitted.map_err(|rejection| {
-            self.record.counters.rejected(facts.kind, rejection.reason, placement);
+    /// Decides about a request and answers it. By then the decision is on disk, and cgroups keep
+    /// others off its CPUs.
+    async fn decide(&mut self, admission: Admission, kind: EventKind) -> Result<Answer, Refusal> {
+        self.make_room(&admission).await;
+        let admitted = self.ledger.admit(admission);
+        let notes = self.log();
+        let mut decision = admitted.map_err(|rejection| {
+            let placement = &self.ledger.settings().placement;
+            self.record.counters.rejected(kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
-        if facts.lists {
-            self.adopt_exposed().await;
+        self.take_note(decision.outcome);
+        if let Err(error) = self.keep(&notes).await {
+            self.refuse_unsaved(&decision, kind, &error)?;
         }
-        // A call that changes no claim does not wait for a disk that fails or stalls.
-        let saved = if self.checkpoint.is_failing() && self.ledger.revision() == revision {
-            self.show_decided().await;
-            Ok(())
+        let refused = if decision.creation.is_some() {
+            let reserved = self.enforcement.reserve(&decision.container, &self.ledger).await;
+            reserved.map_err(|refusal| {
+                // The container keeps its claim for the kubelet's next try, within seconds, so that
+                // a restarted container finds its own CPUs.
+                let why = format!("CPUs cannot be taken yet: {refusal}");
+                self.record.refuse(kind, &decision.container, &why, &self.ledger)
+            })?
         } else {
-            self.save().await
+            let step = CgroupStep::Settle(decision.container.clone());
+            self.enforcement.follow(step, &self.ledger).await
         };
-        match saved {
-            Ok(()) => {
-                let placement = &self.ledger.settings().placement;
-                self.record.counters.given(&notes, self.ledger.topology(), placement);
-            }
-            Err(error) => self.keep_unsaved(facts, &error)?,
+        let fell_back = refused.is_some_and(|refused| self.fall_back(refused));
+        if self.bind(Scope::Binding).await || fell_back {
+            decision = self.ledger.revised(decision);
         }
-        let refused = self.enforcement.follow(&facts.step, &self.ledger).await;
-        let refused = refused.map_err(|refusal| {
-            // The container keeps its claim for the kubelet's next try, within seconds, so that a
-            // restarted container finds its own CPUs.
-            let why = format!("CPUs cannot be taken yet: {refusal}");
-            self.record.refuse(facts, &why, &self.ledger)
-        })?;
-        if let Some(refused) = refused {
+        self.hold_back_early(&mut decision.due).await;
+        let mut response =
+            Response { updates: decision.due.updates.clone(), ..Response::default() };
+        if let Some(Creation { adjustment, reach, .. }) = decision.creation {
+            response.adjustment = adjustment;
+            if let Some(reach) = reach {
+                self.expose(&decision.container, reach, &mut response).await;
+            }
+        }
+        Ok(Answer { result: Ok(response), sent: Sent::Decision(decision) })
+    }
+
+    /// Has the ledger record what the runtime reports, carries out what follows, and answers.
+    async fn follow(&mut self, event: Event) -> Answer {
+        let lists = matches!(event, Event::Synchronize { .. });
+        let removes = matches!(event, Event::Remove(_));
+        let answer_has_updates = event.answer_has_updates();
+        let step = CgroupStep::of(&event);
+        let outcome = self.ledger.apply(event);
+        let notes = self.log();
+        self.take_note(outcome);
+        if removes || lists {
+            self.end_deserted().await;
+        }
+        self.balance.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
+        // An error is in the log, and running containers show their CPUs after a crash.
+        let _ = self.keep(&notes).await;
+        if let Some(refused) = self.enforcement.follow(step, &self.ledger).await {
             self.fall_back(refused);
         }
         self.bind(Scope::Binding).await;
-        if facts.lists {
+        if lists {
             self.checks.soon();
             self.announce();
         }
+        if !answer_has_updates {
+            return Answer { result: Ok(Response::default()), sent: Sent::Nothing };
+        }
+        let mut due = self.ledger.due(&Channel::Runtime);
+        self.hold_back_early(&mut due).await;
+        let response = Response { updates: due.updates.clone(), ..Response::default() };
+        Answer { result: Ok(response), sent: Sent::Due(due) }
+    }
+
+    /// Updates that the kernel is not ready for stay due.
+    async fn hold_back_early(&self, due: &mut Due) {
+        let early = self.enforcement.too_early(&due.updates, &self.ledger).await;
+        due.hold_back(|id| early.contains(id));
+    }
+
+    /// Writes what a call has changed, with these notes, and counts the CPUs that it gave. A call
+    /// that changes no claim does not wait for a disk that fails or stalls.
+    async fn keep(&mut self, notes: &[Note]) -> Result<(), StateError> {
+        if self.checkpoint.is_failing() && !self.checkpoint.changed {
+            self.show_decided().await;
+        } else {
+            self.save().await?;
+        }
+        let placement = &self.ledger.settings().placement;
+        self.record.counters.given(notes, self.ledger.topology(), placement);
         Ok(())
     }
 
@@ -185,52 +239,40 @@ impl Owner {
     /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
     /// CPUs would be unknown; the kubelet tries again. Everything else goes on: running containers
     /// show their CPUs, and a restarted one has its CPUs on disk under its name.
-    fn keep_unsaved(&mut self, facts: &CallFacts, error: &StateError) -> Result<(), Refusal> {
-        let Some(id) = &facts.created else { return Ok(()) };
-        let adjustment = self.ledger.adjustment(id);
-        if adjustment.is_none_or(|adjustment| !adjustment.is_exclusive())
-            || self.ledger.inherits(id)
-        {
+    fn refuse_unsaved(
+        &mut self,
+        Decision { container, creation, .. }: &Decision,
+        kind: EventKind,
+        error: &StateError,
+    ) -> Result<(), Refusal> {
+        if !matches!(creation, Some(Creation { reach: Some(_), inherited: false, .. })) {
             return Ok(());
         }
         let why = format!(
             "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
         );
-        let refusal = self.record.refuse(facts, &why, &self.ledger);
-        self.apply(Event::Revoked(id.clone()));
+        let refusal = self.record.refuse(kind, container, &why, &self.ledger);
+        self.apply(Event::Revoked(container.clone()));
         Err(refusal)
     }
 
-    /// The answer to a call, with all updates that it can carry.
-    async fn answer(&mut self, facts: &CallFacts) -> Answer {
-        let mut decision = self.ledger.decision(facts.created.as_ref());
-        let created = facts.created.clone().map(|id| (id, decision.adjustment));
-        if let Some((id, Some(adjustment))) = &created
-            && adjustment.is_exclusive()
-        {
-            decision.directory = self.expose(id).await;
-        }
-        let mut sent = Sent { created, due: None, prompt: facts.prompt };
-        if let Some(channel) = &facts.channel {
-            let mut due = self.ledger.due(channel);
-            let early = self.enforcement.too_early(&due.updates, &self.ledger).await;
-            due.hold_back(|id| early.contains(id));
-            decision.updates.clone_from(&due.updates);
-            sent.due = Some(due);
-        }
-        Answer { result: Ok(decision), sent }
-    }
-
-    pub(super) async fn bind(&mut self, scope: Scope) {
+    /// Has cgroups keep others off exclusive CPUs. Returns whether the ledger has learned from it
+    /// which cgroups it can rely on.
+    pub(super) async fn bind(&mut self, scope: Scope) -> bool {
         let events = self.enforcement.bind(scope, &self.ledger).await;
+        let learned = !events.is_empty();
         self.apply_all(events);
+        learned
     }
 
-    pub(super) fn fall_back(&mut self, refused: RefusedTarget) {
-        let Some(event) = self.enforcement.fall_back(&refused) else { return };
+    /// The kernel refused something. Returns whether others have to be kept off the container's
+    /// CPUs otherwise.
+    pub(super) fn fall_back(&mut self, refused: RefusedTarget) -> bool {
+        let Some(event) = self.enforcement.fall_back(&refused) else { return false };
         self.apply(event);
         let (target, refusal) = refused;
         self.record.kernel_refused(target.subject, refusal.to_string());
+        true
     }
 
     /// Has the ledger forget pods that have ended without a report.

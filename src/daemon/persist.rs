@@ -16,8 +16,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     state: Arc<StateDir>,
-    /// The revision that is on disk; `None` before the first write and after a failed one.
-    saved: Option<u64>,
+    /// Whether claims may have changed since the last write, or try.
+    pub(super) changed: bool,
     failed: Option<Failure>,
 }
 
@@ -31,7 +31,7 @@ struct Failure {
 impl Checkpoint {
     pub(super) fn open(dir: &Path) -> Result<Checkpoint, StateError> {
         let state = Arc::new(StateDir::open(dir)?);
-        Ok(Checkpoint { state, saved: None, failed: None })
+        Ok(Checkpoint { state, changed: true, failed: None })
     }
 
     pub(super) fn disk(&self) -> &Disk {
@@ -62,16 +62,14 @@ impl Checkpoint {
         })
     }
 
-    /// Writes the claims if they have changed since the last write.
+    /// Writes the claims unless they are on disk.
     pub(super) async fn save(&mut self, ledger: &Ledger) -> Result<(), StateError> {
-        let revision = ledger.revision();
-        if self.saved == Some(revision) {
+        if !std::mem::take(&mut self.changed) && !self.is_failing() {
             return Ok(());
         }
         let claims: Vec<Claim> = ledger.claims().collect();
         let state = Arc::clone(&self.state);
         let result = blocking(move || state.save(&claims)).await;
-        self.saved = result.is_ok().then_some(revision);
         let failure = |error: &StateError| Failure {
             why: error.to_string(),
             retry_at: Instant::now() + RETRY,

@@ -10,8 +10,7 @@ use super::blocking;
 use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, Call, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, NoPlan, Occasion,
-    Target,
+    Admission, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
 };
 use crate::verify::Drift;
 use crate::wording;
@@ -29,9 +28,9 @@ const TRIES: usize = 4;
 
 impl Owner {
     /// Makes room for a container that is about to be created.
-    pub(super) async fn make_room(&mut self, call: &Call) {
-        let Call::Admission(creation @ Admission::Create { .. }) = call else { return };
-        if self.ledger.settings().rebalance.is_none() {
+    pub(super) async fn make_room(&mut self, creation: &Admission) {
+        let creates = matches!(creation, Admission::Create { .. });
+        if !creates || self.ledger.settings().rebalance.is_none() {
             return;
         }
         let arrival = self.plan(Occasion::Arrival, |ledger| ledger.plan_arrival(creation)).await;
@@ -161,9 +160,7 @@ impl Owner {
     /// Carries out one step, or takes it back and returns why.
     async fn carry_out_move(&mut self, step: Move) -> Result<(), String> {
         let id = step.container.clone();
-        let taken = self.ledger.move_totals().clone();
-        self.apply(Event::Move(step.clone()));
-        if *self.ledger.move_totals() == taken {
+        if !self.apply(Event::Move(step.clone())).moved {
             return Err("stopped: CPUs have changed since it was made".to_owned());
         }
         let failed = match self.save().await {

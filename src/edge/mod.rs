@@ -9,7 +9,8 @@ pub(crate) use capabilities::{BEFORE_START, VALIDATE};
 pub use capabilities::{Capabilities, Runtime, Version};
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Call, ContainerId, Decision, Update};
+use crate::ledger::environment::Variable;
+use crate::ledger::{Adjustment, Call, ContainerId, Update};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub enum Message {
         session: Session,
         call: Call,
         /// A refusal fails a creation or an update; the owner refuses nothing else.
-        reply: oneshot::Sender<Result<Decision, Refusal>>,
+        reply: oneshot::Sender<Result<Response, Refusal>>,
     },
     /// The runtime asks for approval of a new container with the changes of all plugins, after the
     /// answer to [`Admission::Create`](crate::ledger::Admission::Create).
@@ -76,6 +77,22 @@ pub enum Message {
     WentOn { session: Session },
     /// The last message of a connection.
     Disconnected { session: Session },
+}
+
+/// What the runtime gets for a call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Response {
+    /// For [`Admission::Create`](crate::ledger::Admission::Create): where the new container runs;
+    /// `None` leaves it alone.
+    pub adjustment: Option<Adjustment>,
+    /// Environment variables for the new container.
+    pub environment: Vec<Variable>,
+    /// A directory of the host that the new container gets, read-only.
+    pub directory: Option<String>,
+    /// Changes for containers that exist, in the order in which they must be made. For
+    /// [`Admission::Update`](crate::ledger::Admission::Update) the container's own change is among
+    /// them.
+    pub updates: Vec<Update>,
 }
 
 /// Optional calls that the owner subscribes to; each costs every container a call.

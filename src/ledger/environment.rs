@@ -22,7 +22,7 @@ pub const SHARED_CPUS: &str = "NRI_CPU_MANAGER_SHARED_CPUS";
 pub const DIRECTORY: &str = "NRI_CPU_MANAGER_DIR";
 
 /// The variables of a new container with exclusive CPUs.
-pub(super) fn environment(topology: &Topology, reach: &Reach) -> Vec<Variable> {
+pub fn environment(topology: &Topology, reach: &Reach) -> Vec<Variable> {
     let Description { cpus, numa_nodes, uncore_caches } =
         Description::of(topology, reach.exclusive);
     let mut variables =

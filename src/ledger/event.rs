@@ -3,8 +3,7 @@
 use super::adjustment::{Adjustment, Update};
 use super::books::Basis;
 use super::cgroup::CgroupPath;
-use super::claim::KubeletClaim;
-use super::environment::Variable;
+use super::claim::{KubeletClaim, Reach};
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
 use super::policy::{Mechanism, Stance};
@@ -107,8 +106,9 @@ pub enum Event {
         /// What the kubelet has, or last had, assigned; empty if that is not known.
         claims: Vec<KubeletClaim>,
     },
-    /// The answer to this container's creation has gone out, with this adjustment.
-    Created(ContainerId, Option<Adjustment>),
+    /// The answer to a request has gone out.
+    Answered(Decision),
+    /// Updates have gone out otherwise.
     Sent(Due),
     /// The daemon cannot answer with the decision on this container's creation. The container gets
     /// nothing, as if it had been refused.
@@ -141,7 +141,7 @@ pub enum Channel {
 }
 
 /// The updates that are due on one channel, in the order in which they must be made. Once they have
-/// gone out they return as [`Event::Sent`].
+/// gone out they return as [`Event::Sent`], or with the [`Decision`] that they are part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     pub updates: Vec<Update>,
@@ -165,26 +165,6 @@ impl Due {
 }
 
 impl Call {
-    /// What the runtime's answer to this call can carry; `None` if it carries no updates.
-    pub fn channel(&self) -> Option<Channel> {
-        match self {
-            Call::Admission(Admission::Create { .. }) => Some(Channel::Runtime),
-            Call::Admission(Admission::Update { container, .. }) => {
-                Some(Channel::Update(container.id.clone()))
-            }
-            Call::Event(Event::Synchronize { .. } | Event::Stop(_)) => Some(Channel::Runtime),
-            Call::Event(_) => None,
-        }
-    }
-
-    /// The container that is about to be created.
-    pub fn created(&self) -> Option<&ContainerId> {
-        match self {
-            Call::Admission(Admission::Create { container, .. }) => Some(&container.id),
-            _ => None,
-        }
-    }
-
     /// A short name that stays, for figures.
     pub fn name(&self) -> &'static str {
         match self {
@@ -195,7 +175,21 @@ impl Call {
     }
 }
 
+impl Admission {
+    /// The container that it is about.
+    pub fn container(&self) -> &Container {
+        match self {
+            Admission::Create { container, .. } | Admission::Update { container, .. } => container,
+        }
+    }
+}
+
 impl Event {
+    /// Whether the runtime reads updates from the answer to its report of this event.
+    pub fn answer_has_updates(&self) -> bool {
+        matches!(self, Event::Synchronize { .. } | Event::Stop(_))
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Event::Synchronize { .. } => "synchronize",
@@ -218,7 +212,7 @@ impl Event {
             Event::Move(_) => "move",
             Event::Suggested(_) => "suggested",
             Event::BoundItself(_) => "bound_itself",
-            Event::Created(..) => "created",
+            Event::Answered(_) => "answered",
             Event::Sent(_) => "sent",
             Event::Revoked(_) => "revoked",
             Event::PartitionRefused(_) => "partition_refused",
@@ -239,17 +233,54 @@ pub struct Wanted {
     pub cpus: Option<CpuSet>,
 }
 
-/// What the runtime gets for a call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What the answer to a request says. It stands until an [`Event`] comes between it and its answer,
+/// see [`Ledger::revised`](super::Ledger::revised).
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// For [`Admission::Create`]: where the new container runs; `None` leaves it alone.
+    /// The container of the request.
+    pub container: ContainerId,
+    /// For [`Admission::Create`].
+    pub creation: Option<Creation>,
+    /// Changes of containers that exist. For [`Admission::Update`] the container's own is among
+    /// them.
+    pub due: Due,
+    pub outcome: Outcome,
+}
+
+impl Decision {
+    /// Where the new container runs; `None` if the request creates none, or leaves it alone.
+    pub fn adjustment(&self) -> Option<Adjustment> {
+        self.creation.as_ref()?.adjustment
+    }
+}
+
+/// How a new container begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Creation {
+    /// Where it runs; `None` leaves it alone.
     pub adjustment: Option<Adjustment>,
-    /// For [`Admission::Create`]: environment variables for the new container.
-    pub environment: Vec<Variable>,
-    /// For [`Admission::Create`]: a directory of the host that the new container gets, read-only.
-    /// The ledger has none.
-    pub directory: Option<String>,
-    /// Changes for containers that exist, in the order in which they must be made. For
-    /// [`Admission::Update`] the container's own change is among them.
-    pub updates: Vec<Update>,
+    /// The CPUs that it is to use in the end; `None` if it has no exclusive ones.
+    pub reach: Option<Reach>,
+    /// Whether these are the CPUs of the instance before it: on disk under its name.
+    pub inherited: bool,
+}
+
+/// What has changed since the outcome before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// [`Ledger::claims`](super::Ledger::claims): what is on disk is out of date.
+    pub claims: bool,
+    /// The [`Reach`] of any container: what programs are told of their CPUs is out of date.
+    pub reach: bool,
+    /// Whether updates may be due, as [`Ledger::owes`](super::Ledger::owes) says.
+    pub due: bool,
+    /// Exclusive CPUs have become free.
+    pub freed: bool,
+    /// Running containers were taken over.
+    pub adopted: bool,
+    /// Where all containers run may follow from something else now: the machine, the settings, the
+    /// mechanism, or a stance in which the ledger assigns CPUs.
+    pub rules: bool,
+    /// A step of a plan was taken.
+    pub moved: bool,
 }

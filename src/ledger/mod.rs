@@ -4,12 +4,14 @@
 //!   call ──► life, adopt, change ──► books ──► desired - applied, in order ──► due
 //!     ▲              │                                                          │
 //!     │              └── request ──► engine (placement)                         │
-//!     └───────────────────────────────── sent ◄─────────────────────────────────┘
+//!     └──────────────────────────── answered, sent ◄────────────────────────────┘
 //! ```
 //!
-//! [`Ledger::admit`] decides about a request and may refuse it; [`Ledger::apply`] records a fact;
-//! nothing else changes the ledger. [`Ledger::due`] is what differs from what was applied, and
-//! nothing counts as applied before [`Event::Sent`] says so. The ledger does no I/O, has no clock,
+//! [`Ledger::admit`] decides about a request and may refuse it: the [`Decision`] is what the answer
+//! says. [`Ledger::apply`] records a fact: the [`Outcome`] is what has changed. Nothing else changes
+//! the ledger. [`Ledger::due`] is what differs from what was applied, and
+//! nothing counts as applied before
+//! [`Event::Answered`] or [`Event::Sent`] says so. The ledger does no I/O, has no clock,
 //! and does not know the protocol. An [engine](crate::placement) that the settings name chooses
 //! CPUs; the ledger decides which container gets them,
 //! and when they are free again:
@@ -57,7 +59,7 @@ pub use annotations::Annotations;
 pub use books::Phase;
 pub use cgroup::CgroupPath;
 pub use claim::{Claim, KubeletClaim, Named, Reach};
-pub use event::{Admission, Call, Channel, Decision, Due, Event, Wanted};
+pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
@@ -74,7 +76,7 @@ use crate::cpuset::CpuSet;
 use crate::placement::Rejection;
 use crate::topology::Topology;
 use crate::wording;
-use books::{Books, ContainerRef};
+use books::{Books, ContainerRef, Held};
 use core::time::Duration;
 use node::{Node, Pool};
 use std::collections::BTreeSet;
@@ -89,7 +91,25 @@ pub struct Ledger {
     kubelet: Vec<KubeletClaim>,
     /// Computed from the books after each event.
     pool: Pool,
+    reported: Reported,
     view: OnceLock<Arc<View>>,
+}
+
+/// What the last [`Outcome`] was about. A refused request has none: the next outcome has what it
+/// left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reported {
+    revision: u64,
+    bound: CpuSet,
+    exclusive: CpuSet,
+    by_kernel: CpuSet,
+}
+
+impl Reported {
+    fn of(books: &Books, pool: &Pool) -> Reported {
+        let Held { all, by_kernel, .. } = *books.held();
+        Reported { revision: books.revision(), bound: pool.bound, exclusive: all, by_kernel }
+    }
 }
 
 impl Ledger {
@@ -105,16 +125,19 @@ impl Ledger {
         let node = Node { topology, settings, stance, mechanism, unbound, distrusted, now };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
-        Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
+        let reported = Reported::of(&books, &pool);
+        Ledger { node, books, kubelet: Vec::new(), pool, reported, view: OnceLock::new() }
     }
 
-    /// Decides about a request. What the runtime gets for it is [`Ledger::adjustment`] and what is
-    /// [due](Ledger::due).
+    /// Decides about a request. What the answer says counts as applied once it has gone out
+    /// ([`Event::Answered`]).
     ///
     /// # Errors
     /// If the container cannot be placed as configured. No container's CPUs change then.
-    pub fn admit(&mut self, admission: Admission) -> Result<(), Rejection> {
+    pub fn admit(&mut self, admission: Admission) -> Result<Decision, Rejection> {
         self.rehearse(&admission, |trial, admission| drop(trial.admit(admission)));
+        let container = admission.container().id.clone();
+        let creates = matches!(admission, Admission::Create { .. });
         let Ledger { node, books, .. } = self;
         let admitted = match admission {
             Admission::Create { pod, container } => life::create(node, books, pod, container),
@@ -123,20 +146,53 @@ impl Ledger {
             }
         };
         self.recompute();
-        admitted
+        admitted?;
+        let outcome = self.report(Outcome::default());
+        Ok(self.decision(container, creates, outcome))
     }
 
-    pub fn apply(&mut self, event: Event) {
+    /// This decision as it is now, after events between it and its answer.
+    pub fn revised(&self, Decision { container, creation, outcome, .. }: Decision) -> Decision {
+        self.decision(container, creation.is_some(), outcome)
+    }
+
+    fn decision(&self, container: ContainerId, creates: bool, outcome: Outcome) -> Decision {
+        if creates {
+            let due = self.due(&Channel::Runtime);
+            return Decision { creation: Some(self.creation(&container)), container, due, outcome };
+        }
+        let due = self.due(&Channel::Update(container.clone()));
+        Decision { container, creation: None, due, outcome }
+    }
+
+    fn creation(&self, container: &ContainerId) -> Creation {
+        let found = if self.node.assigns() { self.books.find(container) } else { None };
+        let Some(found) = found else {
+            return Creation { adjustment: None, reach: None, inherited: false };
+        };
+        Creation {
+            adjustment: desired::desired(&self.node, &self.pool, found.pod, found.entry),
+            reach: target::reach(&self.node, &self.books, &self.pool, found),
+            inherited: found.entry.inherited,
+        }
+    }
+
+    /// Records something that has happened.
+    pub fn apply(&mut self, event: Event) -> Outcome {
         if matches!(event, Event::Synchronize { .. }) {
-            self.rehearse(&event, Ledger::apply);
+            self.rehearse(&event, |trial, event| {
+                trial.apply(event);
+            });
         }
         // What has gone out changes no claim, and so no pool.
-        let same_pool = matches!(event, Event::Created(..) | Event::Sent(_) | Event::Time(_));
+        let same_pool = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
+        let mut outcome = Outcome::default();
         let Ledger { node, books, .. } = self;
         match event {
             Event::Synchronize { pods, containers } => {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
+                outcome.adopted = true;
             }
             Event::RunPod(pod) => drop(identity::identify(node, books, pod)),
             Event::UpdatePod(pod) => resize::update_pod(node, books, pod),
@@ -150,16 +206,19 @@ impl Ledger {
             Event::Machine(topology) => {
                 let before = std::mem::replace(&mut node.topology, Arc::new(topology));
                 change::hotplug(node, books, &before);
+                outcome.rules = true;
             }
             Event::Settings(settings) => {
                 node.settings = Arc::new(settings);
                 let kubelet = self.kubelet_claims();
                 change::reconfigure(&self.node, &mut self.books, kubelet);
+                outcome.rules = true;
             }
             Event::Mechanism(mechanism) => {
                 if std::mem::replace(&mut node.mechanism, mechanism) != mechanism {
                     change::enforce_by(books, mechanism);
                 }
+                outcome.rules = true;
             }
             Event::Unbound(pods) => {
                 node.unbound = pods;
@@ -169,11 +228,19 @@ impl Ledger {
                 node.distrusted = groups;
                 books.unsettle();
             }
-            Event::Kubelet { stance, claims } => self.stand(stance, claims),
-            Event::Created(id, adjustment) => life::created(books, &id, adjustment.as_ref()),
+            Event::Kubelet { stance, claims } => {
+                self.stand(stance, claims);
+                (outcome.adopted, outcome.rules) = (self.node.assigns(), self.node.assigns());
+            }
+            Event::Answered(Decision { container, creation, due, .. }) => {
+                if let Some(Creation { adjustment, .. }) = creation {
+                    life::created(books, &container, adjustment.as_ref());
+                }
+                desired::record(books, &due);
+            }
             Event::Sent(due) => desired::record(books, &due),
             Event::Revoked(id) => life::revoke(books, &id),
-            Event::Move(step) => rebalance::take(node, books, &step),
+            Event::Move(step) => outcome.moved = rebalance::take(node, books, &step),
             Event::Suggested(plan) => rebalance::suggest(node, books, &plan),
             Event::BoundItself(id) => {
                 books.change_found(&id, |entry| entry.bind_itself());
@@ -190,9 +257,20 @@ impl Ledger {
         if same_pool {
             self.view.take();
             debug_assert_eq!(self.check(), Ok(()));
-        } else {
-            self.recompute();
+            return Outcome { due: self.owes(), ..outcome };
         }
+        self.recompute();
+        self.report(outcome)
+    }
+
+    /// Completes an outcome.
+    fn report(&mut self, outcome: Outcome) -> Outcome {
+        let now = Reported::of(&self.books, &self.pool);
+        let before = std::mem::replace(&mut self.reported, now);
+        let claims = now.revision != before.revision;
+        let elsewhere = (now.bound, now.by_kernel) != (before.bound, before.by_kernel);
+        let freed = !before.exclusive.is_subset(&now.exclusive);
+        Outcome { claims, reach: claims || elsewhere, due: self.owes(), freed, ..outcome }
     }
 
     fn recompute(&mut self) {
@@ -222,68 +300,6 @@ impl Ledger {
     /// The updates that are due on this channel. They stay due until they are [sent](Event::Sent).
     pub fn due(&self, channel: &Channel) -> Due {
         desired::due(&self.node, &self.books, &self.pool, channel)
-    }
-
-    /// Where a new container is to run; `None` leaves it alone.
-    pub fn adjustment(&self, created: &ContainerId) -> Option<Adjustment> {
-        if !self.node.assigns() {
-            return None;
-        }
-        let ContainerRef { pod, entry, .. } = self.books.find(created)?;
-        desired::desired(&self.node, &self.pool, pod, entry)
-    }
-
-    /// What an answer says of the container that is `created`; without the updates of others.
-    pub fn decision(&self, created: Option<&ContainerId>) -> Decision {
-        self.with_environment(created, created.and_then(|id| self.adjustment(id)))
-    }
-
-    fn with_environment(
-        &self,
-        created: Option<&ContainerId>,
-        adjustment: Option<Adjustment>,
-    ) -> Decision {
-        let mut environment = Vec::new();
-        if self.node.settings.expose_cpus == Exposure::Environment
-            && let Some(reach) = created.and_then(|id| self.reach(id))
-        {
-            environment = environment::environment(&self.node.topology, &reach);
-        }
-        Decision { adjustment, environment, ..Decision::default() }
-    }
-
-    /// Decides about a call and takes all that its answer carries for sent: for a runtime that
-    /// makes one call after the other and gets every answer.
-    ///
-    /// # Errors
-    /// As [`Ledger::admit`].
-    pub fn handle(&mut self, call: impl Into<Call>) -> Result<Decision, Rejection> {
-        let call = call.into();
-        let channel = call.channel();
-        let created = call.created().cloned();
-        match call {
-            Call::Admission(admission) => self.admit(admission)?,
-            Call::Event(event) => self.apply(event),
-        }
-        let adjustment = created.as_ref().and_then(|id| self.answer(id));
-        let mut decision = self.with_environment(created.as_ref(), adjustment);
-        if let Some(channel) = &channel {
-            let due = self.due(channel);
-            desired::record(&mut self.books, &due);
-            decision.updates = due.updates;
-        }
-        debug_assert_eq!(self.check(), Ok(()));
-        Ok(decision)
-    }
-
-    /// [`Ledger::adjustment`] and [`Event::Created`] at once.
-    fn answer(&mut self, created: &ContainerId) -> Option<Adjustment> {
-        let Ledger { node, books, pool, .. } = self;
-        let (mut pod, name) = books.find_to_change(created)?;
-        let entry = pod.container(name).filter(|_| node.assigns());
-        let adjustment = entry.and_then(|entry| desired::desired(node, pool, &pod, entry));
-        pod.container_mut(name)?.answer(adjustment.as_ref());
-        adjustment
     }
 
     /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet

@@ -34,11 +34,6 @@ impl Ledger {
         self.books.claims()
     }
 
-    /// Changes whenever [`Ledger::claims`] does.
-    pub fn revision(&self) -> u64 {
-        self.books.revision()
-    }
-
     /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
     /// under strict reservation.
     pub fn pool(&self) -> CpuSet {
@@ -111,11 +106,6 @@ impl Ledger {
     /// Whether this container waits for CPUs that others are about to leave.
     pub fn is_waiting(&self, container: &ContainerId) -> bool {
         self.books.find(container).is_some_and(|found| found.entry.waits)
-    }
-
-    /// Whether a container's exclusive CPUs are those that the instance before it had.
-    pub fn inherits(&self, container: &ContainerId) -> bool {
-        self.books.find(container).is_some_and(|found| found.entry.inherited)
     }
 
     /// Where all containers should run that exist and that the ledger decides about, in order of

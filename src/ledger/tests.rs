@@ -12,6 +12,7 @@ mod life;
 mod loss;
 mod mems;
 mod mixed;
+mod outcome;
 mod outdated_list;
 mod partitions;
 mod pod_resources;
@@ -70,11 +71,18 @@ impl Node {
     }
 
     fn event(&mut self, call: impl Into<Call>) -> Result<Option<Adjustment>, String> {
-        let decision = self.ledger.handle(call).map_err(|rejection| rejection.to_string())?;
-        for update in decision.updates {
+        let (adjustment, updates) = match call.into() {
+            Call::Admission(admission) => {
+                let decision = admit(&mut self.ledger, admission);
+                let decision = decision.map_err(|why| why.to_string())?;
+                (decision.adjustment(), decision.due.updates)
+            }
+            Call::Event(event) => (None, report(&mut self.ledger, event)),
+        };
+        for update in updates {
             self.set.insert(update.container.0, update.adjustment.cpus());
         }
-        Ok(decision.adjustment)
+        Ok(adjustment)
     }
 
     /// Creates and starts a container; returns its CPUs, none ("") if it was not pinned.
@@ -135,6 +143,20 @@ impl Node {
         });
         Event::Synchronize { pods, containers: containers.collect() }
     }
+}
+
+/// Decides about a request, and sends the answer.
+fn admit(ledger: &mut Ledger, admission: Admission) -> Result<Decision, Rejection> {
+    let decision = ledger.admit(admission)?;
+    ledger.apply(Event::Answered(decision.clone()));
+    Ok(decision)
+}
+
+/// Records an event. Returns the updates that its answer carries.
+fn report(ledger: &mut Ledger, event: Event) -> Vec<Update> {
+    let answer_has_updates = event.answer_has_updates();
+    ledger.apply(event);
+    if answer_has_updates { deliver(ledger, Channel::Runtime) } else { Vec::new() }
 }
 
 /// Sends what is due on this channel.
@@ -365,25 +387,21 @@ fn removing_the_old_instance_of_a_container_frees_nothing() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
 
-fn environment(settings: Settings, milli: u64) -> Vec<(&'static str, String)> {
-    let mut node = Node::with(settings, Vec::new());
-    let pod = guaranteed("a", milli);
-    let container = container(&pod, "c", "a", milli);
-    node.ledger.handle(Admission::Create { pod, container }).unwrap().environment
-}
-
 #[test]
-fn environment_variables_are_set_for_new_exclusive_containers_if_configured() {
-    let exposing = Settings { expose_cpus: Exposure::Environment, ..settings() };
+fn a_new_exclusive_container_learns_its_cpus() {
+    let mut node = Node::new();
+    let mut variables = |name: &str, milli| {
+        let pod = guaranteed(name, milli);
+        let container = container(&pod, "c", name, milli);
+        let decision = node.ledger.admit(Admission::Create { pod, container }).unwrap();
+        let reach = decision.creation.unwrap().reach?;
+        Some(environment::environment(node.ledger.topology(), &reach))
+    };
     let expect = [
         ("NRI_CPU_MANAGER_CPUS", "2-3,8-15"),
         ("NRI_CPU_MANAGER_NUMA_NODES", "0"),
         ("NRI_CPU_MANAGER_UNCORE_CACHES", "2-3;8-15"),
     ];
-    assert_eq!(
-        environment(exposing.clone(), 10_000),
-        expect.map(|(name, value)| (name, value.to_owned()))
-    );
-    assert_eq!(environment(exposing, 1500), []);
-    assert_eq!(environment(settings(), 10_000), []);
+    assert_eq!(variables("a", 10_000), Some(expect.map(|(k, v)| (k, v.to_owned())).into()));
+    assert_eq!(variables("b", 1500), None);
 }

@@ -11,7 +11,8 @@
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::{
-    Admission, Call, ContainerId, ContainerKind, Decision, Event, Ledger, MovePlan, NoPlan, Pod,
+    Adjustment, Admission, Channel, ContainerId, ContainerKind, Decision, Event, Ledger, MovePlan,
+    NoPlan, Pod, Update,
 };
 use crate::placement::Rejection;
 use std::cmp::Reverse;
@@ -37,13 +38,12 @@ pub enum Happening<'a> {
     Passes(Time, Time),
     /// The ledger has looked for moves that are worth it; they follow, one by one.
     Planned(Option<&'a MovePlan>),
-    Decided(&'a Call, &'a Result<Decision, Rejection>),
+    /// The ledger has decided about a request.
+    Decided(&'a Admission, &'a Result<Decision, Rejection>),
+    /// The ledger has recorded an event; the runtime gets these updates with the answer.
+    Recorded(&'a Event, &'a [Update]),
     /// A container is admitted.
-    Placed {
-        pod: &'a PodSpec,
-        container: &'a ContainerSpec,
-        exclusive: Option<CpuSet>,
-    },
+    Placed { pod: &'a PodSpec, container: &'a ContainerSpec, exclusive: Option<CpuSet> },
     Refused {
         pod: &'a PodSpec,
         container: &'a ContainerSpec,
@@ -223,11 +223,8 @@ impl Simulation<'_> {
             let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
             let create = Admission::Create { pod: guest.pod.clone(), container: instance.clone() };
             self.rebalance(self.ledger.plan_arrival(&create));
-            match self.ask(create) {
-                Ok(decision) => {
-                    let adjustment =
-                        decision.adjustment.filter(crate::ledger::Adjustment::is_exclusive);
-                    let exclusive = adjustment.map(|adjustment| adjustment.exclusive_cpus());
+            match self.admit(create) {
+                Ok(exclusive) => {
                     self.see(&Happening::Placed { pod, container, exclusive });
                     self.send(Event::Started { pod: guest.pod.clone(), container: instance });
                     if container.kind == ContainerKind::Init {
@@ -298,18 +295,32 @@ impl Simulation<'_> {
         }
     }
 
-    /// Sends the ledger an event that it never refuses.
-    fn send(&mut self, event: Event) {
-        let _ = self.ask(event);
-    }
-
-    fn ask(&mut self, call: impl Into<Call>) -> Result<Decision, Rejection> {
-        let call = call.into();
-        let answer = self.ledger.handle(call.clone());
+    /// Asks the ledger for a container. The runtime gets the answer at once. Returns the container's
+    /// exclusive CPUs.
+    fn admit(&mut self, create: Admission) -> Result<Option<CpuSet>, Rejection> {
+        let decided = self.ledger.admit(create.clone());
+        self.see(&Happening::Decided(&create, &decided));
+        let decided = decided.map(|decision| {
+            let adjustment = decision.adjustment();
+            self.ledger.apply(Event::Answered(decision));
+            let exclusive = adjustment.filter(Adjustment::is_exclusive);
+            exclusive.map(|adjustment| adjustment.exclusive_cpus())
+        });
         // Notes are for the log, and follow from the decision.
         self.ledger.take_notes();
-        self.see(&Happening::Decided(&call, &answer));
-        answer
+        decided
+    }
+
+    fn send(&mut self, event: Event) {
+        self.ledger.apply(event.clone());
+        if event.answer_has_updates() {
+            let due = self.ledger.due(&Channel::Runtime);
+            self.see(&Happening::Recorded(&event, &due.updates));
+            self.ledger.apply(Event::Sent(due));
+        } else {
+            self.see(&Happening::Recorded(&event, &[]));
+        }
+        self.ledger.take_notes();
     }
 
     fn see(&mut self, happening: &Happening<'_>) {

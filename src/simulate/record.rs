@@ -175,7 +175,10 @@ impl StepObserver for Recorder {
             }
             Happening::Planned(_) => {}
             Happening::Decided(_, answer) => {
-                report.updates += answer.as_ref().map_or(0, |decision| decision.updates.len());
+                report.updates += answer.as_ref().map_or(0, |decision| decision.due.updates.len());
+            }
+            Happening::Recorded(_, updates) => {
+                report.updates += updates.len();
             }
             Happening::Placed { exclusive: Some(cpus), .. } => {
                 report.exclusive.count(ledger.topology(), cpus);

@@ -1,7 +1,7 @@
 //! What the ledger's owner counts: a few additions per event, however many containers there are.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Admission, Call, Decision, Note, What};
+use crate::ledger::{Adjustment, Admission, Call, Note, What};
 use crate::placement::{Reason, Scope, Settings, TopologyPolicy};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
@@ -56,6 +56,15 @@ impl CreateOutcome {
         CreateOutcome::Refused,
     ];
 
+    /// That of a container which begins there.
+    pub fn of(adjustment: Option<&Adjustment>) -> CreateOutcome {
+        match adjustment {
+            None => CreateOutcome::Untouched,
+            Some(adjustment) if adjustment.is_exclusive() => CreateOutcome::Exclusive,
+            Some(_) => CreateOutcome::Shared,
+        }
+    }
+
     /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -109,23 +118,20 @@ impl Counters {
         self.decisions[&outcome]
     }
 
-    /// Counts an answered event.
-    pub fn handled<E>(&mut self, event: EventKind, took: Duration, answer: &Result<Decision, E>) {
+    /// Counts an answered event, with the updates that its answer carried. `outcome` counts if it was
+    /// a creation.
+    pub fn handled(
+        &mut self,
+        event: EventKind,
+        took: Duration,
+        outcome: CreateOutcome,
+        updates: usize,
+    ) {
         let handler = self.handlers.entry(event.name).or_insert_with(|| Histogram::new(SECONDS));
         handler.observe(took.as_secs_f64());
-        if let Ok(decision) = answer {
-            self.updates += decision.updates.len() as u64;
-        }
+        self.updates += updates as u64;
         if event.creates {
             self.admissions.observe(took.as_secs_f64() * 1000.0);
-            let outcome = match answer {
-                Err(_) => CreateOutcome::Refused,
-                Ok(Decision { adjustment: None, .. }) => CreateOutcome::Untouched,
-                Ok(Decision { adjustment: Some(adjustment), .. }) if adjustment.is_exclusive() => {
-                    CreateOutcome::Exclusive
-                }
-                Ok(_) => CreateOutcome::Shared,
-            };
             *self.decisions.entry(outcome).or_default() += 1;
         }
     }

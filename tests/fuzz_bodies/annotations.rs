@@ -159,9 +159,9 @@ fn admit(annotations: &HashMap<String, String>) {
     let (plain, container) = node::running("a", 2000, None);
     let pod = Pod { annotations: annotations.iter().collect::<Annotations>(), ..plain };
     let mut ledger = node::ledger_with_wishes();
-    match ledger.handle(Admission::Create { pod, container }) {
+    match ledger.admit(Admission::Create { pod, container }) {
         Ok(decision) => {
-            assert!(decision.adjustment.is_some() && annotations.len() <= MAX_ANNOTATIONS);
+            assert!(decision.adjustment().is_some() && annotations.len() <= MAX_ANNOTATIONS);
         }
         Err(why) => assert!(why.to_string().len() <= MAX_REFUSAL, "{why}"),
     }

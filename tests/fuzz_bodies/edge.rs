@@ -5,8 +5,8 @@ use super::node;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::nri::frame::{self, Unframer};
 use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
-use nri_cpu_manager::edge::{Message, Refusal, Session, Subscriptions};
-use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::edge::{self, Message, Refusal, Session, Subscriptions};
+use nri_cpu_manager::ledger::{self, Channel, Event, Ledger};
 use protobuf::Message as _;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -190,14 +190,14 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 drop(reply.send(Ok(Subscriptions { before_start: true, validation: true })))
             }
             Message::Call { call, reply, .. } => {
-                let decision = ledger.handle(call);
-                assert_eq!(ledger.check(), Ok(()));
+                let (response, sent) = answer(&mut ledger, call);
                 drop(ledger.take_notes());
-                let answer = decision.map_err(|rejection| Refusal(rejection.to_string()));
-                if let Err(Ok(Decision { updates, .. })) = reply.send(answer) {
-                    let lost = updates.into_iter().map(|update| update.container);
-                    ledger.apply(Event::Drifted(lost.collect()));
+                if reply.send(response).is_ok()
+                    && let Some(sent) = sent
+                {
+                    ledger.apply(sent);
                 }
+                assert_eq!(ledger.check(), Ok(()));
             }
             Message::Validate { container, cpus, reply, .. } => {
                 let decided = ledger.target(&container).map(|target| target.adjustment.cpus());
@@ -206,6 +206,35 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 drop(reply.send(if approved { Ok(()) } else { Err(refusal) }));
             }
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
+        }
+    }
+}
+
+/// What the runtime gets for a call, and what the ledger has to know once it has it.
+fn answer(
+    ledger: &mut Ledger,
+    call: ledger::Call,
+) -> (Result<edge::Response, Refusal>, Option<Event>) {
+    match call {
+        ledger::Call::Admission(admission) => match ledger.admit(admission) {
+            Ok(decision) => {
+                let adjustment = decision.adjustment();
+                let updates = decision.due.updates.clone();
+                let response = edge::Response { adjustment, updates, ..edge::Response::default() };
+                (Ok(response), Some(Event::Answered(decision)))
+            }
+            Err(rejection) => (Err(Refusal(rejection.to_string())), None),
+        },
+        ledger::Call::Event(event) => {
+            let answer_has_updates = event.answer_has_updates();
+            ledger.apply(event);
+            if !answer_has_updates {
+                return (Ok(edge::Response::default()), None);
+            }
+            let due = ledger.due(&Channel::Runtime);
+            let response =
+                edge::Response { updates: due.updates.clone(), ..edge::Response::default() };
+            (Ok(response), Some(Event::Sent(due)))
         }
     }
 }

@@ -21,8 +21,8 @@ static VIEWS: LazyLock<Vec<Arc<View>>> = LazyLock::new(|| {
         let nodes = [("a", "2-5"), ("b", "8-11")]
             .map(|(name, cpus)| node::running(name, 4000, Some(node::cpus(cpus))));
         let (pods, containers) = nodes.into_iter().unzip();
-        ledger.handle(Event::Synchronize { pods, containers }).expect("never refused");
-        ledger.handle(Event::Kubelet { stance, claims: Vec::new() }).expect("never refused");
+        ledger.apply(Event::Synchronize { pods, containers });
+        ledger.apply(Event::Kubelet { stance, claims: Vec::new() });
         ledger.view()
     };
     vec![view(Stance::Assign), view(Stance::Observe)]

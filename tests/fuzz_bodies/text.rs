@@ -5,7 +5,9 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::ledger::{Claim, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
+use nri_cpu_manager::ledger::{
+    Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance,
+};
 use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
 use std::str;
 
@@ -71,15 +73,14 @@ fn adopt_with(mut ledger: Ledger) {
         node::running("late", 2000, None),
     ];
     let (pods, containers) = nodes.into_iter().unzip();
-    let decision = ledger.handle(Event::Synchronize { pods, containers }).expect("never refused");
+    ledger.apply(Event::Synchronize { pods, containers });
+    let Due { updates, .. } = ledger.due(&Channel::Runtime);
     assert_eq!(ledger.check(), Ok(()));
     let held: Vec<Claim> = ledger.claims().collect();
     let of = |id: &str| held.iter().find(|claim| claim.id.0 == id).map(|claim| claim.cpus);
     assert_eq!((of("id-a"), of("id-b")), (Some(a), Some(b)), "moved by a checkpoint");
     assert_eq!(of("id-late").map(|cpus| cpus.len()), Some(2), "left without CPUs");
-    assert!(
-        decision.updates.iter().all(|update| !["id-a", "id-b"].contains(&&*update.container.0))
-    );
+    assert!(updates.iter().all(|update| !["id-a", "id-b"].contains(&&*update.container.0)));
 }
 
 /// The kubelet's state file: it survives a round trip, and taking over a node with it is legal and
@@ -110,7 +111,7 @@ fn take_over(state: &StateFile) {
     assert!(named(&again).eq(named(state)), "{again:?}");
     let mut ledger = node::ledger(Vec::new());
     let claims = state.claims.clone();
-    ledger.handle(Event::Kubelet { stance: Stance::Assign, claims }).expect("never refused");
+    ledger.apply(Event::Kubelet { stance: Stance::Assign, claims });
     adopt_with(ledger);
 }
 

@@ -3,10 +3,10 @@
 
 use crate::owner::{Told, at_once, connect, content, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
+use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::edge::nri::wire;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Call, ContainerId, CpuRequest, Decision, Event, MilliCpu, Qos,
-    SandboxId, Wanted,
+    Adjustment, Admission, Call, ContainerId, CpuRequest, Event, MilliCpu, Qos, SandboxId, Wanted,
 };
 use protobuf::Message as _;
 use std::time::Duration;
@@ -116,7 +116,7 @@ async fn events_without_a_name() {
 #[tokio::test(start_paused = true)]
 async fn creations_are_pinned_and_others_moved() {
     let decide = |call: &Call| match call {
-        Call::Admission(Admission::Create { .. }) => at_once(Decision {
+        Call::Admission(Admission::Create { .. }) => at_once(Response {
             adjustment: Adjustment::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             directory: Some("/var/lib/nri-cpu-manager/exposed/new".to_owned()),
@@ -157,7 +157,7 @@ async fn nothing_to_say() {
 async fn growth_rides_on_stop() {
     let decide = |call: &Call| match call {
         Call::Event(Event::Stop(_)) => {
-            at_once(Decision { updates: vec![shared("s", "0-31")], ..Decision::default() })
+            at_once(Response { updates: vec![shared("s", "0-31")], ..Response::default() })
         }
         _ => content(call),
     };
@@ -171,9 +171,9 @@ async fn growth_rides_on_stop() {
 #[tokio::test(start_paused = true)]
 async fn updates_are_told_and_overridden() {
     let decide = |call: &Call| match call {
-        Call::Admission(Admission::Update { container, .. }) => at_once(Decision {
+        Call::Admission(Admission::Update { container, .. }) => at_once(Response {
             updates: vec![shared("s", "0"), shared(&container.id.0, "1-2")],
-            ..Decision::default()
+            ..Response::default()
         }),
         _ => content(call),
     };
@@ -267,7 +267,7 @@ async fn late_decisions() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) | Call::Event(Event::Stop(_)) => {
             let updates = vec![shared("s", "0-1")];
-            (Duration::from_secs(5), Ok(Decision { updates, ..Decision::default() }))
+            (Duration::from_secs(5), Ok(Response { updates, ..Response::default() }))
         }
         _ => content(call),
     };
@@ -307,7 +307,7 @@ async fn time_limits() {
     ] {
         let slow = |call: &Call| match call {
             Call::Event(Event::RunPod(_)) => {
-                (Duration::from_secs(100_000), Ok(Decision::default()))
+                (Duration::from_secs(100_000), Ok(Response::default()))
             }
             _ => content(call),
         };
@@ -341,7 +341,7 @@ async fn cancelled_calls() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { container, .. }) => {
             let adjustment = Adjustment::shared(container.id.0.parse().unwrap());
-            (Duration::from_millis(700), Ok(Decision { adjustment, ..Decision::default() }))
+            (Duration::from_millis(700), Ok(Response { adjustment, ..Response::default() }))
         }
         _ => content(call),
     };
@@ -374,7 +374,7 @@ async fn cancelled_calls() {
 #[tokio::test(start_paused = true)]
 async fn many_calls_at_once() {
     let slow = |call: &Call| match call {
-        Call::Event(Event::Stop(_)) => (Duration::from_millis(3), Ok(Decision::default())),
+        Call::Event(Event::Stop(_)) => (Duration::from_millis(3), Ok(Response::default())),
         _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);

@@ -3,7 +3,8 @@
 use crate::go::Message;
 use crate::owner::{at_once, connect, connect_through, content, shared};
 use crate::runtime::{Framing, Generation, PLUGIN, RUNTIME, container, frame, of, pod};
-use nri_cpu_manager::ledger::{Admission, Call, ContainerId, Decision, Event};
+use nri_cpu_manager::edge::Response;
+use nri_cpu_manager::ledger::{Admission, Call, ContainerId, Event};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;
@@ -16,7 +17,7 @@ async fn answers_of_every_size() {
     let sized = |call: &Call| match call {
         Call::Event(Event::Stop(ContainerId(size))) => {
             let id = "x".repeat(size.parse().unwrap());
-            at_once(Decision { updates: vec![shared(&id, "0")], ..Decision::default() })
+            at_once(Response { updates: vec![shared(&id, "0")], ..Response::default() })
         }
         _ => content(call),
     };
@@ -47,9 +48,9 @@ async fn answers_of_every_size() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_too_long() {
     let long = |call: &Call| match call {
-        Call::Admission(Admission::Create { .. }) => at_once(Decision {
+        Call::Admission(Admission::Create { .. }) => at_once(Response {
             updates: vec![shared(&"x".repeat(4 << 20), "0")],
-            ..Decision::default()
+            ..Response::default()
         }),
         _ => content(call),
     };
@@ -65,9 +66,9 @@ async fn answers_that_are_too_long() {
 #[tokio::test(start_paused = true)]
 async fn answers_wait_for_their_reader() {
     let long = |call: &Call| match call {
-        Call::Event(Event::Stop(_)) => at_once(Decision {
+        Call::Event(Event::Stop(_)) => at_once(Response {
             updates: vec![shared(&"x".repeat(100_000), "0")],
-            ..Decision::default()
+            ..Response::default()
         }),
         _ => content(call),
     };
@@ -111,7 +112,7 @@ async fn several_calls_in_a_frame() {
 #[tokio::test(start_paused = true)]
 async fn neither_connection_holds_up_the_other() {
     let never = |call: &Call| match call {
-        Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Decision::default())),
+        Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Response::default())),
         _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_12, never);

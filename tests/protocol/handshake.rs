@@ -3,9 +3,9 @@
 
 use crate::owner::{Told, at_once, connect, connect_through, content, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
-use nri_cpu_manager::edge::Session;
 use nri_cpu_manager::edge::nri::{Ended, SessionError, wire};
-use nri_cpu_manager::ledger::{Admission, Call, Decision, Event};
+use nri_cpu_manager::edge::{Response, Session};
+use nri_cpu_manager::ledger::{Admission, Call, Event};
 use std::time::Duration;
 use tokio::time::Instant;
 use ttrpc::proto::Code;
@@ -68,9 +68,9 @@ async fn configured_before_registering() {
 #[tokio::test(start_paused = true)]
 async fn one_list_of_fifteen_megabytes() {
     let update = |call: &Call| match call {
-        Call::Event(Event::Synchronize { containers, .. }) => at_once(Decision {
+        Call::Event(Event::Synchronize { containers, .. }) => at_once(Response {
             updates: vec![shared(&containers[0].id.0, "0-3")],
-            ..Decision::default()
+            ..Response::default()
         }),
         _ => content(call),
     };
@@ -99,7 +99,7 @@ async fn lists_in_parts() {
     let update = |call: &Call| match call {
         Call::Event(Event::Synchronize { containers, .. }) => {
             let all = containers.iter().map(|container| shared(&container.id.0, "0-3"));
-            at_once(Decision { updates: all.collect(), ..Decision::default() })
+            at_once(Response { updates: all.collect(), ..Response::default() })
         }
         _ => content(call),
     };
@@ -301,7 +301,7 @@ async fn a_list_that_comes_after_hours() {
 async fn stops_after_the_answers_under_way() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => {
-            (Duration::from_millis(500), Ok(Decision::default()))
+            (Duration::from_millis(500), Ok(Response::default()))
         }
         _ => content(call),
     };

@@ -3,10 +3,11 @@
 use crate::go::Message;
 use crate::owner::{connect, content};
 use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::edge::nri::frame::FrameError;
 use nri_cpu_manager::edge::nri::mux::MuxError;
 use nri_cpu_manager::edge::nri::{Ended, SessionError};
-use nri_cpu_manager::ledger::{Call, Decision, Event};
+use nri_cpu_manager::ledger::{Call, Event};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;
@@ -156,7 +157,7 @@ async fn broken_answers() {
 #[tokio::test]
 async fn floods() {
     let never = |call: &Call| match call {
-        Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Decision::default())),
+        Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Response::default())),
         _ => content(call),
     };
     for piece in [1 << 20, 1 << 10] {

@@ -2,8 +2,10 @@
 
 use crate::runtime::{Generation, Runtime};
 use nri_cpu_manager::edge::nri::{Ended, Identity, SessionError, run_session};
-use nri_cpu_manager::edge::{DaemonSender, Message, Refusal, Session, Subscriptions, Updater};
-use nri_cpu_manager::ledger::{Adjustment, Call, ContainerId, Decision, Update};
+use nri_cpu_manager::edge::{
+    DaemonSender, Message, Refusal, Response, Session, Subscriptions, Updater,
+};
+use nri_cpu_manager::ledger::{Adjustment, Call, ContainerId, Update};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
@@ -56,7 +58,7 @@ impl Log {
 }
 
 /// What the owner does about an event: its answer, after so long.
-pub(crate) type Answer = (Duration, Result<Decision, Refusal>);
+pub(crate) type Answer = (Duration, Result<Response, Refusal>);
 
 /// Starts an owner that follows `script`.
 pub(crate) fn owner(
@@ -101,10 +103,10 @@ pub(crate) fn owner(
 
 /// Has nothing to say about anything.
 pub(crate) fn content(_: &Call) -> Answer {
-    at_once(Decision::default())
+    at_once(Response::default())
 }
 
-pub(crate) fn at_once(decision: Decision) -> Answer {
+pub(crate) fn at_once(decision: Response) -> Answer {
     (Duration::ZERO, Ok(decision))
 }
 

@@ -2,9 +2,9 @@
 
 use crate::owner::{Answer, Log, Told, content, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
-use nri_cpu_manager::edge::Session;
 use nri_cpu_manager::edge::nri::{Endpoint, Identity, RunError, run};
-use nri_cpu_manager::ledger::{Admission, Call, Decision, Event};
+use nri_cpu_manager::edge::{Response, Session};
+use nri_cpu_manager::ledger::{Admission, Call, Event};
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ async fn decisions_die_with_their_connection() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => {
             let updates = vec![shared("s", "0")];
-            (Duration::from_millis(900), Ok(Decision { updates, ..Decision::default() }))
+            (Duration::from_millis(900), Ok(Response { updates, ..Response::default() }))
         }
         _ => content(call),
     };

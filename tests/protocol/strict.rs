@@ -3,8 +3,9 @@
 use crate::node::Node;
 use crate::owner::{connect, content};
 use crate::runtime::{ALL, Generation, container, cpu, pod};
+use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::ledger::{Admission, Call, Decision};
+use nri_cpu_manager::ledger::{Admission, Call};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -129,7 +130,7 @@ async fn an_answer_that_was_lost() {
 async fn no_answer_is_no_approval() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => {
-            (Duration::from_secs(5), Ok(Decision::default()))
+            (Duration::from_secs(5), Ok(Response::default()))
         }
         _ => content(call),
     };

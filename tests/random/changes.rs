@@ -78,7 +78,7 @@ impl Node {
         });
         let pods = pods.cloned().collect();
         let containers = containers.collect();
-        ledger.handle(Event::Synchronize { pods, containers }).unwrap();
+        ledger.apply(Event::Synchronize { pods, containers });
         ledger
     }
 }

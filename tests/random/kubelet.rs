@@ -4,7 +4,7 @@ use super::wishes::opts_out;
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Adjustment, Admission, Claim, Decision, Event, Policy, Qos, Stance};
+use nri_cpu_manager::ledger::{Adjustment, Admission, Claim, Event, Policy, Qos, Stance};
 
 impl Node {
     /// Whether a kubelet can have admitted a pod with this container: the exclusive CPUs of all of
@@ -45,9 +45,10 @@ impl Node {
             let pod = instance.pod.clone();
             let container = instance.container.clone();
             if let Some(decision) =
-                self.event(Admission::Create { pod: pod.clone(), container: container.clone() })
+                self.admit(Admission::Create { pod: pod.clone(), container: container.clone() })
             {
-                assert_eq!(decision, Decision::default(), "{} was not left alone", container.id);
+                let changes = (decision.adjustment(), decision.due.updates);
+                assert_eq!(changes, (None, Vec::new()), "{} was not left alone", container.id);
                 self.replace(instance);
                 self.event(Event::Started { pod, container });
             }

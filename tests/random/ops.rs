@@ -43,6 +43,11 @@ pub(super) enum Op {
         container: usize,
         stops: bool,
     },
+    /// The answer to a creation comes too late.
+    LateAnswer {
+        pod: usize,
+        container: usize,
+    },
     StopPod {
         pod: usize,
     },
@@ -105,6 +110,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => container.clone().prop_map(|container| Op::LateStart { container }),
         1 => (pod.clone(), 0..3usize, any::<bool>())
             .prop_map(|(pod, container, stops)| Op::FailedCreate { pod, container, stops }),
+        1 => (pod.clone(), 0..3usize)
+            .prop_map(|(pod, container)| Op::LateAnswer { pod, container }),
         2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
         3 => (container.clone(), 0..13u8, any::<bool>()).prop_map(
             |(container, halves, resizes_pod)| Op::Resize { container, halves, resizes_pod }

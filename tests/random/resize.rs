@@ -19,7 +19,7 @@ impl Node {
         let amount = Some(MilliCpu(u64::from(halves) * 500));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        if self.event(Admission::Update { pod, container, wanted }).is_none() {
+        if self.admit(Admission::Update { pod, container, wanted }).is_none() {
             assert_eq!(self.claims(), claims, "a refused resize changed something");
             return;
         }

@@ -8,10 +8,8 @@ pub(crate) use events::{create, local};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
-use nri_cpu_manager::edge::{Message, Refusal, Session};
-use nri_cpu_manager::ledger::{
-    Admission, Call, CgroupPath, Claim, Container, Decision, Event, Pod, Qos,
-};
+use nri_cpu_manager::edge::{Message, Refusal, Response, Session};
+use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Event, Pod, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +70,7 @@ impl Daemon {
         Daemon { messages, paths, _dir: dir }
     }
 
-    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Decision, Refusal> {
+    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Response, Refusal> {
         let (reply, answer) = oneshot::channel();
         let call = call.into();
         self.messages.send(Message::Call { session: Session(0), call, reply }).unwrap();
@@ -126,7 +124,7 @@ impl Daemon {
 }
 
 /// The updates of an answer, each as "CONTAINER CPUS".
-pub(crate) fn updates(answer: &Decision) -> Vec<String> {
+pub(crate) fn updates(answer: &Response) -> Vec<String> {
     let updates = answer.updates.iter();
     updates.map(|update| format!("{} {}", update.container, update.adjustment.cpus())).collect()
 }

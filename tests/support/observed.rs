@@ -7,8 +7,8 @@ mod events;
 pub(crate) use events::{create, local};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
-use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Runtime, Session};
-use nri_cpu_manager::ledger::{Call, Decision, Event, Qos};
+use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Response, Runtime, Session};
+use nri_cpu_manager::ledger::{Call, Event, Qos};
 use nri_cpu_manager::serve::{ViewSource, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
 use nri_cpu_manager::view::Status;
@@ -135,7 +135,7 @@ impl Observed {
         self.event(event).await.unwrap();
     }
 
-    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Decision, Refusal> {
+    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Response, Refusal> {
         let (reply, answer) = oneshot::channel();
         let call = call.into();
         self.messages.send(Message::Call { session: Session(1), call, reply }).unwrap();

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use nri_cpu_manager::edge::nri::{self, Endpoint, Identity};
-use nri_cpu_manager::edge::{Message, Refusal, Subscriptions};
-use nri_cpu_manager::ledger::{Admission, Call, Decision};
+use nri_cpu_manager::edge::{Message, Refusal, Response, Subscriptions};
+use nri_cpu_manager::ledger::{Admission, Call};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::Storm;
@@ -63,7 +63,7 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
                 let answer = if refuses {
                     Err(Refusal("refused by the second plugin".to_owned()))
                 } else {
-                    Ok(Decision::default())
+                    Ok(Response::default())
                 };
                 drop(reply.send(answer));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, Admission, Call, Channel, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu,
+    self, Adjustment, Admission, Channel, ContainerId, CpuRequest, Due, Event, Ledger, MilliCpu,
     MovePlan, NoPlan, PodUid, Qos, SandboxId,
 };
 
@@ -46,36 +46,57 @@ impl Rehearsal {
             log: String::new(),
             now: Duration::ZERO,
         };
-        node.handle(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
+        node.event(Event::Synchronize { pods: Vec::new(), containers: Vec::new() });
         node
     }
 
-    fn handle(&mut self, call: impl Into<Call>) -> Result<Decision, String> {
-        let decision = self.ledger.handle(call).map_err(|why| why.to_string())?;
-        for update in &decision.updates {
-            self.cpus.insert(update.container.0.clone(), update.adjustment.cpus());
+    /// Decides about a request, and carries out the answer. Returns where a new container runs.
+    fn admit(&mut self, admission: Admission) -> Result<Option<Adjustment>, String> {
+        let decision = self.ledger.admit(admission).map_err(|why| why.to_string())?;
+        let adjustment = decision.adjustment();
+        self.sent(&decision.due);
+        self.ledger.apply(Event::Answered(decision));
+        self.log();
+        Ok(adjustment)
+    }
+
+    fn event(&mut self, event: Event) {
+        let answer_has_updates = event.answer_has_updates();
+        self.ledger.apply(event);
+        if answer_has_updates {
+            let due = self.ledger.due(&Channel::Runtime);
+            self.sent(&due);
+            self.ledger.apply(Event::Sent(due));
         }
+        self.log();
+    }
+
+    fn sent(&mut self, due: &Due) {
+        let updates = due.updates.iter();
+        self.cpus.extend(updates.map(|one| (one.container.0.clone(), one.adjustment.cpus())));
+    }
+
+    fn log(&mut self) {
         for note in self.ledger.take_notes() {
             self.log += &format!("{note}\n");
         }
-        Ok(decision)
     }
 
     /// Carries a plan out, or only logs it if the configuration says so.
     fn rebalance(&mut self, plan: Result<MovePlan, NoPlan>) {
         let Ok(plan) = plan else { return };
         if !self.ledger.moves_containers() {
-            self.handle(Event::Suggested(plan)).unwrap();
+            self.event(Event::Suggested(plan));
             return;
         }
         for step in plan.steps {
             let (container, to) = (step.container.0.clone(), step.to);
-            self.handle(Event::Move(step)).unwrap();
+            self.event(Event::Move(step));
             // The daemon writes each step before the next one.
             self.cpus.insert(container, to);
             for _ in 0..ROUNDS {
                 let due = self.ledger.due(&Channel::Groups);
-                self.handle(Event::Sent(due)).unwrap();
+                self.event(Event::Sent(due));
             }
         }
     }
@@ -83,7 +104,7 @@ impl Rehearsal {
     fn play(&mut self, step: &Step) -> Option<Outcome> {
         match step {
             Step::StartPlugin(config) | Step::Reconfigure(config) | Step::SwapConfig(config) => {
-                self.handle(Event::Settings(settings(&self.shape, config))).unwrap();
+                self.event(Event::Settings(settings(&self.shape, config)));
             }
             Step::Run(pod) | Step::RunBusy(pod) => {
                 self.pods.push(pod.clone());
@@ -121,9 +142,9 @@ impl Rehearsal {
             Step::Remove(name) => {
                 self.pods.retain(|pod| pod.name != *name);
                 self.cpus.remove(name);
-                self.handle(Event::Stop(ContainerId(name.clone()))).unwrap();
-                self.handle(Event::StopPod(SandboxId(name.clone()))).unwrap();
-                self.handle(Event::RemovePod(SandboxId(name.clone()))).unwrap();
+                self.event(Event::Stop(ContainerId(name.clone())));
+                self.event(Event::StopPod(SandboxId(name.clone())));
+                self.event(Event::RemovePod(SandboxId(name.clone())));
                 self.rebalance(self.ledger.plan_departure());
             }
             Step::Watch(steps) => {
@@ -151,20 +172,19 @@ impl Rehearsal {
     /// As the daemon, looks for moves whenever a container has stayed for long enough.
     fn pass(&mut self, to: Duration) {
         while let Some(at) = self.ledger.next_movable().filter(|at| *at <= to) {
-            self.handle(Event::Time(at)).unwrap();
+            self.event(Event::Time(at));
             self.rebalance(self.ledger.plan_departure());
         }
         self.now = to;
-        self.handle(Event::Time(to)).unwrap();
+        self.event(Event::Time(to));
     }
 
     /// Shared containers get what a resize has left.
     fn settle(&mut self) {
         for _ in 0..ROUNDS {
             let due = self.ledger.due(&Channel::Runtime);
-            let sent = due.updates.iter();
-            self.cpus.extend(sent.map(|one| (one.container.0.clone(), one.adjustment.cpus())));
-            self.handle(Event::Sent(due)).unwrap();
+            self.sent(&due);
+            self.event(Event::Sent(due));
         }
     }
 
@@ -175,7 +195,7 @@ impl Rehearsal {
         let (pod, container) = reported(pod)?;
         let wanted = ledger::Wanted { cpu, sets_quota: true, cpus: None };
         let update = Admission::Update { pod, container, wanted };
-        if let Some(adjustment) = self.handle(update)?.adjustment {
+        if let Some(adjustment) = self.admit(update)? {
             self.cpus.insert(name.to_owned(), adjustment.cpus());
         }
         let pod = self.pods.iter_mut().find(|pod| pod.name == name).unwrap();
@@ -186,14 +206,14 @@ impl Rehearsal {
     fn run(&mut self, pod: &Pod) -> Result<(), String> {
         let only = &pod.containers[0];
         let (reported, container) = reported(pod)?;
-        self.handle(Event::RunPod(reported.clone()))?;
+        self.event(Event::RunPod(reported.clone()));
         let create = Admission::Create { pod: reported.clone(), container: container.clone() };
         self.rebalance(self.ledger.plan_arrival(&create));
-        let adjustment = self.handle(create)?.adjustment.unwrap();
+        let adjustment = self.admit(create)?.unwrap();
         self.cpus.insert(pod.name.clone(), adjustment.cpus());
-        self.handle(Event::Started { pod: reported, container })?;
+        self.event(Event::Started { pod: reported, container });
         if only.command == pod::BINDS {
-            self.handle(Event::BoundItself(ContainerId(pod.name.clone())))?;
+            self.event(Event::BoundItself(ContainerId(pod.name.clone())));
         }
         Ok(())
     }

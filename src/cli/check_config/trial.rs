@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
     let (pods, containers) = claims.iter().map(as_listed).unzip();
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
-    // A list of running containers is never refused.
-    let _ = ledger.handle(Event::Synchronize { pods, containers });
+    ledger.apply(Event::Synchronize { pods, containers });
     let has: BTreeMap<ContainerId, CpuSet> =
         ledger.claims().map(|claim| (claim.id, claim.cpus)).collect();
     let notes = ledger.take_notes();

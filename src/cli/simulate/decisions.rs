@@ -73,6 +73,7 @@ impl StepObserver for DecisionTable<'_> {
             Happening::Passes(..)
             | Happening::Planned(_)
             | Happening::Decided(..)
+            | Happening::Recorded(..)
             | Happening::Complete(_)
             | Happening::Arrived(_) => return,
         };

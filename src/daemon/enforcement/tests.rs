@@ -1,6 +1,5 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
-use super::super::facts::CallFacts;
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::ledger::{
@@ -59,19 +58,24 @@ impl Node {
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
     async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<(), KernelRefusal>) {
-        let create = create(id);
-        self.ledger.admit(create.clone()).unwrap();
-        let created = ContainerId(id.to_owned());
-        let adjustment = self.ledger.adjustment(&created);
-        let followed = self.follow(&create.into()).await;
-        self.ledger.apply(Event::Created(created, adjustment));
-        (adjustment.map(|adjustment| adjustment.cpus()), followed)
+        let decision = self.ledger.admit(create(id)).unwrap();
+        let reserved = self.reserve(id).await;
+        let adjustment = decision.adjustment();
+        self.ledger.apply(Event::Answered(decision));
+        (adjustment.map(|adjustment| adjustment.cpus()), reserved)
     }
 
-    async fn follow(&mut self, call: &Call) -> Result<(), KernelRefusal> {
-        let refused = self.enforcement.follow(&CallFacts::of(call).step, &self.ledger).await?;
+    async fn reserve(&mut self, id: &str) -> Result<(), KernelRefusal> {
+        let id = ContainerId(id.to_owned());
+        let refused = self.enforcement.reserve(&id, &self.ledger).await?;
         refused.into_iter().for_each(|refused| self.fall_back(refused));
         Ok(())
+    }
+
+    async fn settle(&mut self, id: &str) {
+        let step = CgroupStep::Settle(ContainerId(id.to_owned()));
+        let refused = self.enforcement.follow(step, &self.ledger).await;
+        refused.into_iter().for_each(|refused| self.fall_back(refused));
     }
 
     fn fall_back(&mut self, refused: RefusedTarget) {
@@ -97,9 +101,8 @@ impl Node {
         let wanted = Wanted { cpu, ..Wanted::default() };
         let pod = Pod { budget: amount, ..pod };
         self.ledger.apply(Event::UpdatePod(pod.clone()));
-        let update = Admission::Update { pod, container, wanted };
-        self.ledger.admit(update.clone()).unwrap();
-        self.follow(&update.into()).await.unwrap();
+        self.ledger.admit(Admission::Update { pod, container, wanted }).unwrap();
+        self.settle(id).await;
         let due = self.due(&Channel::Update(ContainerId(id.to_owned()))).await;
         let text = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
         due.updates.iter().map(text).collect()
@@ -227,8 +230,10 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let cpu = CpuRequest { request: amount, limit: amount };
         Admission::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
     };
-    let adjustment = node.ledger.handle(shared("s")).unwrap().adjustment;
-    assert_eq!(adjustment.unwrap().cpus().to_string(), "0,3-7");
+    let decision = node.ledger.admit(shared("s")).unwrap();
+    let adjustment = decision.adjustment().unwrap();
+    assert_eq!(adjustment.cpus().to_string(), "0,3-7");
+    node.ledger.apply(Event::Answered(decision));
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
     write(&root, "kubepods/pod/s", files);
@@ -257,9 +262,8 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         node.ledger.apply(Event::Drifted(vec![ContainerId("s".to_owned())]));
         assert_eq!(node.ledger.due(&Channel::Runtime).updates.len(), 1);
         let sent = node.due(&Channel::Runtime).await.updates;
-        let new = shared("new");
-        node.ledger.admit(new.clone()).unwrap();
-        let made = node.follow(&new.into()).await;
+        node.ledger.admit(shared("new")).unwrap();
+        let made = node.reserve("new").await;
         node.ledger.apply(Event::Remove(ContainerId("new".to_owned())));
         tried.push((sent.len(), made.is_ok()));
     }
@@ -318,8 +322,9 @@ async fn all_changes_of_an_answer_wait_together() {
         container.sandbox = pod.sandbox.clone();
         container.cpu = CpuRequest { request: amount, limit: amount };
         let id = container.id.clone();
-        let decision = node.ledger.handle(Admission::Create { pod, container }).unwrap();
-        updates.push(Update { container: id, adjustment: decision.adjustment.unwrap() });
+        let decision = node.ledger.admit(Admission::Create { pod, container }).unwrap();
+        let adjustment = decision.adjustment().unwrap();
+        updates.push(Update { container: id, adjustment });
     }
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
     let start = std::time::Instant::now();

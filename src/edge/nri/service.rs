@@ -5,10 +5,10 @@ use super::rpc::{Answer, Reply, Request, status};
 use super::wire::{self, Event as EventType};
 use super::{incoming, outgoing};
 use crate::edge::{
-    BEFORE_START, Capabilities, DaemonSender, Message, Refusal, Runtime, Session, Subscriptions,
-    Updater, VALIDATE,
+    BEFORE_START, Capabilities, DaemonSender, Message, Refusal, Response, Runtime, Session,
+    Subscriptions, Updater, VALIDATE,
 };
-use crate::ledger::{Admission, Call, Container, ContainerId, Decision, Event, Pod, SandboxId};
+use crate::ledger::{Admission, Call, Container, ContainerId, Event, Pod, SandboxId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -295,14 +295,14 @@ impl Service {
         self.send(Message::Call { session: self.session, call: call.into(), reply });
         Answer::Later(Box::pin(async move {
             match answered(answer, deadline).await {
-                Ok(decision) => kind.encode(&decision),
+                Ok(response) => kind.encode(&response),
                 // An error on any other call leaks sandboxes, keeps pods from ending, or gets lost.
                 Err(problem) if matches!(kind, AnswerKind::Create(_) | AnswerKind::Update) => {
                     Err(problem)
                 }
                 Err(problem) => {
                     log::warn!("answering {kind:?} without changes: {}", problem.message);
-                    kind.encode(&Decision::default())
+                    kind.encode(&Response::default())
                 }
             }
         }))
@@ -330,16 +330,16 @@ async fn answered<T>(
 }
 
 impl AnswerKind {
-    fn encode(&self, decision: &Decision) -> Reply {
+    fn encode(&self, response: &Response) -> Reply {
         let without = if let AnswerKind::Create(id) = self { Some(id) } else { None };
-        let update = outgoing::updates(&decision.updates, without);
+        let update = outgoing::updates(&response.updates, without);
         match self {
             AnswerKind::Synchronize => {
                 encode(&wire::SynchronizeResponse { update, ..Default::default() })
             }
             AnswerKind::Create(_) => {
-                let adjust = decision.adjustment.as_ref().map(|adjustment| {
-                    let Decision { environment, directory, .. } = decision;
+                let adjust = response.adjustment.as_ref().map(|adjustment| {
+                    let Response { environment, directory, .. } = response;
                     outgoing::container_adjustment(adjustment, environment, directory.as_deref())
                 });
                 encode(&wire::CreateContainerResponse {

@@ -192,9 +192,9 @@ fn steps(
     Ok(MovePlan { occasion, steps: steps.collect() })
 }
 
-/// Takes a step of a plan. It changes nothing if it does not fit any more.
-pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
-    let Some(found) = books.find(&step.container) else { return };
+/// Takes a step of a plan. Returns whether it still fits; if not, nothing changes.
+pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
+    let Some(found) = books.find(&step.container) else { return false };
     let (entry, subject) = (found.entry, found.subject());
     let margin = entry.margin();
     let target = node.with_idle(&step.to, margin);
@@ -204,7 +204,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
         && step.to.len() == step.from.len()
         && target.is_subset(&(node.free(books) | node.taken(entry)));
     if !fits {
-        return;
+        return false;
     }
     let keeps = step.outcome == MoveOutcome::Done;
     let uid = found.uid.clone();
@@ -222,6 +222,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) {
     count(node, books, step);
     let what = What::Rebalanced { from: step.from, to: step.to, why: step.why.clone() };
     books.journal.note(false, subject, what);
+    true
 }
 
 fn count(node: &Node, books: &mut Books, step: &Move) {

@@ -152,8 +152,8 @@ fn nobody_gets_cpus_that_a_resized_shared_container_leaves_last() {
     // No answer carries the move yet.
     node.event(Event::Settings(reserved)).unwrap();
     let before = node.set["s"];
-    let decision = node.ledger.handle(resized(&s, "c", "s", 500, 700)).unwrap();
-    for update in decision.updates.iter().filter(|update| update.container.0 == "a") {
+    let decision = admit(&mut node.ledger, resized(&s, "c", "s", 500, 700)).unwrap();
+    for update in decision.due.updates.iter().filter(|update| update.container.0 == "a") {
         let both = update.adjustment.exclusive_cpus() & before;
         assert!(
             both.is_empty(),

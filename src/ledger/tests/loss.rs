@@ -56,7 +56,7 @@ fn a_container_that_loses_its_exclusive_cpus_is_logged_once() {
 /// A container's update in the next answer.
 fn next_update(node: &mut Node, id: &str) -> Option<Adjustment> {
     let event = Event::Stop(ContainerId("any".to_owned()));
-    let updates = node.ledger.handle(event).unwrap().updates;
+    let updates = report(&mut node.ledger, event);
     updates.into_iter().find(|update| update.container.0 == id).map(|update| update.adjustment)
 }
 
@@ -96,7 +96,7 @@ fn a_container_that_shares_again_gets_its_limit_back() {
         let settings = reserving(reserved, Policy::Static);
         let mut ledger = Ledger::new(machine(2, 8), settings, busy.ledger.claims().collect());
         let event = Event::Synchronize { pods: pods.clone(), containers: containers.clone() };
-        let updates = ledger.handle(event).unwrap().updates;
+        let updates = report(&mut ledger, event);
         let adjustment =
             updates.iter().find(|update| update.container.0 == "a").map(|update| update.adjustment);
         assert_eq!(adjustment.map(|adjustment| adjustment.limit()), expect);
@@ -128,21 +128,19 @@ fn a_container_resized_to_shared_under_policy_none_is_unpinned() {
 fn an_unpinning_that_was_not_sent_stays_due() {
     let (mut node, a, s) = formerly_static();
     let end = Event::StopPod(a.sandbox.clone());
-    assert_eq!(node.ledger.handle(end).unwrap().updates, []);
+    assert_eq!(report(&mut node.ledger, end), []);
     // The answer to the end of a pod cannot carry updates: the next answer does.
     let other = pod("other", Qos::Burstable, 100);
     let creation =
         Admission::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };
-    node.ledger.admit(creation).unwrap();
-    let created = ContainerId("other".to_owned());
-    assert_eq!(node.ledger.adjustment(&created), None, "it was never pinned");
-    let lost = node.ledger.due(&Channel::Runtime);
+    let lost = node.ledger.admit(creation).unwrap();
+    assert_eq!(lost.adjustment(), None, "it was never pinned");
     let due = [Update {
         container: ContainerId("s".to_owned()),
         adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
     }];
-    assert_eq!(lost.updates, due);
-    let decision = node.ledger.handle(Event::Stop(ContainerId("other".to_owned()))).unwrap();
-    assert_eq!(decision.updates, due);
+    assert_eq!(lost.due.updates, due);
+    let stop = Event::Stop(ContainerId("other".to_owned()));
+    assert_eq!(report(&mut node.ledger, stop), due);
     node.start(&s, "c", "s", 100);
 }

@@ -16,8 +16,8 @@ fn mems(list: &[usize]) -> Option<NodeSet> {
 }
 
 fn create(node: &mut Node, pod: &Pod, container: Container) -> Adjustment {
-    let decision = node.ledger.handle(Admission::Create { pod: pod.clone(), container });
-    decision.unwrap().adjustment.unwrap()
+    let create = Admission::Create { pod: pod.clone(), container };
+    node.event(create).unwrap().unwrap()
 }
 
 /// The container's update for a resize to this amount.
@@ -26,8 +26,8 @@ fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustmen
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };
     let container = container(pod, "c", id, from);
-    let decision = node.ledger.handle(Admission::Update { pod: pod.clone(), container, wanted });
-    let mut updates = decision.unwrap().updates.into_iter();
+    let update = Admission::Update { pod: pod.clone(), container, wanted };
+    let mut updates = admit(&mut node.ledger, update).unwrap().due.updates.into_iter();
     updates.find(|update| update.container.0 == id).unwrap().adjustment
 }
 
@@ -74,7 +74,7 @@ fn adopted_memory_nodes_follow_only_if_they_match_the_cpus() {
             Container { cpus: Some(cpus("8-15")), mems: set, ..container(&a, "c", "a", 8000) };
         let pods = vec![a.clone()];
         let containers = vec![running];
-        node.ledger.handle(Event::Synchronize { pods, containers }).unwrap();
+        node.event(Event::Synchronize { pods, containers }).unwrap();
         let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
         let expect = if follows { mems(&[0, 1]) } else { None };
         assert_eq!(adjustment.mems(), expect, "{set:?}");

@@ -193,7 +193,7 @@ fn a_quota_that_came_back_is_lifted_again() {
             ..container(&a, "c", "a", 4000)
         };
         let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![running] };
-        let updates = node.ledger.handle(event).unwrap().updates;
+        let updates = report(&mut node.ledger, event);
         let adjustment = Adjustment::exclusive(cpus("8-11")).unwrap();
         assert_eq!(updates.len(), updated, "{limit:?}");
         assert!(updates.iter().all(|update| update.adjustment == adjustment));

@@ -162,7 +162,7 @@ fn it_stays_from_its_start_and_not_from_its_creation() {
     node.event(Event::RunPod(pod.clone())).unwrap();
     let container = container(&pod, "c", "two", 2000);
     let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-    node.ledger.handle(create).unwrap();
+    node.event(create).unwrap();
     assert_eq!(stays(&node), Some(StayReason::Changing));
     node.event(Event::Time(stay)).unwrap();
     node.event(Event::Started { pod, container }).unwrap();

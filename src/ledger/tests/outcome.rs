@@ -1,0 +1,85 @@
+//! What a decision and an outcome say.
+
+use super::*;
+
+/// The names of what has changed.
+fn changed(outcome: Outcome) -> Vec<&'static str> {
+    let Outcome { claims, reach, due, freed, adopted, rules, moved } = outcome;
+    let all = [
+        (claims, "claims"),
+        (reach, "reach"),
+        (due, "due"),
+        (freed, "freed"),
+        (adopted, "adopted"),
+        (rules, "rules"),
+        (moved, "moved"),
+    ];
+    all.into_iter().filter_map(|(is_changed, name)| is_changed.then_some(name)).collect()
+}
+
+#[test]
+fn an_outcome_names_what_has_changed() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
+    let list = Event::Synchronize { pods: Vec::new(), containers: Vec::new() };
+    assert_eq!(changed(node.ledger.apply(list)), ["claims", "reach", "due", "adopted"]);
+    let create = |pod: &Pod, id: &str, milli| Admission::Create {
+        pod: pod.clone(),
+        container: container(pod, "c", id, milli),
+    };
+    assert_eq!(changed(admit(&mut node.ledger, create(&s, "s", 100)).unwrap().outcome), ["due"]);
+    let decision = admit(&mut node.ledger, create(&a, "a", 4000)).unwrap();
+    assert_eq!(changed(decision.outcome), ["claims", "reach", "due"]);
+    assert_eq!(changed(node.ledger.apply(Event::Time(Duration::from_secs(1)))), [""; 0]);
+    let step = Move {
+        occasion: Occasion::Departure,
+        container: ContainerId("a".to_owned()),
+        from: cpus("2-5"),
+        to: cpus("8-11"),
+        outcome: MoveOutcome::Done,
+        why: String::new(),
+    };
+    let moved = node.ledger.apply(Event::Move(step.clone()));
+    assert_eq!(changed(moved), ["claims", "reach", "due", "freed", "moved"]);
+    assert_eq!(changed(node.ledger.apply(Event::Move(step))), ["due"]);
+    // Its CPUs are lent to the pool.
+    let stop = Event::Stop(ContainerId("a".to_owned()));
+    assert_eq!(changed(node.ledger.apply(stop)), ["reach", "due"]);
+    let end = Event::StopPod(a.sandbox);
+    assert_eq!(changed(node.ledger.apply(end)), ["claims", "reach", "due", "freed"]);
+    assert_eq!(
+        changed(node.ledger.apply(Event::Settings(settings()))),
+        ["claims", "reach", "due", "rules"]
+    );
+    let due = node.ledger.due(&Channel::Runtime);
+    assert_eq!(changed(node.ledger.apply(Event::Sent(due))), [""; 0]);
+}
+
+#[test]
+fn the_outcome_after_a_refusal_has_what_that_left() {
+    let a = guaranteed("a", 4000);
+    let mut node = Node::with(settings(), vec![claim(&a, "a", "2-5")]);
+    // It comes back larger than its pod's remembered CPUs and the node.
+    let create = Admission::Create { pod: a.clone(), container: container(&a, "c", "a2", 20_000) };
+    node.ledger.admit(create).unwrap_err();
+    let outcome = node.ledger.apply(Event::QuietPeriod);
+    assert!(outcome.claims, "{:?}", node.ledger.claims().collect::<Vec<_>>());
+}
+
+/// Between a decision and its answer cgroups are written, which shows whether they bind the
+/// container.
+#[test]
+fn a_revised_decision_is_as_if_decided_now() {
+    let mut node = Node::new();
+    node.ledger.apply(Event::Mechanism(Mechanism::Groups));
+    node.create(&guaranteed("a", 4000), "c", "a", 4000).unwrap();
+    let s = pod("s", Qos::Burstable, 100);
+    let create = Admission::Create { pod: s.clone(), container: container(&s, "c", "s", 100) };
+    let decision = node.ledger.admit(create).unwrap();
+    let begins = |decision: &Decision| decision.adjustment().unwrap().cpus().to_string();
+    assert_eq!(begins(&decision), "0-15");
+    assert_eq!(node.ledger.revised(decision.clone()), decision);
+    node.ledger.apply(Event::Unbound([s.uid.clone()].into()));
+    assert_eq!(begins(&node.ledger.revised(decision)), "0-1,6-15");
+}

@@ -29,8 +29,8 @@ impl Owner {
             Sent::Decision(decision) => Event::Answered(decision),
             Sent::Due(due) => Event::Sent(due),
         };
-        let outcome = self.apply(event);
-        self.delivery.owing |= self.ledger.waits() && outcome.due;
+        self.apply(event);
+        self.delivery.owing |= self.ledger.waits() && self.ledger.owes();
     }
 
     /// Brings due updates to containers: at once where that is safe, otherwise with the next

@@ -160,10 +160,10 @@ impl Owner {
         self.hold_back_early(&mut decision.due).await;
         let mut response =
             Response { updates: decision.due.updates.clone(), ..Response::default() };
-        if let Some(Creation { adjustment, reach, .. }) = decision.creation {
-            response.adjustment = adjustment;
-            if let Some(reach) = reach {
-                self.expose(&decision.container, reach, &mut response).await;
+        if let Some(Creation { adjustment, exposed, .. }) = &decision.creation {
+            response.adjustment = *adjustment;
+            if let Some(reach) = exposed {
+                self.expose(&decision.container, **reach, &mut response).await;
             }
         }
         Ok(Answer { result: Ok(response), sent: Sent::Decision(decision) })
@@ -241,11 +241,15 @@ impl Owner {
     /// show their CPUs, and a restarted one has its CPUs on disk under its name.
     fn refuse_unsaved(
         &mut self,
-        Decision { container, creation, .. }: &Decision,
+        decision: &Decision,
         kind: EventKind,
         error: &StateError,
     ) -> Result<(), Refusal> {
-        if !matches!(creation, Some(Creation { reach: Some(_), inherited: false, .. })) {
+        let Decision { container, creation, .. } = decision;
+        let inherited = creation.as_ref().is_some_and(|creation| creation.inherited);
+        if CreateOutcome::of(decision.adjustment().as_ref()) != CreateOutcome::Exclusive
+            || inherited
+        {
             return Ok(());
         }
         let why = format!(
@@ -256,23 +260,24 @@ impl Owner {
         Err(refusal)
     }
 
-    /// Has cgroups keep others off exclusive CPUs. Returns whether the ledger has learned from it
-    /// which cgroups it can rely on.
+    /// Has cgroups keep others off exclusive CPUs. Returns whether what the ledger learns from that
+    /// may make updates due.
     pub(super) async fn bind(&mut self, scope: Scope) -> bool {
         let events = self.enforcement.bind(scope, &self.ledger).await;
-        let learned = !events.is_empty();
-        self.apply_all(events);
-        learned
+        let mut due = false;
+        for event in events {
+            due |= self.apply(event).due;
+        }
+        due
     }
 
-    /// The kernel refused something. Returns whether others have to be kept off the container's
-    /// CPUs otherwise.
+    /// The kernel refused something. Returns whether updates may be due because of that.
     pub(super) fn fall_back(&mut self, refused: RefusedTarget) -> bool {
         let Some(event) = self.enforcement.fall_back(&refused) else { return false };
-        self.apply(event);
+        let due = self.apply(event).due;
         let (target, refusal) = refused;
         self.record.kernel_refused(target.subject, refusal.to_string());
-        true
+        due
     }
 
     /// Has the ledger forget pods that have ended without a report.

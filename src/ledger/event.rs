@@ -259,8 +259,8 @@ impl Decision {
 pub struct Creation {
     /// Where it runs; `None` leaves it alone.
     pub adjustment: Option<Adjustment>,
-    /// The CPUs that it is to use in the end; `None` if it has no exclusive ones.
-    pub reach: Option<Reach>,
+    /// The CPUs that it is to use in the end, if it learns them (`exposeCpus`) and has exclusive ones.
+    pub exposed: Option<Box<Reach>>,
     /// Whether these are the CPUs of the instance before it: on disk under its name.
     pub inherited: bool,
 }
@@ -272,7 +272,7 @@ pub struct Outcome {
     pub claims: bool,
     /// The [`Reach`] of any container: what programs are told of their CPUs is out of date.
     pub reach: bool,
-    /// Whether updates may be due, as [`Ledger::owes`](super::Ledger::owes) says.
+    /// Updates may have become due; [`Ledger::owes`](super::Ledger::owes) says whether any are.
     pub due: bool,
     /// Exclusive CPUs have become free.
     pub freed: bool,

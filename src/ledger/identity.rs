@@ -40,9 +40,8 @@ pub(crate) fn identify(node: &Node, books: &mut Books, mut pod: Pod) -> PodUid {
             pod.uid = owner;
         }
     }
-    let known = books.pod(&pod.uid).is_some_and(|known| known.asks_as(&pod));
-    let uid = books.enter_pod(pod);
-    if !known {
+    let (uid, asked) = books.enter_pod(pod);
+    if !asked {
         note_opting_out(node, books, &uid);
     }
     uid

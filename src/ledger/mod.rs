@@ -100,15 +100,28 @@ pub struct Ledger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reported {
     revision: u64,
-    bound: CpuSet,
     exclusive: CpuSet,
+    bound: CpuSet,
     by_kernel: CpuSet,
 }
 
 impl Reported {
     fn of(books: &Books, pool: &Pool) -> Reported {
         let Held { all, by_kernel, .. } = *books.held();
-        Reported { revision: books.revision(), bound: pool.bound, exclusive: all, by_kernel }
+        Reported { revision: books.revision(), exclusive: all, bound: pool.bound, by_kernel }
+    }
+
+    /// Whether claims have changed since, whether CPUs of them have become free, and whether
+    /// containers reach other CPUs.
+    fn follow(&mut self, books: &Books, pool: &Pool) -> (bool, bool, bool) {
+        let Held { all, by_kernel, .. } = books.held();
+        let claims = self.revision != books.revision();
+        let reach = claims || self.bound != pool.bound || self.by_kernel != *by_kernel;
+        let freed = claims && !self.exclusive.is_subset(all);
+        if reach {
+            *self = Reported::of(books, pool);
+        }
+        (claims, freed, reach)
     }
 }
 
@@ -136,43 +149,59 @@ impl Ledger {
     /// If the container cannot be placed as configured. No container's CPUs change then.
     pub fn admit(&mut self, admission: Admission) -> Result<Decision, Rejection> {
         self.rehearse(&admission, |trial, admission| drop(trial.admit(admission)));
-        let container = admission.container().id.clone();
-        let creates = matches!(admission, Admission::Create { .. });
         let Ledger { node, books, .. } = self;
-        let admitted = match admission {
-            Admission::Create { pod, container } => life::create(node, books, pod, container),
-            Admission::Update { pod, container, wanted } => {
-                life::update(node, books, pod, container, wanted)
+        match admission {
+            Admission::Create { pod, container } => {
+                let created = life::create(node, books, pod, &container);
+                self.recompute();
+                let uid = created?;
+                let outcome = self.report(Outcome::default());
+                let creation = self.creation(self.books.container(&uid, &container.name));
+                Ok(self.decision(container.id, Some(creation), outcome))
             }
-        };
-        self.recompute();
-        admitted?;
-        let outcome = self.report(Outcome::default());
-        Ok(self.decision(container, creates, outcome))
+            Admission::Update { pod, container, wanted } => {
+                let id = container.id.clone();
+                let updated = life::update(node, books, pod, container, wanted);
+                self.recompute();
+                updated?;
+                let outcome = self.report(Outcome::default());
+                Ok(self.decision(id, None, outcome))
+            }
+        }
     }
 
     /// This decision as it is now, after events between it and its answer.
     pub fn revised(&self, Decision { container, creation, outcome, .. }: Decision) -> Decision {
-        self.decision(container, creation.is_some(), outcome)
+        let creation = creation.map(|_| self.creation(self.books.find(&container)));
+        self.decision(container, creation, outcome)
     }
 
-    fn decision(&self, container: ContainerId, creates: bool, outcome: Outcome) -> Decision {
-        if creates {
-            let due = self.due(&Channel::Runtime);
-            return Decision { creation: Some(self.creation(&container)), container, due, outcome };
-        }
-        let due = self.due(&Channel::Update(container.clone()));
-        Decision { container, creation: None, due, outcome }
+    fn decision(
+        &self,
+        container: ContainerId,
+        creation: Option<Creation>,
+        outcome: Outcome,
+    ) -> Decision {
+        let due = match creation {
+            Some(_) => self.due(&Channel::Runtime),
+            None => self.due(&Channel::Update(container.clone())),
+        };
+        Decision { container, creation, due, outcome }
     }
 
-    fn creation(&self, container: &ContainerId) -> Creation {
-        let found = if self.node.assigns() { self.books.find(container) } else { None };
+    fn creation(&self, found: Option<ContainerRef<'_>>) -> Creation {
+        let found = if self.node.assigns() { found } else { None };
         let Some(found) = found else {
-            return Creation { adjustment: None, reach: None, inherited: false };
+            return Creation { adjustment: None, exposed: None, inherited: false };
+        };
+        let exposed = if self.node.settings.expose_cpus == Exposure::None {
+            None
+        } else {
+            target::reach(&self.node, &self.books, &self.pool, found).map(Box::new)
         };
         Creation {
             adjustment: desired::desired(&self.node, &self.pool, found.pod, found.entry),
-            reach: target::reach(&self.node, &self.books, &self.pool, found),
+            exposed,
             inherited: found.entry.inherited,
         }
     }
@@ -257,7 +286,7 @@ impl Ledger {
         if same_pool {
             self.view.take();
             debug_assert_eq!(self.check(), Ok(()));
-            return Outcome { due: self.owes(), ..outcome };
+            return Outcome { due: self.books.owes_in_any_case(), ..outcome };
         }
         self.recompute();
         self.report(outcome)
@@ -265,12 +294,9 @@ impl Ledger {
 
     /// Completes an outcome.
     fn report(&mut self, outcome: Outcome) -> Outcome {
-        let now = Reported::of(&self.books, &self.pool);
-        let before = std::mem::replace(&mut self.reported, now);
-        let claims = now.revision != before.revision;
-        let elsewhere = (now.bound, now.by_kernel) != (before.bound, before.by_kernel);
-        let freed = !before.exclusive.is_subset(&now.exclusive);
-        Outcome { claims, reach: claims || elsewhere, due: self.owes(), freed, ..outcome }
+        let (claims, freed, reach) = self.reported.follow(&self.books, &self.pool);
+        let due = reach || outcome.rules || self.books.owes_in_any_case();
+        Outcome { claims, reach, due, freed, ..outcome }
     }
 
     fn recompute(&mut self) {

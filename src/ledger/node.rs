@@ -11,6 +11,7 @@ use crate::placement::wishes::Margin;
 use crate::topology::Topology;
 use core::time::Duration;
 use std::collections::BTreeSet;
+use std::ops::BitOr;
 use std::sync::Arc;
 
 /// Everything that a decision depends on beside the books.
@@ -101,7 +102,9 @@ impl Node {
         if self.settings.placement.options.strict_cpu_reservation {
             cpus -= reserved;
         }
-        cpus -= self.remembered(books) - reserved;
+        if !books.remembered().is_empty() {
+            cpus -= self.remembered(books) - reserved;
+        }
         for entry in books.with_margin().filter(|entry| !entry.is_lent()) {
             // A partition has only the CPUs that its container runs on.
             cpus -= self.taken(entry) - entry.held();
@@ -131,8 +134,9 @@ impl Node {
     /// All CPUs that the machine has, online or not.
     pub(super) fn possible(&self) -> CpuSet {
         let offline = self.topology.offline().iter();
-        let offline: CpuSet = offline.filter_map(|cpu| CpuSet::of(cpu.id).ok()).collect();
-        self.topology.online() | offline
+        offline
+            .filter_map(|cpu| CpuSet::of(cpu.id).ok())
+            .fold(self.topology.online(), CpuSet::bitor)
     }
 
     pub(super) fn basis(&self, pool: &Pool) -> Basis {

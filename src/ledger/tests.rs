@@ -389,12 +389,13 @@ fn removing_the_old_instance_of_a_container_frees_nothing() {
 
 #[test]
 fn a_new_exclusive_container_learns_its_cpus() {
-    let mut node = Node::new();
+    let exposing = Settings { expose_cpus: Exposure::Environment, ..settings() };
+    let mut node = Node::with(exposing, Vec::new());
     let mut variables = |name: &str, milli| {
         let pod = guaranteed(name, milli);
         let container = container(&pod, "c", name, milli);
         let decision = node.ledger.admit(Admission::Create { pod, container }).unwrap();
-        let reach = decision.creation.unwrap().reach?;
+        let reach = decision.creation.unwrap().exposed?;
         Some(environment::environment(node.ledger.topology(), &reach))
     };
     let expect = [

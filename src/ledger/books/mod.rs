@@ -128,6 +128,11 @@ impl Books {
         pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.has_margin()))
     }
 
+    /// Whether updates are due, or may be, wherever shared containers should run.
+    pub(super) fn owes_in_any_case(&self) -> bool {
+        !self.sums.unsettled.is_empty() || self.delivered.is_none()
+    }
+
     /// Whether updates may be due, if `basis` is what decides where shared containers run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
         !self.sums.unsettled.is_empty() || self.delivered.as_ref() != Some(basis)
@@ -223,14 +228,17 @@ impl Books {
         }
     }
 
-    /// Enters a pod as an event describes it, known or not.
-    pub(super) fn enter_pod(&mut self, pod: Pod) -> PodUid {
+    /// Enters a pod as an event describes it. Returns its uid, and whether it was known with the same
+    /// wishes and bounds.
+    pub(super) fn enter_pod(&mut self, pod: Pod) -> (PodUid, bool) {
         let uid = pod.uid.clone();
         let Books { pods, sandboxes, sums, revision, delivered, .. } = self;
         let has_sandbox = !pod.sandbox.0.is_empty();
+        let mut asked = false;
         let counted = match pods.get_mut(&uid) {
             Some(counted) => {
                 let known = &mut counted.pod;
+                asked = known.asks_as(&pod);
                 if has_sandbox && known.pod.sandbox != pod.sandbox {
                     sandboxes.remove(&known.pod.sandbox);
                     sandboxes.insert(pod.sandbox.clone(), uid.clone());
@@ -248,7 +256,7 @@ impl Books {
         };
         // Counts it.
         drop(PodMut { counted, sums, revision, delivered });
-        uid
+        (uid, asked)
     }
 
     /// Enters a container in place of the one of its name, if there is one, and changes its pod

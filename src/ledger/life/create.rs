@@ -13,31 +13,31 @@ use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 use crate::placement::wishes::Margin;
 
+/// Returns the container's pod.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
     pod: Pod,
-    container: Container,
-) -> Result<(), Rejection> {
+    container: &Container,
+) -> Result<PodUid, Rejection> {
     let uid = identify(node, books, pod);
     recall(node, books, &uid, &container.name);
     if !node.assigns() {
-        return standby::create(node, books, &uid, &container);
+        standby::create(node, books, &uid, container)?;
+        return Ok(uid);
     }
-    match granted(node, books, &uid, &container) {
-        Some(Ok((terms, grant))) => {
-            enter(node, books, &uid, &container, terms, grant);
-            Ok(())
-        }
+    match granted(node, books, &uid, container) {
+        Some(Ok((terms, grant))) => enter(node, books, &uid, container, terms, grant),
         Some(Err((rejection, request))) => {
             if let Some(mut pod) = books.change(&uid) {
                 pod.refused = true;
             }
-            books.note_refused(&uid, &container, &rejection, request);
-            Err(rejection)
+            books.note_refused(&uid, container, &rejection, request);
+            return Err(rejection);
         }
-        None => Ok(()),
+        None => {}
     }
+    Ok(uid)
 }
 
 // Inlined, its large result would be copied in pieces, also for containers that share CPUs.

@@ -82,9 +82,14 @@ fn exclusive_part(
         None => {
             let pod = &books.pod(uid)?.pod;
             let terms = Terms::standing(&node.settings, pod, &container.name);
-            if terms.cpus == Some(Cpus::Mixed) { None } else { Some(set) }
+            unclaimed_part(&terms, Some(set))
         }
     }
+}
+
+/// The same for a container without a claim: shared CPUs may be among those of a mixed one.
+pub(super) fn unclaimed_part(terms: &Terms, set: Option<CpuSet>) -> Option<CpuSet> {
+    if terms.cpus == Some(Cpus::Mixed) { None } else { set }
 }
 
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only

@@ -80,13 +80,13 @@ pub(super) fn repair(
 /// budget; `None` if it should have none.
 ///
 /// A container that is pinned to shared CPUs did not fit in: it gets no CPUs of one that has just
-/// ended.
+/// ended. What is set decides: of a mixed container's CPUs, `container` may name none.
 fn due(node: &Node, found: ContainerRef<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
     let n = asks(&found, container)?;
     let fit = budget_fit(node, found.pod, found.pod.budget_cpus(), container, n);
     let fits = match fit {
         BudgetFit::Fresh(_) => true,
-        BudgetFit::Reuse(_) => container.cpus.is_none(),
+        BudgetFit::Reuse(_) => !found.entry.applied.is_set(),
         BudgetFit::None => false,
     };
     (found.entry.claim().is_none() && node.is_static() && fits).then_some((n, fit))

@@ -4,7 +4,7 @@ mod hotplug;
 
 pub(super) use hotplug::hotplug;
 
-use super::adopt::adopt_anew;
+use super::adopt::{adopt_anew, unclaimed_part};
 use super::books::Books;
 use super::claim::KubeletClaim;
 use super::identity::note_opting_out;
@@ -26,7 +26,9 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     read_wishes(node, books);
     let earlier = books.journal.len();
     // A claim is what is set, or will be.
-    adopt_anew(node, books, kubelet, |entry| entry.claim().or(entry.applied.certain_cpus()));
+    adopt_anew(node, books, kubelet, |entry| {
+        entry.claim().or_else(|| unclaimed_part(&entry.terms, entry.applied.certain_cpus()))
+    });
     books.journal.retain_from(earlier, |note| {
         let had = before.get(&note.subject.id).copied().flatten();
         !matches!(note.what, What::Adopted(cpus) | What::Held(cpus) if had == Some(cpus))

@@ -95,3 +95,43 @@ fn a_mixed_container_whose_class_is_not_relied_on_follows_the_pool() {
     node.send_due();
     node.check("a", "0-3,8-15");
 }
+
+/// Found by random histories: under policy `none` cgroups keep the container where the kubelet has
+/// pinned it, and the next policy would give it as many CPUs of its own.
+#[test]
+fn a_change_of_settings_adopts_no_more_cpus_of_a_mixed_container_than_a_restart() {
+    let a = wishing(guaranteed("a", 2000), MIXED);
+    let mut node = node_with(Settings { policy: Policy::None, ..allowing(&[]) }, Vec::new());
+    node.ledger.apply(Event::Mechanism(Mechanism::Groups));
+    node.set.insert("a".to_owned(), cpus("14-15"));
+    let listed = node.running(&[(&a, "c", "a", 2000)]);
+    node.event(listed.clone()).unwrap();
+    node.check("a", "14-15");
+    let mut restarted = node_with(allowing(&[]), node.ledger.claims().collect());
+    restarted.ledger.apply(Event::Mechanism(Mechanism::Groups));
+    restarted.event(listed).unwrap();
+    node.event(Event::Settings(allowing(&[]))).unwrap();
+    assert_eq!(reach(&restarted, "a").0, "2-3");
+    assert_eq!(reach(&node, "a").0, "2-3");
+}
+
+/// Found by random histories: of the CPUs of a mixed container none is known to be its own, but it
+/// is pinned all the same.
+#[test]
+fn a_mixed_container_that_did_not_fit_in_gets_no_cpus_of_one_that_has_just_ended() {
+    let p = wishing(pod("p", Qos::Burstable, 2000), MIXED);
+    let mut node = node();
+    node.create(&p, "c", "p0", 2000).unwrap();
+    // The plugin was down when it was created.
+    let both = node.running(&[(&p, "c", "p0", 2000), (&p, "d", "p1", 2000)]);
+    node.event(both).unwrap();
+    node.check("p1", "0-1,4-15");
+    node.stop("p0");
+    let claims: Vec<Claim> = node.ledger.claims().collect();
+    node.event(Event::Settings(allowing(&[]))).unwrap();
+    assert!(node.ledger.claims().eq(claims.clone()));
+    let mut restarted = node_with(allowing(&[]), claims.clone());
+    restarted.event(node.running(&[(&p, "d", "p1", 2000)])).unwrap();
+    let ids = |claims: Vec<Claim>| claims.into_iter().map(|claim| claim.id.0).collect::<Vec<_>>();
+    assert_eq!(ids(restarted.ledger.claims().collect()), ids(claims));
+}

@@ -83,10 +83,19 @@ impl Node {
             let own = exclusive(other.adjustment).filter(|_| holders.contains(&id.0));
             let both = (gains & own.unwrap_or_default()) | (alone & has);
             assert!(
-                *id == update.container || both.is_empty(),
+                *id == update.container || both.is_empty() || self.is_last_shared(&has, update),
                 "{} moves onto CPUs {both}, which {id} has not left",
                 update.container
             );
         }
+    }
+
+    /// Whether an exclusive container gets the only CPU that the others leave to shared containers,
+    /// and no other one. The shared containers are to have the one that it leaves: as no cpuset can
+    /// be empty, either they or it has to move first.
+    fn is_last_shared(&self, has: &CpuSet, update: &Update) -> bool {
+        let alive = self.instances.values().filter(|instance| !instance.stopped);
+        let taken: CpuSet = alive.filter_map(|instance| exclusive(instance.adjustment)).collect();
+        has.len() == 1 && update.adjustment.cpus() == *has && self.topology.online() - taken == *has
     }
 }

@@ -159,3 +159,21 @@ fn the_replacement_of_a_lost_cpu_is_vacated_first() {
     node.event(Event::Machine(machine_without(""))).unwrap();
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,3,7-15"]);
 }
+
+/// Found by random histories. A cpuset cannot be empty, so one of the two has to move first: until
+/// the second message both are on CPU 0.
+#[test]
+fn the_last_shared_cpu_changes_places_with_an_exclusive_one() {
+    let mut one = settings();
+    one.placement.reserved = cpus("0");
+    let mut node =
+        Node { ledger: Ledger::new(machine(1, 2), one, Vec::new()), set: BTreeMap::new() };
+    node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
+    assert_eq!(node.create(&guaranteed("a", 1000), "c", "a", 1000).unwrap(), "1");
+    node.check("s", "0");
+    node.event(reserving("1")).unwrap();
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 0", "a 0"]);
+    assert!(node.ledger.waits());
+    assert_eq!(sent(&mut node, Channel::Runtime), ["s 1"]);
+    assert!(!node.ledger.waits() && !node.ledger.owes());
+}

@@ -197,6 +197,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     let Some(found) = books.find(&step.container) else { return false };
     let (entry, subject) = (found.entry, found.subject());
     let margin = entry.margin();
+    let shares_affinity = entry.wishes().shares_affinity();
     let target = node.with_idle(&step.to, margin);
     let fits = node.assigns()
         && entry.is_alive()
@@ -212,9 +213,11 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
         entry.move_to(step.to, margin);
         entry.settle(if keeps { Some(node.now) } else { None });
     });
-    // A later container of the pod follows to where this one is now.
+    // A later container of the pod follows to where this one is now, unless this one is placed apart
+    // from the others.
     let nodes = numa_nodes(&node.topology, &step.to);
-    if let Some(mut pod) = books.change(&uid)
+    if shares_affinity
+        && let Some(mut pod) = books.change(&uid)
         && let Some((_, Hint { nodes: Some(chosen), .. })) = &mut pod.affinity
     {
         *chosen = nodes;

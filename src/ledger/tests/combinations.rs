@@ -3,6 +3,8 @@
 
 use super::resize::resized;
 use super::*;
+use crate::ledger::wish::Wish;
+use crate::placement::wishes::Numa;
 use crate::placement::{EngineKind, Scope, TopologyPolicy};
 use core::time::Duration;
 
@@ -111,6 +113,36 @@ fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
     node.create(&rest, "c", "rest", 8000).unwrap();
     node.stop("p0");
     assert_eq!(node.create(&p, "app", "p1", 4000), Ok(init.to_string()));
+}
+
+/// A container that is placed apart from its pod moves alone: the next one of its pod goes to where
+/// the others of the pod are.
+#[test]
+fn the_affinity_of_a_pod_does_not_follow_a_container_that_is_placed_apart() {
+    let mut settings = pod_scope(TopologyPolicy::SingleNumaNode);
+    let allow = [Wish::Numa(Numa::Single)].into_iter().collect();
+    let bounds = Bounds { allow, ..Bounds::default() };
+    settings.namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap();
+    let mut node =
+        Node { ledger: Ledger::new(numa_machine(), settings, Vec::new()), set: BTreeMap::new() };
+    let mut p = guaranteed("p", 6000);
+    p.annotations = [("numa.cpu-manager.nri.io/container.apart", "single")].into_iter().collect();
+    let from = cpus(&node.create(&p, "apart", "p0", 2000).unwrap());
+    let together = cpus(&node.create(&p, "one", "p1", 2000).unwrap());
+    assert_eq!(nodes_of(from | together), [0]);
+    let step = Move {
+        occasion: Occasion::Departure,
+        container: ContainerId("p0".to_owned()),
+        from,
+        to: cpus("16-17"),
+        outcome: MoveOutcome::Done,
+        why: String::new(),
+    };
+    node.event(Event::Move(step)).unwrap();
+    node.send_due();
+    node.check("p0", "16-17");
+    let next = cpus(&node.create(&p, "two", "p2", 2000).unwrap());
+    assert_eq!(nodes_of(next), [0], "{together} {next}");
 }
 
 /// A shared container waits for a CPU that another one leaves; before the next message a third one

@@ -145,6 +145,31 @@ fn the_affinity_of_a_pod_does_not_follow_a_container_that_is_placed_apart() {
     assert_eq!(nodes_of(next), [0], "{together} {next}");
 }
 
+/// The CPUs of the init container are all that the pod needs. Its affinity is chosen again for the
+/// next container, as a restart does not know it and a change of the machine ends it.
+#[test]
+fn a_container_uses_the_cpus_of_its_pod_again_where_the_affinity_is_not_known() {
+    let settings = pod_scope(TopologyPolicy::SingleNumaNode);
+    let with = |claims: Vec<Claim>| Node {
+        ledger: Ledger::new(numa_machine(), settings.clone(), claims),
+        set: BTreeMap::new(),
+    };
+    for restarts in [true, false] {
+        let mut now = with(Vec::new());
+        let p = guaranteed("p", 4000);
+        let init = now.create(&p, "init", "p0", 4000).unwrap();
+        now.stop("p0");
+        if restarts {
+            now = with(now.ledger.claims().collect());
+            let list = Event::Synchronize { pods: vec![p.clone()], containers: Vec::new() };
+            now.event(list).unwrap();
+        } else {
+            now.event(Event::Machine(numa_machine())).unwrap();
+        }
+        assert_eq!(now.create(&p, "app", "p1", 4000), Ok(init), "restarts: {restarts}");
+    }
+}
+
 /// A shared container waits for a CPU that another one leaves; before the next message a third one
 /// gets that CPU.
 #[test]

@@ -226,6 +226,8 @@ impl Search<'_, '_> {
             return;
         }
         match count {
+            // The pod holds all CPUs that its affinity is chosen for.
+            0 => self.offer(cost, &[]),
             1 => self.one_of(from, to, n, cost),
             2 => self.two_of(from, to, n, cost),
             _ => {

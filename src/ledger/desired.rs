@@ -52,7 +52,9 @@ fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEnt
     let is_updated = node.is_updated(&pod.pod.uid);
     let is_distrusted = node.is_distrusted(pod);
     let apart = pod.kept_from_siblings();
+    // What a mixed container has besides its own CPUs follows the pool.
     if !is_updated
+        && entry.claim().is_none()
         && !entry.applied.is_exclusive()
         && let Some(kept) = entry.applied.certain_cpus()
         && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&apart)))

@@ -135,3 +135,21 @@ fn a_mixed_container_that_did_not_fit_in_gets_no_cpus_of_one_that_has_just_ended
     let ids = |claims: Vec<Claim>| claims.into_iter().map(|claim| claim.id.0).collect::<Vec<_>>();
     assert_eq!(ids(restarted.ledger.claims().collect()), ids(claims));
 }
+
+/// Found by random histories: it kept the CPUs that it had shared, until the update was sent that
+/// gave it its own ones; then another update was due, which nothing sent.
+#[test]
+fn a_container_that_becomes_a_mixed_one_follows_the_pool_with_the_first_update() {
+    let mut a = wishing(guaranteed("a", 2000), MIXED);
+    a.cgroup = CgroupPath::new("kubepods/poda");
+    let mut node = node_with(Settings { policy: Policy::None, ..allowing(&[]) }, Vec::new());
+    node.ledger.apply(Event::Mechanism(Mechanism::Groups));
+    node.set.insert("a".to_owned(), cpus("14-15"));
+    node.event(node.running(&[(&a, "c", "a", 2000)])).unwrap();
+    node.ledger.apply(Event::Distrusted([a.cgroup.clone().unwrap()].into_iter().collect()));
+    node.event(Event::Settings(allowing(&[]))).unwrap();
+    node.send_due();
+    assert_eq!(reach(&node, "a").0, "2-3");
+    node.check("a", "0-15");
+    assert!(!node.ledger.owes());
+}

@@ -156,11 +156,20 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
         occupied
     }
 
-    /// Gives a cgroup the widest set, unless it would come onto exclusive CPUs by that.
+    /// Gives a cgroup the widest set, unless it would come onto exclusive CPUs by that. One that has
+    /// nothing in common with what is to be above it gets the rest of the widest set before: until
+    /// then, the cgroup above cannot be written, and cannot keep it off exclusive CPUs.
     fn loosen(&mut self, aim: &Aim) {
-        let gains = self.tree.above(&aim.group) - self.tree.effective(&aim.group);
-        if self.tree.cpus(&aim.group) != Some(aim.value) && gains.is_disjoint(&self.goal.claims()) {
-            self.put(&aim.group, aim.value);
+        let set = self.tree.cpus(&aim.group).unwrap_or_default();
+        let above = self.tree.above(&aim.group);
+        let gains = above - self.tree.effective(&aim.group);
+        let entered = gains & self.goal.claims();
+        if !entered.is_empty() && !set.is_disjoint(&aim.above) {
+            return;
+        }
+        let value = aim.value - entered;
+        if set != value && !value.is_disjoint(&above) {
+            self.put(&aim.group, value);
         }
     }
 

@@ -197,3 +197,11 @@ fn two_on_each_others_cpus_leave_these_first() {
     let expected = ["k/poda/h 0,4-7", "k/podb/h 2", "k/podb 0-2,5-7", "k/poda 0,3-7"];
     check(&mut tree, &goal, &expected);
 }
+
+/// Another program has put a container of a loose pod on exclusive CPUs only.
+#[test]
+fn a_container_with_no_cpu_of_the_pool_does_not_keep_its_pod_off_the_pool() {
+    let mut tree = tree(&[("k/poda", ""), ("k/poda/c", "4"), ("k/podb", "0-2"), ("k/podb/c", "1")]);
+    let goal = goal("0", &[("k/podb/c", "1-7")], &["k/poda", "k/podb"]);
+    check(&mut tree, &goal, &["k/poda/c 0,4", "k/poda 0", "k/poda/c 0-7", "k/podb 0-7"]);
+}

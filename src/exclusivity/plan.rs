@@ -187,20 +187,30 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
 
     /// Writes a cgroup's value if that leaves it and all below it a CPU in common with the cgroups
     /// above; if not, these get what they are to have in the end first, but nothing that others have
-    /// still to leave.
+    /// still to leave. If that is not enough, the cgroup gets the value beside what it has.
     fn put_in_room(&mut self, aims: &[Aim], group: &CgroupPath, value: CpuSet) {
         let above = group.ancestors();
         let mut above =
             above.iter().filter_map(|above| aims.iter().find(|aim| aim.group == *above));
         while !self.has_room(group, value) {
-            let Some(aim) = above.next() else { return };
-            let now = self.tree.cpus(&aim.group).unwrap_or_default();
-            let wider = now | (aim.value - self.entering(&aim.group));
-            if !now.is_empty() && wider != now && self.has_room(&aim.group, wider) {
-                self.put(&aim.group, wider);
-            }
+            let Some(aim) = above.next() else {
+                // A container below has to leave first, and may need what is new for that.
+                if !value.is_disjoint(&self.tree.above(group)) {
+                    self.widen(group, value);
+                }
+                return;
+            };
+            self.widen(&aim.group, aim.value - self.entering(&aim.group));
         }
         self.put(group, value);
+    }
+
+    fn widen(&mut self, group: &CgroupPath, by: CpuSet) {
+        let now = self.tree.cpus(group).unwrap_or_default();
+        let wider = now | by;
+        if !now.is_empty() && wider != now && self.has_room(group, wider) {
+            self.put(group, wider);
+        }
     }
 
     fn has_room(&mut self, group: &CgroupPath, value: CpuSet) -> bool {
@@ -377,9 +387,12 @@ impl<'a> Survey<'a> {
             self.bind(Kind::Bind, group, value, above);
             self.bind(Kind::Move, group, value, above);
         } else if let Some(claim) = claim {
-            // Its CPUs are the runtime's to set, unless they are another's.
+            // Its CPUs are the runtime's to set, unless they are another's: also if the cgroup above is
+            // to leave just these, because it cannot before this container has.
             let others = goal.claims() - *claim;
-            if !cut(set, above).is_disjoint(&others) {
+            let stays = !cut(set, above).is_disjoint(&others);
+            let blocks = set.is_disjoint(&above) && !tree.effective(group).is_disjoint(&others);
+            if stays || blocks {
                 // Where another program leaves it none of its CPUs, it is kept off the others' at least.
                 let left = !claim.is_disjoint(&above);
                 let value = if left { *claim } else { goal.widest - others };

@@ -205,3 +205,20 @@ fn a_container_with_no_cpu_of_the_pool_does_not_keep_its_pod_off_the_pool() {
     let goal = goal("0", &[("k/podb/c", "1-7")], &["k/poda", "k/podb"]);
     check(&mut tree, &goal, &["k/poda/c 0,4", "k/poda 0", "k/poda/c 0-7", "k/podb 0-7"]);
 }
+
+/// The runtime has not moved the first one to its new claim yet. The second one uses the pool, where
+/// the first one's CPUs were meanwhile, and has got just these.
+#[test]
+fn a_container_leaves_what_its_pod_is_to_leave() {
+    for pod in ["0-1,4-7", "0,4-7"] {
+        let mut tree =
+            tree(&[("k/poda", pod), ("k/poda/c", "4-5"), ("k/podm", "0,2-7"), ("k/podm/c", "0-7")]);
+        let mut goal =
+            goal("0,2-3,6-7", &[("k/poda/c", "1"), ("k/podm/c", "4-5")], &["k/poda", "k/podm"]);
+        goal.mixed.insert(path("k/podm/c"));
+        carry_out(&mut tree, &goal, |_, _| true);
+        assert_eq!(tree.effective(&path("k/poda/c")), cpus("1"), "{pod}");
+        assert_eq!(tree.effective(&path("k/poda")), cpus("0-3,6-7"), "{pod}");
+        assert_eq!(tree.effective(&path("k/podm/c")), cpus("0,2-7"), "{pod}");
+    }
+}

@@ -485,6 +485,7 @@ fn each_cpu_is_shown_once() {
     println!("{text}");
     assert_eq!(held, ["m 6-8", "a 2-5"], "{held:?}");
     assert_eq!(report["runs"][0]["exclusive"]["containers"], 3);
+    assert_eq!(report["runs"][0]["exclusive_cpus"]["last"], 7.0);
 }
 
 /// A container leaves two caches for one as soon as it has stayed for `minStay`, and not with the

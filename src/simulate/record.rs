@@ -124,7 +124,7 @@ impl Recorder {
         let (by_cache, by_node) = self.fragmentation(ledger);
         let mut report = self.report;
         report.pods.mean_wait = seconds(self.waited) / report.pods.waited.max(1) as f64;
-        report.exclusive_cpus = self.exclusive.values(ledger.exclusive().len() as f64);
+        report.exclusive_cpus = self.exclusive.values(exclusive_cpus(ledger));
         report.fragmentation.insert("numa_node", self.by_node.values(by_node));
         report.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
         report.placements = placements(ledger);
@@ -153,6 +153,12 @@ fn free_for(ledger: &Ledger, pod: &PodSpec) -> usize {
     free.len()
 }
 
+/// CPUs that an ended container has lent to the shared pool are exclusive to nobody, as in the
+/// placements.
+fn exclusive_cpus(ledger: &Ledger) -> f64 {
+    (ledger.exclusive() - ledger.pool()).len() as f64
+}
+
 fn seconds(time: Time) -> f64 {
     time as f64 / 1000.0
 }
@@ -169,7 +175,7 @@ impl StepObserver for Recorder {
             Happening::Passes(from, to) => {
                 let (by_cache, by_node) = self.fragmentation(ledger);
                 let span = (*from, *to);
-                self.exclusive.lasted(ledger.exclusive().len() as f64, span, self.step);
+                self.exclusive.lasted(exclusive_cpus(ledger), span, self.step);
                 self.by_cache.lasted(by_cache, span, self.step);
                 self.by_node.lasted(by_node, span, self.step);
             }

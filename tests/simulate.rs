@@ -453,6 +453,52 @@ fn refused_by_the_plugin() {
     assert_eq!(simulated(NoRoom::Drop, 10_000), ("b 8-13".to_owned(), 1));
 }
 
+/// The second container of `c` is refused: the first one's CPU goes to `d`, and the third one never
+/// starts.
+#[test]
+fn a_pod_that_is_turned_away_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name).display().to_string();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let config = file(
+        "config.yaml",
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n",
+    );
+    let workload = file(
+        "pods.csv",
+        "pod,container,cpu,arrive\na,main,6,0\nb,main,7,0\n\
+         c,first,1,1\nc,main,4,1\nc,last,1,1\nd,main,1,2\n",
+    );
+    let decisions = file("decisions.csv", "");
+    let machine = ["--topology", "pack:1 numa:2 core:10", "--config", &config, "--output", "json"];
+    let more = ["--workload", &workload, "--no-room", "drop", "--decisions", &decisions];
+    let (text, _) = simulate(&[machine, more].concat()).unwrap();
+    let table = fs::read_to_string(&decisions).unwrap();
+    let rows = table.lines().skip(1).map(|line| {
+        let cells: Vec<&str> = line.split(',').collect();
+        cells[2..6].join(" ")
+    });
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            "a main exclusive 1-6",
+            "b main exclusive 10-16",
+            "c first exclusive 7",
+            "c main refused ",
+            "c  turned away ",
+            "d main exclusive 7",
+        ]
+    );
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let run = &report["runs"][0];
+    assert_eq!(run["exclusive"]["containers"], 3);
+    assert_eq!(run["pods"]["complete"], 3);
+    assert_eq!(run["exclusive_cpus"]["last"], 14.0);
+}
+
 /// A mixed container has its exclusive CPUs, and what an init container has left over is in the shared
 /// pool only.
 #[test]

@@ -57,6 +57,8 @@ pub enum Happening<'a> {
         /// It waits; otherwise it leaves.
         waits: bool,
     },
+    /// A pod has left with all that it had, because a container of it was refused.
+    TurnedAway(&'a PodSpec),
     /// All containers of a pod are admitted.
     Complete(&'a PodSpec),
     /// A pod has arrived: it is on the node, waits, or has left. So many have arrived with it.
@@ -210,6 +212,7 @@ impl Simulation<'_> {
         self.guests.insert(number, guest);
         if refused && self.no_room == NoRoom::Drop {
             self.leave(number);
+            self.see(&Happening::TurnedAway(pod));
         }
     }
 
@@ -237,8 +240,8 @@ impl Simulation<'_> {
                     let again = !guest.refused.insert(at);
                     self.see(&Happening::Refused { pod, container, why: &why, again });
                     guest.pending.push(at);
-                    // Later containers wait for an init container.
-                    if container.kind != ContainerKind::App {
+                    // Later containers wait for an init container, and none starts in a pod that leaves.
+                    if container.kind != ContainerKind::App || self.no_room == NoRoom::Drop {
                         guest.pending.extend(pending.iter().skip(tried + 1));
                         return;
                     }

@@ -16,6 +16,9 @@ const SAMPLES: usize = 60;
 pub struct Recorder {
     /// The counts; what follows from time or from the end is still missing.
     report: RunReport,
+    /// The counts of exclusive and of shared containers after the last arrival. A pod is turned away
+    /// only while it arrives.
+    settled: (ExclusiveCounts, usize),
     /// The sum of all waits.
     waited: Time,
     exclusive: Course,
@@ -108,6 +111,7 @@ impl Recorder {
                 pods: Pods { arrived, ..Pods::default() },
                 ..RunReport::default()
             },
+            settled: Default::default(),
             waited: 0,
             exclusive: Course::default(),
             by_cache: Course::default(),
@@ -203,7 +207,9 @@ impl StepObserver for Recorder {
                 *report.refused.entry(OUT_OF_CPU).or_default() += 1;
                 report.refused_by_free_cpus.too_few += 1;
             }
+            Happening::TurnedAway(_) => (report.exclusive, report.shared) = self.settled,
             Happening::Arrived(number) => {
+                self.settled = (report.exclusive, report.shared);
                 if *number >= self.score_from {
                     let live = ledger.live_exclusive();
                     self.scorer.sample(ledger.topology(), live, &mut report.live);

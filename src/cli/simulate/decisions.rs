@@ -70,6 +70,7 @@ impl StepObserver for DecisionTable<'_> {
                 let outcome = if *waits { "waits" } else { "turned away" };
                 (pod, "", outcome, String::new(), OUT_OF_CPU.to_owned())
             }
+            Happening::TurnedAway(pod) => (pod, "", "turned away", String::new(), String::new()),
             Happening::Passes(..)
             | Happening::Planned(_)
             | Happening::Decided(..)

@@ -65,7 +65,7 @@ pub(super) fn for_arrival(
         }
         None => newcomer,
     };
-    steps(node, free, &residents, &ids, &plan, &limits, (Occasion::Arrival, why))
+    Ok(move_plan(&residents, &ids, plan, (Occasion::Arrival, why)))
 }
 
 /// The best moves without a newcomer.
@@ -92,7 +92,7 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Result<MovePlan, NoPl
     let subject = format!("{}/{}/{name}", pod.pod.namespace, pod.pod.name);
     let before = Some(residents[best.resident].held);
     let why = reason(&node.topology, &subject, before, best.to);
-    steps(node, free, &residents, &ids, &plan, &limits, (Occasion::Departure, why))
+    Ok(move_plan(&residents, &ids, plan, (Occasion::Departure, why)))
 }
 
 /// The settings, if containers can move now. Until all claims of the last process are found again,
@@ -168,20 +168,15 @@ pub(super) fn next_movable(node: &Node, books: &Books) -> Option<Duration> {
     Some(node.now.saturating_add(left.min()?))
 }
 
-/// The plan's steps in order. It gains nothing if a ring of containers cannot be opened.
-fn steps(
-    node: &Node,
-    free: CpuSet,
+/// The planner's plan in the ledger's words.
+fn move_plan(
     residents: &[Resident],
     ids: &[ContainerId],
-    plan: &Plan,
-    limits: &Limits,
+    plan: Plan,
     (occasion, why): (Occasion, String),
-) -> Result<MovePlan, NoPlan> {
+) -> MovePlan {
     let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
-    let steps = planner::steps(&node.topology, free, residents, plan, limits);
-    let steps = steps.ok_or(NoPlan::NoGain)?;
-    let steps = steps.into_iter().map(|step| Move {
+    let steps = plan.steps.into_iter().map(|step| Move {
         occasion,
         container: ids[step.resident].clone(),
         from: std::mem::replace(&mut held[step.resident], step.to),
@@ -189,7 +184,7 @@ fn steps(
         outcome: if step.staged { MoveOutcome::Staged } else { MoveOutcome::Done },
         why: if step.staged { format!("temporarily: {why}") } else { why.clone() },
     });
-    Ok(MovePlan { occasion, steps: steps.collect() })
+    MovePlan { occasion, steps: steps.collect() }
 }
 
 /// Takes a step of a plan. Returns whether it still fits; if not, nothing changes.

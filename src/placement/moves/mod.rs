@@ -30,7 +30,6 @@ mod trial;
 
 pub use badness::badness;
 pub use plan::{Limits, Move, Plan, REFUSED, Resident, Step};
-pub use steps::steps;
 
 use super::engine::Placement;
 use super::request::Request;

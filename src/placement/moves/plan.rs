@@ -4,6 +4,7 @@ use crate::cpuset::CpuSet;
 use crate::placement::engine::Placement;
 use crate::placement::request::Request;
 use crate::topology::Topology;
+use std::cmp::Reverse;
 
 /// The badness of a newcomer that is refused although enough CPUs are free: more than any placement
 /// can have, so that a plan that admits it wins.
@@ -53,9 +54,10 @@ pub struct Move {
 /// Moves that are worth it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// At least one, each of a different container, in no particular order ([`steps`](super::steps())
-    /// has one).
+    /// At least one, each of a different container, in no particular order.
     pub moves: Vec<Move>,
+    /// The moves in an order in which no CPU ever has two owners, one or two steps for each.
+    pub steps: Vec<Step>,
     /// Where the newcomer goes after the moves; `None` for a plan after a departure.
     pub newcomer: Option<Placement>,
     /// What the newcomer takes: its CPUs, and their siblings if they stay idle.
@@ -67,11 +69,13 @@ pub struct Plan {
     pub cost: usize,
 }
 
+/// Gain, cost, number of moves.
+pub(super) type Rank = (Reverse<u32>, usize, usize);
+
 impl Plan {
-    /// Whether to prefer this plan to another one.
-    pub(super) fn is_better_than(&self, other: &Plan) -> bool {
-        let key = |plan: &Plan| (u32::MAX - plan.gain, plan.cost, plan.moves.len());
-        key(self) < key(other)
+    /// The plan with the lowest rank is the best.
+    pub(super) fn rank(&self) -> Rank {
+        (Reverse(self.gain), self.cost, self.moves.len())
     }
 }
 

@@ -6,9 +6,8 @@
 //! staged once at most and the loop ends.
 
 use super::calls::Calls;
-use super::plan::{Ctx, Limits, Plan, Resident, Step};
+use super::plan::{Ctx, Move, Resident, Step};
 use crate::cpuset::CpuSet;
-use crate::topology::Topology;
 
 /// A move that is still to be made.
 struct Pending {
@@ -20,27 +19,18 @@ struct Pending {
     staged: bool,
 }
 
-/// The steps that carry out a plan; after them the newcomer's CPUs are free. `None` if a ring
-/// cannot be opened.
+/// The steps that carry these moves out; after them the newcomer's CPUs (`taken`) are free. `None` if
+/// a ring cannot be opened with the calls that are left.
 ///
-/// The other arguments must be those that the plan was made for. A staged container is placed by
-/// its own request: no step breaks its policy.
-pub fn steps(
-    machine: &Topology,
-    free: CpuSet,
-    residents: &[Resident],
-    plan: &Plan,
-    limits: &Limits,
+/// A staged container is placed by its own request: no step breaks its policy.
+pub(super) fn steps(
+    calls: &mut Calls<'_>,
+    ctx: &Ctx<'_>,
+    moves: &[Move],
+    taken: &CpuSet,
 ) -> Option<Vec<Step>> {
-    // Each of the moves that are left may be tried before each one that is staged.
-    let most = plan.moves.len() * plan.moves.len();
-    let ctx = Ctx { machine, free, residents, limits };
-    steps_with(&mut Calls::at_most(machine, most), &ctx, plan)
-}
-
-pub(super) fn steps_with(calls: &mut Calls<'_>, ctx: &Ctx<'_>, plan: &Plan) -> Option<Vec<Step>> {
     let Ctx { machine, mut free, residents, limits } = *ctx;
-    let pending = plan.moves.iter().map(|planned| {
+    let pending = moves.iter().map(|planned| {
         let Resident { held, request, .. } = &residents[planned.resident];
         Pending {
             resident: planned.resident,
@@ -61,7 +51,7 @@ pub(super) fn steps_with(calls: &mut Calls<'_>, ctx: &Ctx<'_>, plan: &Plan) -> O
             steps.push(Step { resident: next.resident, to: next.to, staged: false });
             continue;
         }
-        let targets = pending.iter().map(|next| next.takes).collect::<CpuSet>() | plan.taken;
+        let targets = pending.iter().map(|next| next.takes).collect::<CpuSet>() | *taken;
         let (at, to) = pending.iter().enumerate().find_map(|(at, next)| {
             if next.staged {
                 return None;

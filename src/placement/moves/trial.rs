@@ -6,10 +6,11 @@ use super::calls::Calls;
 use super::occupancy::{Occupancy, Room};
 use super::plan::{Ctx, Move, Plan};
 use super::profile::Profile;
-use super::steps::steps_with;
+use super::steps::steps;
 use crate::cpuset::CpuSet;
 use crate::placement::engine::Placement;
 use crate::placement::request::Request;
+use std::cmp::Reverse;
 
 /// The container that a plan is for.
 pub(super) enum Subject<'a> {
@@ -78,16 +79,14 @@ impl<'a> Search<'a> {
     /// Lifts these residents, the largest first, places the subject, then them, and keeps the plan
     /// if it is the best so far.
     pub(super) fn try_lifting(&mut self, others: &[usize], calls: &mut Calls<'_>) {
-        let Some(plan) = self.plan_lifting(others, calls) else { return };
-        if self.best.as_ref().is_some_and(|best| !plan.is_better_than(best)) {
-            return;
-        }
-        if steps_with(calls, &self.ctx, &plan).is_some() {
+        if let Some(plan) = self.better_plan(others, calls) {
             self.best = Some(plan);
         }
     }
 
-    fn plan_lifting(&self, others: &[usize], calls: &mut Calls<'_>) -> Option<Plan> {
+    /// The plan that lifts these; `None` if it gains nothing, cannot be carried out, or is no better
+    /// than the best so far.
+    fn better_plan(&self, others: &[usize], calls: &mut Calls<'_>) -> Option<Plan> {
         let lifted = others.iter().map(|&at| self.profiles[at].badness).sum::<u32>();
         let before = self.badness() + lifted;
         let mut draft = self.lift(others);
@@ -103,9 +102,16 @@ impl<'a> Search<'a> {
         }
         self.place_newcomer_again(&mut draft, calls)?;
         let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
-        let affordable = draft.moves.len() <= self.ctx.limits.containers && !draft.moves.is_empty();
         let Draft { newcomer, taken, moves, cost, .. } = draft;
-        if affordable { Some(Plan { moves, newcomer, taken, gain, cost }) } else { None }
+        if moves.is_empty() || moves.len() > self.ctx.limits.containers {
+            return None;
+        }
+        let rank = (Reverse(gain), cost, moves.len());
+        if self.best.as_ref().is_some_and(|best| best.rank() <= rank) {
+            return None;
+        }
+        let steps = steps(calls, &self.ctx, &moves, &taken)?;
+        Some(Plan { moves, steps, newcomer, taken, gain, cost })
     }
 
     fn lift(&self, others: &[usize]) -> Draft {

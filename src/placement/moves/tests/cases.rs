@@ -190,9 +190,11 @@ fn after_a_departure_the_worst_moves() {
 fn order(machine: &Topology, moves: &[(&str, &str)], taken: &str, limits: &Limits) -> String {
     let all: Vec<Resident> = moves.iter().map(|(from, _)| resident(&aligned(), from)).collect();
     let moves = moves.iter().enumerate();
-    let moves = moves.map(|(resident, (_, to))| Move { resident, to: set(to) }).collect();
-    let plan = Plan { moves, newcomer: None, taken: set(taken), gain: 1, cost: 1 };
-    let Some(steps) = steps(machine, free(machine, &all), &all, &plan, limits) else {
+    let moves: Vec<Move> =
+        moves.map(|(resident, (_, to))| Move { resident, to: set(to) }).collect();
+    let ctx = Ctx { machine, free: free(machine, &all), residents: &all, limits };
+    let mut calls = Calls::at_most(machine, MOST_CALLS);
+    let Some(steps) = steps::steps(&mut calls, &ctx, &moves, &set(taken)) else {
         return "none".to_owned();
     };
     let step = |step: &Step| {
@@ -223,4 +225,14 @@ fn a_ring_is_opened_by_the_smallest() {
     let swap = [("0-2", "4-6"), ("4-5", "0-1")];
     assert_eq!(order(&two_nodes(), &swap, "3", &ANYWHERE), "stage 1: 8-9; 0: 4-6; 1: 0-1");
     assert_eq!(order(&two_nodes(), &swap, "3", &inside), "none");
+}
+
+/// Each has CPUs that the other one needs, and both are larger than a NUMA node. One waits on the
+/// scattered free CPUs meanwhile, which a machine with many nodes makes an expensive answer.
+#[test]
+fn large_containers_change_places_on_a_machine_with_many_nodes() {
+    let machine = Shape { sockets: 1, nodes: 8, uncores: 1, cores: 2, threads: 1 }.build();
+    let mut all = residents(&aligned(), &["0-2,4", "3,5-7", "9", "11", "13", "15"]);
+    all.iter_mut().skip(2).for_each(|resident| resident.movable = false);
+    assert_eq!(departure(&machine, &all, &ANYWHERE), "0: 0-3; 1: 4-7");
 }

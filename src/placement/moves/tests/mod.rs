@@ -47,8 +47,7 @@ impl Ctx<'_> {
         let Ctx { machine, residents, limits, .. } = *self;
         let mut free = self.free;
         let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
-        let steps = steps(machine, free, residents, plan, limits).expect("a plan has steps");
-        for Step { resident: at, to, staged } in steps {
+        for &Step { resident: at, to, staged } in &plan.steps {
             let Resident { held: before, ref request, movable } = residents[at];
             assert!(movable);
             let footprint = |cpus| request.footprint(machine, cpus);

@@ -374,14 +374,17 @@ impl Node {
     /// update.
     fn late_answer(&mut self, pod: usize, container: usize) {
         let Some(instance) = self.instance(pod, container) else { return };
-        let Instance { pod, container, .. } = instance.clone();
-        for earlier in self.instances.values_mut().filter(|earlier| earlier.precedes(&instance)) {
-            (earlier.running, earlier.stopped) = (false, true);
+        // The earlier instance's process has ended before.
+        let mut instances = self.instances.values();
+        let earlier = instances.find(|earlier| earlier.precedes(&instance));
+        if let Some(earlier) = earlier.map(|earlier| earlier.container.id.clone()) {
+            self.instances.remove(&earlier.0);
+            self.event(Event::Stop(earlier));
         }
+        let Instance { pod, container, .. } = instance;
         let id = container.id.clone();
         if self.ledger.admit(Admission::Create { pod, container }).is_ok() {
             self.follow_groups();
-            self.instances.retain(|_, earlier| !earlier.precedes(&instance));
         }
         self.event(Event::Remove(id));
         self.carry_out_pending();

@@ -245,18 +245,19 @@ impl Owner {
         kind: EventKind,
         error: &StateError,
     ) -> Result<(), Refusal> {
-        let Decision { container, creation, .. } = decision;
-        let inherited = creation.as_ref().is_some_and(|creation| creation.inherited);
-        if CreateOutcome::of(decision.adjustment().as_ref()) != CreateOutcome::Exclusive
-            || inherited
-        {
+        let Some(Creation { adjustment: Some(adjustment), inherited: false, .. }) =
+            decision.creation
+        else {
+            return Ok(());
+        };
+        if !adjustment.is_exclusive() {
             return Ok(());
         }
         let why = format!(
             "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
         );
-        let refusal = self.record.refuse(kind, container, &why, &self.ledger);
-        self.apply(Event::Revoked(container.clone()));
+        let refusal = self.record.refuse(kind, &decision.container, &why, &self.ledger);
+        self.apply(Event::Revoked(decision.container.clone()));
         Err(refusal)
     }
 

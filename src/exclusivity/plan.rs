@@ -187,7 +187,7 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
 
     /// Writes a cgroup's value if that leaves it and all below it a CPU in common with the cgroups
     /// above; if not, these get what they are to have in the end first, but nothing that others have
-    /// still to leave. If that is not enough, the cgroup gets the value beside what it has.
+    /// still to leave. If that is not enough, the cgroup gets the value in addition to what it has.
     fn put_in_room(&mut self, aims: &[Aim], group: &CgroupPath, value: CpuSet) {
         let above = group.ancestors();
         let mut above =

@@ -87,7 +87,8 @@ fn exclusive_part(
     }
 }
 
-/// The same for a container without a claim: shared CPUs may be among those of a mixed one.
+/// Which of the CPUs that are set for a container without a claim may be its own: all, but of a mixed
+/// one none, as shared CPUs may be among them.
 pub(super) fn unclaimed_part(terms: &Terms, set: Option<CpuSet>) -> Option<CpuSet> {
     if terms.cpus == Some(Cpus::Mixed) { None } else { set }
 }

@@ -11,7 +11,7 @@ use nri_cpu_manager::exclusivity::CgroupTree;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     Adjustment, Admission, CgroupPath, Channel, Claim, Container, ContainerKind, CpuRequest,
-    Decision, Event, Exposure, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
+    Decision, Event, Exposure, Ledger, Mechanism, MilliCpu, Outcome, Pod, Qos, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{self, EngineKind, Options};
 use nri_cpu_manager::topology::Topology;
@@ -40,6 +40,7 @@ mod resize;
 mod restart;
 #[path = "random/wishes.rs"]
 mod wishes;
+use invariants::Known;
 use machines::{change, machine};
 use ops::{Op, coming_and_going, op};
 use pods::PodSpec;
@@ -130,9 +131,11 @@ impl Node {
     /// Has the ledger decide about a request and carries out the answer, as the daemon does: cgroups
     /// before it, and the updates with it. `None` if the request is refused.
     fn admit(&mut self, admission: Admission) -> Option<Decision> {
+        let before = Known::of(&self.ledger);
         let decision = self.ledger.admit(admission).ok()?;
+        before.changed_by(&decision.outcome, &self.ledger);
         self.follow_groups();
-        self.ledger.apply(Event::Answered(decision.clone()));
+        self.apply(Event::Answered(decision.clone()));
         // The runtime applies the updates of others before the change to the container itself.
         let last = if decision.creation.is_none() { Some(&decision.container) } else { None };
         self.carry_out(&decision.due.updates, last);
@@ -140,16 +143,24 @@ impl Node {
         Some(decision)
     }
 
+    /// Has the ledger record an event: what the outcome does not name has not changed.
+    fn apply(&mut self, event: Event) -> Outcome {
+        let before = Known::of(&self.ledger);
+        let outcome = self.ledger.apply(event);
+        before.changed_by(&outcome, &self.ledger);
+        outcome
+    }
+
     /// Has the ledger record an event, and carries out the answer.
     fn event(&mut self, event: Event) {
         self.last = Some(event.clone());
         let answer_has_updates = event.answer_has_updates();
-        self.ledger.apply(event);
+        self.apply(event);
         self.follow_groups();
         if answer_has_updates {
             let due = self.ledger.due(&Channel::Runtime);
             let updates = due.updates.clone();
-            self.ledger.apply(Event::Sent(due));
+            self.apply(Event::Sent(due));
             self.carry_out(&updates, None);
             self.follow_groups();
         }
@@ -254,7 +265,7 @@ impl Node {
             }
             Op::PartitionRefused { container } => {
                 let Some(id) = self.pick(container) else { return };
-                self.ledger.apply(Event::PartitionRefused(ContainerId(id)));
+                self.apply(Event::PartitionRefused(ContainerId(id)));
                 self.carry_out_pending();
             }
             Op::Distrust { pod, class } => self.distrust(pod, class),
@@ -331,7 +342,7 @@ impl Node {
             let target = |ledger: &Ledger| {
                 ledger.target(&step.container).map(|target| target.adjustment.exclusive_cpus())
             };
-            self.ledger.apply(Event::Move(step.clone()));
+            assert!(self.apply(Event::Move(step.clone())).moved);
             assert_eq!(target(&self.ledger), Some(step.to), "{step:?}");
             if in_answer {
                 continue;
@@ -342,7 +353,7 @@ impl Node {
                 let from = step.from;
                 if self.serial.is_multiple_of(2) {
                     let id = step.container.clone();
-                    self.ledger.apply(Event::Move(step.undone("given up".to_owned())));
+                    assert!(self.apply(Event::Move(step.undone("given up".to_owned()))).moved);
                     self.carry_out_pending();
                     self.check();
                     let now = self.ledger.target(&id).map(|t| t.adjustment.exclusive_cpus());

@@ -2,7 +2,40 @@
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Stance, Target};
+use nri_cpu_manager::ledger::{
+    Adjustment, Claim, ContainerId, Ledger, Mechanism, Outcome, Reach, Stance, Target,
+};
+use std::collections::BTreeMap;
+
+/// What an outcome says whether it has changed.
+pub(super) struct Known {
+    claims: Vec<Claim>,
+    /// Empty beside an active kubelet.
+    reach: BTreeMap<ContainerId, Reach>,
+    exclusive: CpuSet,
+    owes: bool,
+}
+
+impl Known {
+    pub(super) fn of(ledger: &Ledger) -> Known {
+        let claims: Vec<Claim> = ledger.claims().collect();
+        // Others are those of the last process.
+        let known = claims.iter().filter(|claim| ledger.knows(&claim.id));
+        let exclusive = known.clone().map(|claim| claim.cpus).collect();
+        let reach = known.filter_map(|claim| Some((claim.id.clone(), ledger.reach(&claim.id)?)));
+        let reach = reach.collect();
+        Known { claims, reach, exclusive, owes: ledger.owes() }
+    }
+
+    pub(super) fn changed_by(&self, outcome: &Outcome, ledger: &Ledger) {
+        let now = Known::of(ledger);
+        assert!(outcome.claims || now.claims == self.claims, "{outcome:?}");
+        let same = |(id, reach)| now.reach.get(id).is_none_or(|now| now == reach);
+        assert!(outcome.reach || self.reach.iter().all(same), "{outcome:?}");
+        assert_eq!(outcome.freed, !self.exclusive.is_subset(&now.exclusive), "{outcome:?}");
+        assert!(outcome.due || self.owes || !now.owes, "{outcome:?}");
+    }
+}
 
 impl Node {
     /// Where a container runs: the cgroups above a shared one can allow fewer CPUs than it has set.

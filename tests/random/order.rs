@@ -31,11 +31,11 @@ impl Node {
             let lost = due.updates.last().map(|update| update.container.clone());
             due.hold_back(|id| Some(id) == lost.as_ref());
             self.carry_out(&due.updates, None);
-            self.ledger.apply(Event::Sent(due));
+            self.apply(Event::Sent(due));
             due = self.ledger.due(channel);
         }
         self.carry_out(&due.updates, None);
-        self.ledger.apply(Event::Sent(due));
+        self.apply(Event::Sent(due));
     }
 
     /// Applies the updates of an answer one by one, that of `last` after all others. No container

@@ -127,11 +127,13 @@ pub(super) fn record(books: &mut Books, due: &Due) {
     if !due.written {
         books.set_delivered(due.basis);
     }
-    // What they waited for is no longer theirs.
+    // What they waited for is no longer theirs. Of partitions the daemon writes nothing.
     for id in books.waiting() {
         let is_due = |update: &Update| update.container == id;
-        if !due.written && due.basis.is_some() && !due.updates.iter().any(is_due) {
-            books.change_found(&id, |entry| entry.waits = false);
+        if due.basis.is_some() && !due.updates.iter().any(is_due) {
+            books.change_found(&id, |entry| {
+                entry.waits &= due.written && entry.enforced_by == Mechanism::Partitions;
+            });
         }
     }
     for Update { container, adjustment } in &due.updates {

@@ -74,6 +74,14 @@ impl CpuChange<'_> {
         Some(self.step_to(self.to.on(self.to.cpus() - *cpus)?))
     }
 
+    /// A step of a container to those of its exclusive CPUs that others do not get. `None` if there
+    /// are none, or these are all.
+    fn step_within(&self, gained_by_others: &CpuSet) -> Option<OrderedUpdate> {
+        let own = self.entry.applied.exclusive()?;
+        let rest = own - *gained_by_others;
+        if rest == own { None } else { Some(self.step_to(self.to.on(rest)?)) }
+    }
+
     /// A step of a container that shares CPUs, if others have yet to leave all that it gets: it
     /// leaves `wanted` and keeps the rest, at least one CPU.
     fn step_aside(&self, wanted: &CpuSet) -> OrderedUpdate {
@@ -127,8 +135,9 @@ pub(super) fn in_order(
 }
 
 /// Containers with exclusive CPUs: each after those that leave CPUs which it gets, and without those
-/// that are still `taken` by then. In a cycle one goes first, with the CPUs that are free by then. Only
-/// if none are free do two containers overlap for a moment.
+/// that are still `taken` by then. In a cycle one goes first, with the CPUs that are free by then, or
+/// with those of its own that no other one gets. Only if there are neither do two containers overlap
+/// for a moment.
 fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, taken: &CpuSet) -> Vec<OrderedUpdate> {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {
@@ -143,7 +152,16 @@ fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, taken: &CpuSet) -> Vec<Or
             let mut parts = waiting.iter().zip(&blocked).enumerate();
             parts.find_map(|(at, (change, cpus))| Some((at, change.step_without(cpus)?)))
         };
-        let next = whole.and_then(|at| Some((at, waiting.get(at)?.step()))).or_else(in_part);
+        let aside = || {
+            let gains = |at: usize| -> CpuSet {
+                let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
+                others.map(|(_, other)| other.gains()).collect()
+            };
+            let mut all = waiting.iter().enumerate();
+            all.find_map(|(at, change)| Some((at, change.step_within(&gains(at))?)))
+        };
+        let next = whole.and_then(|at| Some((at, waiting.get(at)?.step())));
+        let next = next.or_else(in_part).or_else(aside);
         let (at, step) = next.unwrap_or_else(|| (0, waiting[0].step()));
         steps.push(step);
         waiting.remove(at);

@@ -70,6 +70,10 @@ impl Node {
 
     fn check_gain(&self, update: &Update, holders: &HashSet<String>) {
         let Some(instance) = self.instances.get(&update.container.0) else { return };
+        // An update of a container that has ended moves nobody.
+        if instance.stopped {
+            return;
+        }
         let Some(before) = instance.adjustment.as_ref().map(Adjustment::cpus) else { return };
         let gains = update.adjustment.cpus() - before;
         let alone = if holders.contains(&update.container.0) {

@@ -147,8 +147,30 @@ fn cyclic_moves_are_split_into_steps() {
     assert_eq!(steps(&ring), ["a 3, b 2,5", "a 3-4"]);
     let chain = [("a", "2-3", "4-5", true), ("b", "4-5", "6-7", true), ("s", "6-8", "8", false)];
     assert_eq!(steps(&chain), ["s 8, b 6-7, a 4-5"]);
+    // Neither gets a free CPU, but one has a CPU that the other does not get.
+    let ring = [("a", "0-2", "4-6", true), ("b", "4-6", "0-1,3", true)];
+    assert_eq!(steps(&ring), ["b 3, a 4-6", "b 0-1,3"]);
+    let ring = [("a", "0-2", "4-6", true), ("b", "4-6", "0-1", true)];
+    assert_eq!(steps(&ring), ["a 2, b 0-1", "a 4-6"]);
     // Without a second CPU each there is no legal step in between.
     assert_eq!(steps(&[("a", "2", "3", true), ("b", "3", "2", true)]), ["a 3, b 2"]);
+}
+
+/// Found by random histories: after it was sent with the runtime's next answer only, a distrusted
+/// container waited for ever under `groups`.
+#[test]
+fn what_has_nothing_to_get_by_cgroups_does_not_wait() {
+    let mut node = Node::by(Mechanism::Groups, settings());
+    let a = Pod { cgroup: CgroupPath::new("kubepods/poda"), ..guaranteed("a", 4500) };
+    node.event(Event::RunPod(a.clone())).unwrap();
+    node.create(&a, "c", "a", 4000).unwrap();
+    node.create(&a, "s", "s", 500).unwrap();
+    node.check("s", "0-1,6-15");
+    resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
+    assert!(node.ledger.waits(), "for CPUs that the other one leaves last");
+    node.event(Event::Distrusted([a.cgroup.clone().unwrap()].into())).unwrap();
+    assert_eq!(sent(&mut node, Channel::Groups), [""; 0]);
+    assert!(!node.ledger.waits());
 }
 
 #[test]

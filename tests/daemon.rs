@@ -29,6 +29,17 @@ async fn a_decision_is_on_disk_before_it_is_answered() {
     .await;
 }
 
+/// That no cgroup can keep a container in the pool turns out after the decision about it.
+#[tokio::test]
+async fn a_container_that_no_cgroup_binds_begins_in_the_pool() {
+    local(async {
+        let daemon = Daemon::beside_kubelet("exclusivity: groups\n", None);
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
+        assert_eq!(daemon.create("s", Qos::Burstable, 500).await.unwrap(), "0-1,6-15");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_shared_container_does_not_write_the_checkpoint() {
     local(async {

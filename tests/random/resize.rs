@@ -3,8 +3,8 @@
 use super::*;
 
 impl Node {
-    /// Growth keeps every CPU, shrinking adds none, no other container's exclusive CPUs change, and
-    /// a refusal changes nothing.
+    /// Growth keeps every CPU, shrinking adds none, no other container's exclusive CPUs change but of
+    /// one that waits for some, and a refusal changes nothing.
     pub(super) fn resize(&mut self, container: usize, halves: u8, resizes_pod: bool) {
         let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
             return;
@@ -15,6 +15,8 @@ impl Node {
             self.event(Event::UpdatePod(Pod { budget, ..pod.clone() }));
         }
         let before = self.instances.clone();
+        let ids = self.instances.values().map(|instance| instance.container.id.clone());
+        let waiting: Vec<ContainerId> = ids.filter(|id| self.ledger.is_waiting(id)).collect();
         let claims = self.claims();
         let amount = Some(MilliCpu(u64::from(halves) * 500));
         let cpu = CpuRequest { request: amount, limit: amount };
@@ -37,7 +39,10 @@ impl Node {
             let was = exclusive(instance.adjustment);
             let is = exclusive(self.instances[other].adjustment);
             assert!(
-                was.is_none() || instance.stopped || is == was,
+                was.is_none()
+                    || instance.stopped
+                    || waiting.contains(&instance.container.id)
+                    || is == was,
                 "{other} from {was:?} to {is:?}"
             );
         }

@@ -118,6 +118,30 @@ async fn no_creation_waits_for_a_notice() {
     }
 }
 
+/// An earlier process has left directories.
+#[tokio::test(start_paused = true)]
+async fn directories_of_an_earlier_process_are_taken_over() {
+    local(async {
+        let daemon = Daemon::beside_kubelet("exposeCpus: file\n", None);
+        let exposed = daemon.paths.state_dir.join("exposed");
+        for id in ["id-a", "id-gone"] {
+            fs::create_dir_all(exposed.join(id)).unwrap();
+            fs::write(exposed.join(id).join("cpus"), "2-5\n").unwrap();
+        }
+        let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "8-11");
+        let listed = Container { cpus: Some("8-11".parse().unwrap()), ..container };
+        daemon
+            .event(Event::Synchronize { pods: vec![pod], containers: vec![listed] })
+            .await
+            .unwrap();
+        let left: Vec<_> =
+            fs::read_dir(&exposed).unwrap().map(|one| one.unwrap().file_name()).collect();
+        assert_eq!(left, ["id-a"]);
+        assert_eq!(fs::read_to_string(exposed.join("id-a").join("cpus")).unwrap(), "8-11\n");
+    })
+    .await;
+}
+
 /// The runtime lists its containers again while the kubelet's own CPU manager is active: a container
 /// that runs keeps its files, which follow it again once that has ended.
 #[tokio::test(start_paused = true)]

@@ -63,6 +63,12 @@ impl Adjustment {
         (!cpus.is_empty()).then_some(Adjustment { cpus, shared, ..self })
     }
 
+    /// The same on other CPUs, of which these are exclusive; `None` if there are none.
+    pub(super) fn divided(self, cpus: CpuSet, exclusive: CpuSet) -> Option<Adjustment> {
+        let shared = Part::of(&cpus, cpus - exclusive);
+        (!cpus.is_empty()).then_some(Adjustment { cpus, shared, ..self })
+    }
+
     /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota
     /// as it is.
     pub fn limit(&self) -> Option<MilliCpu> {

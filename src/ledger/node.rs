@@ -75,12 +75,16 @@ impl Node {
         books.with_margin().fold(books.held().all, |all, entry| all | self.taken(entry))
     }
 
-    /// CPUs that could become exclusive now. If all reserved ones are offline, one more stays
-    /// shared.
+    /// CPUs that could become exclusive now.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
-        let (free, reserved) = (self.unclaimed(books), self.reserved());
-        let gone = reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty();
-        if gone { free - free.lowest(1) } else { free }
+        let free = self.unclaimed(books);
+        free - free.lowest(self.kept_shared())
+    }
+
+    /// How many unclaimed CPUs stay shared: one, if all reserved ones are offline.
+    pub(super) fn kept_shared(&self) -> usize {
+        let reserved = self.reserved();
+        usize::from(reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty())
     }
 
     /// CPUs that no container has, and that one which runs on them already may keep.

@@ -81,8 +81,11 @@ pub(super) fn target(
         return None;
     }
     let adjustment = desired(node, pool, pod, entry)?;
+    // One that waits has what was set last.
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
-    let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
+    let exclusive = entry.applied.exclusive().unwrap_or_default();
+    let by_now = by_now.and_then(|cpus| adjustment.divided(cpus, exclusive));
+    let adjustment = by_now.unwrap_or(adjustment);
     let bound = !adjustment.is_exclusive() && !node.is_updated(found.uid);
     Some(Target {
         subject: found.subject(),

@@ -194,11 +194,14 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     let margin = entry.margin();
     let shares_affinity = entry.wishes().shares_affinity();
     let target = node.with_idle(&step.to, margin);
+    // Which CPU stays shared where all reserved ones are offline may change with each step.
+    let room = node.unclaimed(books) | node.taken(entry);
     let fits = node.assigns()
         && entry.is_alive()
         && entry.claim() == Some(step.from)
         && step.to.len() == step.from.len()
-        && target.is_subset(&(node.free(books) | node.taken(entry)));
+        && target.is_subset(&room)
+        && (room - target).len() >= node.kept_shared();
     if !fits {
         return false;
     }

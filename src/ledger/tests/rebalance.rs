@@ -153,6 +153,28 @@ fn a_container_stays_for_as_long_as_configured() {
     assert_eq!(stays(&node), None);
 }
 
+/// Found by random histories: with all reserved CPUs offline the lowest free CPU stays shared, and
+/// the first step of a plan may free a lower one that the second step needs.
+#[test]
+fn a_step_goes_where_an_earlier_one_was_also_without_reserved_cpus() {
+    let mut node = Node::with(with(rebalancing()), Vec::new());
+    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 2000));
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
+    assert_eq!(node.create(&b, "c", "b", 2000).unwrap(), "4-5");
+    node.event(Event::Machine(super::hotplug::machine_without("0-1"))).unwrap();
+    let step = |id: &str, from: &str, to: &str| Move {
+        occasion: Occasion::Departure,
+        container: ContainerId(id.to_owned()),
+        from: cpus(from),
+        to: cpus(to),
+        outcome: MoveOutcome::Done,
+        why: String::new(),
+    };
+    assert!(node.ledger.apply(Event::Move(step("a", "2-3", "10-11"))).moved);
+    assert!(node.ledger.apply(Event::Move(step("b", "4-5", "2-3"))).moved);
+    assert_eq!(node.ledger.free().to_string(), "5-9,12-15");
+}
+
 /// A container that is created a while before its process starts.
 #[test]
 fn it_stays_from_its_start_and_not_from_its_creation() {

@@ -131,6 +131,8 @@ impl Node {
     /// Has the ledger decide about a request and carries out the answer, as the daemon does: cgroups
     /// before it, and the updates with it. `None` if the request is refused.
     fn admit(&mut self, admission: Admission) -> Option<Decision> {
+        // No event before this one is repeated after it.
+        self.last = None;
         let before = Known::of(&self.ledger);
         let decision = self.ledger.admit(admission).ok()?;
         before.changed_by(&decision.outcome, &self.ledger);
@@ -394,6 +396,7 @@ impl Node {
         }
         let Instance { pod, container, .. } = instance;
         let id = container.id.clone();
+        self.last = None;
         if self.ledger.admit(Admission::Create { pod, container }).is_ok() {
             self.follow_groups();
         }

@@ -130,7 +130,7 @@ pub(super) fn record(books: &mut Books, due: &Due) {
     // What they waited for is no longer theirs. Of partitions the daemon writes nothing.
     for id in books.waiting() {
         let is_due = |update: &Update| update.container == id;
-        if due.basis.is_some() && !due.updates.iter().any(is_due) {
+        if due.basis.is_some() && !due.updates.iter().any(is_due) && !due.waiting.contains(&id) {
             books.change_found(&id, |entry| {
                 entry.waits &= due.written && entry.enforced_by == Mechanism::Partitions;
             });
@@ -144,8 +144,11 @@ pub(super) fn record(books: &mut Books, due: &Due) {
                 entry.applied.record(adjustment);
                 entry.updated_early = entry.phase == Phase::Created;
             }
-            entry.waits = due.waiting.contains(container);
+            entry.waits = false;
         });
+    }
+    for id in &due.waiting {
+        books.change_found(id, |entry| entry.waits = true);
     }
 }
 

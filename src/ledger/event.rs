@@ -145,7 +145,7 @@ pub enum Channel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     pub updates: Vec<Update>,
-    /// Containers among them that get the rest of their CPUs when others have left these.
+    /// Containers that get the rest of their CPUs, or all, when others have left these.
     pub(super) waiting: Vec<ContainerId>,
     /// Whether the daemon writes them.
     pub(super) written: bool,
@@ -158,6 +158,7 @@ impl Due {
     pub fn hold_back(&mut self, held: impl Fn(&ContainerId) -> bool) {
         let all = self.updates.len();
         self.updates.retain(|update| !held(&update.container));
+        self.waiting.retain(|id| !held(id));
         if self.updates.len() < all {
             self.basis = None;
         }

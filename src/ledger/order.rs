@@ -22,7 +22,7 @@ pub(super) struct CpuChange<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OrderedUpdates {
     pub(super) updates: Vec<Update>,
-    /// Containers among them that get the rest of their CPUs later.
+    /// Containers that get the rest of their CPUs, or all, with a later message.
     pub(super) waiting: Vec<ContainerId>,
 }
 
@@ -114,31 +114,39 @@ pub(super) fn in_order(
     let late: CpuSet = late.collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
+    // Whether a container leaves CPUs, so that the next message can bring others further.
+    let mut leave = false;
     for change in &shared {
         if change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
             widened.push(change);
         } else {
-            steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)));
+            let step = change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted));
+            leave |= change.before() != Some(step.update.adjustment.cpus());
+            steps.push(step);
         }
     }
     let in_the_way = steps.iter().filter(|_| !bound);
     let shared_now: CpuSet = in_the_way.map(|step| step.update.adjustment.cpus()).collect();
-    steps.extend(exclusive_in_order(exclusive, &(shared_now | late)));
+    let (exclusive, mut waiting) = exclusive_in_order(exclusive, &(shared_now | late), leave);
+    steps.extend(exclusive);
     let widen =
         |change: &&CpuChange<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));
-    let waiting = steps.iter().filter(|step| step.waits);
-    OrderedUpdates {
-        waiting: waiting.map(|step| step.update.container.clone()).collect(),
-        updates: steps.into_iter().map(|step| step.update).collect(),
-    }
+    let in_part = steps.iter().filter(|step| step.waits);
+    waiting.extend(in_part.map(|step| step.update.container.clone()));
+    OrderedUpdates { waiting, updates: steps.into_iter().map(|step| step.update).collect() }
 }
 
 /// Containers with exclusive CPUs: each after those that leave CPUs which it gets, and without those
 /// that are still `taken` by then. In a cycle one goes first, with the CPUs that are free by then, or
-/// with those of its own that no other one gets. Only if there are neither do two containers overlap
-/// for a moment.
-fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, taken: &CpuSet) -> Vec<OrderedUpdate> {
+/// with those of its own that no other one gets. If there are neither, the rest waits for a later
+/// message, as long as others `leave` CPUs with this one; only if none does do two containers overlap
+/// for a moment. Returns the steps, and the containers that wait.
+fn exclusive_in_order(
+    mut waiting: Vec<CpuChange<'_>>,
+    taken: &CpuSet,
+    mut leave: bool,
+) -> (Vec<OrderedUpdate>, Vec<ContainerId>) {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {
         let blocked = |(at, change): (usize, &CpuChange<'_>)| -> CpuSet {
@@ -162,9 +170,13 @@ fn exclusive_in_order(mut waiting: Vec<CpuChange<'_>>, taken: &CpuSet) -> Vec<Or
         };
         let next = whole.and_then(|at| Some((at, waiting.get(at)?.step())));
         let next = next.or_else(in_part).or_else(aside);
+        if next.is_none() && leave {
+            break;
+        }
         let (at, step) = next.unwrap_or_else(|| (0, waiting[0].step()));
         steps.push(step);
         waiting.remove(at);
+        leave = true;
     }
-    steps
+    (steps, waiting.iter().map(|change| change.entry.id().clone()).collect())
 }

@@ -152,6 +152,9 @@ fn cyclic_moves_are_split_into_steps() {
     assert_eq!(steps(&ring), ["b 3, a 4-6", "b 0-1,3"]);
     let ring = [("a", "0-2", "4-6", true), ("b", "4-6", "0-1", true)];
     assert_eq!(steps(&ring), ["a 2, b 0-1", "a 4-6"]);
+    // The shared one has to stay on a CPU that `a` gets, until `b` has left some.
+    let ring = [("s", "0-3", "4-7", false), ("a", "7", "0", true), ("b", "4-6", "1-3", true)];
+    assert_eq!(steps(&ring), ["s 0, b 1-3", "s 4-6, a 0", "s 4-7"]);
     // Without a second CPU each there is no legal step in between.
     assert_eq!(steps(&[("a", "2", "3", true), ("b", "3", "2", true)]), ["a 3, b 2"]);
 }

@@ -14,20 +14,23 @@ const ROUNDS: usize = 4;
 impl Owner {
     /// The runtime has got an answer.
     pub(super) fn answered(&mut self, sent: Sent) {
-        // After a request the runtime makes its next call as soon as it has made the updates.
-        let (updates, prompt) = match &sent {
-            Sent::Nothing => (&[][..], false),
-            Sent::Decision(decision) => (&decision.due.updates[..], true),
-            Sent::Due(due) => (&due.updates[..], false),
-        };
-        self.delivery.pace.answered(updates, prompt, Instant::now());
+        let now = Instant::now();
+        let pace = &mut self.delivery.pace;
         let event = match sent {
             Sent::Nothing => {
+                pace.answered(&[], false, now);
                 self.delivery.owing |= self.ledger.owes();
                 return;
             }
-            Sent::Decision(decision) => Event::Answered(decision),
-            Sent::Due(due) => Event::Sent(due),
+            Sent::Decision(decision) => {
+                // After a request the runtime makes its next call as soon as it has made the updates.
+                pace.answered(&decision.due.updates, true, now);
+                Event::Answered(decision)
+            }
+            Sent::Due(due) => {
+                pace.answered(&due.updates, false, now);
+                Event::Sent(due)
+            }
         };
         self.apply(event);
         self.delivery.owing |= self.ledger.waits() && self.ledger.owes();

@@ -53,7 +53,7 @@ impl Owner {
     pub(super) fn apply(&mut self, event: Event) -> Outcome {
         let outcome = self.ledger.apply(event);
         self.log();
-        self.take_note(outcome);
+        self.mark_outdated(outcome);
         outcome
     }
 
@@ -74,8 +74,8 @@ impl Owner {
         notes
     }
 
-    /// What is to be done about an outcome, in time.
-    fn take_note(&mut self, outcome: Outcome) {
+    /// Marks what an outcome has made out of date.
+    fn mark_outdated(&mut self, outcome: Outcome) {
         self.checkpoint.changed |= outcome.claims;
         self.exposure.outdated |= outcome.reach || outcome.adopted;
         self.exposure.unadopted |= outcome.adopted;
@@ -137,7 +137,7 @@ impl Owner {
             self.record.counters.rejected(kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
-        self.take_note(decision.outcome);
+        self.mark_outdated(decision.outcome);
         if let Err(error) = self.keep(&notes).await {
             self.refuse_unsaved(&decision, kind, &error)?;
         }
@@ -177,7 +177,7 @@ impl Owner {
         let step = CgroupStep::of(&event);
         let outcome = self.ledger.apply(event);
         let notes = self.log();
-        self.take_note(outcome);
+        self.mark_outdated(outcome);
         if removes || lists {
             self.end_deserted().await;
         }

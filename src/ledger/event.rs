@@ -176,15 +176,6 @@ impl Call {
     }
 }
 
-impl Admission {
-    /// The container that it is about.
-    pub fn container(&self) -> &Container {
-        match self {
-            Admission::Create { container, .. } | Admission::Update { container, .. } => container,
-        }
-    }
-}
-
 impl Event {
     /// Whether the runtime reads updates from the answer to its report of this event.
     pub fn answer_has_updates(&self) -> bool {
@@ -269,9 +260,9 @@ pub struct Creation {
 /// What has changed since the outcome before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// [`Ledger::claims`](super::Ledger::claims): what is on disk is out of date.
+    /// [`Ledger::claims`](super::Ledger::claims): the state file is out of date.
     pub claims: bool,
-    /// The [`Reach`] of any container: what programs are told of their CPUs is out of date.
+    /// The [`Reach`] of any container: files that name it are out of date.
     pub reach: bool,
     /// Updates may have become due; [`Ledger::owes`](super::Ledger::owes) says whether any are.
     pub due: bool,

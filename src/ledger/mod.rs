@@ -9,12 +9,10 @@
 //!
 //! [`Ledger::admit`] decides about a request and may refuse it: the [`Decision`] is what the answer
 //! says. [`Ledger::apply`] records a fact: the [`Outcome`] is what has changed. Nothing else changes
-//! the ledger. [`Ledger::due`] is what differs from what was applied, and
-//! nothing counts as applied before
-//! [`Event::Answered`] or [`Event::Sent`] says so. The ledger does no I/O, has no clock,
-//! and does not know the protocol. An [engine](crate::placement) that the settings name chooses
-//! CPUs; the ledger decides which container gets them,
-//! and when they are free again:
+//! the ledger. [`Ledger::due`] is what differs from what was applied, and nothing counts as applied
+//! before [`Event::Answered`] or [`Event::Sent`] says so. The ledger does no I/O, has no clock, and
+//! does not know the protocol. An [engine](crate::placement) that the settings name chooses CPUs; the
+//! ledger decides which container gets them, and when they are free again:
 //!
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
 //!   container gets the same ones;

@@ -54,9 +54,9 @@ fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEnt
     let apart = pod.kept_from_siblings();
     // What a mixed container has besides its own CPUs follows the pool.
     if !is_updated
-        && entry.claim().is_none()
         && !entry.applied.is_exclusive()
         && let Some(kept) = entry.applied.certain_cpus()
+        && entry.claim().is_none()
         && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&apart)))
     {
         return kept;

@@ -78,7 +78,10 @@ impl Node {
     /// CPUs that could become exclusive now.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
         let free = self.unclaimed(books);
-        free - free.lowest(self.kept_shared())
+        match self.kept_shared() {
+            0 => free,
+            kept => free - free.lowest(kept),
+        }
     }
 
     /// How many unclaimed CPUs stay shared: one, if all reserved ones are offline.

@@ -118,6 +118,32 @@ async fn no_creation_waits_for_a_notice() {
     }
 }
 
+/// The third one is in two caches, until the end of the second one's pod leaves room in one.
+#[tokio::test(start_paused = true)]
+async fn a_move_after_the_end_of_another_pod_has_notice() {
+    local(async {
+        let more = "exclusivity: groups\nexposeCpus: file\nnoticeSeconds: 300\n";
+        let daemon = Daemon::beside_kubelet(&format!("{MOVES}{more}"), None);
+        daemon.event(Event::Synchronize { pods: vec![], containers: vec![] }).await.unwrap();
+        let run = async |name: &str, milli, set: &str| {
+            let (pod, container) = in_group(&daemon, name, (Qos::Guaranteed, milli), set);
+            let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+            let answer = daemon.event(create).await.unwrap();
+            assert_eq!(answer.adjustment.unwrap().cpus().to_string(), set);
+            daemon.event(Event::Started { pod: pod.clone(), container }).await.unwrap();
+            (pod, answer.directory.unwrap())
+        };
+        run("a", 4000, "2-5").await;
+        let (b, _) = run("b", 6000, "8-13").await;
+        let (_, directory) = run("c", 4000, "6-7,14-15").await;
+        assert_eq!(files(&directory), says("6-7,14-15", ""));
+        daemon.event(Event::StopPod(b.sandbox)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(files(&directory), says("6-7,14-15", "6-7,14-15"));
+    })
+    .await;
+}
+
 /// An earlier process has left directories.
 #[tokio::test(start_paused = true)]
 async fn directories_of_an_earlier_process_are_taken_over() {

@@ -109,17 +109,17 @@ impl Reported {
         Reported { revision: books.revision(), exclusive: all, bound: pool.bound, by_kernel }
     }
 
-    /// Whether claims have changed since, whether CPUs of them have become free, and whether
-    /// containers reach other CPUs.
-    fn follow(&mut self, books: &Books, pool: &Pool) -> (bool, bool, bool) {
+    /// Adds to an outcome what has changed since the last one.
+    fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
         let Held { all, by_kernel, .. } = books.held();
         let claims = self.revision != books.revision();
         let reach = claims || self.bound != pool.bound || self.by_kernel != *by_kernel;
         let freed = claims && !self.exclusive.is_subset(all);
+        let due = reach || outcome.rules || books.owes_in_any_case();
         if reach {
             *self = Reported::of(books, pool);
         }
-        (claims, freed, reach)
+        Outcome { claims, reach, due, freed, ..outcome }
     }
 }
 
@@ -292,9 +292,7 @@ impl Ledger {
 
     /// Completes an outcome.
     fn report(&mut self, outcome: Outcome) -> Outcome {
-        let (claims, freed, reach) = self.reported.follow(&self.books, &self.pool);
-        let due = reach || outcome.rules || self.books.owes_in_any_case();
-        Outcome { claims, reach, due, freed, ..outcome }
+        self.reported.complete(outcome, &self.books, &self.pool)
     }
 
     fn recompute(&mut self) {

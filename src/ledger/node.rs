@@ -134,7 +134,10 @@ impl Node {
 
     /// Whether a container of this pod is in the pool only if its own cgroup is.
     pub(super) fn is_distrusted(&self, pod: &PodEntry) -> bool {
-        let Some(group) = pod.group().filter(|_| !self.distrusted.is_empty()) else { return false };
+        if self.distrusted.is_empty() {
+            return false;
+        }
+        let Some(group) = pod.group() else { return false };
         self.distrusted.iter().any(|distrusted| group == *distrusted || group.is_below(distrusted))
     }
 

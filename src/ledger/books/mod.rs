@@ -135,7 +135,7 @@ impl Books {
 
     /// Whether updates may be due, if `basis` is what decides where shared containers run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
-        !self.sums.unsettled.is_empty() || self.delivered.as_ref() != Some(basis)
+        self.owes_in_any_case() || self.delivered.as_ref() != Some(basis)
     }
 
     /// The containers whose updates may be due, if `basis` is what decides where shared ones run.

@@ -170,16 +170,22 @@ fn a_container_uses_the_cpus_of_its_pod_again_where_the_affinity_is_not_known() 
     }
 }
 
-/// A shared container waits for a CPU that another one leaves; before the next message a third one
-/// gets that CPU.
-#[test]
-fn nobody_waits_for_cpus_that_a_third_one_has_got() {
+/// An exclusive container on 2-5, and a shared one.
+fn one_of_each() -> (Node, Pod, Pod) {
     let mut node = Node::new();
     let s = pod("s", Qos::Burstable, 500);
     node.create(&s, "c", "s", 500).unwrap();
     let a = guaranteed("a", 4000);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
     node.check("s", "0-1,6-15");
+    (node, a, s)
+}
+
+/// A shared container waits for a CPU that another one leaves; before the next message a third one
+/// gets that CPU.
+#[test]
+fn nobody_waits_for_cpus_that_a_third_one_has_got() {
+    let (mut node, a, _) = one_of_each();
     node.event(resized(&a, "c", "a", 4000, 3000)).unwrap();
     node.check("a", "2-4");
     node.check("s", "0-1,6-15");
@@ -198,12 +204,7 @@ fn nobody_waits_for_cpus_that_a_third_one_has_got() {
 /// The runtime changes the resized one last.
 #[test]
 fn nobody_gets_cpus_that_a_resized_shared_container_leaves_last() {
-    let mut node = Node::new();
-    let s = pod("s", Qos::Burstable, 500);
-    node.create(&s, "c", "s", 500).unwrap();
-    let a = guaranteed("a", 4000);
-    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
-    node.check("s", "0-1,6-15");
+    let (mut node, _, s) = one_of_each();
     let mut reserved = settings();
     reserved.placement.reserved = "0-3".parse().unwrap();
     // No answer carries the move yet.

@@ -1,9 +1,13 @@
-//! [`Disk`]: all writes into the state directory.
+//! [`Storage`]: files of the state directory that are not synced, and [`Disk`]: all writes into it.
 //!
 //! A file system can stop for seconds or for ever: a snapshot freezes it, a path to it is lost. A
 //! thread that writes then cannot be interrupted. So one thread does all writes, in order, and
 //! everything else waits for it for a bounded time only.
 
+use crate::files;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -14,6 +18,45 @@ use tokio::sync::watch;
 /// How long to wait for a write: runtimes wait for an answer for two seconds by default, and answers
 /// that are later than 60 % of that count as late.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A file that is not complete yet. All writes are made one after the other.
+const DRAFT: &str = ".draft";
+
+/// The calls by which the plugin keeps files that need not outlive the machine. All of them block.
+pub trait Storage: fmt::Debug + Send + Sync {
+    /// The content of a regular file of at most `limit` bytes.
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+
+    /// Replaces a file by renaming another one over it: a program reads all or nothing of a value.
+    fn replace(&self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()>;
+
+    /// Makes a directory, and those above it, unless it is there.
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()>;
+
+    /// Replaces files of a directory in this order, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// Some files may have been replaced by then.
+    fn fill_directory(
+        &self,
+        path: &Path,
+        directory_mode: u32,
+        file_mode: u32,
+        files: &[(&str, String)],
+    ) -> io::Result<()> {
+        self.create_directory(path, directory_mode)?;
+        for (name, content) in files {
+            self.replace(&path.join(name), file_mode, content.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The names in a directory.
+    fn entries(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Removes a directory with all that is in it.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+}
 
 /// The only thread that writes into the state directory. Clones share it.
 #[derive(Debug, Clone)]
@@ -99,6 +142,65 @@ impl Disk {
         let since = self.progress.borrow().stalled_since?;
         Some(Stalled { runs_for: since.elapsed() })
     }
+}
+
+impl Storage for Disk {
+    /// Without the thread: a read that is slow at the start is worth the wait.
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        files::read_regular(path, limit)
+    }
+
+    fn replace(&self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+        let path = path.to_owned();
+        let content = content.to_owned();
+        self.run(move || replace(&path, mode, &content))?
+    }
+
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let path = path.to_owned();
+        self.run(move || create_directory(&path, mode))?
+    }
+
+    /// As one write: nothing waits for each of the files.
+    fn fill_directory(
+        &self,
+        path: &Path,
+        directory_mode: u32,
+        file_mode: u32,
+        files: &[(&str, String)],
+    ) -> io::Result<()> {
+        let path = path.to_owned();
+        let files = files.iter().map(|(name, content)| ((*name).to_owned(), content.clone()));
+        let files: Vec<(String, String)> = files.collect();
+        self.run(move || {
+            create_directory(&path, directory_mode)?;
+            for (name, content) in files {
+                replace(&path.join(name), file_mode, content.as_bytes())?;
+            }
+            Ok(())
+        })?
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<Vec<String>> {
+        let path = path.to_owned();
+        self.run(move || {
+            let entries = fs::read_dir(path)?.flatten();
+            Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        })?
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.run(move || fs::remove_dir_all(path))?
+    }
+}
+
+fn replace(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    files::replace(path, &path.with_file_name(DRAFT), mode, content)
+}
+
+fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
 impl fmt::Display for Stalled {

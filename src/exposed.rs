@@ -4,28 +4,24 @@
 //! A file is replaced by renaming another one over it, so that a program reads all or nothing of a
 //! value, and sees each change with inotify on the directory.
 
-use crate::disk::Disk;
-use crate::files;
+use crate::disk::Storage;
 use crate::ledger::ContainerId;
 use crate::ledger::environment::Description;
-use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Below the state directory.
 const PLACE: &str = "exposed";
 /// Only the plugin writes; a container may run as any user.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o444;
-/// A file that is not complete yet.
-const DRAFT: &str = ".draft";
 
 /// The directories of all containers. They do not outlive the machine, so nothing is synced.
 #[derive(Debug, Clone)]
 pub struct Directories {
     root: PathBuf,
-    disk: Disk,
+    storage: Arc<dyn Storage>,
 }
 
 /// What the files of a container say.
@@ -40,15 +36,14 @@ pub struct Content {
 }
 
 impl Directories {
-    /// In a state directory, which `disk` writes.
-    pub fn below(state: &Path, disk: &Disk) -> Directories {
-        Directories { root: state.join(PLACE), disk: disk.clone() }
+    pub fn below(state: &Path, storage: Arc<dyn Storage>) -> Directories {
+        Directories { root: state.join(PLACE), storage }
     }
 
-    /// The containers that have a directory.
+    /// The containers that have a directory; none if that cannot be read. Blocks.
     pub fn list(&self) -> Vec<ContainerId> {
-        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).map(ContainerId).collect()
+        let names = self.storage.entries(&self.root).unwrap_or_default();
+        names.into_iter().map(ContainerId).collect()
     }
 
     pub fn path(&self, id: &ContainerId) -> Option<PathBuf> {
@@ -61,35 +56,26 @@ impl Directories {
     ///
     /// # Errors
     /// Some files may have been replaced by then.
-    pub fn write(&self, id: &ContainerId, content: Content) -> io::Result<()> {
+    pub fn write(&self, id: &ContainerId, content: &Content) -> io::Result<()> {
         let Some(directory) = self.path(id) else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let written = self.disk.run(move || {
-            let mut make = fs::DirBuilder::new();
-            make.recursive(true).mode(DIRECTORY_MODE).create(&directory)?;
-            // CPUs to leave come first: a program that sees the new ones knows them already.
-            for (name, value) in [
-                ("leaving", &content.leaving),
-                ("shared", &content.shared),
-                ("numa_nodes", &content.cpus.numa_nodes),
-                ("uncore_caches", &content.cpus.uncore_caches),
-                ("cpus", &content.cpus.cpus),
-            ] {
-                let draft = directory.join(DRAFT);
-                let line = format!("{value}\n");
-                files::replace(&directory.join(name), &draft, FILE_MODE, line.as_bytes())?;
-            }
-            Ok(())
-        });
-        written.unwrap_or_else(|stalled| Err(stalled.into()))
+        // CPUs to leave come first: a program that sees the new ones knows them already.
+        let files = [
+            ("leaving", &content.leaving),
+            ("shared", &content.shared),
+            ("numa_nodes", &content.cpus.numa_nodes),
+            ("uncore_caches", &content.cpus.uncore_caches),
+            ("cpus", &content.cpus.cpus),
+        ];
+        let files = files.map(|(name, value)| (name, format!("{value}\n")));
+        self.storage.fill_directory(&directory, DIRECTORY_MODE, FILE_MODE, &files)
     }
 
     /// Blocks.
     pub fn remove(&self, id: &ContainerId) -> io::Result<()> {
         let Some(directory) = self.path(id) else { return Ok(()) };
-        match self.disk.run(move || fs::remove_dir_all(directory)) {
-            Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(_) => Ok(()),
-            Err(stalled) => Err(stalled.into()),
+        match self.storage.remove_directory(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod edge;
 pub mod exclusivity;
 pub mod exposed;
 mod files;
+pub mod kernel;
 pub mod kubelet;
 pub mod ledger;
 pub mod nodeset;

@@ -39,6 +39,18 @@ const OUTSIDE: &[&str] = &[
     ".await",
 ];
 
+/// What only `kernel` asks, so that a simulation can answer.
+const NODE: &[&str] = &[
+    "std::fs",
+    "std::{fs",
+    "std::process",
+    "std::thread",
+    "SystemTime",
+    "Instant::now",
+    "sched_setaffinity",
+    "uname",
+];
+
 /// For what observers get: it may have durations and the runtime, and do nothing.
 const OUTSIDE_BUT_TIME: &[&str] = &[
     "std::fs",
@@ -105,11 +117,18 @@ const ROOMS: &[Room] = &[
     Room { path: "src", except: &["src/config/yaml.rs"], absent: &["granit_parser"] },
     Room { path: "src/config", except: &[], absent: &["serde_yaml", "serde_json"] },
     Room { path: "src/exclusivity", except: &["src/exclusivity/watch.rs"], absent: &["tokio"] },
+    Room {
+        path: "src/exclusivity",
+        except: &["src/exclusivity/watch.rs", "src/exclusivity/groups/tests.rs"],
+        absent: NODE,
+    },
     Room { path: "src/exclusivity/cgroup_tree.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/exclusivity/goal.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/exclusivity/plan.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/verify", except: &[], absent: &["tokio"] },
+    Room { path: "src/verify", except: &["src/verify/tests.rs"], absent: NODE },
     Room { path: "src/topology/sysfs", except: &[], absent: &["log::", "tokio"] },
+    Room { path: "src/topology/sysfs", except: &[], absent: NODE },
     // Observers get plain data, and pure functions make text from it.
     Room { path: "src/view/counters.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/view/node.rs", except: &[], absent: OUTSIDE_BUT_TIME },

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::kernel::Linux;
 use nri_cpu_manager::topology::picture::TopologyText;
 use nri_cpu_manager::topology::{Domain, Topology, sysfs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,7 +204,7 @@ fn our_answers(topology: &Topology, l3: &BTreeSet<usize>, both: CpuSet) -> Answe
 
 /// Reads a machine and compares; returns what differs unexpectedly.
 fn compare(machine: &str, root: &Path, hwloc: &str) -> Vec<String> {
-    let reading = match sysfs::read(root) {
+    let reading = match sysfs::read(&Linux, root) {
         Ok(reading) => reading,
         Err(error) => return vec![format!("{machine}: {error}")],
     };

@@ -9,6 +9,7 @@ mod fake_sysfs;
 
 use fake_sysfs::{CACHE_BYTES, Files, NODE_BYTES};
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::kernel::Linux;
 use nri_cpu_manager::topology::CacheSize;
 use nri_cpu_manager::topology::picture::TopologyText;
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
@@ -23,7 +24,7 @@ use std::path::Path;
 fn read(files: &Files) -> Result<Reading, ReadError> {
     let root = fake_sysfs::scratch();
     fake_sysfs::write(root.path(), files);
-    sysfs::read(root.path())
+    sysfs::read(&Linux, root.path())
 }
 
 /// Any machine of moderate size.
@@ -135,8 +136,8 @@ proptest! {
         }
         let root = fake_sysfs::scratch();
         fake_sysfs::write(root.path(), &files);
-        let Ok(reading) = sysfs::read(root.path()) else { return Ok(()) };
-        prop_assert_eq!(&reading, &sysfs::read(root.path()).unwrap());
+        let Ok(reading) = sysfs::read(&Linux, root.path()) else { return Ok(()) };
+        prop_assert_eq!(&reading, &sysfs::read(&Linux, root.path()).unwrap());
         let topology = Topology::build(reading.facts).unwrap();
         let _ = TopologyText { topology: &topology, sizes: &reading.sizes }.to_string();
         for warning in &reading.warnings {
@@ -326,14 +327,14 @@ fn roots() {
     let root = fake_sysfs::scratch();
     fake_sysfs::write(&root.path().join("sys"), &files);
     // A whole machine's copy and its /sys are the same machine.
-    let whole = sysfs::read(root.path()).unwrap();
-    assert_eq!(whole, sysfs::read(&root.path().join("sys")).unwrap());
+    let whole = sysfs::read(&Linux, root.path()).unwrap();
+    assert_eq!(whole, sysfs::read(&Linux, &root.path().join("sys")).unwrap());
 
-    let error = sysfs::read(&root.path().join("nowhere")).unwrap_err();
+    let error = sysfs::read(&Linux, &root.path().join("nowhere")).unwrap_err();
     assert!(matches!(error, ReadError::NoMachine { .. }), "{error}");
     assert!(error.to_string().contains("nowhere"), "{error}");
     let file = root.path().join("sys/devices/system/cpu/online");
-    assert!(matches!(sysfs::read(&file), Err(ReadError::NoMachine { .. })));
+    assert!(matches!(sysfs::read(&Linux, &file), Err(ReadError::NoMachine { .. })));
 }
 
 /// Copies of real machines have links that lead in circles.
@@ -348,7 +349,7 @@ fn link_loops() {
     fs::remove_file(cpu.join("topology/core_cpus_list")).unwrap();
     std::os::unix::fs::symlink("core_cpus_list", cpu.join("topology/core_cpus_list")).unwrap();
     std::os::unix::fs::symlink("..", cpu.join("subsystem")).unwrap();
-    let reading = sysfs::read(root.path()).unwrap();
+    let reading = sysfs::read(&Linux, root.path()).unwrap();
     assert_eq!(reading.facts.cpus.len(), 2);
     assert_eq!(reading.warnings.len(), 2, "{:?}", reading.warnings);
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::kernel::Linux;
 use nri_cpu_manager::topology::{Topology, sysfs};
 use nri_cpu_manager::wording;
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ impl View {
     /// Without a plugin, no container has a decision.
     pub fn of(node: &Node, plugin: Option<&PluginFiles>) -> Result<Self> {
         let sys = Path::new("/sys");
-        let reading = sysfs::read(sys).context("cannot read this machine's topology")?;
+        let reading = sysfs::read(&Linux, sys).context("cannot read this machine's topology")?;
         let topology =
             Topology::build(reading.facts).context("invalid topology of this machine")?;
         let mut busy = Vec::new();

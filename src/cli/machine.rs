@@ -2,6 +2,7 @@
 //! that it is, for the configuration's `nodes`.
 
 use crate::config::{Config, ConfigError, Labels, NodeIdentity};
+use crate::kernel::Linux;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::topology::presets::{Preset, preset, presets};
 use crate::topology::synthetic::{DescriptionError, Machine};
@@ -89,7 +90,7 @@ pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
 
 /// Reads a sysfs directory.
 pub fn read(root: &Path) -> Result<LoadedMachine, MachineError> {
-    let Reading { facts, sizes, warnings } = sysfs::read(root)?;
+    let Reading { facts, sizes, warnings } = sysfs::read(&Linux, root)?;
     let topology =
         Topology::build(facts).map_err(|error| MachineError::Build(root.to_owned(), error))?;
     let warnings = warnings.iter().map(ToString::to_string).collect();

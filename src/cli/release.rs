@@ -3,6 +3,7 @@
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
 use crate::exclusivity::{Hierarchy, Memory, Undone, undo};
+use crate::kernel::Linux;
 use crate::kubelet;
 use crate::topology::sysfs;
 use crate::wording::count;
@@ -10,6 +11,7 @@ use clap::Args;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Clone, Args)]
@@ -74,8 +76,8 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
         let advice = "is the host's cgroup file system mounted there?";
         return Err(format!("{root} has no cpuset controller: {advice}").into());
     };
-    let memory = Memory::open(&args.state_dir, &Disk::start()?, &args.proc_root);
-    let widest = sysfs::possible(&args.sysfs_root).unwrap_or_else(|| hierarchy.free());
+    let memory = Memory::open(&args.state_dir, Arc::new(Disk::start()?), &Linux, &args.proc_root);
+    let widest = sysfs::possible(&Linux, &args.sysfs_root).unwrap_or_else(|| hierarchy.free());
     let Undone { groups: pools, partitions, quotas, containers, errors } =
         undo(&hierarchy, memory, widest, claims.as_deref());
     writeln!(out, "shared pool: {} restored", count(pools, "cgroup"))?;

@@ -1,6 +1,7 @@
 //! Completes what a call says of containers by the kernel's files, before the ledger gets it.
 
 use super::blocking;
+use crate::kernel::Linux;
 use crate::ledger::{Admission, Call, Event};
 use crate::topology::sysfs;
 use crate::verify::{InForce, Verifier};
@@ -43,6 +44,6 @@ pub(super) fn locate_devices(sysfs: &Path, call: &mut Call) {
         _ => return,
     };
     for device in containers.iter_mut().flat_map(|container| &mut container.devices) {
-        device.node = sysfs::device_node(sysfs, device.block, device.major, device.minor);
+        device.node = sysfs::device_node(&Linux, sysfs, device.block, device.major, device.minor);
     }
 }

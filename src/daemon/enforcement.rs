@@ -9,6 +9,7 @@ use crate::exclusivity::{
     Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
     Scope, Watch, Writer, writable,
 };
+use crate::kernel::{Kernel, Linux};
 use crate::ledger::{
     Call, CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
 };
@@ -17,7 +18,8 @@ use crate::view::GroupBound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep_until};
 
 /// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
@@ -98,9 +100,10 @@ impl Enforcement {
         cgroup_root: &Path,
         memory: Memory,
     ) -> Result<Enforcement, ProbeError> {
-        let means = Means::choose(wanted, cgroup_root)?;
+        let kernel: Arc<dyn Kernel> = Arc::new(Linux);
+        let means = Means::choose(wanted, &kernel, cgroup_root)?;
         means.log(wanted);
-        let writer = writable(cgroup_root);
+        let writer = writable(&kernel, cgroup_root);
         if let Err(why) = &writer {
             log::warn!("{}", why.consequence());
         }
@@ -162,7 +165,7 @@ impl Enforcement {
         self.report.bounds.iter().map(|(group, bound)| GroupBound {
             group: group.to_string(),
             cpus: bound.cpus,
-            since: bound.since.into(),
+            since: (SystemTime::now() - bound.since.elapsed()).into(),
             removal: self.groups.removal_of_bound(group),
         })
     }
@@ -251,7 +254,8 @@ impl Enforcement {
         }
         let layout = Layout::of(ledger);
         let scope = if self.followed { scope } else { Scope::All };
-        let report = self.with_groups(move |groups| groups.follow(&layout, scope)).await;
+        let now = std::time::Instant::now();
+        let report = self.with_groups(move |groups| groups.follow(&layout, scope, now)).await;
         let before = std::mem::replace(&mut self.report, report);
         let report = &self.report;
         self.watch.set(&self.groups.watched());

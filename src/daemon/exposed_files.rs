@@ -103,7 +103,7 @@ impl ExposedFiles {
         }
         let (directories, name) = (self.directories.clone(), id.clone());
         let content = shown.content(machine);
-        match blocking(move || directories.write(&name, content)).await {
+        match blocking(move || directories.write(&name, &content)).await {
             Ok(()) => {
                 self.unwritten.remove(&id);
                 true

@@ -4,6 +4,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::{ForeignPartitions, Hierarchy, foreign_partitions};
+use crate::kernel::Linux;
 use crate::ledger::{Event, Ledger};
 use crate::topology::{Topology, sysfs};
 use crate::wording;
@@ -33,7 +34,7 @@ impl Hotplug {
         Hotplug {
             sysfs: sysfs.to_owned(),
             hierarchy,
-            listed: sysfs::online(sysfs),
+            listed: sysfs::online(&Linux, sysfs),
             machine,
             foreign: ForeignPartitions::new(),
             due: Instant::now() + PERIOD,
@@ -42,12 +43,12 @@ impl Hotplug {
 
     /// Reads the machine again if the kernel lists other CPUs as online than at the last check.
     fn read_machine(&mut self) {
-        let Some(listed) = sysfs::online(&self.sysfs) else { return };
+        let Some(listed) = sysfs::online(&Linux, &self.sysfs) else { return };
         if self.listed.replace(listed) == Some(listed) {
             return;
         }
         // The start has logged the warnings.
-        let read = sysfs::read(&self.sysfs).map_err(|error| error.to_string());
+        let read = sysfs::read(&Linux, &self.sysfs).map_err(|error| error.to_string());
         let topology = read
             .and_then(|reading| Topology::build(reading.facts).map_err(|error| error.to_string()));
         match topology {

@@ -6,12 +6,14 @@ use super::poller::Poller;
 use crate::clock::now;
 use crate::config::{Config, Follower, INTERVAL, Mistake, PodResources, Reading};
 use crate::exclusivity::{Exclusivity, probe};
+use crate::kernel::{Kernel, Linux};
 use crate::ledger::{Event, Mechanism, Policy, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::view::status::{ConfigStatus, OwnSettings};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct ConfigReload {
@@ -104,7 +106,8 @@ impl ConfigReload {
             let config = reading?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == Exclusivity::Kernel {
-                probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
+                let kernel: Arc<dyn Kernel> = Arc::new(Linux);
+                probe(&kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
             Ok((config, settings))
         };

@@ -16,13 +16,16 @@ use super::quotas::Quotas;
 use super::reload::ConfigReload;
 use super::{Paths, StartError};
 use crate::config::Config;
+use crate::disk::Storage;
 use crate::exclusivity::{Hierarchy, Memory};
 use crate::exposed::Directories;
+use crate::kernel::Linux;
 use crate::ledger::{Event, Ledger, Mechanism};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,7 +36,7 @@ impl Owner {
     /// # Errors
     /// If any of that fails. No container has changed then.
     pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
-        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
+        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&Linux, &paths.sysfs_root)?;
         let topology = Topology::build(facts)
             .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
         for warning in warnings {
@@ -42,9 +45,9 @@ impl Owner {
         let config = &config.for_node(&paths.node)?;
         let settings = config.resolve(&topology)?;
         let checkpoint = Checkpoint::open(&paths.state_dir)?;
-        let disk = checkpoint.disk();
-        let memory = Memory::open(&paths.state_dir, disk, &paths.proc_root);
-        let directories = Directories::below(&paths.state_dir, disk);
+        let storage: Arc<dyn Storage> = Arc::new(checkpoint.disk().clone());
+        let memory = Memory::open(&paths.state_dir, Arc::clone(&storage), &Linux, &paths.proc_root);
+        let directories = Directories::below(&paths.state_dir, storage);
         let enforcement =
             Enforcement::start(wanted(config), config.partition(), &paths.cgroup_root, memory)
                 .map_err(|why| config.kernel_cannot(why))?;

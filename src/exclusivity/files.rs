@@ -6,7 +6,6 @@ use super::hierarchy::{CPUS, FileError, Hierarchy};
 use super::partition;
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
-use std::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -39,7 +38,7 @@ pub(super) fn is_early(on: &Hierarchy, layout: &Layout, group: &CgroupPath, cpus
     let pod = group.parent();
     let is_beside = layout.goal.apart.iter().any(|leaf| leaf != group && leaf.parent() == pod);
     let free = if is_beside { partition::check_siblings(on, group, added) } else { Ok(()) };
-    let free = free.and_then(|()| partition::await_removed(on, group, added, Instant::now()));
+    let free = free.and_then(|()| partition::await_removed(on, group, added, on.kernel().now()));
     free.is_err_and(|why| !why.is_gone())
 }
 

@@ -76,10 +76,10 @@ impl Groups {
         Groups { on: Some(on), memory, ..Groups::default() }
     }
 
-    pub fn follow(&mut self, layout: &Layout, scope: Scope) -> Report {
+    /// `now` is the moment of this pass: what is observed of other programs counts from then on.
+    pub fn follow(&mut self, layout: &Layout, scope: Scope, now: Instant) -> Report {
         let mut report = Report { unbound: layout.nowhere.clone(), ..Report::default() };
         let Some(on) = self.on.clone() else { return report };
-        let now = Instant::now();
         let tops = &layout.goal.tops;
         let classes = tops.iter().filter(|(_, level)| **level == CgroupLevel::Class);
         self.unnamed.extend(classes.map(|(class, level)| (class.clone(), *level)));
@@ -118,7 +118,7 @@ impl Groups {
                             true
                         }
                         Err(error) => {
-                            self.failed(&on, layout, &goal, group, &error, &mut report);
+                            self.failed(layout, &goal, group, &error, now, &mut report);
                             false
                         }
                     }
@@ -134,7 +134,7 @@ impl Groups {
             }
         }
         self.memory.save();
-        self.confine_self(layout.goal.pool);
+        self.confine_self(&on, layout.goal.pool);
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
@@ -279,17 +279,18 @@ impl Groups {
     /// runtime.
     fn failed(
         &mut self,
-        on: &Hierarchy,
         layout: &Layout,
         goal: &Goal,
         group: &CgroupPath,
         error: &FileError,
+        now: Instant,
         report: &mut Report,
     ) {
         report.errors += 1;
+        let is_own = || self.on.as_ref().is_some_and(|on| on.is_own(group));
         if is_binder(goal, group) {
-            self.interference.failed(group, error.to_string(), Instant::now());
-        } else if error.is_forbidden() && on.is_own(group) {
+            self.interference.failed(group, error.to_string(), now);
+        } else if error.is_forbidden() && is_own() {
             self.own = Some((group.clone(), CpuSet::EMPTY));
         } else {
             for pod in layout.pods.iter().filter(|pod| group.is_below(&pod.group)) {
@@ -299,12 +300,12 @@ impl Groups {
     }
 
     /// Where this program's own container cannot be written, its threads keep to the pool.
-    fn confine_self(&mut self, pool: CpuSet) {
+    fn confine_self(&mut self, on: &Hierarchy, pool: CpuSet) {
         let Some((group, cpus)) = &mut self.own else { return };
         if *cpus == pool {
             return;
         }
-        match affinity::confine_self(pool) {
+        match affinity::confine_self(on.kernel(), pool) {
             Ok(()) => *cpus = pool,
             Err(error) => log::warn!("{group}: the plugin cannot leave exclusive CPUs: {error}"),
         }

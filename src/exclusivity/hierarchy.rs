@@ -1,11 +1,12 @@
 //! [`Hierarchy`]: the files of the kernel's cgroup hierarchy that has the cpuset controller.
 
 use crate::cpuset::CpuSet;
+use crate::kernel::{Kernel, Linux};
 use crate::ledger::CgroupPath;
 use nix::errno::Errno;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::sync::Arc;
 
 pub const CPUS: &str = "cpuset.cpus";
 pub const EFFECTIVE: &str = "cpuset.cpus.effective";
@@ -20,8 +21,9 @@ pub enum CgroupVersion {
     V2,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Hierarchy {
+    kernel: Arc<dyn Kernel>,
     root: PathBuf,
     version: CgroupVersion,
 }
@@ -66,40 +68,51 @@ pub(super) fn unless_gone<T>(result: Result<T, FileError>) -> Result<Option<T>, 
 }
 
 impl Hierarchy {
-    /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if it has no cpusets.
+    /// The hierarchy of this machine that is mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if
+    /// it has no cpusets.
     pub fn open(root: &Path) -> Option<Hierarchy> {
-        let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        Hierarchy::open_on(Arc::new(Linux), root)
+    }
+
+    pub fn open_on(kernel: Arc<dyn Kernel>, root: &Path) -> Option<Hierarchy> {
+        let unified = text(&*kernel, &root.join("cgroup.controllers")).unwrap_or_default();
         if unified.split_whitespace().any(|controller| controller == "cpuset") {
-            return Some(Hierarchy { root: root.to_owned(), version: CgroupVersion::V2 });
+            return Some(Hierarchy { kernel, root: root.to_owned(), version: CgroupVersion::V2 });
         }
         let root = root.join("cpuset");
-        if root.join(CPUS).is_file() {
-            Some(Hierarchy { root, version: CgroupVersion::V1 })
+        if kernel.read(&root.join(CPUS)).is_ok() {
+            Some(Hierarchy { kernel, root, version: CgroupVersion::V1 })
         } else {
             None
         }
+    }
+
+    pub(crate) fn kernel(&self) -> &dyn Kernel {
+        &*self.kernel
     }
 
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// Checks that this process can write cgroups, by opening a file: this also asks the mount and
-    /// security modules, and the mode of the directory is read-only on many hosts anyway.
+    /// Checks that this process can write cgroups, by a file: the mode of the directory is read-only
+    /// on many hosts anyway.
     pub fn check_writable(&self) -> io::Result<()> {
-        fs::OpenOptions::new().write(true).open(self.root.join("cgroup.procs")).map(drop)
+        self.kernel.check_writable(&self.root.join("cgroup.procs"))
     }
 
     /// The hierarchy of the CPU controller: version 1 has one for each controller.
     pub fn of_cpu(&self) -> Hierarchy {
         match self.version {
-            CgroupVersion::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
+            CgroupVersion::V1 => {
+                Hierarchy { root: self.root.with_file_name("cpu"), ..self.clone() }
+            }
             CgroupVersion::V2 => self.clone(),
         }
     }
 
     pub fn has(&self, group: &CgroupPath) -> bool {
-        self.directory(group).is_dir()
+        self.kernel.number(&self.directory(group)).is_ok()
     }
 
     /// The shell command that removes another program's bound: all CPUs are none.
@@ -119,11 +132,11 @@ impl Hierarchy {
 
     /// The kernel's number of a cgroup: another one of the same name has another.
     pub(super) fn id(&self, group: &CgroupPath) -> Option<u64> {
-        Some(fs::metadata(self.directory(group)).ok()?.ino())
+        self.kernel.number(&self.directory(group)).ok()
     }
 
     pub fn is_own(&self, group: &CgroupPath) -> bool {
-        let own = std::process::id().to_string();
+        let own = self.kernel.own_process().to_string();
         self.read(group, "cgroup.procs").is_ok_and(|pids| pids.lines().any(|pid| pid == own))
     }
 
@@ -138,24 +151,24 @@ impl Hierarchy {
 
     /// The CPUs in no partition but the root's; none if that file cannot be read.
     pub fn free(&self) -> CpuSet {
-        let text = fs::read_to_string(self.root.join(EFFECTIVE));
+        let text = text(&*self.kernel, &self.root.join(EFFECTIVE));
         text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
     }
 
     pub fn tops(&self) -> Vec<CgroupPath> {
-        names_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
+        self.directories(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
     }
 
     /// The cgroups directly in another one; none if that cannot be read.
     pub fn children(&self, group: &CgroupPath) -> Vec<CgroupPath> {
-        let names = names_in(&self.directory(group));
+        let names = self.directories(&self.directory(group));
         names.filter_map(|name| CgroupPath::new(&format!("{group}/{name}"))).collect()
     }
 
     /// A file's text, without the line's end.
     pub fn read(&self, group: &CgroupPath, file: &str) -> Result<String, FileError> {
         let path = self.directory(group).join(file);
-        match fs::read_to_string(&path) {
+        match text(&*self.kernel, &path) {
             Ok(text) => Ok(text.trim().to_owned()),
             Err(source) => Err(FileError::Read { path, source }),
         }
@@ -170,19 +183,16 @@ impl Hierarchy {
     /// read it back.
     pub fn write(&self, group: &CgroupPath, file: &str, value: &str) -> Result<(), FileError> {
         let path = self.directory(group).join(file);
-        // Without `create`: outside of the kernel's file system that would make a file.
-        let write =
-            fs::OpenOptions::new().write(true).truncate(true).open(&path).and_then(|mut open| {
-                io::Write::write_all(&mut open, format!("{value}\n").as_bytes())
-            });
-        write.map_err(|source| FileError::Write { path, value: value.to_owned(), source })
+        let written = self.kernel.write(&path, &format!("{value}\n"));
+        written.map_err(|source| FileError::Write { path, value: value.to_owned(), source })
+    }
+
+    fn directories(&self, path: &Path) -> impl Iterator<Item = String> + use<> {
+        let entries = self.kernel.entries(path).unwrap_or_default();
+        entries.into_iter().filter_map(|(name, is_dir)| if is_dir { Some(name) } else { None })
     }
 }
 
-/// The names of the cgroups in a directory: the kernel's and all runtimes' names are UTF-8.
-fn names_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter_map(|entry| entry.file_name().into_string().ok())
+fn text(kernel: &dyn Kernel, path: &Path) -> io::Result<String> {
+    String::from_utf8(kernel.read(path)?).map_err(|_| io::ErrorKind::InvalidData.into())
 }

@@ -9,7 +9,7 @@ use super::hierarchy::Hierarchy;
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long an occurrence counts.
 const MEMORY: Duration = Duration::from_secs(600);
@@ -48,7 +48,7 @@ struct Occurrences(VecDeque<Instant>);
 pub struct Bound {
     /// As written: it may contain exclusive CPUs.
     pub cpus: CpuSet,
-    pub since: SystemTime,
+    pub since: Instant,
 }
 
 /// Why a cgroup is not relied on.
@@ -94,7 +94,7 @@ impl Interference {
             record.limited.add(now);
         }
         record.bound = if limits && record.limited.are(DEFENDED, now) {
-            Some(Bound { cpus, since: SystemTime::now() })
+            Some(Bound { cpus, since: now })
         } else {
             None
         };

@@ -2,8 +2,10 @@
 //! node can do.
 
 use super::probe::{ProbeError, binding, probe};
+use crate::kernel::Kernel;
 use crate::ledger::Mechanism;
 use std::path::Path;
+use std::sync::Arc;
 
 /// `exclusivity` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,10 +46,14 @@ impl Means {
     ///
     /// # Errors
     /// Only [`Exclusivity::Kernel`] has no fallback.
-    pub fn choose(wanted: Exclusivity, cgroup_root: &Path) -> Result<Means, ProbeError> {
+    pub fn choose(
+        wanted: Exclusivity,
+        kernel: &Arc<dyn Kernel>,
+        cgroup_root: &Path,
+    ) -> Result<Means, ProbeError> {
         let mut failures = Vec::new();
         if matches!(wanted, Exclusivity::Kernel | Exclusivity::Auto) {
-            match probe(cgroup_root) {
+            match probe(kernel, cgroup_root) {
                 Ok(_) => return Ok(Means { mechanism: Mechanism::Partitions, because: None }),
                 Err(why) if wanted == Exclusivity::Kernel => return Err(why),
                 Err(why) => failures.push(format!("no partitions: {why}")),
@@ -55,7 +61,7 @@ impl Means {
         }
         let mut mechanism = Mechanism::Runtime;
         if wanted != Exclusivity::Runtime {
-            match binding(cgroup_root) {
+            match binding(kernel, cgroup_root) {
                 Ok(_) => mechanism = Mechanism::Groups,
                 Err(why) => failures.push(format!("no groups: {why}")),
             }

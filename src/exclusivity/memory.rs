@@ -6,15 +6,16 @@
 //! program's, and others as other programs'.
 
 use crate::cpuset::CpuSet;
-use crate::disk::Disk;
-use crate::files;
+use crate::disk::Storage;
+use crate::kernel::Kernel;
 use crate::ledger::CgroupPath;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const FILE: &str = "cgroups";
+const MODE: u32 = 0o600;
 const FORMAT: &str = "nri-cpu-manager cgroups 1";
 /// A larger file is not one that this program has written.
 const MAX_BYTES: usize = 4 << 20;
@@ -22,7 +23,7 @@ const MAX_BYTES: usize = 4 << 20;
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     /// `None` keeps it in memory only.
-    file: Option<(PathBuf, Disk)>,
+    file: Option<(PathBuf, Arc<dyn Storage>)>,
     boot: String,
     groups: BTreeMap<CgroupPath, CgroupRecord>,
     unsaved: bool,
@@ -39,13 +40,17 @@ pub(super) struct CgroupRecord {
 }
 
 impl Memory {
-    /// Reads the memory in a state directory, which `disk` writes. `processes` is `/proc`, which
-    /// names the boot.
-    pub fn open(state: &Path, disk: &Disk, processes: &Path) -> Memory {
-        let boot = fs::read_to_string(processes.join("sys/kernel/random/boot_id"));
-        let boot = boot.unwrap_or_default().trim().to_owned();
+    /// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.
+    pub fn open(
+        state: &Path,
+        storage: Arc<dyn Storage>,
+        kernel: &dyn Kernel,
+        processes: &Path,
+    ) -> Memory {
+        let boot = kernel.read(&processes.join("sys/kernel/random/boot_id")).unwrap_or_default();
+        let boot = String::from_utf8_lossy(&boot).trim().to_owned();
         let path = state.join(FILE);
-        let groups = match files::read_regular(&path, MAX_BYTES) {
+        let groups = match storage.read(&path, MAX_BYTES) {
             Ok(bytes) => parse(&String::from_utf8_lossy(&bytes), &boot),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
@@ -54,7 +59,7 @@ impl Memory {
                 BTreeMap::new()
             }
         };
-        Memory { file: Some((path, disk.clone())), boot, groups, unsaved: false }
+        Memory { file: Some((path, storage)), boot, groups, unsaved: false }
     }
 
     pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
@@ -85,14 +90,11 @@ impl Memory {
     /// Replaces the file if anything has changed. The page cache suffices: a crash of the machine
     /// ends all cgroups.
     pub(super) fn save(&mut self) {
-        let Some((path, disk)) = &self.file else { return };
+        let Some((path, storage)) = &self.file else { return };
         if !self.unsaved {
             return;
         }
-        let (text, to) = (self.text(), path.clone());
-        let written = disk
-            .run(move || files::replace(&to, &to.with_extension("new"), 0o600, text.as_bytes()));
-        match written.unwrap_or_else(|stalled| Err(stalled.into())) {
+        match storage.replace(path, MODE, self.text().as_bytes()) {
             Ok(()) => self.unsaved = false,
             Err(error) => log::warn!(
                 "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
@@ -136,11 +138,15 @@ fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Disk;
+    use crate::kernel::Linux;
+    use std::fs;
 
     #[test]
     fn it_lasts_for_one_boot() {
         let root = tempfile::tempdir().unwrap();
-        let disk = Disk::start().unwrap();
+        let disk: Arc<dyn Storage> = Arc::new(Disk::start().unwrap());
+        let open = || Memory::open(root.path(), Arc::clone(&disk), &Linux, root.path());
         let boot = root.path().join("sys/kernel/random");
         fs::create_dir_all(&boot).unwrap();
         fs::write(boot.join("boot_id"), "one\n").unwrap();
@@ -150,24 +156,20 @@ mod tests {
             ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
             quota: Some("400000 100000".to_owned()),
         };
-        let mut memory = Memory::open(root.path(), &disk, root.path());
+        let mut memory = open();
         memory.change(&group, |stored| *stored = record.clone());
         memory.save();
-        assert_eq!(Memory::open(root.path(), &disk, root.path()).get(&group), Some(&record));
+        assert_eq!(open().get(&group), Some(&record));
         let text = fs::read_to_string(root.path().join(FILE)).unwrap();
         // An earlier version stored bounds.
         fs::write(root.path().join(FILE), text.replace("0-9\t\t", "0-9\t0-7\t")).unwrap();
-        assert_eq!(Memory::open(root.path(), &disk, root.path()).get(&group), Some(&record));
+        assert_eq!(open().get(&group), Some(&record));
         for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
             fs::write(root.path().join(FILE), damaged).unwrap();
-            assert_eq!(
-                Memory::open(root.path(), &disk, root.path()).get(&group),
-                None,
-                "{damaged}"
-            );
+            assert_eq!(open().get(&group), None, "{damaged}");
         }
         fs::write(root.path().join(FILE), text).unwrap();
         fs::write(boot.join("boot_id"), "two\n").unwrap();
-        assert_eq!(Memory::open(root.path(), &disk, root.path()).get(&group), None);
+        assert_eq!(open().get(&group), None);
     }
 }

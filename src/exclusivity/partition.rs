@@ -11,7 +11,6 @@ use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::PartitionType;
 use crate::wording;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub(super) const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
@@ -52,7 +51,7 @@ pub(super) fn reserve(
     group: &CgroupPath,
     cpus: CpuSet,
 ) -> Result<(), KernelRefusal> {
-    await_returned(on, group, cpus, deadline())?;
+    await_returned(on, group, cpus, deadline(on))?;
     match pass_down(on, group, cpus) {
         Err(error) if !error.is_gone() => {
             // Leftovers of ended containers may be in the way.
@@ -154,8 +153,8 @@ fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<()
     Ok(())
 }
 
-pub(super) fn deadline() -> Instant {
-    Instant::now() + PATIENCE
+pub(super) fn deadline(on: &Hierarchy) -> Instant {
+    on.kernel().now() + PATIENCE
 }
 
 /// Waits until no cgroup but this one has `cpus`.
@@ -244,10 +243,10 @@ fn await_free(
         if withheld.is_empty() {
             return Ok(());
         }
-        if Instant::now() > until {
+        if on.kernel().now() > until {
             return Err(KernelRefusal::Withheld(withheld));
         }
-        sleep(PAUSE);
+        on.kernel().pause(PAUSE);
     }
 }
 
@@ -395,26 +394,29 @@ mod tests {
             &[("k", ["0-7", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
         );
         // Its own are no reason to wait.
-        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap(), deadline()).unwrap();
+        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap(), deadline(&on)).unwrap();
         let effective = root.path().join("k").join(EFFECTIVE);
         let returned = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                sleep(10 * PAUSE);
+                std::thread::sleep(10 * PAUSE);
                 returned.store(true, Ordering::SeqCst);
                 fs::write(effective, "0-7\n").unwrap();
             });
-            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap(), deadline()).unwrap();
+            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap(), deadline(&on))
+                .unwrap();
             assert!(returned.load(Ordering::SeqCst), "returned before the CPUs were free");
         });
-        let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
-            .unwrap_err();
+        let refused =
+            await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline(&on))
+                .unwrap_err();
         assert_eq!(refused.to_string(), "the kernel still holds CPU 8 for a removed cgroup");
         // No group has it, and the pods may not use it: the kernel decides what becomes of that.
         fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
-        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();
+        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline(&on)).unwrap();
         // They may, and do not yet.
         fs::write(root.path().join("k").join(CPUS), "0-8\n").unwrap();
-        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap_err();
+        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline(&on))
+            .unwrap_err();
     }
 }

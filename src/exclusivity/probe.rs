@@ -2,9 +2,9 @@
 //! partitions.
 
 use super::hierarchy::{CgroupVersion, EXCLUSIVE, Hierarchy};
-use nix::sys::utsname::uname;
-use std::fs;
+use crate::kernel::Kernel;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The first Linux with `cpuset.cpus.exclusive`, and so with partitions below ordinary cgroups.
 const FIRST_LINUX: (u32, u32) = (6, 7);
@@ -42,8 +42,8 @@ impl ProbeError {
 }
 
 /// The hierarchy below `root`, if its cgroups are writable.
-pub fn writable(root: &Path) -> Result<Hierarchy, ProbeError> {
-    let hierarchy = open(root)?;
+pub fn writable(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy = open(kernel, root)?;
     match hierarchy.check_writable() {
         Ok(()) => Ok(hierarchy),
         Err(error) => Err(ProbeError::ReadOnly { root: root.to_owned(), error: error.to_string() }),
@@ -51,8 +51,8 @@ pub fn writable(root: &Path) -> Result<Hierarchy, ProbeError> {
 }
 
 /// The hierarchy below `root`, if cgroups above containers can keep these in the shared pool.
-pub(super) fn binding(root: &Path) -> Result<Hierarchy, ProbeError> {
-    let hierarchy = writable(root)?;
+pub(super) fn binding(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy = writable(kernel, root)?;
     match hierarchy.version() {
         CgroupVersion::V1 => Err(ProbeError::V1(root.to_owned())),
         CgroupVersion::V2 => Ok(hierarchy),
@@ -60,29 +60,34 @@ pub(super) fn binding(root: &Path) -> Result<Hierarchy, ProbeError> {
 }
 
 /// The hierarchy below `root`, if the kernel makes partitions in it.
-pub fn probe(root: &Path) -> Result<Hierarchy, ProbeError> {
-    let hierarchy = open(root)?;
+pub fn probe(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy = open(kernel, root)?;
     if hierarchy.version() == CgroupVersion::V1 {
         return Err(ProbeError::V1(root.to_owned()));
     }
-    let release = uname().map(|name| name.release().to_string_lossy().into_owned());
-    let release = release.unwrap_or_default();
+    let release = text(&**kernel, "/proc/sys/kernel/osrelease");
     // Distributions backport the file to older kernels.
-    let mut directories = hierarchy.tops().into_iter().map(|top| hierarchy.directory(&top));
-    let is_offered = directories.any(|directory| directory.join(EXCLUSIVE).exists());
+    let is_offered = hierarchy.tops().iter().any(|top| hierarchy.read(top, EXCLUSIVE).is_ok());
     if !is_offered && !is_new(&release) {
         return Err(ProbeError::OldLinux(release));
     }
-    writable(root)?;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    writable(kernel, root)?;
+    let status = text(&**kernel, "/proc/self/status");
     if !has_capability(&status, CAP_SYS_ADMIN) {
         return Err(ProbeError::NoCapability);
     }
     Ok(hierarchy)
 }
 
-fn open(root: &Path) -> Result<Hierarchy, ProbeError> {
-    Hierarchy::open(root).ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))
+fn open(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy = Hierarchy::open_on(Arc::clone(kernel), root);
+    hierarchy.ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))
+}
+
+/// A file of `/proc` without its last line's end; empty if it cannot be read.
+fn text(kernel: &dyn Kernel, path: &str) -> String {
+    let bytes = kernel.read(Path::new(path)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).trim_end().to_owned()
 }
 
 fn is_new(release: &str) -> bool {
@@ -104,7 +109,9 @@ fn has_capability(status: &str, capability: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Linux;
     use rustix::thread::CapabilitySet;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -136,22 +143,30 @@ mod tests {
         }
     }
 
+    fn linux() -> Arc<dyn Kernel> {
+        Arc::new(Linux)
+    }
+
     #[test]
     fn what_is_missing_is_named() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        assert_eq!(probe(root), Err(ProbeError::NoHierarchy(root.to_owned())));
+        assert_eq!(probe(&linux(), root).err(), Some(ProbeError::NoHierarchy(root.to_owned())));
         fs::create_dir(root.join("cpuset")).unwrap();
         fs::write(root.join("cpuset/cpuset.cpus"), "0-3\n").unwrap();
-        assert_eq!(probe(root), Err(ProbeError::V1(root.to_owned())));
+        assert_eq!(probe(&linux(), root).err(), Some(ProbeError::V1(root.to_owned())));
         fs::write(root.join("cgroup.controllers"), "cpu memory\n").unwrap();
-        assert_eq!(probe(root), Err(ProbeError::V1(root.to_owned())), "hybrid: cpuset is a v1 one");
+        assert_eq!(
+            probe(&linux(), root).err(),
+            Some(ProbeError::V1(root.to_owned())),
+            "hybrid: cpuset is a v1 one"
+        );
         fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
         fs::create_dir(root.join("kubepods")).unwrap();
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "\n").unwrap();
         // No such file to write.
-        assert!(matches!(probe(root), Err(ProbeError::ReadOnly { .. })));
-        assert!(writable(root).unwrap_err().to_string().contains("No such file"));
+        assert!(matches!(probe(&linux(), root), Err(ProbeError::ReadOnly { .. })));
+        assert!(writable(&linux(), root).unwrap_err().to_string().contains("No such file"));
     }
 
     #[test]
@@ -184,7 +199,7 @@ mod tests {
         let asked = || {
             let mode = fs::Permissions::from_mode(0o555);
             fs::set_permissions(root.path(), mode).unwrap();
-            let asked = without_overriding_modes(|| writable(root.path()));
+            let asked = without_overriding_modes(|| writable(&linux(), root.path()));
             fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
             asked
         };

@@ -33,7 +33,7 @@ impl Writer {
     /// can pass them on. Most errors happen here, while others can still be kept off without a gap.
     pub fn reserve(&self, target: &Target) -> Result<(), KernelRefusal> {
         if !target.is_partition() {
-            return self.await_added(target, partition::deadline());
+            return self.await_added(target, partition::deadline(&self.on));
         }
         let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
         // The runtime may make the cgroups later.
@@ -44,7 +44,7 @@ impl Writer {
     /// has any of them. One deadline holds for all. Returns the containers whose CPUs the kernel
     /// still holds for such a cgroup.
     pub fn await_cpus<'a>(&self, targets: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
-        let until = partition::deadline();
+        let until = partition::deadline(&self.on);
         targets
             .iter()
             .filter_map(|target| Some((target, self.await_added(target, until).err()?)))
@@ -109,11 +109,11 @@ impl Writer {
     /// Also if the cgroup is gone or not known, or the kernel holds some CPUs for a removed one.
     pub fn set_cpus(&self, target: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
-        self.await_added(target, partition::deadline())?;
+        self.await_added(target, partition::deadline(&self.on))?;
         let cpus = target.adjustment.cpus();
         match self.on.write(group, CPUS, &cpus.to_string()) {
             Err(error) if error.is_forbidden() && self.on.is_own(group) => {
-                Ok(affinity::confine_self(cpus).map_err(|_| error)?)
+                Ok(affinity::confine_self(self.on.kernel(), cpus).map_err(|_| error)?)
             }
             result => Ok(result?),
         }

@@ -11,8 +11,8 @@ use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
 use crate::wording;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// How many processes of a container to check. It may have thousands, as a rule with the same CPUs.
 const PROCESSES: usize = 16;
@@ -224,7 +224,7 @@ impl Verifier {
     /// Whether this is the program's own container, and its threads keep to the CPUs where it may not
     /// write its cgroup.
     fn confines_itself(&self, group: &CgroupPath, target: &Target) -> bool {
-        let own = || self.status(std::process::id());
+        let own = || self.status(self.on.kernel().own_process());
         self.on.is_own(group) && own().is_some_and(|own| own.allowed.is_subset(&target.runs_on))
     }
 
@@ -257,7 +257,7 @@ impl Verifier {
         let Some(group) = &target.cgroup else { return Ok(()) };
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {
-                match widen(&self.processes, pid, target.runs_on) {
+                match widen(self.on.kernel(), &self.processes, pid, target.runs_on) {
                     // Otherwise the process has just ended.
                     Err(error) if self.status(pid).is_some() => return Err(error),
                     _ => {}
@@ -298,7 +298,7 @@ impl Verifier {
     fn status(&self, pid: u32) -> Option<ProcessStatus> {
         let path = self.processes.join(pid.to_string()).join("status");
         // The kernel cuts a process's name to 15 bytes, which may leave half a character.
-        ProcessStatus::parse(&String::from_utf8_lossy(&fs::read(path).ok()?))
+        ProcessStatus::parse(&String::from_utf8_lossy(&self.on.kernel().read(&path).ok()?))
     }
 }
 

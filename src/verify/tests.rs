@@ -3,6 +3,7 @@
 use super::*;
 use crate::ledger::note::Subject;
 use crate::ledger::{Adjustment, ContainerId, Mechanism};
+use std::fs;
 use tempfile::TempDir;
 
 struct Machine(TempDir);
@@ -218,7 +219,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
     let masks = [one, one, others];
     let mut children = masks.map(|mask| {
         let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        widen(proc, child.id(), mask).unwrap();
+        widen(&crate::kernel::Linux, proc, child.id(), mask).unwrap();
         child
     });
     let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();

@@ -76,7 +76,7 @@ impl Node {
         };
         let pods = self.pods.iter().map(place).collect();
         let layout = Layout { goal, pods, ..Layout::default() };
-        self.groups.follow(&layout, scope)
+        self.groups.follow(&layout, scope, Instant::now())
     }
 
     /// A container's processes run.

@@ -29,7 +29,7 @@ struct CacheEntry {
 /// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one
 /// level.
 pub(super) fn read(
-    tree: &SysfsTree,
+    tree: &SysfsTree<'_>,
     places: &BTreeMap<usize, SocketAndNode>,
     warnings: &mut Warnings,
 ) -> Caches {
@@ -67,7 +67,7 @@ pub(super) fn read(
 }
 
 /// A CPU's own L3, or the last level it has.
-fn claim(tree: &SysfsTree, cpu: usize, warnings: &mut Warnings) -> Option<CacheEntry> {
+fn claim(tree: &SysfsTree<'_>, cpu: usize, warnings: &mut Warnings) -> Option<CacheEntry> {
     let caches = format!("devices/system/cpu/cpu{cpu}/cache");
     let indices = tree.numbered(&caches, "index");
     let mut trouble = indices.trouble;

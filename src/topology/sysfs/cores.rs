@@ -24,7 +24,7 @@ fn topology_dir(cpu: usize) -> String {
 ///
 /// It uses the lists of siblings only: the kernel's `core_id` repeats in every die and socket.
 pub(super) fn read(
-    tree: &SysfsTree,
+    tree: &SysfsTree<'_>,
     online: CpuSet,
     warnings: &mut Warnings,
 ) -> BTreeMap<usize, usize> {
@@ -53,18 +53,18 @@ pub(super) fn read(
 }
 
 /// The kernel writes -1 if the firmware does not report it.
-pub(super) fn package(tree: &SysfsTree, cpu: usize) -> Lookup<usize> {
+pub(super) fn package(tree: &SysfsTree<'_>, cpu: usize) -> Lookup<usize> {
     tree.number(&format!("{}/physical_package_id", topology_dir(cpu)))
 }
 
 /// The number of a CPU's die in its socket, if the kernel has it (since Linux 5.3, and not on all
 /// architectures).
-pub(super) fn die(tree: &SysfsTree, cpu: usize) -> Option<usize> {
+pub(super) fn die(tree: &SysfsTree<'_>, cpu: usize) -> Option<usize> {
     tree.number(&format!("{}/die_id", topology_dir(cpu))).value
 }
 
 pub(super) fn sockets(
-    tree: &SysfsTree,
+    tree: &SysfsTree<'_>,
     online: CpuSet,
     cores: &BTreeMap<usize, usize>,
     nodes: &BTreeMap<usize, usize>,
@@ -114,7 +114,7 @@ impl Kinds {
 }
 
 /// Hybrid machines have a performance monitoring unit for each kind of core, which lists its CPUs.
-pub(super) fn kinds(tree: &SysfsTree, warnings: &mut Warnings) -> Kinds {
+pub(super) fn kinds(tree: &SysfsTree<'_>, warnings: &mut Warnings) -> Kinds {
     let mut unit = |name: &str| {
         let cpus = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);
         warnings.value(Fact::Kinds, cpus).unwrap_or_default()

@@ -14,7 +14,7 @@ pub(super) struct Population {
     pub(super) isolated: CpuSet,
 }
 
-pub(super) fn read(tree: &SysfsTree, warnings: &mut Warnings) -> Result<Population, ReadError> {
+pub(super) fn read(tree: &SysfsTree<'_>, warnings: &mut Warnings) -> Result<Population, ReadError> {
     let listed = list(tree, "online")?;
     let online = match listed.value {
         Some(online) if !online.is_empty() => online,
@@ -39,7 +39,7 @@ pub(super) fn read(tree: &SysfsTree, warnings: &mut Warnings) -> Result<Populati
 
 /// A list that defines the machine. A CPU past the limit is an error here, as a list without it
 /// would hide a part of the machine.
-fn list(tree: &SysfsTree, file: &str) -> Result<Lookup<CpuSet>, ReadError> {
+fn list(tree: &SysfsTree<'_>, file: &str) -> Result<Lookup<CpuSet>, ReadError> {
     let path = format!("{DIR}/{file}");
     let Lookup { value, trouble } = tree.text(&path);
     match value.map(|text| text.parse()) {
@@ -52,7 +52,7 @@ fn list(tree: &SysfsTree, file: &str) -> Result<Lookup<CpuSet>, ReadError> {
     }
 }
 
-fn directories(tree: &SysfsTree) -> Result<CpuSet, ReadError> {
+fn directories(tree: &SysfsTree<'_>) -> Result<CpuSet, ReadError> {
     let mut set = CpuSet::EMPTY;
     for cpu in tree.numbered(DIR, "cpu").value.unwrap_or_default() {
         set.insert(cpu).map_err(|limit| ReadError::TooLarge {
@@ -65,7 +65,7 @@ fn directories(tree: &SysfsTree) -> Result<CpuSet, ReadError> {
 
 /// The CPUs with a directory, but for those with a 0 in its file `online`. CPUs that cannot go
 /// offline have no such file.
-fn online_by_directory(tree: &SysfsTree) -> Result<CpuSet, ReadError> {
+fn online_by_directory(tree: &SysfsTree<'_>) -> Result<CpuSet, ReadError> {
     let mut set = directories(tree)?;
     for cpu in &set.clone() {
         if tree.text(&format!("{DIR}/cpu{cpu}/online")).value.as_deref() == Some("0") {

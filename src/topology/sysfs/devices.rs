@@ -6,44 +6,50 @@
 //! is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
 
 use super::tree::SysfsTree;
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::kernel::Kernel;
+use std::path::Path;
 
 /// The most directories to check; a path in sysfs has fewer.
 const DEEPEST: usize = 40;
 
 /// The NUMA node of the device with these numbers; `None` if the kernel does not know it, as for
 /// `/dev/null`.
-pub fn device_node(root: &Path, block: bool, major: i64, minor: i64) -> Option<usize> {
+pub fn device_node(
+    kernel: &dyn Kernel,
+    root: &Path,
+    block: bool,
+    major: i64,
+    minor: i64,
+) -> Option<usize> {
     let kind = if block { "block" } else { "char" };
     let link = root.join(format!("dev/{kind}/{major}:{minor}"));
-    let device = fs::canonicalize(link).ok()?;
-    let root = fs::canonicalize(root).ok()?;
-    node_above(&root, &device).or_else(|| group_node(&root, &device))
+    let device = kernel.resolve(&link).ok()?;
+    let root = kernel.resolve(root).ok()?;
+    node_above(kernel, &root, &device).or_else(|| group_node(kernel, &root, &device))
 }
 
 /// The node of the nearest directory with one, from this one up.
-fn node_above(root: &Path, device: &Path) -> Option<usize> {
+fn node_above(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> {
     let above = device.ancestors().take(DEEPEST).take_while(|dir| dir.starts_with(root));
-    above.into_iter().find_map(node_of)
+    above.into_iter().find_map(|dir| node_of(kernel, dir))
 }
 
 /// The node in a device's own file; -1 stands for unknown.
-fn node_of(dir: &Path) -> Option<usize> {
-    SysfsTree::at(dir.to_owned()).number("numa_node").value
+fn node_of(kernel: &dyn Kernel, dir: &Path) -> Option<usize> {
+    SysfsTree::at(kernel, dir.to_owned()).number("numa_node").value
 }
 
 /// The node of the functions behind a VFIO group, if all are on one node.
-fn group_node(root: &Path, device: &Path) -> Option<usize> {
+fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> {
     let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
     if !is_group {
         return None;
     }
     let group = device.file_name()?;
     let functions = root.join("kernel/iommu_groups").join(group).join("devices");
-    let paths: Vec<PathBuf> =
-        fs::read_dir(functions).ok()?.flatten().map(|entry| entry.path()).collect();
-    let mut nodes: Vec<usize> = paths.iter().filter_map(|path| node_of(path)).collect();
+    let entries = kernel.entries(&functions).ok()?;
+    let nodes = entries.iter().filter_map(|(name, _)| node_of(kernel, &functions.join(name)));
+    let mut nodes: Vec<usize> = nodes.collect();
     nodes.sort_unstable();
     nodes.dedup();
     match nodes.as_slice() {
@@ -55,6 +61,8 @@ fn group_node(root: &Path, device: &Path) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Linux;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     fn write(root: &Path, path: &str, text: &str) {
@@ -98,7 +106,7 @@ mod tests {
             (false, 242, 0, Some(1)),
             (false, -1, 0, None),
         ] {
-            let found = device_node(root, block, major, minor);
+            let found = device_node(&Linux, root, block, major, minor);
             assert_eq!(found, expect, "{block} {major}:{minor}");
         }
         // Functions on several nodes have none in common.
@@ -108,7 +116,7 @@ mod tests {
             "../../../../devices/pci0000:40/0000:43:00.0",
         );
         write(root, "devices/pci0000:40/0000:43:00.0/numa_node", "0\n");
-        assert_eq!(device_node(root, false, 242, 0), None);
+        assert_eq!(device_node(&Linux, root, false, 242, 0), None);
     }
 
     #[test]
@@ -118,6 +126,6 @@ mod tests {
         write(dir.path(), "elsewhere/dev", "");
         let root = dir.path().join("sys");
         link(&root, "dev/char/5:5", "../../../elsewhere");
-        assert_eq!(device_node(&root, false, 5, 5), None);
+        assert_eq!(device_node(&Linux, &root, false, 5, 5), None);
     }
 }

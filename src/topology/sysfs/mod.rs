@@ -43,6 +43,7 @@ pub use warning::{Fact, Problem, Warning};
 
 use super::model::{Cpu, Facts, OfflineCpu, Sizes};
 use crate::cpuset::CpuSet;
+use crate::kernel::Kernel;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tree::SysfsTree;
@@ -57,8 +58,8 @@ pub struct Reading {
 }
 
 /// Reads the machine; sysfs is `root` or `root/sys`.
-pub fn read(root: &Path) -> Result<Reading, ReadError> {
-    let tree = SysfsTree::find(root)?;
+pub fn read(kernel: &dyn Kernel, root: &Path) -> Result<Reading, ReadError> {
+    let tree = SysfsTree::find(kernel, root)?;
     let mut warnings = Warnings::default();
     let cpus::Population { online, offline, isolated } = cpus::read(&tree, &mut warnings)?;
     // Each of these readers covers every online CPU, whatever the files lack.
@@ -100,15 +101,15 @@ pub fn read(root: &Path) -> Result<Reading, ReadError> {
 
 /// The online CPUs by the kernel's own list alone, which is cheap enough to poll. `None` if it
 /// cannot be read; [`read`] has other sources then.
-pub fn online(root: &Path) -> Option<CpuSet> {
-    let tree = SysfsTree::at(root.to_owned());
+pub fn online(kernel: &dyn Kernel, root: &Path) -> Option<CpuSet> {
+    let tree = SysfsTree::at(kernel, root.to_owned());
     let listed = tree.cpus("devices/system/cpu", &[("online", tree::Format::List)]);
     listed.value.filter(|online| !online.is_empty())
 }
 
 /// The CPUs that the machine could have, online or not.
-pub fn possible(root: &Path) -> Option<CpuSet> {
-    let tree = SysfsTree::at(root.to_owned());
+pub fn possible(kernel: &dyn Kernel, root: &Path) -> Option<CpuSet> {
+    let tree = SysfsTree::at(kernel, root.to_owned());
     tree.cpus("devices/system/cpu", &[("possible", tree::Format::List)]).value
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Nodes {
 }
 
 pub(super) fn read(
-    tree: &SysfsTree,
+    tree: &SysfsTree<'_>,
     present: CpuSet,
     online: CpuSet,
     warnings: &mut Warnings,
@@ -53,7 +53,7 @@ pub(super) fn read(
 }
 
 fn members(
-    tree: &SysfsTree,
+    tree: &SysfsTree<'_>,
     ids: &[usize],
     present: CpuSet,
     online: CpuSet,
@@ -104,7 +104,7 @@ fn members(
 }
 
 /// The distances from one node to all, in ascending order of their numbers; empty if unknown.
-fn distances(tree: &SysfsTree, id: usize, ids: &[usize], warnings: &mut Warnings) -> Vec<u32> {
+fn distances(tree: &SysfsTree<'_>, id: usize, ids: &[usize], warnings: &mut Warnings) -> Vec<u32> {
     let path = format!("{DIR}/node{id}/distance");
     let lookup = tree.parsed(&path, |text| {
         let distances: Vec<u32> = text
@@ -136,7 +136,7 @@ fn distances(tree: &SysfsTree, id: usize, ids: &[usize], warnings: &mut Warnings
 }
 
 /// The line `Node 0 MemTotal:  65536 kB` of a node's `meminfo`, in bytes.
-fn memory(tree: &SysfsTree, id: usize) -> Option<u64> {
+fn memory(tree: &SysfsTree<'_>, id: usize) -> Option<u64> {
     let text = tree.text(&format!("{DIR}/node{id}/meminfo")).value?;
     let rest = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest))?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -1,16 +1,17 @@
 //! [`SysfsTree`]: small files under a sysfs directory, and [`ReadError`]: why there is no machine in one.
 
 use crate::cpuset::CpuSet;
-use std::fs;
-use std::io::{self, Read};
+use crate::kernel::Kernel;
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// The most bytes to read; the kernel's files are shorter.
-const LONGEST: u64 = 64 * 1024;
+/// The most bytes of a file; the kernel's files are shorter.
+const LONGEST: usize = 64 * 1024;
 
 /// A sysfs directory. Paths given to its methods are relative to it.
 #[derive(Debug)]
-pub(super) struct SysfsTree {
+pub(super) struct SysfsTree<'a> {
+    kernel: &'a dyn Kernel,
     root: PathBuf,
 }
 
@@ -58,17 +59,17 @@ pub(super) enum Format {
     Mask,
 }
 
-impl SysfsTree {
-    pub(super) fn at(root: PathBuf) -> SysfsTree {
-        SysfsTree { root }
+impl<'a> SysfsTree<'a> {
+    pub(super) fn at(kernel: &'a dyn Kernel, root: PathBuf) -> SysfsTree<'a> {
+        SysfsTree { kernel, root }
     }
 
     /// The tree at `root`, or at `root/sys` in a copy of a whole machine.
-    pub(super) fn find(root: &Path) -> Result<SysfsTree, ReadError> {
+    pub(super) fn find(kernel: &'a dyn Kernel, root: &Path) -> Result<SysfsTree<'a>, ReadError> {
         for candidate in [root.to_owned(), root.join("sys")] {
             let path = candidate.join("devices/system/cpu");
-            match fs::read_dir(&path) {
-                Ok(_) => return Ok(SysfsTree::at(candidate)),
+            match kernel.entries(&path) {
+                Ok(_) => return Ok(SysfsTree::at(kernel, candidate)),
                 Err(error) if is_absence(&error) => {}
                 Err(source) => return Err(ReadError::Unreadable { path, source }),
             }
@@ -82,7 +83,7 @@ impl SysfsTree {
 
     /// A file's text without white space around it.
     pub(super) fn text(&self, path: &str) -> Lookup<String> {
-        match read_small(&self.path(path)) {
+        match self.read(&self.path(path)) {
             Ok(text) => Lookup { value: Some(text.trim().to_owned()), trouble: None },
             Err(error) if is_absence(&error) => Lookup::nothing(),
             Err(error) => Lookup { value: None, trouble: Some(format!("{path}: {error}")) },
@@ -132,7 +133,7 @@ impl SysfsTree {
 
     /// The numbers `N` of the entries `<prefix>N` of directory `dir`, ascending.
     pub(super) fn numbered(&self, dir: &str, prefix: &str) -> Lookup<Vec<usize>> {
-        let entries = match fs::read_dir(self.path(dir)) {
+        let entries = match self.kernel.entries(&self.path(dir)) {
             Ok(entries) => entries,
             Err(error) if is_absence(&error) => return Lookup::nothing(),
             Err(error) => {
@@ -140,10 +141,9 @@ impl SysfsTree {
             }
         };
         let mut numbers: Vec<usize> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name();
-                let digits = name.to_str()?.strip_prefix(prefix)?;
+            .iter()
+            .filter_map(|(name, _)| {
+                let digits = name.strip_prefix(prefix)?;
                 digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
             })
             .collect();
@@ -152,23 +152,19 @@ impl SysfsTree {
         numbers.dedup();
         Lookup { value: Some(numbers), trouble: None }
     }
+
+    fn read(&self, path: &Path) -> io::Result<String> {
+        let bytes = self.kernel.read(path)?;
+        if LONGEST < bytes.len() {
+            let why = "longer than any file of its kind";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not text (invalid UTF-8)"))
+    }
 }
 
 /// Whether there is no such file, rather than one that cannot be read.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn read_small(path: &Path) -> io::Result<String> {
-    // Opening a named pipe would wait for a writer. A copied directory might have one.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if LONGEST < bytes.len() as u64 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than any file of its kind"));
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not text (invalid UTF-8)"))
 }

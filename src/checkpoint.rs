@@ -144,6 +144,35 @@ impl StateDir {
         })
     }
 
+    /// The claims of the last process. A missing state file is normal, a damaged one logs an error.
+    pub fn remembered(&self) -> Result<Vec<Claim>, StateError> {
+        Ok(match self.load()? {
+            Loaded::Missing => {
+                log::info!(
+                    "checkpoint: none (first start, or deleted): adopting what running containers have"
+                );
+                Vec::new()
+            }
+            Loaded::Claims(claims) => {
+                log::info!("checkpoint: read (claims={})", claims.len());
+                claims
+            }
+            Loaded::Rejected { why, kept_at } => {
+                let place = kept_at
+                    .map_or_else(String::new, |path| format!(", kept as {}", path.display()));
+                log::error!(
+                    "checkpoint: cannot be used{place}: {why}. Adopting what running containers have"
+                );
+                Vec::new()
+            }
+        })
+    }
+
+    /// The directory whose disk does not respond, and for how long.
+    pub fn stalled(&self) -> Option<String> {
+        Some(format!("{}: {}", self.dir.display(), self.disk.stalled()?))
+    }
+
     /// Replaces the state file. After the return the new one is on disk; after an error, the old one
     /// is, or will be replaced as soon as the disk responds. Blocks.
     pub fn save(&self, claims: &[Claim]) -> Result<(), StateError> {

@@ -1,21 +1,30 @@
-//! The daemon: one task owns the ledger; everything else sends it messages.
+//! The daemon: a deterministic core that owns the ledger, and an executor around it.
 //!
 //! ```text
-//!   edge ── Message ──► owner: ledger decides ──► checkpoint on disk ──► cgroups ──► answer ──► edge
-//!                         ▲                                                           │
-//!                         └──────────────────────────── sent ◄────────────────────────┘
+//!   messages, timers, ends of effects ──► Input ──► Owner::step ──► Effect ──► answers, saves,
+//!                  ▲                                  │      ▲                 calls, check passes
+//!                  │                                  ▼      │                        │
+//!                  │                          cgroups, /proc, /sys                    │
+//!                  └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A decision is on disk before the runtime gets it. Another thread writes the disk than the one
-//! that serves the connection, and only if claims have changed: never for a shared container. A disk
-//! that fails or does not respond keeps out new exclusive containers, and nothing else.
+//! [`Owner`] takes one [`Input`] after the other, and returns [`Effect`]s. It reads and writes
+//! cgroups itself, through a [`Kernel`](crate::kernel::Kernel) that can be a simulated one; it has
+//! no thread, waits for nothing, and gets the time with each input. [`Executor`] carries the effects
+//! out, and brings their ends back as inputs. It alone holds the state directory, the connection to
+//! the runtime and inotify.
 //!
-//! [`Owner`] is the only one that acts. The parts beside it (`kubelet`, `reload`, `hotplug`,
-//! `orphans`, `checks`, `drift`) report: they return events for the ledger, or what to repair, and
-//! know nothing of each other. `enforcement` has cgroups written and `delivery` calls the runtime,
-//! both when the owner says so.
+//! A decision is on disk before the runtime gets it: the call goes on when [`Effect::Save`] has
+//! ended. Calls that change no claim go on meanwhile. A disk that fails or does not respond keeps
+//! out new exclusive containers, and nothing else.
+//!
+//! The parts beside the owner (`kubelet`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
+//! they return events for the ledger, or what to repair, and know nothing of each other.
+//! `enforcement` writes cgroups and `delivery` knows what the runtime is doing, both when the owner
+//! says so.
 
 mod balance;
+mod calls;
 mod checks;
 mod complete;
 mod decision_log;
@@ -23,6 +32,7 @@ mod deliver;
 mod delivery;
 mod drift;
 mod enforcement;
+mod executor;
 mod expose;
 mod exposed_files;
 mod follow;
@@ -33,6 +43,7 @@ mod notice;
 mod orphans;
 mod owner;
 mod pace;
+mod paths;
 mod persist;
 mod poller;
 mod quotas;
@@ -40,50 +51,22 @@ mod rebalance;
 mod reload;
 mod repair;
 mod report;
+mod save;
 mod start;
+mod step;
 mod suspects;
 mod validation;
 
+pub use checks::{CheckPass, Findings};
+pub use executor::Executor;
 pub use main_loop::serve;
 pub use owner::Owner;
+pub use paths::{Paths, StartError};
+pub use start::{Machine, Node};
+pub use step::{CallId, Effect, Input};
 
-use crate::checkpoint::StateError;
-use crate::config::{ConfigError, NodeIdentity, PodResources};
-use crate::topology::{TopologyError, sysfs};
 use std::future::pending;
-use std::path::PathBuf;
 use tokio::task::{JoinError, JoinHandle};
-
-/// The daemon's files, and its node.
-#[derive(Debug, Clone)]
-pub struct Paths {
-    pub node: NodeIdentity,
-    /// The configuration file; `None` if the runtime hands the configuration over.
-    pub config: Option<PathBuf>,
-    /// The directory of the state file.
-    pub state_dir: PathBuf,
-    /// Where podresources are served if the configuration does not say where.
-    pub pod_resources: Option<PodResources>,
-    /// Usually `/sys`.
-    pub sysfs_root: PathBuf,
-    /// Usually `/sys/fs/cgroup`.
-    pub cgroup_root: PathBuf,
-    /// Usually `/proc`.
-    pub proc_root: PathBuf,
-}
-
-/// Why the daemon cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    State(#[from] StateError),
-    #[error(transparent)]
-    Machine(#[from] sysfs::ReadError),
-    #[error("the machine in {0} cannot be understood: {1}")]
-    Facts(PathBuf, TopologyError),
-}
 
 /// Does work that may block on another thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

@@ -221,6 +221,26 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
+    fn directories_are_filled_listed_and_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = Disk::start().unwrap();
+        let path = root.path().join("a/b");
+        for value in ["1", "2"] {
+            let files = [("one", value.to_owned()), ("two", value.to_owned())];
+            disk.fill_directory(&path, 0o755, 0o444, &files).unwrap();
+            assert_eq!(disk.read(&path.join("two"), 1).unwrap(), value.as_bytes());
+        }
+        let mut names = disk.entries(&path).unwrap();
+        names.sort();
+        assert_eq!(names, ["one", "two"]);
+        disk.remove_directory(&root.path().join("a")).unwrap();
+        assert_eq!(disk.entries(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let there = root.path().join("file");
+        disk.replace(&there, 0o600, b"text").unwrap();
+        assert_eq!(disk.read(&there, 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
     fn nobody_waits_for_a_stalled_write_and_its_successors_come_after_it() {
         let disk = Disk::start().unwrap();
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -241,6 +261,8 @@ mod tests {
         // This one is not even tried: what it would write is old by the time it could.
         disk.run(write("not tried")).unwrap_err();
         assert!(disk.stalled().is_some());
+        let refused = disk.replace(Path::new("/nowhere/file"), 0o600, b"").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
 
         thaw.send(()).unwrap();
         while disk.stalled().is_some() {

@@ -2,7 +2,7 @@
 
 use super::machine::NodeArgs;
 use crate::config::{Config, PodResources};
-use crate::daemon::{self, Owner, Paths};
+use crate::daemon::{self, Executor, Paths};
 use crate::edge::nri::{self, Endpoint, Identity, Launched};
 use crate::serve::endpoint::{self, Address};
 use crate::serve::questions;
@@ -71,7 +71,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         None => {
             let identity = Identity::new(&args.name, &args.index)?;
             let config = Config::read(&args.config)?;
-            (Endpoint::Socket(args.socket), identity, Some(Owner::start(&paths, &config)?))
+            (Endpoint::Socket(args.socket), identity, Some(Executor::start(&paths, &config)?))
         }
     };
     // One thread: its work takes microseconds; what takes longer (the disk) has its own.

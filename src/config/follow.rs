@@ -14,14 +14,14 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of this node, not yet checked against the machine; or why the file cannot be
 /// used.
-pub(crate) type Reading = Result<Config, Mistake>;
+pub type Reading = Result<Config, Mistake>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub struct Mistake {
     /// Counted from 1; `None` if there is no text.
-    pub(crate) line: Option<usize>,
+    pub line: Option<usize>,
     /// With file and line.
-    pub(crate) why: String,
+    pub why: String,
 }
 
 impl From<ConfigError> for Mistake {

@@ -17,7 +17,8 @@ mod source;
 mod values;
 mod yaml;
 
-pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
+pub(crate) use follow::{Follower, INTERVAL};
+pub use follow::{Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use pod_resources::PodResources;
 pub use source::{ConfigError, Warning};

@@ -1,9 +1,12 @@
-//! [`Balance`]: what the owner knows about moves of running containers.
+//! [`Balance`]: what the owner knows about moves of running containers. [`PlanRun`]: those that are
+//! being made.
 
+use super::calls::CallInfo;
 use crate::clock::now;
-use crate::ledger::Occasion;
+use crate::ledger::{Admission, Move, Occasion};
 use crate::view::LastPlan;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct Balance {
@@ -18,5 +21,36 @@ pub(super) struct Balance {
 impl Balance {
     pub(super) fn planned(&mut self, occasion: Occasion, moved: usize, why: Option<String>) {
         self.last_plans.insert(occasion, LastPlan { at: now(), occasion, moved, why });
+    }
+}
+
+/// A plan whose moves are being made, one after the other.
+#[derive(Debug)]
+pub(super) struct PlanRun {
+    pub(super) occasion: Occasion,
+    pub(super) steps: VecDeque<Move>,
+    /// How many containers have moved.
+    pub(super) moved: usize,
+    /// No step begins later.
+    pub(super) until: Instant,
+    pub(super) step: Option<StepRun>,
+    /// The creation that waits for it.
+    pub(super) creation: Option<(Admission, CallInfo)>,
+}
+
+/// A step that is decided, and not known to be in force.
+#[derive(Debug)]
+pub(super) struct StepRun {
+    pub(super) step: Move,
+    /// Why it is being taken back.
+    pub(super) undone: Option<String>,
+    /// When to look next whether it is in force, and how often to do so at most.
+    pub(super) look: Option<(Instant, usize)>,
+}
+
+impl PlanRun {
+    /// The runtime does not wait for the creation any more.
+    pub(super) fn drop_call(&mut self) {
+        self.creation = None;
     }
 }

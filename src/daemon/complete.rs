@@ -1,7 +1,6 @@
 //! Completes what a call says of containers by the kernel's files, before the ledger gets it.
 
-use super::blocking;
-use crate::kernel::Linux;
+use crate::kernel::Kernel;
 use crate::ledger::{Admission, Call, Event};
 use crate::topology::sysfs;
 use crate::verify::{InForce, Verifier};
@@ -10,14 +9,11 @@ use std::path::Path;
 /// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
 /// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be
 /// read, so they are marked as outdated.
-pub(super) async fn correct_list(verifier: Option<Verifier>, call: &mut Call) {
+pub(super) fn correct_list(verifier: Option<&Verifier>, call: &mut Call) {
     let Call::Event(Event::Synchronize { containers, .. }) = call else { return };
     let Some(verifier) = verifier else { return };
-    let groups: Vec<_> = containers.iter().map(|listed| listed.cgroup.clone()).collect();
-    let look = move || -> Vec<Option<InForce>> {
-        groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
-    };
-    for (container, set) in containers.iter_mut().zip(blocking(look).await) {
+    for container in containers {
+        let set = container.cgroup.as_ref().and_then(|group| verifier.set_for(group));
         let Some(InForce { cpus: set, runs_on, mems, partitioned }) = set else { continue };
         container.partitioned = partitioned;
         container.outdated = container.cpus != Some(set);
@@ -37,13 +33,13 @@ pub(super) async fn correct_list(verifier: Option<Verifier>, call: &mut Call) {
 }
 
 /// Finds the NUMA nodes of the devices of a call's containers. Files in `/sys` do not block.
-pub(super) fn locate_devices(sysfs: &Path, call: &mut Call) {
+pub(super) fn locate_devices(kernel: &dyn Kernel, sysfs: &Path, call: &mut Call) {
     let containers = match call {
         Call::Admission(Admission::Create { container, .. }) => std::slice::from_mut(container),
         Call::Event(Event::Synchronize { containers, .. }) => containers.as_mut_slice(),
         _ => return,
     };
     for device in containers.iter_mut().flat_map(|container| &mut container.devices) {
-        device.node = sysfs::device_node(&Linux, sysfs, device.block, device.major, device.minor);
+        device.node = sysfs::device_node(kernel, sysfs, device.block, device.major, device.minor);
     }
 }

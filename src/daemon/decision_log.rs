@@ -8,8 +8,7 @@ use crate::view::counters::EventKind;
 use crate::view::{Counters, History};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The kubelet repeats a refused resize each second: of the same refusals in a row the log has the
 /// first one and every one of this number.
@@ -49,16 +48,16 @@ pub(super) struct DecisionLog {
 
 impl DecisionLog {
     /// Logs and records what the ledger did.
-    pub(super) fn log_all(&mut self, notes: &[Note], ledger: &Ledger) {
+    pub(super) fn log_all(&mut self, notes: &[Note], ledger: &Ledger, at: Instant) {
         for note in notes {
-            self.log(note, ledger);
+            self.log(note, ledger, at);
         }
     }
 
-    fn log(&mut self, note: &Note, ledger: &Ledger) {
+    fn log(&mut self, note: &Note, ledger: &Ledger, at: Instant) {
         let times = match &note.what {
             What::Refused { why, .. } if ledger.target(&note.subject.id).is_some() => {
-                self.refused.count(&note.subject.id, why, Instant::now())
+                self.refused.count(&note.subject.id, why, at)
             }
             _ => 1,
         };
@@ -78,13 +77,15 @@ impl DecisionLog {
         container: &ContainerId,
         why: &str,
         ledger: &Ledger,
+        at: Instant,
     ) -> Refusal {
         let placement = &ledger.settings().placement;
         self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");
         if let Some(target) = ledger.target(container) {
             let what = What::Refused { why: why.clone(), request: None };
-            self.log(&Note { warning: true, done: true, subject: target.subject, what }, ledger);
+            let note = Note { warning: true, done: true, subject: target.subject, what };
+            self.log(&note, ledger, at);
         }
         Refusal(why)
     }

@@ -1,11 +1,12 @@
 //! How the owner brings due updates to containers: with answers, by calls of the runtime, and by
 //! writes into cgroups. What has gone out returns to the ledger.
 
-use super::delivery::{Returned, Sent};
+use super::delivery::Sent;
 use super::owner::Owner;
+use super::persist::AfterSave;
+use super::step::Effect;
 use crate::exclusivity::Scope;
 use crate::ledger::{Channel, ContainerId, Event, Mechanism, Target};
-use tokio::time::Instant;
 
 /// The most writes of one container in a row: it leaves CPUs, gets some, and gets the rest. The
 /// drift watcher repairs what fails.
@@ -14,7 +15,7 @@ const ROUNDS: usize = 4;
 impl Owner {
     /// The runtime has got an answer.
     pub(super) fn answered(&mut self, sent: Sent) {
-        let now = Instant::now();
+        let now = self.now;
         let pace = &mut self.delivery.pace;
         let event = match sent {
             Sent::Nothing => {
@@ -36,42 +37,42 @@ impl Owner {
         self.delivery.owing |= self.ledger.waits() && self.ledger.owes();
     }
 
-    /// Brings due updates to containers: at once where that is safe, otherwise with the next
-    /// answers.
-    pub(super) async fn flush(&mut self) {
-        // Shared containers leave CPUs before others are moved there, and come to those that these
-        // have left.
-        self.bind(Scope::Binding).await;
-        self.deliver().await;
-        self.bind(Scope::Binding).await;
+    /// Brings due updates to containers, when the checkpoint is written: at once where that is
+    /// safe, otherwise with the next answers.
+    pub(super) fn flush(&mut self) {
+        // Shared containers leave CPUs before others are moved there.
+        self.bind(Scope::Binding);
+        self.after_save(AfterSave::Deliver);
     }
 
-    pub(super) async fn flush_owed(&mut self) {
+    pub(super) fn flush_owed(&mut self) {
         if self.ledger.owes() {
-            self.flush().await;
+            self.flush();
         }
     }
 
-    /// After a decision that no answer carries: writes the checkpoint, then calls the runtime with
-    /// the due updates, or writes cgroups where a call is not safe.
-    async fn deliver(&mut self) {
-        // An error is in the log, and the next decision tries again.
-        let _ = self.save().await;
+    /// Calls the runtime with the due updates, or writes cgroups where a call is not safe.
+    pub(super) fn deliver(&mut self) {
+        self.bring_updates();
+        // Shared containers come to the CPUs that others have left.
+        self.bind(Scope::Binding);
+    }
+
+    fn bring_updates(&mut self) {
         let calls = self.delivery.calls();
         if calls && self.ledger.mechanism() != Mechanism::Groups {
-            self.call();
-            return;
+            return self.call();
         }
         // Containers that wait for others have to stay until a check shows that these have left.
         let waits = self.ledger.waits();
         if !waits {
-            self.write_cpus().await;
+            self.write_cpus();
         }
         if calls {
             self.call();
         }
         if waits {
-            self.checks.soon();
+            self.checks.soon(self.now);
         }
     }
 
@@ -80,16 +81,23 @@ impl Owner {
         if !self.delivery.is_free() {
             return;
         }
-        let due = self.ledger.due(&Channel::Runtime);
+        let mut due = self.ledger.due(&Channel::Runtime);
+        let early = self.enforcement.too_early(&due.updates, &self.ledger);
+        due.hold_back(|id| early.contains(id));
+        if !early.is_empty() {
+            self.enforcement.look_again(self.now);
+        }
         if !due.updates.is_empty() {
-            let early = self.enforcement.too_early(&due.updates, &self.ledger);
-            self.delivery.call(due.updates.clone(), early);
+            self.delivery.called(due.updates.clone(), self.now);
+            self.effects.push(Effect::Update(due.updates.clone()));
         }
         self.apply(Event::Sent(due));
     }
 
-    /// A call of the runtime has ended.
-    pub(super) async fn returned(&mut self, Returned { updates, made }: Returned) {
+    /// A call of the runtime has ended. `made`: whether the runtime says that it has made the
+    /// updates.
+    pub(super) fn returned(&mut self, made: bool) {
+        let updates = self.delivery.returned(made, self.now);
         // Writes of newer decisions may have come before the call, and this call has undone them.
         let stale = updates.into_iter().filter(|update| {
             let target = self.ledger.target(&update.container);
@@ -101,13 +109,13 @@ impl Owner {
         }
         // Updates that became due during the call had to wait.
         if made {
-            self.deliver().await;
+            self.after_save(AfterSave::Deliver);
         }
     }
 
     /// Writes due updates into cgroups, in the ledger's order. The next answer repeats them to the
     /// runtime; if cgroups cannot be written, it is the only way.
-    pub(super) async fn write_cpus(&mut self) {
+    pub(super) fn write_cpus(&mut self) {
         if self.enforcement.cannot_write().is_some() {
             return;
         }
@@ -122,7 +130,7 @@ impl Owner {
             for update in &due.updates {
                 let Some(target) = self.ledger.target(&update.container) else { continue };
                 let target = Target { adjustment: update.adjustment, ..target };
-                if !self.enforcement.set_cpus(target).await {
+                if !self.enforcement.set_cpus(&target) {
                     failed.push(update.container.clone());
                 }
             }

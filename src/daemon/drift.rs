@@ -11,7 +11,7 @@ use crate::verify::Drift;
 use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use tokio::time::Instant;
+use std::time::Instant;
 
 /// The next safe way to repair a drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,8 +119,7 @@ impl DriftWatcher {
     }
 
     /// Records the findings of a check pass. Returns when the next one is due.
-    pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace) -> Instant {
-        let now = Instant::now();
+    pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace, now: Instant) -> Instant {
         let mut confirmed = self.suspects.note(found, pace, now);
         // Shared containers leave CPUs before others come back to them.
         confirmed.sort_by_key(|finding| finding.target.adjustment.is_exclusive());
@@ -142,8 +141,8 @@ impl DriftWatcher {
         if self.confirmed.is_empty() { std::mem::take(&mut self.again) } else { Vec::new() }
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.confirmed.is_empty()
+    pub(super) fn has_confirmed(&self) -> bool {
+        !self.confirmed.is_empty()
     }
 
     /// Counts and logs a repair. Returns the CPUs that the drift differs from.

@@ -3,24 +3,21 @@
 
 mod writes;
 
-use super::blocking;
 use crate::config::Config;
 use crate::exclusivity::{
     Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
-    Scope, Watch, Writer, writable,
+    Scope, Watched, Writer, writable,
 };
-use crate::kernel::{Kernel, Linux};
+use crate::kernel::Kernel;
 use crate::ledger::{
     Call, CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
 };
 use crate::partition::PartitionType;
 use crate::view::GroupBound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
-use tokio::time::{Instant, sleep_until};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
 /// left that names them.
@@ -34,7 +31,6 @@ pub(super) struct Enforcement {
     /// Or why cgroups cannot be written.
     writer: Result<Writer, ProbeError>,
     groups: Groups,
-    watch: Watch,
     /// Whether all groups were made what they have to be; later only those that bind are read.
     followed: bool,
     /// What the last look found.
@@ -97,13 +93,13 @@ impl Enforcement {
     pub(super) fn start(
         wanted: Exclusivity,
         partition: PartitionType,
+        kernel: &Arc<dyn Kernel>,
         cgroup_root: &Path,
         memory: Memory,
     ) -> Result<Enforcement, ProbeError> {
-        let kernel: Arc<dyn Kernel> = Arc::new(Linux);
-        let means = Means::choose(wanted, &kernel, cgroup_root)?;
+        let means = Means::choose(wanted, kernel, cgroup_root)?;
         means.log(wanted);
-        let writer = writable(&kernel, cgroup_root);
+        let writer = writable(kernel, cgroup_root);
         if let Err(why) = &writer {
             log::warn!("{}", why.consequence());
         }
@@ -125,7 +121,6 @@ impl Enforcement {
             means,
             writer: hierarchy.map(|hierarchy| Writer::new(hierarchy, partition)),
             groups,
-            watch: Watch::default(),
             followed: false,
             report: Report::default(),
             written: 0,
@@ -139,10 +134,9 @@ impl Enforcement {
         }
     }
 
-    /// A runtime has connected.
-    pub(super) fn connected(&mut self) {
-        self.watch = Watch::new();
-        self.watch.set(&self.groups.watched());
+    /// What to watch for writes of other programs, and for new cgroups.
+    pub(super) fn watched(&self) -> BTreeMap<PathBuf, Watched> {
+        self.groups.watched()
     }
 
     pub(super) fn mechanism(&self) -> Mechanism {
@@ -161,11 +155,11 @@ impl Enforcement {
     }
 
     /// What other programs allow cgroups.
-    pub(super) fn bounds(&self) -> impl Iterator<Item = GroupBound> {
-        self.report.bounds.iter().map(|(group, bound)| GroupBound {
+    pub(super) fn bounds(&self, now: Instant) -> impl Iterator<Item = GroupBound> {
+        self.report.bounds.iter().map(move |(group, bound)| GroupBound {
             group: group.to_string(),
             cpus: bound.cpus,
-            since: (SystemTime::now() - bound.since.elapsed()).into(),
+            since: (SystemTime::now() - now.saturating_duration_since(bound.since)).into(),
             removal: self.groups.removal_of_bound(group),
         })
     }
@@ -203,13 +197,13 @@ impl Enforcement {
     /// # Errors
     /// If the container must not be created yet, because the kernel still withholds its CPUs.
     /// Nothing could keep others off them.
-    pub(super) async fn reserve(
+    pub(super) fn reserve(
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
     ) -> Result<Option<RefusedTarget>, KernelRefusal> {
         let Some(writer) = self.partitions() else { return Ok(None) };
-        match self.ask(id, ledger, move |target| writer.reserve(target)).await {
+        match self.ask(id, ledger, |target| writer.reserve(target)) {
             Err((_, refusal @ KernelRefusal::Withheld(_))) => Err(refusal),
             Err(refused) => Ok(Some(refused)),
             Ok(()) => Ok(None),
@@ -217,11 +211,7 @@ impl Enforcement {
     }
 
     /// Takes a step before the call is answered. Returns what the kernel refused.
-    pub(super) async fn follow(
-        &mut self,
-        step: CgroupStep,
-        ledger: &Ledger,
-    ) -> Option<RefusedTarget> {
+    pub(super) fn follow(&mut self, step: CgroupStep, ledger: &Ledger) -> Option<RefusedTarget> {
         match step {
             CgroupStep::None => {}
             CgroupStep::All => {
@@ -231,7 +221,7 @@ impl Enforcement {
             }
             CgroupStep::Later(id) => self.unsettled.push_back(id),
             CgroupStep::Tidy => self.untidy = true,
-            CgroupStep::Settle(id) => match self.settle(&id, ledger).await {
+            CgroupStep::Settle(id) => match self.settle(&id, ledger) {
                 // It keeps what it has. Its update waits with the others that are too early.
                 Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
                 Err(refused) => return Some(refused),
@@ -243,26 +233,24 @@ impl Enforcement {
 
     /// Makes all groups what they have to be by now. Returns which of them, and which pods'
     /// cgroups, do not keep containers in the pool from now on, if that has changed.
-    pub(super) async fn bind(&mut self, scope: Scope, ledger: &Ledger) -> Vec<Event> {
+    pub(super) fn bind(&mut self, scope: Scope, ledger: &Ledger, now: Instant) -> Vec<Event> {
         self.due = None;
         if self.mechanism() == Mechanism::Runtime {
             return Vec::new();
         }
         if ledger.stance() != Stance::Assign {
-            self.let_go(ledger).await;
+            self.let_go(ledger);
             return Vec::new();
         }
         let layout = Layout::of(ledger);
         let scope = if self.followed { scope } else { Scope::All };
-        let now = std::time::Instant::now();
-        let report = self.with_groups(move |groups| groups.follow(&layout, scope, now)).await;
+        let report = self.groups.follow(&layout, scope, now);
         let before = std::mem::replace(&mut self.report, report);
         let report = &self.report;
-        self.watch.set(&self.groups.watched());
         self.written += report.written;
         self.errors += report.errors;
         let waits = !report.withheld.is_empty() || report.deferred;
-        self.due = waits.then(|| Instant::now() + PAUSE);
+        self.due = waits.then(|| now + PAUSE);
         self.followed = true;
         if scope != Scope::All {
             // Only a check of all groups finds those that are missing.
@@ -270,7 +258,7 @@ impl Enforcement {
             self.report.unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
         if self.report.errors == 0 {
-            self.end_left().await;
+            self.end_left();
         }
         let report = &self.report;
         let mut events = Vec::new();
@@ -287,10 +275,9 @@ impl Enforcement {
 
     /// All containers are where they have to be by other means: takes out of groups what was left
     /// there. What cannot be undone is tried again with the next look.
-    pub(super) async fn let_go(&mut self, ledger: &Ledger) {
-        self.end_left().await;
-        let widest = ledger.possible();
-        let released = self.with_groups(move |groups| groups.release(widest)).await;
+    pub(super) fn let_go(&mut self, ledger: &Ledger) {
+        self.end_left();
+        let released = self.groups.release(ledger.possible());
         self.followed = false;
         let undone = released.groups + released.quotas;
         if undone > 0 {
@@ -301,43 +288,22 @@ impl Enforcement {
         }
     }
 
-    /// Works on the groups off this thread.
-    async fn with_groups<T: Default + Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut Groups) -> T + Send + 'static,
-    ) -> T {
-        let mut groups = std::mem::take(&mut self.groups);
-        let (groups, result) = blocking(move || {
-            let result = work(&mut groups);
-            (groups, result)
-        })
-        .await;
-        self.groups = groups;
-        result
-    }
-
-    async fn end_left(&mut self) {
+    fn end_left(&mut self) {
         let left = std::mem::take(&mut self.left);
         if !left.is_empty()
             && let Ok(writer) = self.writer.clone()
         {
-            self.errors += blocking(move || writer.release(&left)).await;
+            self.errors += writer.release(&left);
         }
     }
 
-    /// A write of another program into a group, new groups, or CPUs to look for again. Returns the
-    /// directories of new groups. Cancel safe.
-    pub(super) async fn next(&mut self) -> Vec<PathBuf> {
-        let due = async {
-            match self.due {
-                Some(due) => sleep_until(due).await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            () = due => Vec::new(),
-            new = self.watch.next() => new,
-        }
+    /// When to look again for CPUs that a container was about to leave.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub(super) fn look_again(&mut self, now: Instant) {
+        self.due = Some(now + PAUSE);
     }
 
     pub(super) fn created(&mut self, directories: &[PathBuf]) {
@@ -360,17 +326,16 @@ impl Enforcement {
         !self.unsettled.is_empty()
     }
 
-    /// Whether to tidy; resets it.
-    pub(super) fn is_untidy(&mut self) -> bool {
-        std::mem::take(&mut self.untidy)
+    pub(super) fn is_untidy(&self) -> bool {
+        self.untidy
     }
 
     /// Removes what ended containers have left in the groups above them. Nothing waits for this:
     /// settling a group tidies the groups that it needs.
-    pub(super) async fn tidy(&self) {
+    pub(super) fn tidy(&mut self) {
+        self.untidy = false;
         let Some(writer) = self.partitions() else { return };
-        let tops = self.tops.clone();
-        blocking(move || tops.iter().for_each(|top| writer.tidy(top))).await;
+        self.tops.iter().for_each(|top| writer.tidy(top));
     }
 
     /// Whether groups may bind less now that partitions are in force: once for all that are settled
@@ -381,19 +346,19 @@ impl Enforcement {
 
     /// Writes what a container's group has to be, and its pod's quota. A failure of the latter does
     /// not count.
-    pub(super) async fn settle(
+    pub(super) fn settle(
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
     ) -> Result<(), RefusedTarget> {
         let settled = match self.partitions() {
-            Some(writer) => self.ask(id, ledger, move |target| writer.settle(target)).await,
+            Some(writer) => self.ask(id, ledger, |target| writer.settle(target)),
             None => Ok(()),
         };
         if self.mechanism() != Mechanism::Runtime
             && let Some(target) = ledger.target(id)
         {
-            self.settle_pod_quota(target).await;
+            self.settle_pod_quota(&target);
         }
         settled
     }

@@ -3,16 +3,13 @@
 //! A program must never run on a CPU that its file does not name. So the file names old and new CPUs
 //! before cgroups change, and only the new ones when the kernel has them in force.
 
-use super::blocking;
 use crate::cpuset::CpuSet;
 use crate::exposed::{Content, Directories};
 use crate::ledger::environment::Description;
 use crate::ledger::{ContainerId, MovePlan, Reach};
 use crate::topology::Topology;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use std::time::{Duration, Instant};
 
 /// How often to check whether a container has left its old CPUs.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -77,13 +74,10 @@ impl ExposedFiles {
         }
     }
 
-    /// Waits until something is to be checked or a notice has run out. Cancel safe.
-    pub(super) async fn next(&self) {
+    /// When something is to be checked or a notice runs out.
+    pub(super) fn due(&self) -> Option<Instant> {
         let ended = self.noticed.as_ref().map(|(_, at)| *at);
-        match self.due.into_iter().chain(ended).min() {
-            Some(at) => sleep_until(at).await,
-            None => pending().await,
-        }
+        self.due.into_iter().chain(ended).min()
     }
 
     pub(super) fn all(&self) -> Vec<(ContainerId, Shown)> {
@@ -91,19 +85,12 @@ impl ExposedFiles {
     }
 
     /// Returns whether the files say `shown`; if they do not, it is tried again later.
-    pub(super) async fn write(
-        &mut self,
-        id: ContainerId,
-        shown: Shown,
-        machine: &Topology,
-    ) -> bool {
+    pub(super) fn write(&mut self, id: ContainerId, shown: Shown, machine: &Topology) -> bool {
         let same = self.shown.insert(id.clone(), shown) == Some(shown);
         if same && !self.unwritten.contains(&id) {
             return true;
         }
-        let (directories, name) = (self.directories.clone(), id.clone());
-        let content = shown.content(machine);
-        match blocking(move || directories.write(&name, &content)).await {
+        match self.directories.write(&id, &shown.content(machine)) {
             Ok(()) => {
                 self.unwritten.remove(&id);
                 true
@@ -125,22 +112,21 @@ impl ExposedFiles {
         open.map(|(id, _)| id.clone()).collect()
     }
 
-    pub(super) async fn remove(&mut self, id: &ContainerId) {
+    pub(super) fn remove(&mut self, id: &ContainerId) {
         self.shown.remove(id);
         self.unwritten.remove(id);
-        let (directories, name) = (self.directories.clone(), id.clone());
-        if let Err(error) = blocking(move || directories.remove(&name)).await {
+        if let Err(error) = self.directories.remove(id) {
             log::error!("exposeCpus: cannot remove the files of container {}: {error}", id.0);
         }
     }
 
-    pub(super) fn schedule(&mut self) {
+    pub(super) fn schedule(&mut self, now: Instant) {
         let is_open = self.shown.values().any(|shown| !shown.is_settled());
         let pause = match (is_open, self.unwritten.is_empty()) {
             (_, false) => Some(RETRY),
             (true, true) => Some(PAUSE),
             (false, true) => None,
         };
-        self.due = pause.map(|pause| Instant::now() + pause);
+        self.due = pause.map(|pause| now + pause);
     }
 }

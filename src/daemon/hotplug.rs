@@ -4,13 +4,13 @@
 
 use crate::cpuset::CpuSet;
 use crate::exclusivity::{ForeignPartitions, Hierarchy, foreign_partitions};
-use crate::kernel::Linux;
+use crate::kernel::Kernel;
 use crate::ledger::{Event, Ledger};
 use crate::topology::{Topology, sysfs};
 use crate::wording;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The time between two checks. The kernel reports such changes by uevents too, but not in every
 /// container's network namespace.
@@ -18,6 +18,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Hotplug {
+    kernel: Arc<dyn Kernel>,
     sysfs: PathBuf,
     /// `None` if cgroups cannot be read.
     hierarchy: Option<Hierarchy>,
@@ -30,25 +31,32 @@ pub(super) struct Hotplug {
 
 impl Hotplug {
     /// `machine` is what `sysfs` describes.
-    pub(super) fn new(sysfs: &Path, machine: Topology, hierarchy: Option<Hierarchy>) -> Hotplug {
+    pub(super) fn new(
+        kernel: &Arc<dyn Kernel>,
+        sysfs: &Path,
+        machine: Topology,
+        hierarchy: Option<Hierarchy>,
+        now: Instant,
+    ) -> Hotplug {
         Hotplug {
+            kernel: Arc::clone(kernel),
             sysfs: sysfs.to_owned(),
             hierarchy,
-            listed: sysfs::online(&Linux, sysfs),
+            listed: sysfs::online(&**kernel, sysfs),
             machine,
             foreign: ForeignPartitions::new(),
-            due: Instant::now() + PERIOD,
+            due: now + PERIOD,
         }
     }
 
     /// Reads the machine again if the kernel lists other CPUs as online than at the last check.
     fn read_machine(&mut self) {
-        let Some(listed) = sysfs::online(&Linux, &self.sysfs) else { return };
+        let Some(listed) = sysfs::online(&*self.kernel, &self.sysfs) else { return };
         if self.listed.replace(listed) == Some(listed) {
             return;
         }
         // The start has logged the warnings.
-        let read = sysfs::read(&Linux, &self.sysfs).map_err(|error| error.to_string());
+        let read = sysfs::read(&*self.kernel, &self.sysfs).map_err(|error| error.to_string());
         let topology = read
             .and_then(|reading| Topology::build(reading.facts).map_err(|error| error.to_string()));
         match topology {
@@ -75,15 +83,15 @@ impl Hotplug {
         self.foreign = now;
     }
 
-    /// Cancel safe.
-    pub(super) async fn next(&self) {
-        sleep_until(self.due).await;
+    /// When the next check is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
     }
 
     /// The machine as it is now, if the ledger has another one. CPUs of foreign partitions are
     /// offline in it.
-    pub(super) fn changed(&mut self, ledger: &Ledger) -> Option<Event> {
-        self.due = Instant::now() + PERIOD;
+    pub(super) fn changed(&mut self, ledger: &Ledger, now: Instant) -> Option<Event> {
+        self.due = now + PERIOD;
         self.read_machine();
         self.read_partitions(ledger);
         let foreign = self.foreign.values().copied().collect();
@@ -103,6 +111,10 @@ impl Hotplug {
     /// Partitions of other programs at the last check.
     pub(super) fn foreign(&self) -> &ForeignPartitions {
         &self.foreign
+    }
+
+    pub(super) fn kernel(&self) -> &dyn Kernel {
+        &*self.kernel
     }
 
     pub(super) fn sysfs(&self) -> &Path {

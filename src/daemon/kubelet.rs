@@ -1,12 +1,10 @@
 //! [`KubeletWatch`]: reports whether the kubelet's own CPU manager assigns CPUs.
 
-use super::poller::Poller;
 use crate::config::Config;
-use crate::kubelet::{ActivityDetector, Change, INTERVAL, Look, Sign, StateFileWatcher};
+use crate::kubelet::{ActivityDetector, Change, Look, Sign};
 use crate::ledger::{Call, Event, Policy, Stance};
 use log::Level;
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The log repeats after this time that the kubelet's own CPU manager is active.
 const REMINDER: Duration = Duration::from_secs(600);
@@ -14,7 +12,6 @@ const REMINDER: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct KubeletWatch {
     detector: ActivityDetector,
-    file: Poller<StateFileWatcher, Look>,
     /// When the log last said that its CPU manager is active. Without a state file every request
     /// can change that.
     reminded: Option<Instant>,
@@ -22,53 +19,28 @@ pub(super) struct KubeletWatch {
     said: bool,
 }
 
-fn poller(config: &Config) -> Poller<StateFileWatcher, Look> {
-    Poller::new(
-        config.kubelet_state_dir().map(StateFileWatcher::new),
-        INTERVAL,
-        StateFileWatcher::look,
-    )
-}
-
 impl KubeletWatch {
     pub(super) fn new(config: &Config) -> KubeletWatch {
         KubeletWatch {
             detector: ActivityDetector::new(config.on_active_kubelet()),
-            file: poller(config),
             reminded: None,
             said: false,
         }
     }
 
-    pub(super) async fn next(&mut self) -> Look {
-        self.file.next().await
-    }
-
-    /// Reads the state file at the start, before any container is known.
-    pub(super) fn check_first(&mut self, policy: Policy) -> Option<Event> {
-        let look = self.file.look_first()?;
-        self.check(look, policy)
-    }
-
     /// Follows a changed configuration.
     pub(super) fn reconfigure(
         &mut self,
-        before: &Config,
-        now: &Config,
+        config: &Config,
         policy: Policy,
-    ) -> Vec<Event> {
-        let change = self.detector.change_stance(now.on_active_kubelet());
-        let mut events: Vec<Event> = self.follow(change, policy).into_iter().collect();
-        if before.kubelet_state_dir() != now.kubelet_state_dir() {
-            self.file = poller(now);
-            let look = self.file.look_first().unwrap_or(Look::Missing);
-            events.extend(self.check(look, policy));
-        }
-        events
+        now: Instant,
+    ) -> Option<Event> {
+        let change = self.detector.change_stance(config.on_active_kubelet());
+        self.follow(change, policy, now)
     }
 
     /// Records what the state file says.
-    pub(super) fn check(&mut self, look: Look, policy: Policy) -> Option<Event> {
+    pub(super) fn check(&mut self, look: Look, policy: Policy, now: Instant) -> Option<Event> {
         match &look {
             Look::Missing => log::debug!("kubelet state file: not visible"),
             Look::StateFile(state) => log::info!(
@@ -81,31 +53,31 @@ impl KubeletWatch {
             }
         }
         let change = self.detector.look(look);
-        self.follow(change, policy)
+        self.follow(change, policy, now)
     }
 
     /// Records what a call shows of the kubelet, before the ledger handles it.
-    pub(super) fn note_call(&mut self, call: &Call, policy: Policy) -> Option<Event> {
+    pub(super) fn note_call(&mut self, call: &Call, policy: Policy, now: Instant) -> Option<Event> {
         let change = self.detector.note_call(call);
-        let event = self.follow(change, policy);
+        let event = self.follow(change, policy, now);
         if self.detector.is_active() {
-            self.remind(policy);
+            self.remind(policy, now);
         }
         event
     }
 
-    fn follow(&mut self, change: Option<Change>, policy: Policy) -> Option<Event> {
+    fn follow(&mut self, change: Option<Change>, policy: Policy, now: Instant) -> Option<Event> {
         match change? {
             Change::Assigned => {}
             Change::Came(sign) => {
                 if sign == Sign::File {
                     self.reminded = None;
                 }
-                if self.is_time() {
+                if self.is_time(now) {
                     let (level, _) = self.consequence(policy);
                     log::log!(level, "the kubelet's own CPU manager is active: {sign}");
                 }
-                self.remind(policy);
+                self.remind(policy, now);
             }
             Change::Went => {
                 if std::mem::take(&mut self.said) {
@@ -120,8 +92,8 @@ impl KubeletWatch {
 
     /// Logs what follows from the kubelet's CPU manager being active, and what to do, if a reminder
     /// is due.
-    fn remind(&mut self, policy: Policy) {
-        if !self.is_time() {
+    fn remind(&mut self, policy: Policy, now: Instant) {
+        if !self.is_time(now) {
             return;
         }
         let (level, consequence) = self.consequence(policy);
@@ -129,7 +101,7 @@ impl KubeletWatch {
             level,
             "while the kubelet assigns CPUs, {consequence}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
         );
-        self.reminded = Some(Instant::now());
+        self.reminded = Some(now);
         self.said = true;
     }
 
@@ -148,7 +120,7 @@ impl KubeletWatch {
         }
     }
 
-    fn is_time(&self) -> bool {
-        self.reminded.is_none_or(|then| then.elapsed() >= REMINDER)
+    fn is_time(&self, now: Instant) -> bool {
+        self.reminded.is_none_or(|then| now.saturating_duration_since(then) >= REMINDER)
     }
 }

@@ -1,67 +1,27 @@
-//! The daemon's main loop: waits for what comes next, and passes it to the owner of the ledger.
+//! The daemon's main loop: waits for what comes next, and has the core take a step.
 
-use super::checks::Findings;
-use super::delivery::{Answer, Returned};
-use super::owner::Owner;
-use super::suspects::Finding;
-use super::{Paths, StartError};
-use crate::config::{Config, Reading};
+use super::executor::{Executor, Reply};
+use super::paths::{Paths, StartError};
+use super::step::Input;
+use crate::config::Config;
 use crate::edge::{Capabilities, Message, Refusal, Runtime, Session};
-use crate::kubelet::Look;
-use crate::ledger::{Call, ContainerId, Event};
+use crate::ledger::{Call, Event};
 use crate::podresources::{self, PolicyFile};
 use crate::serve::{Question, ViewSource, endpoint};
 use crate::view::{Link, NodeView};
 use std::future::pending;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
-
-/// Everything that wakes the daemon.
-#[derive(Debug)]
-enum Wake {
-    Message(Message),
-    /// The NRI layer has ended.
-    End,
-    Question(Question),
-    /// A container's cgroup may have to be written.
-    Settle(ContainerId),
-    /// Ended containers have left something in the cgroups above them.
-    Tidy,
-    /// Updates are due that no answer could carry.
-    Flush,
-    /// CPUs have become free, or a container has stayed for long enough.
-    Rebalance,
-    /// A container has drifted.
-    Repair(Finding),
-    /// The checkpoint could not be written, and is to be tried again.
-    Save,
-    Kubelet(Look),
-    Config(Reading),
-    /// The next check of the online CPUs is due.
-    Machine,
-    /// Another program may have written into a cgroup, or has made these directories, or a container
-    /// has left CPUs.
-    Groups(Vec<PathBuf>),
-    /// Another program may have set the CFS quota of a pod.
-    Quotas,
-    QuietPeriodEnded,
-    /// A container may have left old CPUs, or a notice has run out.
-    Exposed,
-    Returned(Returned),
-    Checked(Findings),
-}
 
 /// Serves messages until the NRI layer ends, and answers questions while there are no messages.
 ///
-/// `owner` exists from the start, or the first `Configure` makes it (if the runtime launched the
+/// `executor` exists from the start, or the first `Configure` makes it (if the runtime launched the
 /// plugin and hands it the configuration).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
     paths: &Paths,
-    owner: Option<Owner>,
+    executor: Option<Executor>,
 ) {
     let waiting = "the runtime has not sent the configuration yet".to_owned();
     let (session, link) = (Session(0), Link::default());
@@ -70,118 +30,44 @@ pub async fn serve(
         observer,
         listening: false,
         pod_resources: None,
-        owner,
+        executor,
         waiting,
         session,
         link,
     };
-    if main_loop.owner.is_some() {
+    if main_loop.executor.is_some() {
         main_loop.listen_locally();
         main_loop.serve_pod_resources();
     }
     // The last answer to a question, while nothing has changed since.
     let mut seen = None;
     loop {
-        let wake = wait(&mut inbox, &mut questions, main_loop.owner.as_mut()).await;
-        if !matches!(wake, Wake::Question(_)) {
-            seen = None;
-        }
-        let reconfigures = matches!(wake, Wake::Config(_));
-        match (wake, &mut main_loop.owner) {
-            (Wake::End, _) => return,
-            (Wake::Message(message), _) => main_loop.receive(message).await,
-            (Wake::Question(Question(reply)), _) => {
+        // Messages first, then questions, and work only if there are neither.
+        tokio::select! {
+            biased;
+            message = inbox.recv() => {
+                let Some(message) = message else { return };
+                seen = None;
+                main_loop.receive(message).await;
+            }
+            Some(Question(reply)) = questions.recv() => {
                 let view = seen.get_or_insert_with(|| Arc::new(main_loop.view()));
                 // The observer may have closed its connection.
                 let _ = reply.send(Arc::clone(view));
             }
-            (Wake::Settle(id), Some(owner)) => drop(owner.settle(&id).await),
-            (Wake::Tidy, Some(owner)) => owner.enforcement.tidy().await,
-            (Wake::Flush, Some(owner)) => owner.flush().await,
-            (Wake::Rebalance, Some(owner)) => owner.rebalance().await,
-            (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
-            (Wake::Save, Some(owner)) => owner.save_again().await,
-            (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
-            (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
-            (Wake::Machine, Some(owner)) => owner.check_machine().await,
-            (Wake::Groups(created), Some(owner)) => owner.follow_groups(&created).await,
-            (Wake::Quotas, Some(owner)) => owner.follow_quotas().await,
-            (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
-            (Wake::Exposed, Some(owner)) => owner.follow_exposed().await,
-            (Wake::Returned(call), Some(owner)) => owner.returned(call).await,
-            (Wake::Checked(found), Some(owner)) => owner.checked(found).await,
-            // Without an owner there is no work.
-            (_, None) => {}
-        }
-        if reconfigures {
-            main_loop.follow_policy();
+            input = work(main_loop.executor.as_mut()) => {
+                seen = None;
+                main_loop.work(input).await;
+            }
         }
     }
 }
 
-/// Waits for what comes next: messages first, then questions, and work only if there are neither.
-/// Cancel safe.
-async fn wait(
-    inbox: &mut mpsc::UnboundedReceiver<Message>,
-    questions: &mut mpsc::Receiver<Question>,
-    owner: Option<&mut Owner>,
-) -> Wake {
-    tokio::select! {
-        biased;
-        message = inbox.recv() => message.map_or(Wake::End, Wake::Message),
-        Some(question) = questions.recv() => Wake::Question(question),
-        wake = work(owner) => wake,
-    }
-}
-
-/// Waits for work: the backlog first.
-async fn work(owner: Option<&mut Owner>) -> Wake {
-    let Some(owner) = owner else { return pending().await };
-    let Owner {
-        ledger,
-        checkpoint,
-        delivery,
-        enforcement,
-        kubelet,
-        config,
-        hotplug,
-        checks,
-        drift,
-        orphans,
-        quotas,
-        exposure,
-        balance,
-        started,
-        ..
-    } = owner;
-    if let Some(id) = enforcement.next_unsettled() {
-        return Wake::Settle(id);
-    }
-    if enforcement.is_untidy() {
-        return Wake::Tidy;
-    }
-    if std::mem::take(&mut delivery.owing) {
-        return Wake::Flush;
-    }
-    if std::mem::take(&mut balance.unbalanced) {
-        return Wake::Rebalance;
-    }
-    if let Some(finding) = drift.next() {
-        return Wake::Repair(finding);
-    }
-    let movable_at = ledger.next_movable().and_then(|at| started.checked_add(at));
-    tokio::select! {
-        () = checkpoint.retry() => Wake::Save,
-        look = kubelet.next() => Wake::Kubelet(look),
-        reading = config.next() => Wake::Config(reading),
-        () = hotplug.next() => Wake::Machine,
-        created = enforcement.next() => Wake::Groups(created),
-        () = quotas.next() => Wake::Quotas,
-        () = orphans.quiet_period() => Wake::QuietPeriodEnded,
-        () = exposure.next() => Wake::Exposed,
-        () = sleep_until(movable_at.unwrap_or(*started)), if movable_at.is_some() => Wake::Rebalance,
-        call = delivery.next() => Wake::Returned(call),
-        found = checks.next(ledger) => Wake::Checked(found),
+/// Waits for work. Cancel safe.
+async fn work(executor: Option<&mut Executor>) -> Input {
+    match executor {
+        Some(executor) => executor.next().await,
+        None => pending().await,
     }
 }
 
@@ -192,8 +78,8 @@ struct MainLoop<'a> {
     listening: bool,
     /// The file with the policy in force, if podresources are served.
     pod_resources: Option<PolicyFile>,
-    owner: Option<Owner>,
-    /// Why there is no owner.
+    executor: Option<Executor>,
+    /// Why there is no executor.
     waiting: String,
     /// The present connection. The loop drops messages of an earlier one.
     session: Session,
@@ -215,34 +101,32 @@ impl MainLoop<'_> {
                 self.session = session;
                 introduce(&runtime, &capabilities);
                 self.link.introduced(session.0, runtime);
-                let wishes = self.configured(&config);
-                let wishes = wishes.map(|owner| {
-                    owner.answer_within = answer_within;
-                    owner.connected(updater, &capabilities)
-                });
+                let subscriptions = match self.configured(&config) {
+                    Ok(executor) => {
+                        let connected = Input::Connected { capabilities, answer_within };
+                        Ok(executor.connected(updater, connected).await)
+                    }
+                    Err(refusal) => Err(refusal),
+                };
                 // The runtime may have disconnected.
-                let _ = reply.send(wishes);
+                let _ = reply.send(subscriptions);
             }
             Message::Call { session, call, reply } => {
-                let Some(owner) = self.owner_of(session) else { return };
+                let Some(executor) = self.executor_of(session) else { return };
                 let synchronized = matches!(call, Call::Event(Event::Synchronize { .. }));
-                owner.delivery.pace.went_on(Instant::now());
-                let Answer { result, sent } = owner.handle(call).await;
-                // What a late answer carried has not gone out, and stays due.
-                if reply.send(result).is_ok() {
-                    owner.answered(sent);
-                }
+                executor.call(Reply::Answer(reply), |id| Input::Call(id, call)).await;
                 if synchronized {
                     self.link.synchronized();
                 }
             }
             Message::Validate { session, container, cpus, reply } => {
-                let Some(owner) = self.owner_of(session) else { return };
-                let _ = reply.send(owner.validate(&container, cpus));
+                let Some(executor) = self.executor_of(session) else { return };
+                let input = |id| Input::Validate(id, container, cpus);
+                executor.call(Reply::Validated(reply), input).await;
             }
             Message::WentOn { session } => {
-                let Some(owner) = self.owner_of(session) else { return };
-                owner.delivery.pace.went_on(Instant::now());
+                let Some(executor) = self.executor_of(session) else { return };
+                executor.take_step(Input::WentOn).await;
             }
             Message::Disconnected { session } => {
                 log::debug!("{session} has ended");
@@ -251,19 +135,29 @@ impl MainLoop<'_> {
         }
     }
 
-    /// The owner, if this is the present connection.
-    fn owner_of(&mut self, session: Session) -> Option<&mut Owner> {
-        self.owner.as_mut().filter(|_| session == self.session)
+    async fn work(&mut self, input: Input) {
+        let reconfigures = matches!(input, Input::Config(_));
+        if let Some(executor) = &mut self.executor {
+            executor.take_step(input).await;
+        }
+        if reconfigures {
+            self.follow_policy();
+        }
     }
 
-    /// The owner; if there is none, starts it with the configuration that the runtime has handed
+    /// The executor, if this is the present connection.
+    fn executor_of(&mut self, session: Session) -> Option<&mut Executor> {
+        if session == self.session { self.executor.as_mut() } else { None }
+    }
+
+    /// The executor; if there is none, starts it with the configuration that the runtime has handed
     /// over.
-    fn configured(&mut self, text: &str) -> Result<&mut Owner, Refusal> {
-        if self.owner.is_none() {
+    fn configured(&mut self, text: &str) -> Result<&mut Executor, Refusal> {
+        if self.executor.is_none() {
             let config = Config::parse("configuration from the runtime", text);
-            let owner = config.map_err(StartError::from);
-            let owner = owner.and_then(|config| Owner::start(self.paths, &config));
-            self.owner = Some(owner.map_err(|error| {
+            let started = config.map_err(StartError::from);
+            let started = started.and_then(|config| Executor::start(self.paths, &config));
+            self.executor = Some(started.map_err(|error| {
                 log::error!("{error}");
                 self.waiting = error.to_string();
                 Refusal(error.to_string())
@@ -273,7 +167,7 @@ impl MainLoop<'_> {
             self.listen_locally();
         }
         self.serve_pod_resources();
-        self.owner.as_mut().ok_or_else(|| Refusal(self.waiting.clone()))
+        self.executor.as_mut().ok_or_else(|| Refusal(self.waiting.clone()))
     }
 
     /// Serves the status on a socket in the state directory, which this process has locked by now.
@@ -296,7 +190,7 @@ impl MainLoop<'_> {
 
     /// Answers as the kubelet's podresources do, if the configuration or the command line says so.
     fn serve_pod_resources(&mut self) {
-        let Some(owner) = &self.owner else { return };
+        let Some(owner) = self.executor.as_ref().and_then(Executor::owner) else { return };
         let place = owner.config.pod_resources().or(self.paths.pod_resources.as_ref());
         if let (Some(place), None) = (place, &self.pod_resources) {
             let settings = owner.ledger.settings();
@@ -305,13 +199,17 @@ impl MainLoop<'_> {
     }
 
     fn follow_policy(&self) {
-        if let (Some(policy), Some(owner)) = (&self.pod_resources, &self.owner) {
+        let owner = self.executor.as_ref().and_then(Executor::owner);
+        if let (Some(policy), Some(owner)) = (&self.pod_resources, owner) {
             policy.follow(owner.ledger.settings());
         }
     }
 
     fn view(&mut self) -> NodeView {
-        let node = self.owner.as_mut().map(Owner::view).ok_or_else(|| self.waiting.clone());
+        let node = match &mut self.executor {
+            Some(executor) => executor.view(),
+            None => Err(self.waiting.clone()),
+        };
         NodeView { link: self.link.clone(), node }
     }
 }

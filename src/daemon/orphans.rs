@@ -4,12 +4,10 @@
 //! Their cgroups show it. Only a cgroup that was seen before can have vanished: if the
 //! hierarchy is not where it should be, no cgroup counts.
 
-use super::blocking;
-use crate::ledger::{ContainerId, Deserted, Event, Holder, SandboxId};
+use crate::ledger::{ContainerId, Deserted, Event, Holder};
 use crate::verify::{Presence, Verifier};
 use std::collections::HashMap;
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use std::time::{Duration, Instant};
 
 /// The time between two [`Event::QuietPeriod`]: after two of them an ended container lends its
 /// CPUs. The kubelet makes several tries in this time.
@@ -42,17 +40,16 @@ pub(super) fn look(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
 }
 
 impl Orphans {
-    pub(super) fn new() -> Orphans {
-        Orphans { since: HashMap::new(), count: 0, quiet_until: Instant::now() + QUIET_PERIOD }
+    pub(super) fn new(now: Instant) -> Orphans {
+        Orphans { since: HashMap::new(), count: 0, quiet_until: now + QUIET_PERIOD }
     }
 
-    /// The end of a quiet period. Cancel safe.
-    pub(super) async fn quiet_period(&self) {
-        sleep_until(self.quiet_until).await;
+    pub(super) fn quiet_until(&self) -> Instant {
+        self.quiet_until
     }
 
-    pub(super) fn quiet_period_ended(&mut self) -> Event {
-        self.quiet_until = Instant::now() + QUIET_PERIOD;
+    pub(super) fn quiet_period_ended(&mut self, now: Instant) -> Event {
+        self.quiet_until = now + QUIET_PERIOD;
         Event::QuietPeriod
     }
 
@@ -92,24 +89,16 @@ impl Orphans {
 /// seen, or the runtime does not report the pod's, the removal of its last container is enough. Of
 /// a pod without listed containers the cgroup was never seen: the topmost one above it has to be
 /// there, so that no cgroup counts as gone in a hierarchy that is not where it should be.
-pub(super) async fn deserted_pods(
-    verifier: Option<Verifier>,
-    deserted: Vec<Deserted>,
-) -> Vec<Event> {
-    if deserted.is_empty() {
-        return Vec::new();
-    }
-    let over = move || -> Vec<SandboxId> {
-        let is_over = |pod: &Deserted| match (&verifier, &pod.group) {
-            (Some(verifier), Some(group)) => {
-                let visible = || group.top().is_some_and(|top| verifier.has(&top));
-                !verifier.has(group) && (pod.removed || visible())
-            }
-            _ => pod.removed,
-        };
-        deserted.into_iter().filter(is_over).map(|pod| pod.sandbox).collect()
+pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>) -> Vec<Event> {
+    let is_over = |pod: &Deserted| match (verifier, &pod.group) {
+        (Some(verifier), Some(group)) => {
+            let visible = || group.top().is_some_and(|top| verifier.has(&top));
+            !verifier.has(group) && (pod.removed || visible())
+        }
+        _ => pod.removed,
     };
-    let ended = blocking(over).await.into_iter().map(|sandbox| {
+    let over = deserted.into_iter().filter(is_over);
+    let ended = over.map(|Deserted { sandbox, .. }| {
         log::info!("pod sandbox {sandbox}: no container left, treated as ended");
         Event::StopPod(sandbox)
     });

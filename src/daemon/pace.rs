@@ -8,7 +8,7 @@
 use crate::ledger::{ContainerId, Update};
 use std::collections::HashMap;
 use std::time::Duration;
-use tokio::time::Instant;
+use std::time::Instant;
 
 /// The allowance for one update before the first measurement, and the least allowance, as in RFC
 /// 6298.

@@ -1,24 +1,22 @@
-//! [`Checkpoint`]: the ledger's claims on disk.
+//! [`Checkpoint`]: whether the ledger's claims are on disk, and what waits until they are.
 
-use super::blocking;
-use crate::checkpoint::{Loaded, StateDir, StateError};
-use crate::disk::Disk;
-use crate::ledger::{Claim, Ledger};
-use std::future::pending;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use super::calls::HandledCall;
+use crate::checkpoint::StateError;
+use std::time::{Duration, Instant};
 
 /// How long after a failed write to try again.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    state: Arc<StateDir>,
-    /// Whether claims may have changed since the last write, or try.
+    /// Whether claims may have changed since the last write, or try, has begun.
     pub(super) changed: bool,
+    is_writing: bool,
+    /// How many writes have begun.
+    begun: u64,
     failed: Option<Failure>,
+    /// What waits for the end of which write.
+    waiting: Vec<(u64, AfterSave)>,
 }
 
 /// The last write has failed, or is stalled.
@@ -28,75 +26,69 @@ struct Failure {
     retry_at: Instant,
 }
 
+/// What comes after the claims are on disk.
+#[derive(Debug)]
+pub(super) enum AfterSave {
+    Answer(Box<HandledCall>),
+    Deliver,
+    Move,
+}
+
 impl Checkpoint {
-    pub(super) fn open(dir: &Path) -> Result<Checkpoint, StateError> {
-        let state = Arc::new(StateDir::open(dir)?);
-        Ok(Checkpoint { state, changed: true, failed: None })
+    pub(super) fn new() -> Checkpoint {
+        Checkpoint { changed: true, is_writing: false, begun: 0, failed: None, waiting: Vec::new() }
     }
 
-    pub(super) fn disk(&self) -> &Disk {
-        self.state.disk()
+    /// Whether claims of the ledger are not on disk.
+    pub(super) fn is_pending(&self) -> bool {
+        self.changed || self.is_writing
     }
 
-    /// Reads the checkpoint. A missing one is normal, a damaged one logs an error.
-    pub(super) fn remembered(&self) -> Result<Vec<Claim>, StateError> {
-        Ok(match self.state.load()? {
-            Loaded::Missing => {
-                log::info!(
-                    "checkpoint: none (first start, or deleted): adopting what running containers have"
-                );
-                Vec::new()
-            }
-            Loaded::Claims(claims) => {
-                log::info!("checkpoint: read (claims={})", claims.len());
-                claims
-            }
-            Loaded::Rejected { why, kept_at } => {
-                let place = kept_at
-                    .map_or_else(String::new, |path| format!(", kept as {}", path.display()));
-                log::error!(
-                    "checkpoint: cannot be used{place}: {why}. Adopting what running containers have"
-                );
-                Vec::new()
-            }
-        })
-    }
-
-    /// Writes the claims unless they are on disk.
-    pub(super) async fn save(&mut self, ledger: &Ledger) -> Result<(), StateError> {
-        if !std::mem::take(&mut self.changed) && !self.is_failing() {
-            return Ok(());
+    /// Begins a write of the claims if that is needed and possible.
+    pub(super) fn begin(&mut self) -> bool {
+        let begins = self.changed && !self.is_writing;
+        if begins {
+            self.changed = false;
+            self.is_writing = true;
+            self.begun += 1;
         }
-        let claims: Vec<Claim> = ledger.claims().collect();
-        let state = Arc::clone(&self.state);
-        let result = blocking(move || state.save(&claims)).await;
-        let failure = |error: &StateError| Failure {
-            why: error.to_string(),
-            retry_at: Instant::now() + RETRY,
-        };
-        self.failed = result.as_ref().err().map(failure);
-        result
+        begins
     }
 
-    pub(super) fn is_failing(&self) -> bool {
-        self.failed.is_some()
+    /// Returns whether the write before had failed.
+    pub(super) fn ended(&mut self, result: &Result<(), StateError>, now: Instant) -> bool {
+        self.is_writing = false;
+        let failure = result
+            .as_ref()
+            .err()
+            .map(|error| Failure { why: error.to_string(), retry_at: now + RETRY });
+        std::mem::replace(&mut self.failed, failure).is_some()
     }
 
-    /// Waits until a failed write is to be tried again. Cancel safe.
-    pub(super) async fn retry(&self) {
-        match &self.failed {
-            Some(failure) => sleep_until(failure.retry_at).await,
-            None => pending().await,
-        }
+    /// Has this wait for the end of the write that has all claims of now.
+    pub(super) fn wait(&mut self, then: AfterSave) {
+        self.waiting.push((self.begun + u64::from(self.changed), then));
     }
 
-    /// The directory whose disk does not respond, and for how long.
-    pub(super) fn stalled(&self) -> Option<String> {
-        let stalled = self.disk().stalled()?;
-        Some(format!("{}: {stalled}", self.state.path().display()))
+    /// What has waited for the writes that have ended.
+    pub(super) fn take_due(&mut self) -> Vec<AfterSave> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (due, later) = waiting.into_iter().partition(|(number, _)| *number <= self.begun);
+        self.waiting = later;
+        due.into_iter().map(|(_, then): (u64, AfterSave)| then).collect()
+    }
+
+    /// When a failed write is to be tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        if self.is_writing { None } else { self.failed.as_ref().map(|failure| failure.retry_at) }
     }
 
     pub(super) fn error(&self) -> Option<String> {
         self.failed.as_ref().map(|failure| failure.why.clone())
+    }
+
+    /// The runtime has connected again: calls of the connection before have no answer.
+    pub(super) fn drop_answers(&mut self) {
+        self.waiting.retain(|(_, then)| !matches!(then, AfterSave::Answer(_)));
     }
 }

@@ -4,43 +4,42 @@
 //! That is the rule and no drift: the quota is lifted again within milliseconds, without a line in
 //! the log. It is a drift if a check pass finds a quota that the pass before has had lifted.
 
-use crate::exclusivity::{Watch, Watched};
 use crate::ledger::{CgroupPath, Ledger, Mechanism, Target};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use std::time::{Duration, Instant};
 
 /// The least time between two reactions, in case that another program reacts, too.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Quotas {
-    watch: Watch,
+    due: Option<Instant>,
     not_before: Instant,
     /// Times that a quota was lifted which had been lifted before.
     pub(super) lifted_again: u64,
 }
 
 impl Quotas {
-    pub(super) fn new() -> Quotas {
-        Quotas { watch: Watch::default(), not_before: Instant::now(), lifted_again: 0 }
+    pub(super) fn new(now: Instant) -> Quotas {
+        Quotas { due: None, not_before: now, lifted_again: 0 }
     }
 
-    /// A runtime has connected.
-    pub(super) fn connected(&mut self) {
-        self.watch = Watch::new();
+    /// Another program may have written into a quota.
+    pub(super) fn written(&mut self, now: Instant) {
+        if self.due.is_none() {
+            let due = self.not_before.max(now);
+            self.due = Some(due);
+            self.not_before = due + PAUSE;
+        }
     }
 
-    pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
-        self.watch.set(&files.into_iter().map(|file| (file, Watched::File)).collect());
+    /// When to look at the quotas.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
     }
 
-    /// A write into a pod's quota. Cancel safe.
-    pub(super) async fn next(&mut self) {
-        sleep_until(self.not_before).await;
-        self.watch.next().await;
-        self.not_before = Instant::now() + PAUSE;
+    pub(super) fn followed(&mut self) {
+        self.due = None;
     }
 }
 

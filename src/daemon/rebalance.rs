@@ -6,17 +6,18 @@
 //! order in which each container leaves its CPUs before another one gets them; a plan that would
 //! need a container moved twice is left alone there.
 
-use super::blocking;
+use super::balance::{PlanRun, StepRun};
+use super::calls::CallInfo;
 use super::owner::Owner;
+use super::persist::AfterSave;
 use crate::exclusivity::Scope;
 use crate::ledger::{
-    Admission, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
+    Admission, ContainerId, Event, Ledger, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
 };
 use crate::verify::Drift;
 use crate::wording;
 use std::collections::BTreeMap;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use std::time::{Duration, Instant};
 
 /// The part of the runtime's time limit after which no further step of a plan begins.
 const PATIENCE: f64 = 0.4;
@@ -27,46 +28,56 @@ const PAUSE: Duration = Duration::from_millis(5);
 const TRIES: usize = 4;
 
 impl Owner {
-    /// Makes room for a container that is about to be created.
-    pub(super) async fn make_room(&mut self, creation: &Admission) {
-        let creates = matches!(creation, Admission::Create { .. });
-        if !creates || self.ledger.settings().rebalance.is_none() {
-            return;
+    /// Makes room for a container that is about to be created, and goes on with its creation.
+    pub(super) fn make_room(&mut self, admission: Admission, call: CallInfo) {
+        let creates = matches!(admission, Admission::Create { .. });
+        // The moves of another plan are being made: the creation waits for none.
+        if !creates || self.ledger.settings().rebalance.is_none() || self.plan.is_some() {
+            return self.decide(admission, call);
         }
-        let arrival = self.plan(Occasion::Arrival, |ledger| ledger.plan_arrival(creation)).await;
+        let arrival = self.plan(Occasion::Arrival, |ledger| ledger.plan_arrival(&admission));
         if self.writes_moves() {
-            return self.carry_out_plan(arrival).await;
+            return match arrival {
+                Some(plan) => self.carry_out_plan(plan, Some((admission, call))),
+                None => self.decide(admission, call),
+            };
         }
         let plan = match arrival {
             None if self.ledger.settings().notice_seconds == 0 => {
-                self.plan(Occasion::Departure, Ledger::plan_departure).await
+                self.plan(Occasion::Departure, Ledger::plan_departure)
             }
             found => found,
         };
-        let Some(plan) = plan else { return };
-        if plan.is_staged() {
-            let why = "it would move a container twice, which an update by the runtime cannot";
-            return self.balance.planned(plan.occasion, 0, Some(why.to_owned()));
+        if let Some(plan) = plan {
+            if plan.is_staged() {
+                let why = "it would move a container twice, which an update by the runtime cannot";
+                self.balance.planned(plan.occasion, 0, Some(why.to_owned()));
+            } else {
+                // The decision saves them, and its answer carries them.
+                self.balance.planned(plan.occasion, plan.steps.len(), None);
+                self.apply_all(plan.steps.into_iter().map(Event::Move).collect());
+            }
         }
-        // The decision saves them, and its answer carries them.
-        self.balance.planned(plan.occasion, plan.steps.len(), None);
-        self.apply_all(plan.steps.into_iter().map(Event::Move).collect());
+        self.decide(admission, call);
     }
 
     /// Moves containers to better CPUs that have become free.
-    pub(super) async fn rebalance(&mut self) {
+    pub(super) fn rebalance(&mut self) {
         self.pass_time();
-        if self.writes_moves() {
-            let plan = self.plan(Occasion::Departure, Ledger::plan_departure).await;
-            if self.may_move(plan.as_ref()).await {
-                self.carry_out_plan(plan).await;
-                self.show_planned(&BTreeMap::new()).await;
-            } else if plan.is_some() {
-                let why = "programs have notice of it first (noticeSeconds)".to_owned();
-                self.balance.planned(Occasion::Departure, 0, Some(why));
-            }
-            self.flush_owed().await;
+        if !self.writes_moves() || self.plan.is_some() {
+            return;
         }
+        let plan = self.plan(Occasion::Departure, Ledger::plan_departure);
+        if self.may_move(plan.as_ref())
+            && let Some(plan) = plan
+        {
+            return self.carry_out_plan(plan, None);
+        }
+        if plan.is_some() {
+            let why = "programs have notice of it first (noticeSeconds)".to_owned();
+            self.balance.planned(Occasion::Departure, 0, Some(why));
+        }
+        self.flush_owed();
     }
 
     /// Whether the daemon itself can carry moves out.
@@ -76,7 +87,7 @@ impl Owner {
 
     /// A plan without containers whose threads have affinities of their own: the kernel keeps these
     /// through a move as far as it can. A plan that is not to be carried out is only recorded.
-    async fn plan(
+    fn plan(
         &mut self,
         occasion: Occasion,
         plan: impl Fn(&Ledger) -> Result<MovePlan, NoPlan>,
@@ -91,7 +102,7 @@ impl Owner {
                     return None;
                 }
             };
-            let bound = self.bound_themselves(&found).await;
+            let bound = self.bound_themselves(&found);
             if bound.is_empty() {
                 if self.ledger.moves_containers() {
                     return Some(found);
@@ -112,17 +123,14 @@ impl Owner {
         None
     }
 
-    async fn bound_themselves(&mut self, plan: &MovePlan) -> Vec<ContainerId> {
+    fn bound_themselves(&mut self, plan: &MovePlan) -> Vec<ContainerId> {
         let Some(verifier) = self.checks.verifier() else { return Vec::new() };
         let moved = plan.steps.iter().filter(|step| step.outcome == MoveOutcome::Done);
         let targets = moved.filter_map(|step| self.ledger.target(&step.container));
         let targets: Vec<Target> = targets.collect();
-        let look = move || {
-            let sees = targets.iter().all(|target| verifier.sees_threads(target));
-            let bound = targets.into_iter().filter(|target| verifier.has_bound_itself(target));
-            (sees, bound.map(|target| target.subject.id).collect())
-        };
-        let (sees, bound): (bool, Vec<ContainerId>) = blocking(look).await;
+        let sees = targets.iter().all(|target| verifier.sees_threads(target));
+        let bound = targets.into_iter().filter(|target| verifier.has_bound_itself(target));
+        let bound = bound.map(|target| target.subject.id).collect();
         if !sees && !std::mem::replace(&mut self.balance.is_blind, true) {
             log::warn!(
                 "rebalance: cannot see other containers' threads: programs with CPU affinities of their own are moved too. Give the plugin's pod hostPID: true (overlay host-pid)"
@@ -131,83 +139,136 @@ impl Owner {
         bound
     }
 
-    async fn carry_out_plan(&mut self, plan: Option<MovePlan>) {
-        let Some(plan) = plan else { return };
-        let until = Instant::now() + self.answer_within.mul_f64(PATIENCE);
-        let mut moved = 0;
-        for step in plan.steps {
-            let is_done = step.outcome == MoveOutcome::Done;
-            if let Err(why) = self.carry_out_step(step, until).await {
-                return self.balance.planned(plan.occasion, moved, Some(why));
-            }
-            moved += usize::from(is_done);
-        }
-        self.balance.planned(plan.occasion, moved, None);
+    /// Begins to make the moves of a plan, for a creation that waits for them.
+    fn carry_out_plan(&mut self, plan: MovePlan, creation: Option<(Admission, CallInfo)>) {
+        self.plan = Some(PlanRun {
+            occasion: plan.occasion,
+            steps: plan.steps.into(),
+            moved: 0,
+            until: self.now + self.answer_within.mul_f64(PATIENCE),
+            step: None,
+            creation,
+        });
+        self.next_move();
     }
 
-    async fn carry_out_step(&mut self, step: Move, until: Instant) -> Result<(), String> {
-        let now = Instant::now();
-        if now > until {
-            return Err("stopped: the runtime does not wait any longer".to_owned());
-        }
-        // The runtime would undo the step with an update that it is still making.
-        if self.delivery.pace.overdue(&step.container, now).is_some() {
-            return Err("stopped: the runtime is still changing a container in it".to_owned());
-        }
-        self.carry_out_move(step).await
-    }
-
-    /// Carries out one step, or takes it back and returns why.
-    async fn carry_out_move(&mut self, step: Move) -> Result<(), String> {
-        let id = step.container.clone();
-        if !self.apply(Event::Move(step.clone())).moved {
-            return Err("stopped: CPUs have changed since it was made".to_owned());
-        }
-        let failed = match self.save().await {
-            Ok(()) => self.write_move(&id).await,
-            Err(_) => Some("the plugin cannot keep its state".to_owned()),
+    /// Begins the next step of the plan.
+    fn next_move(&mut self) {
+        let Some(run) = &mut self.plan else { return };
+        let Some(step) = run.steps.pop_front() else { return self.plan_ended(None) };
+        let stopped = if self.now > run.until {
+            Some("stopped: the runtime does not wait any longer")
+        } else if self.delivery.pace.overdue(&step.container, self.now).is_some() {
+            // The runtime would undo the step with an update that it is still making.
+            Some("stopped: the runtime is still changing a container in it")
+        } else {
+            run.step = Some(StepRun { step: step.clone(), undone: None, look: None });
+            let moved = self.apply(Event::Move(step)).moved;
+            if moved { None } else { Some("stopped: CPUs have changed since it was made") }
         };
-        let Some(why) = failed else {
-            self.settle_files_of(&id).await;
-            return Ok(());
-        };
-        log::warn!("move taken back: {why}");
-        self.apply(Event::Move(step.undone(why.clone())));
-        // An error is in the log, and the next decision tries again.
-        let _ = self.save().await;
-        self.write_move(&id).await;
-        Err(format!("taken back: {why}"))
+        match stopped {
+            Some(why) => self.plan_ended(Some(why.to_owned())),
+            None => self.after_save(AfterSave::Move),
+        }
     }
 
-    /// Brings a container to its CPUs. Returns what is not as decided.
-    async fn write_move(&mut self, id: &ContainerId) -> Option<String> {
+    /// The step is on disk, or not: brings the container to its CPUs.
+    pub(super) fn move_saved(&mut self, failed: Option<&str>) {
+        let Some(StepRun { step, undone, look }) =
+            self.plan.as_mut().and_then(|run| run.step.as_mut())
+        else {
+            return;
+        };
+        // What cannot be saved is taken back all the same.
+        if failed.is_some() && undone.is_none() {
+            return self.take_back("the plugin cannot keep its state".to_owned());
+        }
+        *look = Some((self.now, LOOKS));
+        let has_ended = self.ledger.target(&step.container).is_none();
         // Shared containers leave the new CPUs, and the groups above the container get them.
-        self.bind(Scope::Binding).await;
-        self.write_cpus().await;
+        self.bind(Scope::Binding);
+        self.write_cpus();
         // The groups above lose the old ones.
-        self.bind(Scope::Binding).await;
-        let target = self.ledger.target(id)?;
-        let mut difference = None;
-        for _ in 0..LOOKS {
-            match self.difference(&target).await {
-                None => return None,
-                found => difference = found,
-            }
-            sleep(PAUSE).await;
-            self.bind(Scope::Binding).await;
+        self.bind(Scope::Binding);
+        if has_ended { self.step_ended() } else { self.look_at_move() }
+    }
+
+    /// When to look whether a move is in force.
+    pub(super) fn look_at_move_due(&self) -> Option<Instant> {
+        let step = self.plan.as_ref()?.step.as_ref()?;
+        step.look.map(|(at, _)| at)
+    }
+
+    pub(super) fn look_at_move(&mut self) {
+        let now = self.now;
+        let Some(StepRun { step, look, .. }) = self.plan.as_mut().and_then(|run| run.step.as_mut())
+        else {
+            return;
+        };
+        let Some((at, left)) = look else { return };
+        let is_first = *left == LOOKS;
+        let is_last = *left == 0;
+        (*at, *left) = (now + PAUSE, left.saturating_sub(1));
+        let id = step.container.clone();
+        if !is_first {
+            self.bind(Scope::Binding);
         }
-        difference
+        let difference = match self.ledger.target(&id) {
+            Some(target) => self.difference(&target),
+            None => None,
+        };
+        match difference {
+            None => self.step_ended(),
+            Some(why) if is_last => self.take_back(why),
+            Some(_) => {}
+        }
+    }
+
+    /// Takes the present step back, or gives up after that.
+    fn take_back(&mut self, why: String) {
+        let Some(run) = self.plan.as_mut().and_then(|run| run.step.as_mut()) else { return };
+        run.look = None;
+        if run.undone.is_some() {
+            return self.step_ended();
+        }
+        log::warn!("move taken back: {why}");
+        let undone = run.step.clone().undone(why.clone());
+        run.undone = Some(why);
+        self.apply(Event::Move(undone));
+        self.after_save(AfterSave::Move);
+    }
+
+    /// A step is in force, or has been taken back.
+    fn step_ended(&mut self) {
+        let Some(run) = &mut self.plan else { return };
+        let Some(StepRun { step, undone, .. }) = run.step.take() else { return };
+        if let Some(why) = undone {
+            return self.plan_ended(Some(format!("taken back: {why}")));
+        }
+        run.moved += usize::from(step.outcome == MoveOutcome::Done);
+        self.settle_files_of(&step.container);
+        self.next_move();
+    }
+
+    /// All moves are made, or the rest is not, and why. The creation that waited goes on.
+    fn plan_ended(&mut self, why: Option<String>) {
+        let Some(PlanRun { occasion, moved, creation, .. }) = self.plan.take() else { return };
+        self.balance.planned(occasion, moved, why);
+        if let Some((admission, call)) = creation {
+            self.decide(admission, call);
+        } else {
+            self.show_planned(&BTreeMap::new());
+            self.flush_owed();
+        }
     }
 
     /// Where a container runs other than decided.
-    async fn difference(&self, target: &Target) -> Option<String> {
+    fn difference(&self, target: &Target) -> Option<String> {
         let (Some(verifier), Some(_)) = (self.checks.verifier(), &target.cgroup) else {
             return Some(format!("{}: its cgroup cannot be seen", target.subject));
         };
-        let (subject, target) = (target.subject.clone(), target.clone());
-        let drift = blocking(move || verifier.check(&target)).await;
         let quota = |drift: &Drift| matches!(drift, Drift::Quota(_) | Drift::OwnQuota(_));
-        let found = drift.into_iter().find(|drift| !quota(drift))?;
-        Some(format!("{subject}: {found}"))
+        let found = verifier.check(target).into_iter().find(|drift| !quota(drift))?;
+        Some(format!("{}: {found}", target.subject))
     }
 }

@@ -1,12 +1,11 @@
 //! [`ConfigReload`]: follows changes of the configuration file. A faulty file changes nothing.
 
-use super::Paths;
 use super::enforcement::wanted;
-use super::poller::Poller;
+use super::paths::Paths;
 use crate::clock::now;
-use crate::config::{Config, Follower, INTERVAL, Mistake, PodResources, Reading};
+use crate::config::{Config, Mistake, PodResources, Reading};
 use crate::exclusivity::{Exclusivity, probe};
-use crate::kernel::{Kernel, Linux};
+use crate::kernel::Kernel;
 use crate::ledger::{Event, Mechanism, Policy, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
@@ -17,7 +16,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct ConfigReload {
-    file: Poller<Follower, Reading>,
+    kernel: Arc<dyn Kernel>,
     /// The last usable configuration.
     config: Config,
     /// The configuration at the start.
@@ -28,11 +27,9 @@ pub(super) struct ConfigReload {
 }
 
 impl ConfigReload {
-    pub(super) fn new(paths: &Paths, config: &Config) -> ConfigReload {
-        let path = paths.config.as_deref();
-        let file = path.map(|path| Follower::new(path, config, &paths.node));
+    pub(super) fn new(kernel: &Arc<dyn Kernel>, paths: &Paths, config: &Config) -> ConfigReload {
         ConfigReload {
-            file: Poller::new(file, INTERVAL, Follower::look),
+            kernel: Arc::clone(kernel),
             config: config.clone(),
             started: config.clone(),
             cgroup_root: paths.cgroup_root.clone(),
@@ -56,10 +53,6 @@ impl ConfigReload {
 
     pub(super) fn config(&self) -> &Config {
         &self.config
-    }
-
-    pub(super) async fn next(&mut self) -> Reading {
-        self.file.next().await
     }
 
     /// Takes over what the file has now, beside the settings and the mechanism that are in force.
@@ -106,8 +99,7 @@ impl ConfigReload {
             let config = reading?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == Exclusivity::Kernel {
-                let kernel: Arc<dyn Kernel> = Arc::new(Linux);
-                probe(&kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
+                probe(&self.kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
             Ok((config, settings))
         };

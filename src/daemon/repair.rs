@@ -6,23 +6,22 @@ use super::suspects::Finding;
 use crate::clock::now;
 use crate::exclusivity::Scope;
 use crate::ledger::{ContainerId, Event, Mechanism, Target};
-use tokio::time::Instant;
 
 impl Owner {
     /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
     /// refuses, others leave its CPUs by their cgroups at once.
-    pub(super) async fn settle(&mut self, id: &ContainerId) -> bool {
-        let settled = self.enforcement.settle(id, &self.ledger).await;
+    pub(super) fn settle(&mut self, id: &ContainerId) -> bool {
+        let settled = self.enforcement.settle(id, &self.ledger);
         let refused = settled.is_err();
         if let Err(refused) = settled {
             self.fall_back(refused);
         }
         if refused || self.enforcement.is_settled() {
-            self.bind(Scope::Binding).await;
+            self.bind(Scope::Binding);
         }
         let lifts = self.ledger.target(id).is_some_and(|target| target.lifts_pod_quota);
         if lifts && !self.enforcement.has_unsettled() {
-            self.follow_quotas().await;
+            self.follow_quotas();
         }
         !refused && self.ledger.mechanism() == Mechanism::Partitions
     }
@@ -33,7 +32,7 @@ impl Owner {
     }
 
     /// Repairs the drifts of a container that still count.
-    pub(super) async fn repair(&mut self, Finding { target, drift }: Finding) {
+    pub(super) fn repair(&mut self, Finding { target, drift }: Finding) {
         let mut all_written = true;
         for drift in drift {
             if !self.is_decided(&target) {
@@ -41,7 +40,7 @@ impl Owner {
             }
             let calls = self.delivery.calls();
             let repair = Repair::of(&target, &drift, self.ledger.mechanism(), calls);
-            let action = self.carry_out(repair, &target).await;
+            let action = self.carry_out(repair, &target);
             all_written &= action == Action::Written;
             let decided = self.drift.count(&target, &drift, action);
             let (found, done) = (drift.to_string(), action.to_string());
@@ -49,7 +48,7 @@ impl Owner {
             self.record.history().drifted(now(), subject, decided, found, done);
         }
         if all_written {
-            self.drift.suspects.repaired(&target.subject.id, Instant::now());
+            self.drift.suspects.repaired(&target.subject.id, self.now);
         }
         let again = self.drift.take_again();
         if !again.is_empty() {
@@ -58,30 +57,30 @@ impl Owner {
         }
         // The repaired containers are due. If they stayed so until the next check pass, that one
         // would silently write over a new drift of theirs.
-        if self.drift.is_done() {
-            self.flush_owed().await;
+        if !self.drift.has_confirmed() {
+            self.flush_owed();
         }
     }
 
-    async fn carry_out(&mut self, repair: Repair, target: &Target) -> Action {
+    fn carry_out(&mut self, repair: Repair, target: &Target) -> Action {
         let id = &target.subject.id;
         let written = match repair {
             Repair::Partition { set_cpus } => {
-                let mut written = self.settle(id).await;
+                let mut written = self.settle(id);
                 if set_cpus {
-                    written = written && self.enforcement.set_cpus(target.clone()).await;
+                    written = written && self.enforcement.set_cpus(target);
                     self.apply(Event::Drifted(vec![id.clone()]));
                 }
                 written
             }
             Repair::SetCpus => {
-                let written = self.enforcement.set_cpus(target.clone()).await;
+                let written = self.enforcement.set_cpus(target);
                 self.apply(Event::Drifted(vec![id.clone()]));
                 written
             }
             // The runtime should have lifted it. If the cgroup cannot be written, the update is
             // sent again.
-            Repair::OwnQuota if self.enforcement.lift_quota(target.clone()).await => true,
+            Repair::OwnQuota if self.enforcement.lift_quota(target) => true,
             Repair::OwnQuota | Repair::SendAgain => {
                 if self.delivery.calls() {
                     self.drift.send_again(id);
@@ -91,11 +90,11 @@ impl Owner {
                 false
             }
             Repair::PodQuota => {
-                let written = self.enforcement.settle_pod_quota(target.clone()).await;
+                let written = self.enforcement.settle_pod_quota(target);
                 return if written { Action::Written } else { Action::Nothing };
             }
             Repair::Widen(mask) => {
-                let widened = self.checks.widen(target.clone(), mask).await;
+                let widened = self.checks.widen(target, mask);
                 return if widened { Action::Widened } else { Action::Inherited };
             }
             Repair::Nothing => return Action::Nothing,

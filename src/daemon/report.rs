@@ -6,6 +6,7 @@ use crate::exclusivity::ProbeError;
 use crate::ledger::{Channel, Policy};
 use crate::view::{NodeFigures, OwnFigures};
 use crate::wording::{self, count};
+use std::time::Instant;
 
 impl Owner {
     /// Logs the node as the runtime has listed it.
@@ -24,7 +25,8 @@ impl Owner {
         }
     }
 
-    pub(super) fn view(&mut self) -> NodeFigures {
+    pub(super) fn view(&mut self, now: Instant) -> NodeFigures {
+        self.now = now;
         self.pass_time();
         let view = self.ledger.view();
         self.record.history().badges.follow(&view);
@@ -54,13 +56,14 @@ impl Owner {
             cannot_write_groups: enforcement.cannot_write().map(ProbeError::consequence),
             group_write_errors: enforcement.errors,
             exclusivity_because: enforcement.means.because.clone(),
-            group_bounds: enforcement.bounds().collect(),
+            group_bounds: enforcement.bounds(self.now).collect(),
             distrusted_groups: distrusted.map(|(g, why)| (g.to_string(), why.clone())).collect(),
             unbound_pods: enforcement.unbound(),
             foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
             pool_writes: enforcement.written,
             checkpoint_error: self.checkpoint.error(),
-            stalled_disk: self.checkpoint.stalled(),
+            // Only the executor knows.
+            stalled_disk: None,
             last_plans: self.balance.last_plans.values().cloned().collect(),
             moves_only_at_creations: !self.writes_moves(),
             threads_unseen: self.balance.is_blind,

@@ -11,48 +11,90 @@ use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::Orphans;
 use super::owner::Owner;
+use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
 use super::quotas::Quotas;
 use super::reload::ConfigReload;
-use super::{Paths, StartError};
 use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::{Hierarchy, Memory};
 use crate::exposed::Directories;
-use crate::kernel::Linux;
-use crate::ledger::{Event, Ledger, Mechanism};
+use crate::kernel::Kernel;
+use crate::kubelet::Look;
+use crate::ledger::{Claim, Event, Ledger, Mechanism, Settings};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
-impl Owner {
-    /// Checks the configuration against the machine, locks the state directory and reads the
-    /// checkpoint. Logs what is in force.
+/// What the core reads and writes at once.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub kernel: Arc<dyn Kernel>,
+    /// The state directory, apart from the checkpoint.
+    pub storage: Arc<dyn Storage>,
+}
+
+/// The machine, and the settings for it.
+#[derive(Debug)]
+pub struct Machine {
+    topology: Topology,
+    settings: Settings,
+}
+
+impl Machine {
+    /// `config` is that of the node.
     ///
     /// # Errors
-    /// If any of that fails. No container has changed then.
-    pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
-        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&Linux, &paths.sysfs_root)?;
+    /// If there is no machine, or the configuration does not fit it.
+    pub fn read(
+        kernel: &dyn Kernel,
+        sysfs_root: &Path,
+        config: &Config,
+    ) -> Result<Machine, StartError> {
+        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(kernel, sysfs_root)?;
         let topology = Topology::build(facts)
-            .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
+            .map_err(|error| StartError::Facts(sysfs_root.to_owned(), error))?;
         for warning in warnings {
             log::warn!("{warning}");
         }
-        let config = &config.for_node(&paths.node)?;
         let settings = config.resolve(&topology)?;
-        let checkpoint = Checkpoint::open(&paths.state_dir)?;
-        let storage: Arc<dyn Storage> = Arc::new(checkpoint.disk().clone());
-        let memory = Memory::open(&paths.state_dir, Arc::clone(&storage), &Linux, &paths.proc_root);
+        Ok(Machine { topology, settings })
+    }
+}
+
+impl Owner {
+    /// The core on a node. `claims` are those of the checkpoint, `kubelet` is the kubelet's state
+    /// file.
+    ///
+    /// # Errors
+    /// If the configuration demands partitions and the kernel makes none. No container has changed
+    /// then.
+    pub fn start(
+        paths: &Paths,
+        config: &Config,
+        Machine { topology, settings }: Machine,
+        Node { kernel, storage }: Node,
+        claims: Vec<Claim>,
+        kubelet: Option<Look>,
+        now: Instant,
+    ) -> Result<Owner, StartError> {
+        let memory =
+            Memory::open(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
         let directories = Directories::below(&paths.state_dir, storage);
-        let enforcement =
-            Enforcement::start(wanted(config), config.partition(), &paths.cgroup_root, memory)
-                .map_err(|why| config.kernel_cannot(why))?;
+        let enforcement = Enforcement::start(
+            wanted(config),
+            config.partition(),
+            &kernel,
+            &paths.cgroup_root,
+            memory,
+        )
+        .map_err(|why| config.kernel_cannot(why))?;
         let mechanism = enforcement.mechanism();
-        let claims = checkpoint.remembered()?;
         log::info!(
             "machine: {}, {}, {}, {}, {}",
             count(topology.sockets().len(), "socket"),
@@ -73,34 +115,40 @@ impl Owner {
             log::info!("config: override for this node on line {line} applied");
         }
         let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
-        let hierarchy = Hierarchy::open(&paths.cgroup_root);
-        let hotplug = Hotplug::new(&paths.sysfs_root, topology.clone(), hierarchy.clone());
+        let hierarchy = Hierarchy::open_on(Arc::clone(&kernel), &paths.cgroup_root);
+        let hotplug =
+            Hotplug::new(&kernel, &paths.sysfs_root, topology.clone(), hierarchy.clone(), now);
         let verifier =
             hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
         let mut owner = Owner {
             ledger: Ledger::new(topology, settings, claims),
-            checkpoint,
+            checkpoint: Checkpoint::new(),
             record: DecisionLog::default(),
             delivery: Delivery::default(),
             enforcement,
             kubelet: KubeletWatch::new(config),
-            config: ConfigReload::new(paths, config),
+            config: ConfigReload::new(&kernel, paths, config),
             hotplug,
-            checks: Checks::new(verifier),
+            checks: Checks::new(verifier, now),
             drift: DriftWatcher::new(),
-            orphans: Orphans::new(),
-            quotas: Quotas::new(),
+            orphans: Orphans::new(now),
+            quotas: Quotas::new(now),
             exposure: ExposedFiles::new(directories),
             strict: config.strict(),
-            started: Instant::now(),
+            started: now,
+            now,
             balance: Balance::default(),
+            plan: None,
             answer_within: Duration::ZERO,
+            effects: Vec::new(),
+            rewatches: false,
+            answers: BTreeMap::new(),
         };
         owner.apply(Event::Mechanism(mechanism));
-        if let Some(event) = owner.hotplug.changed(&owner.ledger) {
+        if let Some(event) = owner.hotplug.changed(&owner.ledger, now) {
             owner.apply(event);
         }
-        let active = owner.kubelet.check_first(config.policy());
+        let active = kubelet.and_then(|look| owner.kubelet.check(look, config.policy(), now));
         if let Some(event) = active {
             owner.apply(event);
         }

@@ -8,7 +8,7 @@ use crate::ledger::{ContainerId, Target};
 use crate::verify::Drift;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
-use tokio::time::Instant;
+use std::time::Instant;
 
 /// The time between two check passes.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);

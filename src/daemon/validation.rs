@@ -5,32 +5,34 @@
 //! without it.
 
 use super::owner::Owner;
+use super::step::Effect;
 use crate::cpuset::CpuSet;
-use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
+use crate::edge::{Capabilities, Refusal, Subscriptions};
 use crate::ledger::{ContainerId, Ledger, Mechanism, Policy, Stance};
 use crate::view::counters::STRICT;
 use crate::wording;
-use std::sync::Arc;
+use std::time::Duration;
 
 impl Owner {
-    /// A runtime has connected. Returns the optional calls to subscribe to.
-    pub(super) fn connected(
-        &mut self,
-        updater: Option<Arc<dyn Updater>>,
-        capabilities: &Capabilities,
-    ) -> Subscriptions {
-        self.delivery.connected(updater);
-        self.enforcement.connected();
-        self.quotas.connected();
+    /// A runtime has connected.
+    pub(super) fn connected(&mut self, capabilities: &Capabilities, answer_within: Duration) {
+        self.answer_within = answer_within;
+        self.delivery.connected(capabilities.unsolicited_updates);
+        self.checkpoint.drop_answers();
+        self.answers.clear();
+        if let Some(plan) = &mut self.plan {
+            plan.drop_call();
+        }
+        self.rewatches = true;
         if self.strict
             && let Some(warning) = cannot_promise(capabilities)
         {
             log::warn!("{warning}");
         }
-        Subscriptions {
+        self.effects.push(Effect::Subscribe(Subscriptions {
             before_start: self.ledger.mechanism() == Mechanism::Partitions,
             validation: self.strict,
-        }
+        }));
     }
 
     /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.

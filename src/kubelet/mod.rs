@@ -13,7 +13,8 @@ use std::path::Path;
 
 pub(crate) use activity::{ActivityDetector, Change, Sign};
 pub use state::{StateFile, StateFileError};
-pub(crate) use state_file_watcher::{INTERVAL, Look, StateFileWatcher};
+pub use state_file_watcher::Look;
+pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};
 
 /// Whether the state file in a kubelet's directory names the policy that assigns CPUs.
 pub fn is_active(kubelet_dir: &Path) -> bool {

@@ -19,7 +19,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is at the file's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Look {
+pub enum Look {
     /// There is no file, or no access to it.
     Missing,
     StateFile(StateFile),

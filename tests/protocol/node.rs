@@ -4,9 +4,10 @@
 use crate::fake_sysfs;
 use crate::runtime::{self, Generation, Runtime};
 use nri_cpu_manager::checkpoint;
+use nri_cpu_manager::checkpoint::StateError;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::daemon::{self, Executor, Paths, StartError};
 use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
 use nri_cpu_manager::edge::{self, Message, Session};
 use nri_cpu_manager::ledger::{Call, Claim};
@@ -343,13 +344,22 @@ impl Node {
 }
 
 fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<DuplexStream>, Plugin) {
-    let owner = Owner::start(paths, &Config::parse("test", config).unwrap()).unwrap();
+    let config = Config::parse("test", config).unwrap();
+    let executor = loop {
+        match Executor::start(paths, &config) {
+            // A write that the killed process had begun ends first, as a dead process's would.
+            Err(StartError::State(StateError::Locked { .. })) => std::thread::yield_now(),
+            started => break started.unwrap(),
+        }
+    };
     let (to_owner, inbox) = mpsc::unbounded_channel();
     let (messages, heard) = overheard(to_owner);
     let questions = nri_cpu_manager::serve::questions();
     let for_task = paths.clone();
     let served =
-        tokio::spawn(async move { daemon::serve(inbox, questions, &for_task, Some(owner)).await });
+        tokio::spawn(
+            async move { daemon::serve(inbox, questions, &for_task, Some(executor)).await },
+        );
     let (runtime, session) = connect(generation, 1, messages.clone());
     (runtime, Plugin { messages, heard, served, session })
 }

@@ -7,7 +7,7 @@ mod events;
 pub(crate) use events::{create, local};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::daemon::{self, Executor, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Response, Session};
 use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Event, Pod, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
@@ -60,7 +60,7 @@ impl Daemon {
             cgroup_root: dir.path().join("cgroup"),
             proc_root: dir.path().join("no-proc"),
         };
-        let owner = Owner::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
+        let owner = Executor::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let questions = nri_cpu_manager::serve::questions();
         let for_task = paths.clone();

@@ -6,7 +6,7 @@ mod events;
 
 pub(crate) use events::{create, local};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
-use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::daemon::{self, Executor, Paths};
 use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Response, Runtime, Session};
 use nri_cpu_manager::ledger::{Call, Event, Qos};
 use nri_cpu_manager::serve::{ViewSource, questions};
@@ -78,7 +78,7 @@ impl Observed {
         fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();
         fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
         fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
-        let owner = Owner::start(&paths, &Config::read(&file).unwrap()).unwrap();
+        let owner = Executor::start(&paths, &Config::read(&file).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let asked = questions();
         let observer = asked.0.clone();

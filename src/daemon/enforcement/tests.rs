@@ -57,24 +57,24 @@ impl Node {
     }
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
-    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<(), KernelRefusal>) {
+    fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<(), KernelRefusal>) {
         let decision = self.ledger.admit(create(id)).unwrap();
-        let reserved = self.reserve(id).await;
+        let reserved = self.reserve(id);
         let adjustment = decision.adjustment();
         self.ledger.apply(Event::Answered(decision));
         (adjustment.map(|adjustment| adjustment.cpus()), reserved)
     }
 
-    async fn reserve(&mut self, id: &str) -> Result<(), KernelRefusal> {
+    fn reserve(&mut self, id: &str) -> Result<(), KernelRefusal> {
         let id = ContainerId(id.to_owned());
-        let refused = self.enforcement.reserve(&id, &self.ledger).await?;
+        let refused = self.enforcement.reserve(&id, &self.ledger)?;
         refused.into_iter().for_each(|refused| self.fall_back(refused));
         Ok(())
     }
 
-    async fn settle(&mut self, id: &str) {
+    fn settle(&mut self, id: &str) {
         let step = CgroupStep::Settle(ContainerId(id.to_owned()));
-        let refused = self.enforcement.follow(step, &self.ledger).await;
+        let refused = self.enforcement.follow(step, &self.ledger);
         refused.into_iter().for_each(|refused| self.fall_back(refused));
     }
 
@@ -86,15 +86,15 @@ impl Node {
     }
 
     /// The updates that the runtime gets after the kernel's answer.
-    async fn due(&mut self, channel: &Channel) -> Due {
+    fn due(&mut self, channel: &Channel) -> Due {
         let mut due = self.ledger.due(channel);
-        let early = self.enforcement.too_early(&due.updates, &self.ledger).await;
+        let early = self.enforcement.too_early(&due.updates, &self.ledger);
         due.hold_back(|id| early.contains(id));
         due
     }
 
     /// Gives a container two more CPUs; returns the updates that the runtime gets.
-    async fn grow(&mut self, id: &str) -> Vec<String> {
+    fn grow(&mut self, id: &str) -> Vec<String> {
         let Admission::Create { pod, container } = create(id) else { unreachable!() };
         let amount = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: amount, limit: amount };
@@ -102,8 +102,8 @@ impl Node {
         let pod = Pod { budget: amount, ..pod };
         self.ledger.apply(Event::UpdatePod(pod.clone()));
         self.ledger.admit(Admission::Update { pod, container, wanted }).unwrap();
-        self.settle(id).await;
-        let due = self.due(&Channel::Update(ContainerId(id.to_owned()))).await;
+        self.settle(id);
+        let due = self.due(&Channel::Update(ContainerId(id.to_owned())));
         let text = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
         due.updates.iter().map(text).collect()
     }
@@ -141,10 +141,10 @@ fn create(id: &str) -> Admission {
 }
 
 /// Given to the runtime they would damage the kernel: not even the runtime's way is one.
-#[tokio::test]
-async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
+#[test]
+fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     let mut node = Node::new();
-    let (first, followed) = node.create("first").await;
+    let (first, followed) = node.create("first");
     assert_eq!(first, Some("1-2".parse().unwrap()));
     assert_eq!(
         followed.unwrap_err().to_string(),
@@ -152,7 +152,7 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     );
     assert_eq!(node.enforcement.refusals, 0);
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
-    let (second, followed) = node.create("second").await;
+    let (second, followed) = node.create("second");
     assert_eq!((second, followed.unwrap()), (first, ()));
     let placed = node.ledger.target(&ContainerId("second".to_owned())).unwrap();
     assert_eq!(placed.enforced_by, Mechanism::Partitions);
@@ -160,8 +160,8 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
 
 /// They do not come back: the kernel says what it has to say when it is asked for them, and groups
 /// keep others off them.
-#[tokio::test]
-async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
+#[test]
+fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     let mut node = Node::new();
     fs::write(node.root.path().join("other/cpuset.cpus.exclusive"), "1-2\n").unwrap();
     write(
@@ -172,7 +172,7 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     // A kernel would refuse it: here a file that cannot be written.
     fs::remove_file(node.root.path().join("kubepods/pod/cpuset.cpus.exclusive")).unwrap();
     fs::create_dir(node.root.path().join("kubepods/pod/cpuset.cpus.exclusive")).unwrap();
-    let (_, followed) = node.create("first").await;
+    let (_, followed) = node.create("first");
     followed.unwrap();
     let [why] = &node.refused[..] else { panic!("not refused by the kernel") };
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
@@ -182,12 +182,12 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
 
 /// The runtime would write them beside a partition that is going: the container waits for them with
 /// what it has, at every request.
-#[tokio::test]
-async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
+#[test]
+fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let mut node = Node::new();
     let effective = node.root.path().join("kubepods/cpuset.cpus.effective");
     fs::write(&effective, "0-7\n").unwrap();
-    let (cpus, followed) = node.create("c").await;
+    let (cpus, followed) = node.create("c");
     assert_eq!((cpus, followed.unwrap()), (Some("1-2".parse().unwrap()), ()));
     let files = |cpus, state| {
         [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
@@ -195,35 +195,35 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     write(node.root.path(), "kubepods/pod/c", files("1-2", "root"));
     // A removed group had 3-4.
     fs::write(&effective, "0,5-7\n").unwrap();
-    let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
+    let (told, id) = (node.grow("c"), ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);
     let placed = node.ledger.target(&id).unwrap();
     assert!(placed.is_partition() && placed.adjustment.cpus().to_string() == "1-4");
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
-    assert!(!node.enforcement.set_cpus(placed.clone()).await);
+    assert!(!node.enforcement.set_cpus(&placed));
     // It is not for ever that the kernel is waited for, but the runtime must not write them either.
     assert_eq!(node.enforcement.next_unsettled().as_ref(), Some(&id));
-    let refused = node.enforcement.settle(&id, &node.ledger).await.unwrap_err();
+    let refused = node.enforcement.settle(&id, &node.ledger).unwrap_err();
     node.fall_back(refused);
     assert!(!node.ledger.target(&id).unwrap().is_partition());
     assert_eq!(node.ledger.due(&Channel::Runtime).updates.len(), 1);
-    assert_eq!(node.due(&Channel::Runtime).await.updates, []);
+    assert_eq!(node.due(&Channel::Runtime).updates, []);
     fs::write(&effective, "0,3-7\n").unwrap();
-    let due = node.due(&Channel::Runtime).await.updates;
+    let due = node.due(&Channel::Runtime).updates;
     let due: Vec<String> = due.iter().map(|update| update.adjustment.cpus().to_string()).collect();
     assert_eq!(due, ["1-4"]);
 }
 
 /// CPUs that one container of a pod has left may not be written into the group of another one
 /// before they are free; what partitions of other pods have is no reason to wait.
-#[tokio::test]
-async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
+#[test]
+fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     let mut node = Node::new();
     let (root, mut tried) = (node.root.path().to_owned(), Vec::new());
     fs::write(root.join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
-    node.create("c").await.1.unwrap();
+    node.create("c").1.unwrap();
     let shared = |id: &str| {
         let Admission::Create { pod, container } = create(id) else { unreachable!() };
         let amount = Some(MilliCpu(500));
@@ -261,9 +261,9 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         kept("kubepods/another", elsewhere);
         node.ledger.apply(Event::Drifted(vec![ContainerId("s".to_owned())]));
         assert_eq!(node.ledger.due(&Channel::Runtime).updates.len(), 1);
-        let sent = node.due(&Channel::Runtime).await.updates;
+        let sent = node.due(&Channel::Runtime).updates;
         node.ledger.admit(shared("new")).unwrap();
-        let made = node.reserve("new").await;
+        let made = node.reserve("new");
         node.ledger.apply(Event::Remove(ContainerId("new".to_owned())));
         tried.push((sent.len(), made.is_ok()));
     }
@@ -272,8 +272,8 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
 
 /// The kernel kept exclusivity in an earlier life and does not now: its partitions stay until others
 /// are kept off by other means. To end them needs no privilege.
-#[tokio::test]
-async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
+#[test]
+fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
     let mut node = Node::new();
     let root = node.root.path().to_owned();
     let files = |cpus, state| {
@@ -297,9 +297,9 @@ async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
         enforcement.note_left(&list);
         assert_eq!(text(), ["1-2\n", "root\n"], "{mechanism}");
         if mechanism == Mechanism::Runtime {
-            enforcement.let_go(&node.ledger).await;
+            enforcement.let_go(&node.ledger);
         } else {
-            enforcement.bind(Scope::All, &node.ledger).await;
+            enforcement.bind(Scope::All, &node.ledger, Instant::now());
         }
         let left = if ended { ["\n", "member\n"] } else { ["1-2\n", "root\n"] };
         assert_eq!(text(), left, "{mechanism}");
@@ -307,8 +307,8 @@ async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
 }
 
 /// Longer than one of them no answer may take.
-#[tokio::test]
-async fn all_changes_of_an_answer_wait_together() {
+#[test]
+fn all_changes_of_an_answer_wait_together() {
     let mut node = Node::new();
     let mut updates = Vec::new();
     for index in 0..6 {
@@ -327,32 +327,32 @@ async fn all_changes_of_an_answer_wait_together() {
         updates.push(Update { container: id, adjustment });
     }
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
-    let start = std::time::Instant::now();
-    assert_eq!(node.enforcement.too_early(&updates, &node.ledger).await.len(), 6);
+    let start = Instant::now();
+    assert_eq!(node.enforcement.too_early(&updates, &node.ledger).len(), 6);
     let waited = start.elapsed().as_millis();
     assert!(waited < 1500, "{waited} ms");
 }
 
 /// What the kernel refuses is counted; a cgroup that is gone is no failure.
-#[tokio::test]
-async fn a_write_that_fails_is_counted() {
+#[test]
+fn a_write_that_fails_is_counted() {
     let mut node = Node::new();
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
-    node.create("c").await.1.unwrap();
+    node.create("c").1.unwrap();
     let target = node.ledger.target(&ContainerId("c".to_owned())).unwrap();
     let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
     let mut tried = Vec::new();
-    let mut write = async |node: &mut Node| {
-        let written = node.enforcement.set_cpus(target.clone()).await;
+    let mut write = |node: &mut Node| {
+        let written = node.enforcement.set_cpus(&target);
         tried.push((node.enforcement.errors, written));
     };
-    write(&mut node).await;
+    write(&mut node);
     // A kernel would refuse the value: here a file that cannot be written.
     fs::create_dir_all(&cpus).unwrap();
-    write(&mut node).await;
+    write(&mut node);
     fs::remove_dir(&cpus).unwrap();
     fs::write(&cpus, "").unwrap();
-    write(&mut node).await;
+    write(&mut node);
     assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
     assert_eq!(tried, [(0, false), (1, false), (1, true)]);
 }

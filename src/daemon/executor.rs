@@ -1,0 +1,218 @@
+//! [`Executor`]: carries out what the core returns, and brings it everything that happens.
+//!
+//! It is the only holder of the state directory, of the connection to the runtime and of inotify,
+//! and decides nothing. The core's steps run on a thread where waiting for the kernel delays no
+//! message.
+
+use super::checks::Findings;
+use super::owner::Owner;
+use super::paths::{Paths, StartError};
+use super::poller::Poller;
+use super::start::{Machine, Node};
+use super::step::{CallId, Effect, Input};
+use super::{blocking, result_of};
+use crate::checkpoint::{StateDir, StateError};
+use crate::config::{self, Config, Follower, Reading};
+use crate::edge::{Refusal, Response, Subscriptions, Updater};
+use crate::exclusivity::Watch;
+use crate::kernel::Linux;
+use crate::kubelet::{self, Look, StateFileWatcher};
+use crate::view::NodeFigures;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// The core, and everything that outlasts its steps.
+#[derive(Debug)]
+pub struct Executor {
+    /// `None` while it takes a step.
+    owner: Option<Owner>,
+    state: Arc<StateDir>,
+    updater: Option<Arc<dyn Updater>>,
+    kubelet: Poller<StateFileWatcher, Look>,
+    config: Poller<Follower, Reading>,
+    groups: Watch,
+    quotas: Watch,
+    saving: Option<JoinHandle<Result<(), StateError>>>,
+    calling: Option<JoinHandle<bool>>,
+    checking: Option<JoinHandle<Findings>>,
+    replies: BTreeMap<CallId, Reply>,
+    calls: u64,
+}
+
+/// Where the answer to a call goes.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Answer(oneshot::Sender<Result<Response, Refusal>>),
+    Validated(oneshot::Sender<Result<(), Refusal>>),
+}
+
+impl Executor {
+    /// Checks the configuration against the machine, locks the state directory and reads the
+    /// checkpoint. Logs what is in force.
+    ///
+    /// # Errors
+    /// If any of that fails. No container has changed then.
+    pub fn start(paths: &Paths, config: &Config) -> Result<Executor, StartError> {
+        let config = &config.for_node(&paths.node)?;
+        let kernel = Arc::new(Linux);
+        let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?;
+        let state = StateDir::open(&paths.state_dir)?;
+        let node = Node { kernel, storage: Arc::new(state.disk().clone()) };
+        let claims = state.remembered()?;
+        let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
+        let look = kubelet.look_first();
+        let now = Instant::now().into_std();
+        let owner = Owner::start(paths, config, machine, node, claims, look, now)?;
+        let file = paths.config.as_deref().map(|path| Follower::new(path, config, &paths.node));
+        Ok(Executor {
+            owner: Some(owner),
+            state: Arc::new(state),
+            updater: None,
+            kubelet,
+            config: Poller::new(file, config::INTERVAL, Follower::look),
+            groups: Watch::default(),
+            quotas: Watch::default(),
+            saving: None,
+            calling: None,
+            checking: None,
+            replies: BTreeMap::new(),
+            calls: 0,
+        })
+    }
+
+    /// A runtime has connected. Returns what it is asked to call.
+    pub(super) async fn connected(
+        &mut self,
+        updater: Option<Arc<dyn Updater>>,
+        input: Input,
+    ) -> Subscriptions {
+        self.updater = updater;
+        self.groups = Watch::new();
+        self.quotas = Watch::new();
+        self.replies.clear();
+        self.take_step(input).await.unwrap_or_default()
+    }
+
+    /// Brings the core a call of the runtime.
+    pub(super) async fn call(&mut self, reply: Reply, input: impl FnOnce(CallId) -> Input) {
+        self.calls += 1;
+        let id = CallId(self.calls);
+        self.replies.insert(id, reply);
+        self.take_step(input(id)).await;
+    }
+
+    /// Has the core take a step, and carries out what follows. Returns what a runtime that has
+    /// connected is asked to call.
+    pub(super) async fn take_step(&mut self, input: Input) -> Option<Subscriptions> {
+        let mut subscriptions = None;
+        let mut effects = VecDeque::from(self.step(input).await);
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Subscribe(wanted) => subscriptions = Some(wanted),
+                Effect::Answer(id, result) => {
+                    let delivered = match self.replies.remove(&id) {
+                        Some(Reply::Answer(reply)) => reply.send(result).is_ok(),
+                        _ => false,
+                    };
+                    effects.extend(self.step(Input::Answered(id, delivered)).await);
+                }
+                Effect::Validated(id, result) => {
+                    if let Some(Reply::Validated(reply)) = self.replies.remove(&id) {
+                        // The runtime may have disconnected.
+                        let _ = reply.send(result);
+                    }
+                }
+                Effect::Save(claims) => {
+                    let state = Arc::clone(&self.state);
+                    self.saving = Some(tokio::task::spawn_blocking(move || state.save(&claims)));
+                }
+                Effect::Update(updates) => {
+                    let updater = self.updater.clone();
+                    self.calling = Some(tokio::spawn(async move {
+                        let Some(updater) = updater else { return false };
+                        let made = updater.update(&updates).await;
+                        made.inspect_err(|error| log::warn!("{error}")).is_ok()
+                    }));
+                }
+                Effect::Check(pass) => {
+                    self.checking = Some(tokio::task::spawn_blocking(move || pass.run()));
+                }
+                Effect::WatchGroups(watched) => self.groups.set(&watched),
+                Effect::WatchQuotas(watched) => self.quotas.set(&watched),
+                Effect::WatchKubelet(directory) => {
+                    self.kubelet = kubelet_poller(directory);
+                    let look = self.kubelet.look_first().unwrap_or(Look::Missing);
+                    effects.extend(self.step(Input::Kubelet(look)).await);
+                }
+            }
+        }
+        subscriptions
+    }
+
+    async fn step(&mut self, input: Input) -> Vec<Effect> {
+        let now = Instant::now().into_std();
+        if !input.may_wait_for_kernel() {
+            return self.owner.as_mut().map(|owner| owner.step(input, now)).unwrap_or_default();
+        }
+        let Some(mut owner) = self.owner.take() else { return Vec::new() };
+        let (owner, effects) = blocking(move || {
+            let effects = owner.step(input, now);
+            (owner, effects)
+        })
+        .await;
+        self.owner = Some(owner);
+        effects
+    }
+
+    /// Waits for what comes next, apart from messages of the runtime. Cancel safe.
+    pub(super) async fn next(&mut self) -> Input {
+        let due = self.owner.as_ref().and_then(Owner::due).map(Instant::from_std);
+        tokio::select! {
+            result = ended(&mut self.saving) => Input::Saved(result),
+            made = ended(&mut self.calling) => Input::Updated(made),
+            found = ended(&mut self.checking) => Input::Checked(found),
+            created = self.groups.next() => Input::Groups(created),
+            _ = self.quotas.next() => Input::Quotas,
+            look = self.kubelet.next() => Input::Kubelet(look),
+            reading = self.config.next() => Input::Config(reading),
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Input::Time,
+        }
+    }
+
+    pub(super) fn view(&mut self) -> Result<NodeFigures, String> {
+        let owner = self.owner.as_mut().ok_or_else(|| "the daemon is ending".to_owned())?;
+        let mut view = owner.view(Instant::now().into_std());
+        view.own.stalled_disk = self.state.stalled();
+        Ok(view)
+    }
+
+    /// The core between its steps.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+}
+
+impl Input {
+    /// Whether the step may read or write files of the kernel.
+    fn may_wait_for_kernel(&self) -> bool {
+        !matches!(self, Input::Answered(..) | Input::Validate(..) | Input::WentOn | Input::Quotas)
+    }
+}
+
+/// The result of a task; never, if there is none. Cancel safe.
+async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
+    let Some(running) = task else { return pending().await };
+    let result = result_of(running).await;
+    *task = None;
+    result
+}
+
+fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, Look> {
+    let file = directory.map(|directory| StateFileWatcher::new(&directory));
+    Poller::new(file, kubelet::INTERVAL, StateFileWatcher::look)
+}

@@ -1,0 +1,37 @@
+//! [`Paths`]: the daemon's files, and why it cannot start with them.
+
+use crate::checkpoint::StateError;
+use crate::config::{ConfigError, NodeIdentity, PodResources};
+use crate::topology::{TopologyError, sysfs};
+use std::path::PathBuf;
+
+/// The daemon's files, and its node.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    pub node: NodeIdentity,
+    /// The configuration file; `None` if the runtime hands the configuration over.
+    pub config: Option<PathBuf>,
+    /// The directory of the state file.
+    pub state_dir: PathBuf,
+    /// Where podresources are served if the configuration does not say where.
+    pub pod_resources: Option<PodResources>,
+    /// Usually `/sys`.
+    pub sysfs_root: PathBuf,
+    /// Usually `/sys/fs/cgroup`.
+    pub cgroup_root: PathBuf,
+    /// Usually `/proc`.
+    pub proc_root: PathBuf,
+}
+
+/// Why the daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Machine(#[from] sysfs::ReadError),
+    #[error("the machine in {0} cannot be understood: {1}")]
+    Facts(PathBuf, TopologyError),
+}

@@ -1,0 +1,74 @@
+//! What the core takes in and gives out: [`Input`] and [`Effect`].
+//!
+//! The core is deterministic: the same inputs at the same moments give the same effects. It reads
+//! and writes cgroups itself, through a [`Kernel`](crate::kernel::Kernel). Everything that takes
+//! long is an effect, and its end comes back as an input.
+
+use super::checks::{CheckPass, Findings};
+use crate::checkpoint::StateError;
+use crate::config::Reading;
+use crate::cpuset::CpuSet;
+use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
+use crate::exclusivity::Watched;
+use crate::kubelet::Look;
+use crate::ledger::{Call, Claim, ContainerId, Update};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The number of a call of the runtime, to tell its answer from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+#[derive(Debug)]
+pub enum Input {
+    /// A runtime has connected, and waits for an answer to each call for so long. What calls of an
+    /// earlier connection still wait for is dropped.
+    Connected {
+        capabilities: Capabilities,
+        answer_within: Duration,
+    },
+    /// Leads to [`Effect::Answer`].
+    Call(CallId, Call),
+    /// The runtime asks whether a new container may have these CPUs. Leads to
+    /// [`Effect::Validated`] at once.
+    Validate(CallId, ContainerId, Option<CpuSet>),
+    /// The runtime has made another call, so that it has made the updates of the last answer.
+    WentOn,
+    /// Whether the runtime got an answer. It comes directly after [`Effect::Answer`].
+    Answered(CallId, bool),
+    /// [`Effect::Save`] has ended.
+    Saved(Result<(), StateError>),
+    /// [`Effect::Update`] has ended: whether the runtime says that it has made the updates.
+    Updated(bool),
+    /// [`Effect::Check`] has ended.
+    Checked(Findings),
+    /// A watched file has been written, or these directories are new.
+    Groups(Vec<PathBuf>),
+    /// A watched CFS quota has been written.
+    Quotas,
+    Kubelet(Look),
+    Config(Reading),
+    /// The moment of `Owner::due` has come.
+    Time,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    /// The answer to [`Input::Connected`]: the optional calls that the runtime is asked for.
+    Subscribe(Subscriptions),
+    Answer(CallId, Result<Response, Refusal>),
+    Validated(CallId, Result<(), Refusal>),
+    /// Replace the state file by these claims, on disk. At most one at a time.
+    Save(Vec<Claim>),
+    /// Call the runtime with these updates. At most one at a time.
+    Update(Vec<Update>),
+    /// Look at all containers. At most one at a time.
+    Check(CheckPass),
+    /// Watch these for [`Input::Groups`], and nothing else.
+    WatchGroups(BTreeMap<PathBuf, Watched>),
+    /// Watch these for [`Input::Quotas`], and nothing else.
+    WatchQuotas(BTreeMap<PathBuf, Watched>),
+    /// Follow the kubelet's state file in this directory, beginning with a look at it.
+    WatchKubelet(Option<PathBuf>),
+}

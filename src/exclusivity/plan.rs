@@ -45,6 +45,15 @@ enum Kind {
     Move,
 }
 
+/// The CPUs of a pod's containers that others in the pod must not enter, where the pod's value binds
+/// these.
+#[derive(Debug, Clone, Copy)]
+struct PodClaims {
+    exclusive: CpuSet,
+    /// Where containers with exclusive CPUs still are beside these.
+    lingering: CpuSet,
+}
+
 /// Goes through a tree, from the top down.
 struct Survey<'a> {
     tree: &'a CgroupTree,
@@ -324,14 +333,14 @@ impl<'a> Survey<'a> {
         survey
     }
 
-    /// `above` are the CPUs that the cgroup above will have in the end, `pod` the exclusive CPUs in
-    /// it if its value binds what is in it.
+    /// `above` are the CPUs that the cgroup above will have in the end, `pod` is `None` if its value
+    /// does not bind what is in it.
     fn visit(
         &mut self,
         group: &CgroupPath,
         level: CgroupLevel,
         above: CpuSet,
-        pod: Option<CpuSet>,
+        pod: Option<PodClaims>,
     ) {
         if level == CgroupLevel::Leaf {
             self.visit_leaf(group, above, pod);
@@ -362,7 +371,8 @@ impl<'a> Survey<'a> {
             if goal.volatile.contains(group) {
                 (above, None)
             } else {
-                (cut(value, above), Some(claims))
+                let lingering = present - claims;
+                (cut(value, above), Some(PodClaims { exclusive: claims, lingering }))
             }
         };
         for child in tree.children(group) {
@@ -370,7 +380,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    fn visit_leaf(&mut self, group: &CgroupPath, above: CpuSet, pod: Option<CpuSet>) {
+    fn visit_leaf(&mut self, group: &CgroupPath, above: CpuSet, pod: Option<PodClaims>) {
         let Survey { tree, goal, .. } = *self;
         let Some(set) = tree.cpus(group) else { return };
         if goal.apart.contains(group) {
@@ -380,7 +390,7 @@ impl<'a> Survey<'a> {
         let claim = goal.exclusive.get(group);
         if let Some(own) = claim.filter(|_| goal.mixed.contains(group)) {
             let value = match pod {
-                Some(claims) => goal.beside_siblings(group, goal.widest - claims) | *own,
+                Some(claims) => self.beside_claims(group, claims) | *own,
                 None => self.pool_of(group, above) | *own,
             };
             // It leaves what others get, and enters its own when these have left that.
@@ -399,9 +409,7 @@ impl<'a> Survey<'a> {
                 self.aims.push(Aim { group: group.clone(), kind: Kind::Move, value, above });
             }
         } else if let Some(claims) = pod {
-            // The pod's value keeps it in the pool; itself it has to keep off its pod's exclusive
-            // CPUs. That does not depend on the pool, so it is seldom written.
-            let value = goal.beside_siblings(group, goal.widest - claims);
+            let value = self.beside_claims(group, claims);
             self.bind(Kind::Bind, group, value, above);
         } else {
             let pool = self.pool_of(group, above);
@@ -409,6 +417,15 @@ impl<'a> Survey<'a> {
             let value = if beside.is_empty() { pool } else { beside };
             self.bind(Kind::Bind, group, value, above);
         }
+    }
+
+    /// What a container is to have that its pod's value keeps in the pool: itself it has to keep off
+    /// its pod's exclusive CPUs. That does not depend on the pool, so it is seldom written. CPUs that
+    /// others of the pod have still to leave come later.
+    fn beside_claims(&mut self, leaf: &CgroupPath, claims: PodClaims) -> CpuSet {
+        let withheld = claims.lingering - self.tree.effective(leaf);
+        self.withheld |= withheld;
+        self.goal.beside_siblings(leaf, self.goal.widest - claims.exclusive - withheld)
     }
 
     /// What a cgroup gets of the pool: CPUs that others have still to leave come later.

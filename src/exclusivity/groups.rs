@@ -112,6 +112,9 @@ impl Groups {
                         report.deferred = true;
                         return false;
                     }
+                    // Where a write has failed, the rest of the plan is another one.
+                    self.remember_write(group, cpus);
+                    self.memory.save();
                     match unless_gone(write(&on, group, cpus)) {
                         Ok(_) => {
                             written.insert(group.clone());
@@ -231,15 +234,19 @@ impl Groups {
     /// anything.
     fn remember(&mut self, tree: &CgroupTree, goal: &Goal) -> bool {
         let outcome = carry_out(&mut tree.clone(), goal, |group, cpus| {
-            self.memory.change(group, |record| {
-                if !record.ours.contains(&cpus) {
-                    record.ours.push(cpus);
-                }
-            });
+            self.remember_write(group, cpus);
             true
         });
         self.memory.save();
         outcome.written > 0
+    }
+
+    fn remember_write(&mut self, group: &CgroupPath, cpus: CpuSet) {
+        self.memory.change(group, |record| {
+            if !record.ours.contains(&cpus) {
+                record.ours.push(cpus);
+            }
+        });
     }
 
     /// After the writes: one value of each cgroup is left.

@@ -1,9 +1,9 @@
 //! NRI, the edge to the container runtime: the only room that knows protobuf and ttrpc.
 //!
 //! ```text
-//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► owner of the
+//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── exchange ──► Message ──► owner of the
 //!                            │                       ▲                                ledger │
-//!                            │                       └── outgoing ◄──── reply ◄──────────────┘
+//!                            │                       └── exchange ◄──── reply ◄──────────────┘
 //!                            └── conn 2 ── RegisterPlugin, UpdateContainers
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! message that are [read](projection) are decoded. The edge holds no state of the node.
 
 mod cgroup;
+pub mod exchange;
 pub mod frame;
 mod identity;
 mod incoming;

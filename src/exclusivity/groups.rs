@@ -254,7 +254,12 @@ impl Groups {
         self.binding.retain(|group| !tree.contains(group));
         for group in tree.groups() {
             let Some(set) = tree.cpus(group) else { continue };
-            if !self.memory.get(group).is_some_and(|record| record.ours.contains(&set)) {
+            let Some(record) = self.memory.get(group) else { continue };
+            if !record.ours.contains(&set) {
+                // Nothing was written here: the value is the one that was found, and no news.
+                if record.before == set && !record.ours.is_empty() {
+                    self.memory.change(group, |record| record.ours = vec![]);
+                }
                 continue;
             }
             self.memory.change(group, |record| record.ours = vec![set]);

@@ -20,7 +20,7 @@ pub(crate) struct PodEntry {
     pub(crate) resized: bool,
     /// Its containers by name: a restarted one keeps its entry, and so its CPUs.
     pub(super) containers: BTreeMap<String, ContainerEntry>,
-    /// Whether its last container was refused. Such a pod keeps no CPUs free: otherwise two pods
+    /// Whether its last container was refused, or is gone. Such a pod keeps no CPUs free: otherwise two pods
     /// that wait for the same CPUs would block each other.
     pub(crate) refused: bool,
     /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In

@@ -89,6 +89,7 @@ struct Counted {
     /// See [`PodEntry::promise`].
     promise: usize,
     unsettled: bool,
+    deserted: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -142,8 +143,8 @@ pub(super) struct Sums {
     pub(super) held: Held,
     /// Pods with containers that keep CPUs idle.
     pub(super) with_margin: BTreeSet<PodUid>,
-    /// Pods with exclusive CPUs and without an instance of any container, see
-    /// [`PodEntry::is_deserted`].
+    /// Pods without an instance of any container, see [`PodEntry::is_deserted`], that have exclusive
+    /// CPUs or had containers.
     pub(super) deserted: BTreeSet<PodUid>,
     /// A runtime may report budgets of any size; their sum fits in here.
     promised: u128,
@@ -180,6 +181,10 @@ impl Sums {
         if unsettled || before.unsettled {
             count_in(&mut self.unsettled, &pod.pod.uid, unsettled);
         }
+        let deserted = (any || pod.refused) && pod.is_deserted();
+        if deserted || before.deserted {
+            count_in(&mut self.deserted, &pod.pod.uid, deserted);
+        }
         let promise = pod.promise();
         self.promised = self.promised - before.promise as u128 + promise as u128;
         let (exclusive, changed) = match (before.exclusive, any) {
@@ -197,14 +202,13 @@ impl Sums {
                 (Some(exclusive), Changed { claims, beside: beside || others })
             }
         };
-        counted.counted = Counted { exclusive, promise, unsettled };
+        counted.counted = Counted { exclusive, promise, unsettled, deserted };
         changed
     }
 
     /// Counts a pod with exclusive CPUs; `exclusive` is what it added before.
     fn replace(&mut self, pod: &PodEntry, exclusive: &mut PodClaims) -> Changed {
         let uid = &pod.pod.uid;
-        count_in(&mut self.deserted, uid, pod.is_deserted());
         let held = || pod.containers.values().filter(|entry| entry.claim().is_some());
         let mut known = exclusive.claims.iter();
         let mut same_claims = true;
@@ -230,10 +234,13 @@ impl Sums {
 
     /// Takes a pod out of the sums. Returns whether it had exclusive CPUs.
     pub(super) fn discount(&mut self, CountedPod { pod, counted }: &CountedPod) -> bool {
-        let Counted { exclusive, promise, unsettled } = counted;
+        let Counted { exclusive, promise, unsettled, deserted } = counted;
         self.promised -= *promise as u128;
         if *unsettled {
             self.unsettled.remove(&pod.pod.uid);
+        }
+        if *deserted {
+            self.deserted.remove(&pod.pod.uid);
         }
         if let Some(exclusive) = exclusive {
             self.subtract(&pod.pod.uid, exclusive);
@@ -244,7 +251,6 @@ impl Sums {
     fn subtract(&mut self, uid: &PodUid, exclusive: &PodClaims) {
         self.held.subtract(&exclusive.held);
         self.with_margin.remove(uid);
-        self.deserted.remove(uid);
     }
 }
 

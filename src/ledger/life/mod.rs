@@ -11,7 +11,7 @@ use super::adjustment::Adjustment;
 use super::adopt::adopt_late;
 use super::books::{Books, ContainerRef, Phase};
 use super::identity::{Instance, instance, whose};
-use super::model::{Container, ContainerId, Pod, SandboxId};
+use super::model::{Container, ContainerId, Pod, Qos, SandboxId};
 use super::node::Node;
 
 /// A container's process is about to run. Only an unknown container changes anything.
@@ -67,16 +67,25 @@ pub(super) fn stop(books: &mut Books, id: &ContainerId) {
 /// and the kubelet removes old instances between them.
 pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     stop(books, id);
-    let Some(ContainerRef { uid, pod, name, entry }) = books.find(id) else {
+    let Some(ContainerRef { uid, name, entry, .. }) = books.find(id) else {
         return books.forget(id);
     };
     let (uid, name) = (uid.clone(), name.to_owned());
     if entry.claim().is_some() {
         books.change_container(&uid, &name, |entry| entry.removed = true);
-    } else if pod.containers().count() == 1 {
+        return;
+    }
+    books.remove(&uid, &name);
+    let Some(mut pod) = books.change(&uid) else { return };
+    if pod.containers().next().is_some() {
+        return;
+    }
+    // A Guaranteed pod stays as long as its cgroup does: no class keeps its pause container in the
+    // shared pool.
+    (pod.refused, pod.affinity) = (true, None);
+    if pod.pod.qos != Qos::Guaranteed {
+        drop(pod);
         books.remove_pod(&uid);
-    } else {
-        books.remove(&uid, &name);
     }
 }
 

@@ -96,7 +96,15 @@ fn a_pod_without_containers_is_reported_as_deserted() {
     assert_eq!(deserted(&next), [Deserted { removed: false, ..expect }]);
     node.stop_pod(&a);
     assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
-    // A pod without exclusive CPUs is not reported.
+    // One that shared CPUs stays for its pause container, and keeps no CPUs free.
+    let b = Pod { cgroup: CgroupPath::new("kubepods/podb"), ..guaranteed("b", 14_500) };
+    node.create(&b, "c", "b", 14_500).unwrap();
+    node.remove("b");
+    assert_eq!((deserted(&node).len(), node.ledger.view().pods), (1, 1));
+    node.create(&a, "one", "1", 14_000).unwrap();
+    node.stop_pod(&a);
+    node.stop_pod(&b);
+    // A class binds that of another pod.
     let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.remove("s");

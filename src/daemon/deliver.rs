@@ -5,6 +5,7 @@ use super::delivery::Sent;
 use super::owner::Owner;
 use super::persist::AfterSave;
 use super::step::Effect;
+use crate::cpuset::CpuSet;
 use crate::exclusivity::Scope;
 use crate::ledger::{Channel, ContainerId, Event, Mechanism, Target};
 
@@ -119,8 +120,10 @@ impl Owner {
         if self.enforcement.cannot_write().is_some() {
             return;
         }
-        // One that cannot be written holds up no other.
+        // One that cannot be written holds up no other, but those that are to have CPUs which it does
+        // not leave.
         let mut failed = Vec::new();
+        let (mut kept, mut kept_exclusively) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for _ in 0..ROUNDS {
             let mut due = self.ledger.due(&Channel::Groups);
             due.hold_back(|id| failed.contains(id));
@@ -130,12 +133,27 @@ impl Owner {
             for update in &due.updates {
                 let Some(target) = self.ledger.target(&update.container) else { continue };
                 let target = Target { adjustment: update.adjustment, ..target };
-                if !self.enforcement.set_cpus(&target) {
-                    failed.push(update.container.clone());
+                let exclusive = update.adjustment.is_exclusive();
+                let taken = if exclusive { kept } else { kept_exclusively };
+                if update.adjustment.cpus().is_disjoint(&taken)
+                    && self.enforcement.set_cpus(&target)
+                {
+                    continue;
+                }
+                failed.push(update.container.clone());
+                let still = self.set_on(&target).unwrap_or_default();
+                kept |= still;
+                if exclusive {
+                    kept_exclusively |= still;
                 }
             }
             due.hold_back(|id| failed.contains(id));
             self.apply(Event::Sent(due));
         }
+    }
+
+    /// The CPUs that are set for a container's cgroup.
+    fn set_on(&self, target: &Target) -> Option<CpuSet> {
+        Some(self.checks.verifier()?.set_for(target.cgroup.as_ref()?)?.cpus)
     }
 }

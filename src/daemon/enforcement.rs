@@ -22,6 +22,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
 /// left that names them.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
+/// The time to the next look where the kernel has refused a write.
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// The time between two looks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -302,12 +304,20 @@ impl Enforcement {
         self.due
     }
 
-    pub(super) fn look_again(&mut self, now: Instant) {
-        self.due = Some(now + PAUSE);
+    /// A watched file was written, or these directories are new. Returns whether to look at once:
+    /// where the kernel refuses writes, what is seen are mostly this program's own, and the look
+    /// comes later.
+    pub(super) fn noticed(&mut self, created: &[PathBuf], now: Instant) -> bool {
+        self.groups.created(created);
+        if self.report.errors == 0 || !created.is_empty() {
+            return true;
+        }
+        self.due.get_or_insert(now + AFTER_REFUSAL);
+        false
     }
 
-    pub(super) fn created(&mut self, directories: &[PathBuf]) {
-        self.groups.created(directories);
+    pub(super) fn look_again(&mut self, now: Instant) {
+        self.due = Some(now + PAUSE);
     }
 
     /// Has all containers' groups settled when the main loop is idle.

@@ -16,7 +16,12 @@ impl Owner {
     /// Another program may have written into a cgroup or made some, or containers have left CPUs by
     /// now that others wait for.
     pub(super) fn follow_groups(&mut self, created: &[PathBuf]) {
-        self.enforcement.created(created);
+        if self.enforcement.noticed(created, self.now) {
+            self.look_at_groups();
+        }
+    }
+
+    pub(super) fn look_at_groups(&mut self) {
         self.bind(Scope::Binding);
         self.flush_owed();
     }

@@ -146,7 +146,7 @@ impl Owner {
         } else if is_due(Some(self.hotplug.due())) {
             self.check_machine();
         } else if is_due(self.enforcement.due()) {
-            self.follow_groups(&[]);
+            self.look_at_groups();
         } else if is_due(self.quotas.due()) {
             self.follow_quotas();
         } else if is_due(Some(self.orphans.quiet_until())) {

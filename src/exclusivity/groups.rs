@@ -104,7 +104,7 @@ impl Groups {
                 }
             };
             let writes = self.remember(&tree, &goal);
-            let before = report.errors;
+            let mut has_learnt = false;
             let mut written = BTreeSet::new();
             if writes {
                 let outcome = carry_out(&mut tree, &goal, |group, cpus| {
@@ -121,7 +121,8 @@ impl Groups {
                             true
                         }
                         Err(error) => {
-                            self.failed(layout, &goal, group, &error, now, &mut report);
+                            has_learnt |=
+                                self.failed(layout, &goal, group, &error, now, &mut report);
                             false
                         }
                     }
@@ -132,7 +133,7 @@ impl Groups {
             self.settle(&goal, &tree);
             let renewed = |group: &CgroupPath| scope == Scope::All || written.contains(group);
             self.find_witnesses(&on, layout, &goal, &tree, renewed);
-            if !writes || report.errors == before {
+            if !has_learnt {
                 break;
             }
         }
@@ -288,7 +289,7 @@ impl Groups {
     }
 
     /// A cgroup cannot be written: those below it are bound instead, and a container is left to the
-    /// runtime.
+    /// runtime. Returns whether another plan follows from that.
     fn failed(
         &mut self,
         layout: &Layout,
@@ -297,7 +298,7 @@ impl Groups {
         error: &FileError,
         now: Instant,
         report: &mut Report,
-    ) {
+    ) -> bool {
         report.errors += 1;
         let is_own = || self.on.as_ref().is_some_and(|on| on.is_own(group));
         if is_binder(goal, group) {
@@ -308,7 +309,9 @@ impl Groups {
             for pod in layout.pods.iter().filter(|pod| group.is_below(&pod.group)) {
                 report.unbound.insert(pod.uid.clone(), error.to_string());
             }
+            return false;
         }
+        true
     }
 
     /// Where this program's own container cannot be written, its threads keep to the pool.

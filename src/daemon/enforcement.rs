@@ -252,7 +252,8 @@ impl Enforcement {
         self.written += report.written;
         self.errors += report.errors;
         let waits = !report.withheld.is_empty() || report.deferred;
-        self.due = waits.then(|| now + PAUSE);
+        let pause = if report.errors == 0 { PAUSE } else { AFTER_REFUSAL };
+        self.due = waits.then(|| now + pause);
         self.followed = true;
         if scope != Scope::All {
             // Only a check of all groups finds those that are missing.

@@ -265,7 +265,7 @@ struct StoredClaim {
 }
 
 /// The file's content for these claims.
-fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
+pub fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
     let store = |claim: &Claim| StoredClaim {
         pod_uid: claim.pod_uid.0.clone(),
         namespace: claim.namespace.clone(),

@@ -1,0 +1,397 @@
+//! [`SimulatedKernel`]: Linux 6.12 with cgroup v2 as the plugin uses it: cpusets, processes and
+//! their affinities, the machine in sysfs, inotify.
+//!
+//! The plugin reaches it through [`Kernel`], where calls can fail; everything else on the node
+//! through [`SimulatedKernel::lock`], and is never refused what the real kernel would allow.
+//!
+//! It is deterministic: it has no randomness, and a clock that only [`State::set_now`] and
+//! the plugin's own pauses move. The model of cpusets is [`CgroupTree`], which the lab holds
+//! against a real kernel. There are no partitions: the plugin lacks the capability for them.
+
+#[path = "../../tests/support/fake_sysfs.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "shared with tests, which also write its files to a disk"
+)]
+mod fake_sysfs;
+mod files;
+#[cfg(test)]
+mod tests;
+
+pub use nix::errno::Errno;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::exclusivity::{CgroupTree, Watched};
+use nri_cpu_manager::kernel::Kernel;
+use nri_cpu_manager::ledger::CgroupPath;
+use nri_cpu_manager::topology::{Facts, OfflineCpu};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where the cgroup hierarchy is mounted.
+pub const CGROUPS: &str = "/sys/fs/cgroup";
+pub const SYS: &str = "/sys";
+pub const PROC: &str = "/proc";
+
+const ROOT_NUMBER: u64 = 1;
+const RELEASE: &str = "6.12.95";
+/// The first process, which is the parent of all others.
+const INIT: u32 = 1;
+
+/// Clones are the same kernel.
+#[derive(Debug, Clone)]
+pub struct SimulatedKernel(Arc<Mutex<State>>);
+
+/// How often the plugin has called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub reads: u64,
+    pub writes: u64,
+}
+
+/// One write of the plugin. That of an affinity has the path `/proc/THREAD/affinity`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub path: PathBuf,
+    pub value: String,
+    pub result: Result<(), Errno>,
+}
+
+/// With one thread.
+#[derive(Debug)]
+struct Process {
+    cgroup: CgroupPath,
+    /// Its own mask, if it has set one.
+    affinity: Option<CpuSet>,
+}
+
+/// The plugin has two inotify instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watcher {
+    Groups,
+    Quotas,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    /// With the number of the cgroup: another one of the same name is not watched.
+    watched: BTreeMap<PathBuf, (Watched, u64)>,
+    any: bool,
+    new: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Cgroup {
+    number: u64,
+    /// CFS quota and period.
+    cpu_max: String,
+}
+
+#[derive(Debug)]
+pub struct State {
+    /// With all CPUs online.
+    machine: Facts,
+    pub online: CpuSet,
+    /// Files of sysfs by their path below `/sys`.
+    sysfs: BTreeMap<String, Vec<u8>>,
+    tree: CgroupTree,
+    cgroups: BTreeMap<CgroupPath, Cgroup>,
+    last_number: u64,
+    processes: BTreeMap<u32, Process>,
+    last_pid: u32,
+    /// Which process the plugin is, for `/proc/self` and [`Kernel::own_process`].
+    pub plugin: u32,
+    now: Instant,
+    watches: BTreeMap<Watcher, Watch>,
+    pub faults: Faults,
+    calls: Calls,
+    /// The plugin's writes, until they are taken.
+    pub log: Vec<Written>,
+}
+
+/// What goes wrong for the plugin.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Writes that fail, by the number of plugin writes before.
+    next: BTreeMap<u64, Errno>,
+    /// Writes into a cgroup and those below it fail.
+    pub below: BTreeMap<CgroupPath, Errno>,
+    /// Calls left until the plugin is dead: every call fails with EIO then, and changes nothing.
+    pub lives: Option<u64>,
+}
+
+impl SimulatedKernel {
+    /// Boots a machine. `start` is the first moment of its clock.
+    pub fn new(machine: Facts, start: Instant) -> SimulatedKernel {
+        SimulatedKernel(Arc::new(Mutex::new(State::new(machine, start))))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn calls(&self) -> Calls {
+        self.lock().calls
+    }
+}
+
+impl State {
+    fn new(machine: Facts, now: Instant) -> State {
+        let online = set(machine.cpus.iter().map(|cpu| cpu.id));
+        let possible = online | set(machine.offline.iter().map(|cpu| cpu.id));
+        let mut state = State {
+            machine,
+            online,
+            sysfs: BTreeMap::new(),
+            tree: CgroupTree::new(online, possible),
+            cgroups: BTreeMap::new(),
+            last_number: ROOT_NUMBER,
+            processes: BTreeMap::new(),
+            last_pid: 0,
+            plugin: INIT,
+            now,
+            watches: BTreeMap::new(),
+            faults: Faults::default(),
+            calls: Calls::default(),
+            log: Vec::new(),
+        };
+        state.set_online(online);
+        if let Some(group) = CgroupPath::new("init.scope") {
+            state.spawn(&group);
+        }
+        state
+    }
+
+    /// Takes CPUs online and offline. All must be the machine's.
+    pub fn set_online(&mut self, online: CpuSet) {
+        let mut now = self.machine.clone();
+        let gone = now.cpus.iter().filter(|cpu| !online.contains(cpu.id));
+        let gone = gone.map(|cpu| OfflineCpu {
+            id: cpu.id,
+            numa: Some(cpu.numa),
+            socket: Some(cpu.socket),
+        });
+        now.offline.extend(gone);
+        now.cpus.retain(|cpu| online.contains(cpu.id));
+        self.online = set(now.cpus.iter().map(|cpu| cpu.id));
+        self.tree.set_online(self.online);
+        self.sysfs = fake_sysfs::files(&now);
+        let possible = format!("{}\n", self.tree.possible());
+        self.sysfs.insert("devices/system/cpu/possible".to_owned(), possible.into_bytes());
+    }
+
+    /// Makes a cgroup, and those above it that do not exist.
+    pub fn make_cgroup(&mut self, group: &CgroupPath) {
+        for group in group.ancestors().into_iter().chain([group.clone()]) {
+            if self.cgroups.contains_key(&group) {
+                continue;
+            }
+            self.tree.make(&group);
+            self.last_number += 1;
+            let cpu_max = "max 100000".to_owned();
+            self.cgroups.insert(group.clone(), Cgroup { number: self.last_number, cpu_max });
+            let directory = directory(&group);
+            if let Some(above) = directory.parent() {
+                self.notify(above, Watched::Directory, &directory);
+            }
+        }
+    }
+
+    /// # Errors
+    /// ENOENT, or EBUSY if there are processes or cgroups in it.
+    pub fn remove_cgroup(&mut self, group: &CgroupPath) -> Result<(), Errno> {
+        if !self.tree.contains(group) {
+            return Err(Errno::ENOENT);
+        }
+        if self.tree.is_populated(group) || self.tree.below(group).next().is_some() {
+            return Err(Errno::EBUSY);
+        }
+        self.tree.remove(group);
+        self.cgroups.remove(group);
+        Ok(())
+    }
+
+    /// Starts a process. Pids are never reused.
+    pub fn spawn(&mut self, group: &CgroupPath) -> u32 {
+        self.make_cgroup(group);
+        self.last_pid += 1;
+        self.processes.insert(self.last_pid, Process { cgroup: group.clone(), affinity: None });
+        self.count_processes(group);
+        self.last_pid
+    }
+
+    pub fn kill(&mut self, pid: u32) {
+        if let Some(Process { cgroup, .. }) = self.processes.remove(&pid) {
+            self.count_processes(&cgroup);
+        }
+    }
+
+    fn count_processes(&mut self, group: &CgroupPath) {
+        let occupied = self.processes.values().any(|process| process.cgroup == *group);
+        self.tree.occupy(group, occupied);
+    }
+
+    /// Where a process can run. Since Linux 6.2 its own mask is kept through every change of the
+    /// cpuset, and does not count while nothing is left of it.
+    pub fn allowed(&self, pid: u32) -> CpuSet {
+        let Some(process) = self.processes.get(&pid) else { return CpuSet::EMPTY };
+        let effective = self.tree.effective(&process.cgroup);
+        let left = process.affinity.map_or(effective, |own| own & effective);
+        if left.is_empty() { effective } else { left }
+    }
+
+    fn set_affinity(&mut self, pid: u32, cpus: CpuSet) -> Result<(), Errno> {
+        let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
+        if self.tree.effective(&process.cgroup).is_disjoint(&cpus) {
+            return Err(Errno::EINVAL);
+        }
+        process.affinity = Some(cpus);
+        Ok(())
+    }
+
+    /// The clock never goes back.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Watches these and nothing else, as [`Watch`](nri_cpu_manager::exclusivity::Watch) does.
+    pub fn watch(&mut self, watcher: Watcher, paths: &BTreeMap<PathBuf, Watched>) {
+        let exists = |(path, what): (&PathBuf, &Watched)| {
+            Some((path.clone(), (*what, self.number(path).ok()?)))
+        };
+        let watched = paths.iter().filter_map(exists).collect();
+        self.watches.entry(watcher).or_default().watched = watched;
+    }
+
+    /// Whether something watched was written or made since the last call, and the new directories.
+    pub fn take_events(&mut self, watcher: Watcher) -> (bool, Vec<PathBuf>) {
+        let watch = self.watches.entry(watcher).or_default();
+        (std::mem::take(&mut watch.any), std::mem::take(&mut watch.new))
+    }
+
+    /// Fails the plugin's next write but `after`.
+    pub fn fail_write(&mut self, after: u64, errno: Errno) {
+        self.faults.next.insert(self.calls.writes + after, errno);
+    }
+
+    /// Whether a call of the plugin has failed because it is dead, or would.
+    pub fn is_dead(&self) -> bool {
+        self.faults.lives == Some(0)
+    }
+
+    /// Something happened in a watched directory or file; `new` is the directory that is new there.
+    fn notify(&mut self, path: &Path, what: Watched, new: &Path) {
+        let Ok(number) = self.number(path) else { return };
+        for watch in self.watches.values_mut() {
+            if watch.watched.get(path) == Some(&(what, number)) {
+                watch.any = true;
+                if what == Watched::Directory {
+                    watch.new.push(new.to_owned());
+                }
+            }
+        }
+    }
+
+    /// Begins a call of the plugin, unless it is dead.
+    fn begin(&mut self) -> Result<(), Errno> {
+        if let Some(lives) = &mut self.faults.lives {
+            *lives = lives.checked_sub(1).ok_or(Errno::EIO)?;
+        }
+        Ok(())
+    }
+
+    fn begin_read(&mut self) -> Result<&State, Errno> {
+        self.begin()?;
+        self.calls.reads += 1;
+        Ok(self)
+    }
+
+    /// A write of the plugin, if no fault comes in its way.
+    fn plugin_writes(
+        &mut self,
+        path: &Path,
+        value: &str,
+        write: impl FnOnce(&mut State) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        self.begin()?;
+        let at = self.calls.writes;
+        self.calls.writes += 1;
+        let fault = self.faults.next.remove(&at).or_else(|| self.fault_of(path));
+        let result = match fault {
+            Some(errno) => {
+                // Other errors come after the file was opened, which truncates it.
+                if !matches!(errno, Errno::EACCES | Errno::ENOENT) {
+                    self.notify(path, Watched::File, path);
+                }
+                Err(errno)
+            }
+            None => write(self),
+        };
+        self.log.push(Written { path: path.to_owned(), value: value.to_owned(), result });
+        Ok(result?)
+    }
+
+    fn fault_of(&self, path: &Path) -> Option<Errno> {
+        let mut below = self.faults.below.iter();
+        below.find(|(group, _)| path.starts_with(directory(group))).map(|(_, errno)| *errno)
+    }
+}
+
+impl Kernel for SimulatedKernel {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        Ok(self.lock().begin_read()?.read(path)?)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        self.lock().plugin_writes(path, text.trim_end(), |state| state.write(path, text))
+    }
+
+    fn check_writable(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.lock();
+        let state = state.begin_read()?;
+        Ok(state.fault_of(path).map_or_else(|| state.read(path).map(drop), Err)?)
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
+        Ok(self.lock().begin_read()?.entries(path)?)
+    }
+
+    fn number(&self, path: &Path) -> io::Result<u64> {
+        Ok(self.lock().begin_read()?.number(path)?)
+    }
+
+    fn set_affinity(&self, thread: u32, cpus: CpuSet) -> io::Result<()> {
+        let path = Path::new(PROC).join(format!("{thread}/affinity"));
+        let write = |state: &mut State| state.set_affinity(thread, cpus);
+        self.lock().plugin_writes(&path, &cpus.to_string(), write)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        // Only devices are links, and no container here has any.
+        Ok(path.to_owned())
+    }
+
+    fn own_process(&self) -> u32 {
+        self.lock().plugin
+    }
+
+    fn now(&self) -> Instant {
+        self.lock().now
+    }
+
+    fn pause(&self, duration: Duration) {
+        self.lock().now += duration;
+    }
+}
+
+fn set(cpus: impl Iterator<Item = usize>) -> CpuSet {
+    cpus.filter_map(|cpu| CpuSet::of(cpu).ok()).collect()
+}
+
+/// The directory of a cgroup.
+pub fn directory(group: &CgroupPath) -> PathBuf {
+    Path::new(CGROUPS).join(group.as_str())
+}

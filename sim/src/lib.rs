@@ -1,0 +1,20 @@
+//! A node in virtual time around the plugin's core: kernel, runtime, kubelet, systemd, and what goes
+//! wrong with them, turned by a seed.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a world that contradicts itself ends the run"
+)]
+
+pub mod dice;
+pub mod history;
+pub mod kernel;
+pub mod node;
+pub mod oracle;
+pub mod plugin;
+pub mod pods;
+pub mod runtime;
+pub mod settings;
+pub mod trace;
+pub mod world;

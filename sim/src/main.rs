@@ -1,0 +1,84 @@
+//! `sim`: plays histories from consecutive seeds, and prints what must not be.
+
+use clap::Parser;
+use sim::history::History;
+use sim::settings::Trouble;
+use sim::trace::record_logs;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Plays random histories on a simulated node.
+///
+/// Prints each violation with its seed and its shrunk history, then a hash over all traces, which
+/// is equal for equal seeds, and last: runs=N events=N violations=N
+#[derive(Parser)]
+struct Arguments {
+    /// The first seed; otherwise the time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many histories; 1000 without --minutes.
+    #[arg(long)]
+    runs: Option<u64>,
+    /// For how long.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Print each history, a line for each event.
+    #[arg(long)]
+    trace: bool,
+    /// Do not shrink histories that fail.
+    #[arg(long)]
+    quick: bool,
+    /// End with the first history that fails.
+    #[arg(long)]
+    first: bool,
+    /// Only histories without restarts and faults.
+    #[arg(long)]
+    peace: bool,
+}
+
+fn main() -> ExitCode {
+    let Arguments { seed, runs, minutes, trace, quick, first, peace } = Arguments::parse();
+    record_logs();
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = seed.unwrap_or(clock.as_secs());
+    let runs = runs.unwrap_or(if minutes.is_some() { u64::MAX } else { 1000 });
+    let time = minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+    eprintln!("first seed {seed}");
+    let started = Instant::now();
+    let (mut played, mut events, mut violations, mut hash) = (0, 0, 0, 0_u64);
+    let mut seeds = (0..).map(|number| seed.wrapping_add(number));
+    while played < runs && time.is_none_or(|time| started.elapsed() < time) {
+        let Some(history) = seeds.next().map(History::roll) else { break };
+        if peace && history.settings.trouble != Trouble::None {
+            continue;
+        }
+        let outcome = history.run(trace);
+        played += 1;
+        events += outcome.events;
+        hash = (hash.rotate_left(5) ^ outcome.hash).wrapping_mul(0x0100_0000_01b3);
+        outcome.trace.iter().for_each(|line| println!("{line}"));
+        if let Some(why) = outcome.violation {
+            violations += 1;
+            println!("seed {} ({:?}): {why}", history.seed, history.settings.trouble);
+            if !quick {
+                show(&history);
+            }
+            if first {
+                break;
+            }
+        }
+    }
+    println!("hash={hash:016x}");
+    println!("runs={played} events={events} violations={violations}");
+    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A history that fails, as short as it gets.
+fn show(history: &History) {
+    let shrunk = history.shrunk();
+    println!("  shrunk from {} to {} operations on:", history.ops.len(), shrunk.ops.len());
+    println!("  {:?}", shrunk.settings);
+    for line in shrunk.run(true).trace {
+        println!("  {line}");
+    }
+}

@@ -1,0 +1,524 @@
+//! The kubelet and systemd: pods, their cgroups, and the order in which containers come and go.
+
+use crate::kernel::{CGROUPS, Errno};
+use crate::oracle::{Key, STARTING};
+use crate::pods::{Container, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot, State, quota};
+use crate::runtime::{Reply, What};
+use crate::settings::Trouble;
+use crate::world::World;
+use nri_cpu_manager::edge::nri::wire::Event;
+use nri_cpu_manager::ledger::CgroupPath;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub fn group(path: &str) -> CgroupPath {
+    CgroupPath::new(path).expect("a cgroup's path")
+}
+
+fn file(dir: &str, name: &str) -> PathBuf {
+    PathBuf::from(CGROUPS).join(dir).join(name)
+}
+
+pub fn cfs(quota: i64) -> String {
+    if quota > 0 { format!("{quota} 100000") } else { "max 100000".to_owned() }
+}
+
+impl World {
+    /// What a file of a cgroup says, if there is any.
+    pub fn read(&self, dir: &str, name: &str) -> String {
+        let text = self.kernel.lock().read_text(&file(dir, name)).unwrap_or_default();
+        text.trim().to_owned()
+    }
+
+    pub fn write(&self, dir: &str, name: &str, text: &str) -> Result<(), Errno> {
+        self.kernel.lock().write(&file(dir, name), text)
+    }
+
+    /// The kubelet looks at a pod again after some milliseconds.
+    fn sync_in(&mut self, id: PodId, first: u64, last: u64) {
+        let delay = self.pod(id).dice.millis(first, last);
+        self.after(delay, move |world| world.sync_pod(id));
+    }
+
+    /// The kubelet's loop for one pod: takes the next step, if there is any.
+    pub fn sync_pod(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        if pod.busy {
+            return;
+        }
+        if self.runtime.down {
+            return self.sync_in(id, 100, 600);
+        }
+        if let Some(grace) = pod.deleted {
+            return self.end_pod(id, grace);
+        }
+        match pod.sandbox {
+            Sandbox::None => return self.run_sandbox(id),
+            Sandbox::Ready => {}
+            _ => return,
+        }
+        for slot in 0..pod.slots.len() {
+            let Slot { kind, done, not_before, instance, .. } = self.pods[&id].slots[slot];
+            match instance {
+                Some(serial) => match self.containers[&serial].state {
+                    State::Created => return self.start_container(serial),
+                    State::Unknown => {
+                        return self.after(Duration::from_secs(1), move |world| world.exit(serial));
+                    }
+                    _ if kind == Kind::Init => return,
+                    _ => {}
+                },
+                None if done => {}
+                None if self.now < not_before => {
+                    self.after(not_before - self.now, move |world| world.sync_pod(id));
+                    if matches!(kind, Kind::Init | Kind::Sidecar) {
+                        return;
+                    }
+                }
+                None => return self.create_container(id, slot),
+            }
+        }
+    }
+
+    pub fn pod(&mut self, id: PodId) -> &mut Pod {
+        self.pods.get_mut(&id).expect("a pod that exists")
+    }
+
+    pub fn container(&mut self, serial: Serial) -> &mut Container {
+        self.containers.get_mut(&serial).expect("a container that exists")
+    }
+
+    /// The kubelet makes the pod's cgroup; the runtime its sandbox, with a process that pauses.
+    fn run_sandbox(&mut self, id: PodId) {
+        let dir = self.pod_dir(id);
+        self.kernel.lock().make_cgroup(&group(&dir));
+        self.write_pod_quota(id);
+        let pod = self.pod(id);
+        pod.busy = true;
+        pod.sandbox = Sandbox::Starting;
+        pod.sandboxes += 1;
+        pod.is_reported = true;
+        let delay = pod.dice.millis(1, 30);
+        let sandbox = pod.sandbox_id();
+        let (class, uid) = (pod.class, pod.uid());
+        self.say(format!("pod {uid} ({class:?}): sandbox {sandbox}"));
+        let pause = Paths(&self.settings).container(&self.pods[&id], &sandbox);
+        self.make_leaf(&pause, "");
+        let pid = self.kernel.lock().spawn(&group(&pause));
+        self.oracle.changed = true;
+        self.pod(id).pause = Some(pid);
+        self.oracle.open(Key::Pause(id), "pause container", &dir);
+        self.note_unwatched(&dir);
+        self.call_in(delay, What::Pod(Event::RUN_POD_SANDBOX, id));
+    }
+
+    pub fn write_pod_quota(&mut self, id: PodId) {
+        let quota = cfs(quota(self.pods[&id].limit()));
+        // The pod may have ended.
+        let _ = self.write(&self.pod_dir(id), "cpu.max", &quota);
+    }
+
+    pub fn sandbox_runs(&mut self, id: PodId) {
+        self.oracle.close(Key::Pause(id), self.now + Duration::from_millis(50));
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        pod.busy = false;
+        pod.sandbox = Sandbox::Ready;
+        self.sync_in(id, 1, 20);
+    }
+
+    /// A cgroup of a container. Under systemd that realises the slices above.
+    fn make_leaf(&mut self, dir: &str, cpus: &str) {
+        self.kernel.lock().make_cgroup(&group(dir));
+        self.realise_slices(dir);
+        if !cpus.is_empty() {
+            let written = self.write(dir, "cpuset.cpus", cpus);
+            debug_assert!(written.is_ok(), "{dir}: {written:?}");
+        }
+    }
+
+    /// systemd writes an empty list into each slice above; the kernel refuses that where processes
+    /// run.
+    pub fn realise_slices(&mut self, dir: &str) {
+        if !self.settings.systemd {
+            return;
+        }
+        let mut at = dir;
+        while let Some((above, _)) = at.rsplit_once('/') {
+            let had = self.read(above, "cpuset.cpus");
+            if !had.is_empty() && self.write(above, "cpuset.cpus", "").is_ok() {
+                self.say(format!("systemd clears {above}, which had {had}"));
+                self.disturbed("cleared by systemd", above, Duration::from_millis(100));
+            }
+            at = above;
+        }
+    }
+
+    /// A process ends, and its cgroup.
+    pub fn end_process(&mut self, pid: u32, dir: &str) {
+        self.kernel.lock().kill(pid);
+        let removed = self.kernel.lock().remove_cgroup(&group(dir));
+        debug_assert!(removed.is_ok(), "{dir}: {removed:?}");
+        self.realise_slices(dir);
+    }
+
+    fn create_container(&mut self, id: PodId, slot: usize) {
+        let serial = self.next_container;
+        self.next_container += 1;
+        let (request, limit) = self.pods[&id].of_container(slot);
+        let container = Container {
+            serial,
+            pod: id,
+            slot,
+            request,
+            limit,
+            created_at: self.now.as_nanos() as i64 + 1,
+            ..Container::default()
+        };
+        self.containers.insert(serial, container);
+        let pod = self.pod(id);
+        pod.busy = true;
+        pod.slots[slot].instance = Some(serial);
+        let delay = pod.dice.millis(1, 20);
+        self.report(delay, Event::CREATE_CONTAINER, serial);
+    }
+
+    /// The runtime has asked the plugins.
+    pub fn created(&mut self, serial: Serial, reply: Reply) {
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        let (id, slot) = (container.pod, container.slot);
+        let is_crio = self.settings.is_crio();
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        pod.busy = false;
+        if let Some(why) = reply.refused {
+            container.state = State::Exited;
+            let slot = &mut pod.slots[slot];
+            slot.instance = None;
+            slot.attempts += 1;
+            let more = u64::from(slot.attempts.min(8));
+            slot.not_before = self.now + pod.dice.millis(500 * more, 5000 * more);
+            let again = slot.not_before - self.now;
+            self.say(format!("  {} refused: {why}", crate::pods::id(serial)));
+            self.after(again, move |world| world.sync_pod(id));
+            if is_crio {
+                self.containers.remove(&serial);
+            } else {
+                self.container(serial).stop_reported = true;
+                self.report(Duration::from_millis(1), Event::STOP_CONTAINER, serial);
+                self.report(Duration::from_millis(2), Event::REMOVE_CONTAINER, serial);
+            }
+            return;
+        }
+        container.state = State::Created;
+        if let Some(adjust) = reply.adjust {
+            let cpu = &adjust.linux.resources.cpu;
+            container.cpus.clone_from(&cpu.cpus);
+            container.mems.clone_from(&cpu.mems);
+            container.quota = cpu.quota.value;
+            if cpu.quota.value == -1 {
+                container.exclusive = cpu.cpus.parse().ok();
+            }
+        }
+        container.created_with = (container.cpus.clone(), container.quota);
+        let delay = pod.dice.millis(1, 30);
+        if is_crio {
+            self.make_process(serial);
+        }
+        self.report(Duration::from_millis(1), Event::POST_CREATE_CONTAINER, serial);
+        self.after(delay, move |world| world.sync_pod(id));
+    }
+
+    /// `runc create`: the cgroup, and a process in it that will become the container's.
+    fn make_process(&mut self, serial: Serial) {
+        let container = &self.containers[&serial];
+        let (dir, cpus) = (self.dir(container), container.cpus.clone());
+        let pod = container.pod;
+        let cpu_max = cfs(container.cfs_quota());
+        self.make_leaf(&dir, &cpus);
+        let _ = self.write(&dir, "cpu.max", &cpu_max);
+        let pid = self.kernel.lock().spawn(&group(&dir));
+        self.oracle.changed = true;
+        self.container(serial).pid = Some(pid);
+        let pod = self.pod_dir(pod);
+        self.note_unwatched(&pod);
+    }
+
+    fn start_container(&mut self, serial: Serial) {
+        let id = self.containers[&serial].pod;
+        if !self.settings.is_crio() {
+            self.make_process(serial);
+        }
+        let dir = self.dir(&self.containers[&serial]);
+        // Updates change only its specification until it runs.
+        self.oracle.open(Key::Starting(serial), STARTING, &dir);
+        self.container(serial).state = State::Starting;
+        let pod = self.pod(id);
+        pod.busy = true;
+        let delay = pod.dice.millis(2, 40);
+        self.after(delay, move |world| world.running(serial));
+    }
+
+    pub fn running(&mut self, serial: Serial) {
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        if container.state != State::Starting {
+            return;
+        }
+        container.state = State::Running;
+        let id = container.pod;
+        let pid = container.pid;
+        let text = self.describe(serial);
+        self.say(format!("{text} runs"));
+        self.oracle.close(Key::Starting(serial), self.now + Duration::from_secs(25));
+        self.report(Duration::from_micros(200), Event::POST_START_CONTAINER, serial);
+        let kind = self.kind(serial);
+        let pod = self.pod(id);
+        pod.busy = false;
+        let (delay, lasts) = (pod.dice.millis(1, 20), pod.dice.millis(10, 3000));
+        let is_plugin = pod.is_plugin();
+        self.after(delay, move |world| world.sync_pod(id));
+        if matches!(kind, Kind::Init | Kind::Debug) {
+            self.after(lasts, move |world| world.exit(serial));
+        }
+        if let (true, Some(pid)) = (is_plugin, pid) {
+            self.start_plugin(pid);
+        }
+    }
+
+    pub fn kind(&self, serial: Serial) -> Kind {
+        let container = &self.containers[&serial];
+        self.pods[&container.pod].slots[container.slot].kind
+    }
+
+    pub fn describe(&self, serial: Serial) -> String {
+        let Some(container) = self.containers.get(&serial) else {
+            return crate::pods::id(serial);
+        };
+        let pod = &self.pods[&container.pod];
+        let name = &pod.slots[container.slot].name;
+        format!(
+            "{} {}/{name} ({}m)",
+            crate::pods::id(container.serial),
+            pod.uid(),
+            container.request
+        )
+    }
+
+    /// A container's process ends, of itself or because it is killed.
+    pub fn exit(&mut self, serial: Serial) {
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        if matches!(container.state, State::Exited | State::Creating) {
+            return;
+        }
+        let was_starting = container.state == State::Starting;
+        container.state = State::Exited;
+        container.exclusive = None;
+        let (id, slot, pid) = (container.pod, container.slot, container.pid.take());
+        let text = self.describe(serial);
+        self.say(format!("{text} ends"));
+        let dir = self.dir(&self.containers[&serial]);
+        if let Some(pid) = pid {
+            self.end_process(pid, &dir);
+        }
+        self.oracle.close(Key::Starting(serial), self.now);
+        let kind = self.kind(serial);
+        let (now, trouble) = (self.now, self.settings.trouble);
+        let pod = self.pod(id);
+        pod.busy &= !was_starting;
+        let fails = kind == Kind::Init && pod.dice.percent(10);
+        let back_off = pod.dice.millis(10, if pod.is_plugin() { 4000 } else { 10_000 });
+        let late = match trouble {
+            Trouble::None => pod.dice.millis(1, 100),
+            _ if pod.dice.percent(10) => pod.dice.millis(100, 5000),
+            _ => pod.dice.millis(1, 50),
+        };
+        // containerd reports no end of what has ended in its absence, and of some others.
+        let never = trouble == Trouble::All && pod.dice.percent(4);
+        let collected = pod.dice.millis(6000, 60_000);
+        let state = &mut pod.slots[slot];
+        state.instance = None;
+        match kind {
+            Kind::Init if !fails => state.done = true,
+            Kind::Debug => state.done = true,
+            _ => state.not_before = now + back_off,
+        }
+        let (is_plugin, deleted) = (pod.is_plugin(), pod.deleted.is_some());
+        if is_plugin {
+            self.plugin_dies("its process ended");
+        }
+        if !never {
+            self.after(late, move |world| world.report_stop(serial));
+        }
+        if !deleted {
+            self.after(collected, move |world| world.collect(serial));
+        }
+        self.after(Duration::from_millis(5), move |world| world.sync_pod(id));
+    }
+
+    pub fn report_stop(&mut self, serial: Serial) {
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        if !self.runtime.down && !container.stop_reported {
+            container.stop_reported = true;
+            self.oracle.last_report = self.now;
+            self.report(Duration::ZERO, Event::STOP_CONTAINER, serial);
+        }
+    }
+
+    /// The runtime reports an end before a removal, if it has not yet.
+    pub fn collect(&mut self, serial: Serial) {
+        if self.runtime.down {
+            return self.after(Duration::from_secs(1), move |world| world.collect(serial));
+        }
+        self.report_stop(serial);
+        self.report(Duration::ZERO, Event::REMOVE_CONTAINER, serial);
+    }
+
+    /// The next step to a deleted pod's end.
+    fn end_pod(&mut self, id: PodId, grace: Duration) {
+        let alive: Vec<Serial> = self.pods[&id].slots.iter().filter_map(|s| s.instance).collect();
+        if !alive.is_empty() {
+            for serial in alive {
+                if !std::mem::replace(&mut self.container(serial).is_ending, true) {
+                    self.after(grace, move |world| world.exit(serial));
+                }
+            }
+            return;
+        }
+        match self.pods[&id].sandbox {
+            Sandbox::Ready | Sandbox::Starting => {
+                self.end_sandbox(id);
+                let pod = self.pod(id);
+                pod.sandbox = Sandbox::Stopping;
+                if pod.is_reported {
+                    pod.busy = true;
+                    self.call_in(Duration::from_millis(1), What::Pod(Event::STOP_POD_SANDBOX, id));
+                } else {
+                    self.sandbox_stopped(id);
+                }
+            }
+            Sandbox::Stopped => {
+                self.remove_pod_cgroup(id);
+                let gone: Vec<Serial> =
+                    self.containers.values().filter(|c| c.pod == id).map(|c| c.serial).collect();
+                for serial in gone {
+                    self.collect(serial);
+                }
+                let pod = self.pod(id);
+                pod.sandbox = Sandbox::Removed;
+                self.call_in(Duration::from_millis(3), What::Pod(Event::REMOVE_POD_SANDBOX, id));
+            }
+            Sandbox::None => {
+                self.remove_pod_cgroup(id);
+                self.forget_pod(id);
+            }
+            Sandbox::Stopping | Sandbox::Removed => {}
+        }
+    }
+
+    pub fn end_sandbox(&mut self, id: PodId) {
+        let pod = &self.pods[&id];
+        let dir = Paths(&self.settings).container(pod, &pod.sandbox_id());
+        if let Some(pid) = self.pod(id).pause.take() {
+            self.end_process(pid, &dir);
+        }
+    }
+
+    pub fn sandbox_stopped(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        pod.busy = false;
+        pod.sandbox = Sandbox::Stopped;
+        self.sync_in(id, 1, 300);
+    }
+
+    /// With systemd the slice of a class ends with its last pod.
+    fn remove_pod_cgroup(&mut self, id: PodId) {
+        let dir = self.pod_dir(id);
+        let _ = self.kernel.lock().remove_cgroup(&group(&dir));
+        self.realise_slices(&dir);
+        let class = Paths(&self.settings).class(self.pods[&id].class);
+        if self.settings.systemd && class != Paths(&self.settings).root() {
+            // Refused while it has other pods.
+            let _ = self.kernel.lock().remove_cgroup(&group(&class));
+        }
+    }
+
+    pub fn forget_pod(&mut self, id: PodId) {
+        self.oracle.close(Key::Pause(id), self.now);
+        self.containers.retain(|_, container| container.pod != id);
+        self.pods.remove(&id);
+    }
+
+    /// An in-place resize: the kubelet changes the pod's cgroup, then asks the runtime.
+    pub fn resize(&mut self, serial: Serial, milli: u64, tries: u32) {
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        container.resizing = true;
+        let (id, slot) = (container.pod, container.slot);
+        let pod = self.pods.get_mut(&id).expect("a container's pod");
+        if container.state != State::Running || pod.deleted.is_some() {
+            container.resizing = false;
+            return;
+        }
+        if pod.busy || self.runtime.down {
+            return self.after(Duration::from_millis(300), move |world| {
+                world.resize(serial, milli, tries)
+            });
+        }
+        let before = std::mem::replace(&mut pod.slots[slot].request, milli);
+        pod.slots[slot].limit = milli;
+        pod.resized = true;
+        pod.busy = true;
+        let text = self.describe(serial);
+        self.say(format!("kubelet resizes {text} to {milli}m"));
+        self.resize_pod(id);
+        let dir = self.dir(&self.containers[&serial]);
+        self.oracle.open(Key::Update(serial), "update under way", &dir);
+        self.call_in(Duration::from_millis(2), What::Update { serial, milli, before, tries });
+    }
+
+    fn resize_pod(&mut self, id: PodId) {
+        self.write_pod_quota(id);
+        if self.settings.reports_pod_updates() {
+            self.call_in(Duration::from_millis(1), What::Pod(Event::UPDATE_POD_SANDBOX, id));
+        }
+    }
+
+    pub fn resized(&mut self, serial: Serial, milli: u64, before: u64, tries: u32, reply: Reply) {
+        self.oracle.close(Key::Update(serial), self.now + Duration::from_millis(2500));
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        let (id, slot) = (container.pod, container.slot);
+        let is_over = reply.refused.is_none() || tries == 0;
+        container.resizing = !is_over;
+        let pod = self.pods.get_mut(&id).expect("a container's pod");
+        pod.busy = false;
+        if let Some(why) = reply.refused {
+            (pod.slots[slot].request, pod.slots[slot].limit) = (before, before);
+            self.say(format!("  resize refused: {why}"));
+            if is_over {
+                // Whoever wanted it takes it back.
+                self.resize_pod(id);
+            } else {
+                self.after(Duration::from_secs(1), move |world| {
+                    world.resize(serial, milli, tries - 1)
+                });
+            }
+        } else {
+            (container.request, container.limit) = (milli, milli);
+            if !reply.heard {
+                // The plugin may find that it does not fit, or let it keep what it has.
+                container.resized_unheard = true;
+                container.exclusive = None;
+            }
+            if !reply.own && container.pid.is_some() {
+                container.quota = 0;
+                let dir = self.dir(&self.containers[&serial]);
+                let _ = self.write(&dir, "cpu.max", &cfs(quota(milli)));
+            }
+        }
+        self.after(Duration::from_millis(5), move |world| world.sync_pod(id));
+    }
+
+    /// What the scheduler has not promised to pods yet, in thousandths of a CPU.
+    pub fn unpromised(&self) -> u64 {
+        let cpus = self.kernel.lock().online - self.settings.reserved_cpus();
+        let promised: u64 = self.pods.values().map(Pod::request).sum();
+        (cpus.len() as u64 * 1000).saturating_sub(promised)
+    }
+}

@@ -1,0 +1,492 @@
+//! The plugin's process: carries out the core's effects in virtual time, and dies with all that it
+//! has not written.
+
+use crate::dice::Dice;
+use crate::kernel::{CGROUPS, PROC, SYS, Watcher};
+use crate::pods::Class;
+use crate::trace::take_records;
+use crate::world::World;
+use nri_cpu_manager::checkpoint::{self, StateError};
+use nri_cpu_manager::config::{Config, NodeIdentity};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
+use nri_cpu_manager::disk::Storage;
+use nri_cpu_manager::edge::Refusal;
+use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
+use nri_cpu_manager::kubelet::Look;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const STATE: &str = "/var/lib/nri-cpu-manager";
+/// The disk's thread is waited for no longer.
+const DISK_PATIENCE: Duration = Duration::from_secs(1);
+/// More of these within a second are a storm.
+const MOST_WRITES: u32 = 200;
+const MOST_INPUTS: u32 = 2000;
+
+/// A process of the plugin.
+#[derive(Default)]
+pub struct Running {
+    owner: Option<Owner>,
+    inbox: VecDeque<Input>,
+    stalled_until: Duration,
+    due: Option<Duration>,
+    /// What inotify has for it, with new directories.
+    events: BTreeMap<Watcher, Vec<PathBuf>>,
+    /// It waits for an update that it asked for.
+    updating: bool,
+    /// Effects until it dies.
+    pub lives: Option<u64>,
+}
+
+#[derive(Default)]
+pub struct Plugin {
+    pub running: Running,
+    /// Counts processes.
+    pub process: u64,
+    storage: Memory,
+    state_file: Option<Vec<u8>>,
+    writing: Option<Vec<u8>>,
+    /// Calls that the edge has not answered.
+    pub pending: BTreeMap<CallId, AnswerKind>,
+    is_stepping: bool,
+    pub disk_fails_until: Duration,
+    pub disk_slow_until: Duration,
+    pub steps: u64,
+    pub pace: Pace,
+    pub last_write: Duration,
+    dice: Dice,
+}
+
+/// What the plugin does in one second of virtual time.
+#[derive(Default)]
+pub struct Pace {
+    since: Duration,
+    /// Until then an operation explains many writes.
+    pub explained_until: Duration,
+    writes: u32,
+    inputs: u32,
+}
+
+impl Pace {
+    fn at(&mut self, now: Duration) -> &mut Pace {
+        if self.since + Duration::from_secs(1) <= now {
+            *self = Pace { since: now, explained_until: self.explained_until, ..Pace::default() };
+        }
+        self
+    }
+}
+
+impl Plugin {
+    pub fn new(dice: Dice) -> Plugin {
+        Plugin { dice, ..Plugin::default() }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.running.owner.is_some()
+    }
+
+    pub fn is_stalled(&self, now: Duration) -> bool {
+        now < self.running.stalled_until
+    }
+}
+
+impl World {
+    /// The container of the plugin runs.
+    pub fn start_plugin(&mut self, pid: u32) {
+        self.kernel.lock().plugin = pid;
+        let delay = self.plugin.dice.millis(5, 60);
+        self.wake_plugin(delay, World::launch);
+    }
+
+    /// Unless the process has ended by then.
+    fn wake_plugin(&mut self, delay: Duration, wake: impl FnOnce(&mut World) + 'static) {
+        let process = self.plugin.process;
+        self.after(delay, move |world| {
+            if world.plugin.process == process {
+                wake(world);
+            }
+        });
+    }
+
+    /// [`Owner::due`] was this.
+    fn is_due(&mut self, at: Duration) {
+        let Some(owner) = &self.plugin.running.owner else { return };
+        if self.plugin.running.due == Some(at) {
+            self.plugin.running.due = None;
+            if owner.due().is_some_and(|due| due <= self.base + self.now) {
+                self.input(Input::Time);
+            } else {
+                self.arm();
+            }
+        }
+    }
+
+    fn saved(&mut self, result: Result<(), ErrorKind>) {
+        let failed = |kind| StateError::Unusable {
+            action: "write",
+            path: PathBuf::from(STATE).join(checkpoint::FILE),
+            source: io::Error::from(kind),
+        };
+        self.input(Input::Saved(result.map_err(failed)));
+    }
+
+    fn launch(&mut self) {
+        self.kernel.lock().set_now(self.base + self.now);
+        let claims = match &self.plugin.state_file {
+            None => Vec::new(),
+            Some(bytes) => checkpoint::decode(bytes).expect("a state file that can be read"),
+        };
+        self.say(format!("plugin starts with {} claims", claims.len()));
+        let node = Node {
+            kernel: Arc::new(self.kernel.clone()),
+            storage: Arc::new(self.plugin.storage.clone()),
+        };
+        let now = self.base + self.now;
+        let paths = Paths {
+            node: NodeIdentity::default(),
+            config: None,
+            state_dir: PathBuf::from(STATE),
+            pod_resources: None,
+            sysfs_root: PathBuf::from(SYS),
+            cgroup_root: PathBuf::from(CGROUPS),
+            proc_root: PathBuf::from(PROC),
+        };
+        let config = Config::parse("sim", &self.settings.config()).expect("a valid configuration");
+        let owner = Machine::read(&*node.kernel, &paths.sysfs_root, &config)
+            .and_then(|machine| Owner::start(&paths, &config, machine, node, claims, None, now));
+        self.note_records();
+        self.note_writes();
+        match owner {
+            Ok(owner) => self.plugin.running.owner = Some(owner),
+            Err(error) if self.kernel.lock().is_dead() => {
+                self.say(format!("plugin dies at its start: {error}"));
+                self.kernel.lock().faults.lives = None;
+                return self.wake_plugin(Duration::from_secs(1), World::launch);
+            }
+            Err(error) => return self.fail(format!("the plugin does not start: {error}")),
+        }
+        if self.died() {
+            return;
+        }
+        self.arm();
+        self.after(Duration::from_millis(3), |world| world.connect());
+    }
+
+    /// The process is gone. What has not reached the disk is lost, or has just reached it.
+    pub fn plugin_dies(&mut self, why: &str) {
+        self.kernel.lock().faults.lives = None;
+        if !self.plugin.is_alive() {
+            return;
+        }
+        self.say(format!("plugin dies: {why}"));
+        let plugin = &mut self.plugin;
+        plugin.process += 1;
+        plugin.running = Running::default();
+        if let Some(content) = plugin.writing.take()
+            && plugin.dice.percent(50)
+        {
+            plugin.state_file = Some(content);
+        }
+        let own = self.pods[&0].slots[0].instance;
+        self.kernel.lock().watch(Watcher::Groups, &BTreeMap::new());
+        self.kernel.lock().watch(Watcher::Quotas, &BTreeMap::new());
+        self.disconnect();
+        if let Some(serial) = own {
+            self.after(Duration::ZERO, move |world| world.exit(serial));
+        }
+    }
+
+    /// Whether the process has died at a call of the kernel.
+    fn died(&mut self) -> bool {
+        let is_dead = self.kernel.lock().is_dead();
+        if is_dead {
+            self.plugin_dies("at a call of the kernel");
+        }
+        is_dead
+    }
+
+    pub fn stall_plugin(&mut self, time: Duration) {
+        if self.plugin.is_alive() {
+            self.say(format!("plugin gets no CPU for {} ms", time.as_millis()));
+            self.plugin.running.stalled_until = self.now + time;
+            let until = self.now + time + Duration::from_secs(1);
+            self.oracle.allow("without a CPU", "", until);
+            self.wake_plugin(time, World::drive);
+        }
+    }
+
+    pub fn input(&mut self, input: Input) {
+        if self.plugin.is_alive() {
+            self.plugin.running.inbox.push_back(input);
+            self.drive();
+        }
+    }
+
+    /// An update that the plugin asked for has ended, unless it no longer waits for that.
+    pub fn updated(&mut self, made: bool) {
+        if std::mem::take(&mut self.plugin.running.updating) {
+            self.input(Input::Updated(made));
+        }
+    }
+
+    /// Steps until nothing waits.
+    fn drive(&mut self) {
+        if self.plugin.is_stepping || self.plugin.is_stalled(self.now) {
+            return;
+        }
+        self.plugin.is_stepping = true;
+        while let Some(input) = self.plugin.running.inbox.pop_front() {
+            self.step(input);
+        }
+        self.plugin.is_stepping = false;
+        self.arm();
+    }
+
+    fn step(&mut self, input: Input) {
+        let effects = self.core(input);
+        let pace = self.plugin.pace.at(self.now);
+        pace.inputs += 1;
+        if pace.inputs > MOST_INPUTS {
+            self.fail("a storm: more than 2000 inputs of the plugin within a second");
+        }
+        if self.died() {
+            return;
+        }
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            if let Some(lives) = &mut self.plugin.running.lives {
+                if *lives == 0 {
+                    return self.plugin_dies("between two effects");
+                }
+                *lives -= 1;
+            }
+            let Some(answered) = self.carry_out(effect) else { continue };
+            effects.extend(self.core(answered));
+            if self.died() {
+                return;
+            }
+        }
+    }
+
+    fn core(&mut self, input: Input) -> Vec<Effect> {
+        let Some(owner) = &mut self.plugin.running.owner else { return Vec::new() };
+        let now = self.base + self.now;
+        self.kernel.lock().set_now(now);
+        let effects = owner.step(input, now);
+        self.plugin.steps += 1;
+        self.note_records();
+        self.note_writes();
+        effects
+    }
+
+    /// Returns what the core gets directly after.
+    fn carry_out(&mut self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::Subscribe(_) => {}
+            Effect::WatchKubelet(directory) => {
+                return directory.map(|_| Input::Kubelet(Look::Missing));
+            }
+            Effect::Answer(id, result) => {
+                let is_sent = match self.plugin.pending.remove(&id) {
+                    None => false,
+                    Some(kind) => {
+                        let answer = match result {
+                            Ok(response) => kind.encode(&response).map_err(|s| s.message),
+                            Err(Refusal(why)) => Err(why),
+                        };
+                        self.answer(id, &kind, answer)
+                    }
+                };
+                return Some(Input::Answered(id, is_sent));
+            }
+            Effect::Validated(..) => self.fail("an approval that nobody asked for"),
+            Effect::Save(claims) => {
+                let content = checkpoint::encode(&claims).expect("claims that can be written");
+                let text: Vec<String> = claims
+                    .iter()
+                    .map(|claim| format!("{}/{}: {}", claim.pod_uid, claim.container, claim.cpus))
+                    .collect();
+                self.say(format!("  save {}", text.join("; ")));
+                self.save(content);
+            }
+            Effect::Update(updates) => {
+                self.plugin.running.updating = true;
+                self.update_unsolicited(exchange::updates(&updates));
+            }
+            Effect::Check(pass) => {
+                let delay = self.plugin.dice.millis(1, 50);
+                self.wake_plugin(delay, |world| {
+                    let found = pass.run();
+                    if !world.died() {
+                        world.input(Input::Checked(found));
+                    }
+                });
+            }
+            Effect::WatchGroups(paths) => self.kernel.lock().watch(Watcher::Groups, &paths),
+            Effect::WatchQuotas(paths) => self.kernel.lock().watch(Watcher::Quotas, &paths),
+        }
+        None
+    }
+
+    fn save(&mut self, content: Vec<u8>) {
+        let plugin = &mut self.plugin;
+        let now = self.now;
+        let mut delay = plugin.dice.micros(100, 20_000);
+        if now < plugin.disk_slow_until {
+            delay = plugin.dice.millis(20, 1500);
+        }
+        if now < plugin.disk_fails_until {
+            return self.wake_plugin(delay, |world| world.saved(Err(ErrorKind::StorageFull)));
+        }
+        plugin.writing = Some(content.clone());
+        self.wake_plugin(delay, |world| {
+            world.plugin.state_file = Some(content);
+            world.plugin.writing = None;
+        });
+        if delay > DISK_PATIENCE {
+            self.wake_plugin(DISK_PATIENCE, |world| world.saved(Err(ErrorKind::TimedOut)));
+        } else {
+            self.wake_plugin(delay, |world| world.saved(Ok(())));
+        }
+    }
+
+    /// Has the core wake up when it wants to.
+    fn arm(&mut self) {
+        let Some(owner) = &self.plugin.running.owner else { return };
+        let at = owner.due().map(|due| due.saturating_duration_since(self.base));
+        let at = at.map(|at| at.max(self.now + Duration::from_micros(10)));
+        if at.is_some_and(|at| {
+            self.plugin.running.due.is_none_or(|armed| at < armed || armed < self.now)
+        }) {
+            self.plugin.running.due = at;
+            if let Some(at) = at {
+                self.wake_plugin(at - self.now, move |world| world.is_due(at));
+            }
+        }
+    }
+
+    /// The edge's own time limit: the call is answered in any case.
+    pub fn patience_ends(&mut self, id: CallId) {
+        if self.plugin.is_stalled(self.now) {
+            return;
+        }
+        let Some(kind) = self.plugin.pending.remove(&id) else { return };
+        self.say(format!("  the edge answers {} without the core", id.0));
+        let answer = if kind.can_be_refused() {
+            Err("the CPU manager did not decide in time; trying again is safe".to_owned())
+        } else {
+            kind.encode(&Default::default()).map_err(|status| status.message)
+        };
+        self.answer(id, &kind, answer);
+    }
+
+    pub fn deliver_inotify(&mut self) {
+        for watcher in [Watcher::Groups, Watcher::Quotas] {
+            let (any, new) = self.kernel.lock().take_events(watcher);
+            let events = &mut self.plugin.running.events;
+            if let Some(groups) = events.get_mut(&watcher) {
+                groups.extend(new);
+            } else if any && self.plugin.running.owner.is_some() {
+                events.insert(watcher, new);
+                let delay = self.plugin.dice.micros(10, 5000);
+                self.wake_plugin(delay, move |world| {
+                    let new = world.plugin.running.events.remove(&watcher).unwrap_or_default();
+                    world.input(match watcher {
+                        Watcher::Groups => Input::Groups(new),
+                        Watcher::Quotas => Input::Quotas,
+                    });
+                });
+            }
+        }
+    }
+
+    fn note_records(&mut self) {
+        for (level, line) in take_records() {
+            self.oracle.logged(level, &line);
+            self.say(format!("  {level} {line}"));
+        }
+    }
+
+    /// A container that came while the plugin was away gets its exclusive CPUs by a write: as many
+    /// as it asks for, where nobody else runs.
+    fn notice_exclusive(&mut self, path: &Path, value: &str) {
+        let Ok(set) = value.trim().parse::<CpuSet>() else { return };
+        let Some(dir) = path.parent() else { return };
+        let found = self.containers.values().find(|container| {
+            container.exclusive.is_none()
+                && container.request == set.len() as u64 * 1000
+                && self.pods[&container.pod].class == Class::Guaranteed
+                && Path::new(CGROUPS).join(self.dir(container)) == dir
+        });
+        let Some(serial) = found.map(|container| container.serial) else { return };
+        let mut others = self.processes().filter(|(_, other)| other.serial != serial);
+        let is_alone = others.all(|(pid, _)| self.kernel.lock().allowed(pid).is_disjoint(&set));
+        drop(others);
+        if is_alone {
+            self.container(serial).exclusive = Some(set);
+        }
+    }
+
+    fn note_writes(&mut self) {
+        let log = std::mem::take(&mut self.kernel.lock().log);
+        for written in log {
+            self.plugin.last_write = self.now;
+            let pace = self.plugin.pace.at(self.now);
+            pace.writes += u32::from(pace.explained_until <= self.now);
+            if pace.writes > MOST_WRITES {
+                self.fail("a storm: more than 200 writes of the plugin within a second");
+            }
+            self.oracle.changed = true;
+            if written.result.is_err() {
+                let until = self.now + Duration::from_secs(25);
+                self.oracle.allow("refused by the kernel", "", until);
+            } else if written.path.ends_with("cpuset.cpus") {
+                self.notice_exclusive(&written.path, &written.value);
+            }
+            let path = written.path.strip_prefix(CGROUPS).unwrap_or(&written.path).display();
+            let result = written.result.err().map_or(String::new(), |errno| format!(": {errno:?}"));
+            self.say(format!("  writes {:?} into {path}{result}", written.value.trim()));
+        }
+    }
+}
+
+/// The state directory without the state file.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<BTreeMap<PathBuf, Vec<u8>>>>);
+
+impl Memory {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for Memory {
+    fn read(&self, path: &Path, _limit: usize) -> io::Result<Vec<u8>> {
+        self.files().get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn replace(&self, path: &Path, _mode: u32, content: &[u8]) -> io::Result<()> {
+        self.files().insert(path.to_owned(), content.to_owned());
+        Ok(())
+    }
+
+    fn create_directory(&self, _path: &Path, _mode: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<Vec<String>> {
+        let files = self.files();
+        let below = files.keys().filter_map(|file| file.strip_prefix(path).ok()?.iter().next());
+        let names: BTreeSet<String> = below.map(|name| name.display().to_string()).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.files().retain(|file, _| !file.starts_with(path));
+        Ok(())
+    }
+}

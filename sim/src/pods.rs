@@ -1,0 +1,389 @@
+//! Pods as the kubelet knows them, and their messages as the runtime sends them.
+
+use crate::dice::Dice;
+use crate::settings::Settings;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::edge::nri::wire;
+use protobuf::MessageField;
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub type PodId = u32;
+pub type Serial = u32;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Class {
+    #[default]
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Class {
+    /// In the names of cgroups.
+    fn name(self) -> &'static str {
+        match self {
+            Class::Guaranteed => "",
+            Class::Burstable => "burstable",
+            Class::BestEffort => "besteffort",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Ends before the next one starts.
+    Init,
+    /// Starts with the init containers and stays.
+    Sidecar,
+    App,
+    /// `kubectl debug`: no resources, added to a pod that runs.
+    Debug,
+}
+
+/// How far the kubelet is with a container of a pod.
+#[derive(Debug, Clone)]
+pub struct Slot {
+    pub name: String,
+    pub kind: Kind,
+    /// In thousandths of a CPU; 0 for none.
+    pub request: u64,
+    pub limit: u64,
+    /// The instance that exists.
+    pub instance: Option<Serial>,
+    /// An init container that has succeeded, or a debug container that has ended.
+    pub done: bool,
+    pub attempts: u32,
+    pub not_before: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sandbox {
+    #[default]
+    None,
+    /// The runtime makes it.
+    Starting,
+    Ready,
+    Stopping,
+    Stopped,
+    Removed,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Pod {
+    pub id: PodId,
+    pub class: Class,
+    /// `spec.resources` of the pod, in thousandths of a CPU.
+    pub resources: Option<u64>,
+    pub slots: Vec<Slot>,
+    pub sandbox: Sandbox,
+    /// How many sandboxes it has had.
+    pub sandboxes: u32,
+    pub pause: Option<u32>,
+    /// With this grace period.
+    pub deleted: Option<Duration>,
+    /// A call of the runtime is under way for this pod.
+    pub busy: bool,
+    /// The runtime reports the end of the pod.
+    pub is_reported: bool,
+    /// A container was resized: what the pod asked for at first says less.
+    pub resized: bool,
+    pub dice: Dice,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    /// The runtime asks plugins.
+    #[default]
+    Creating,
+    Created,
+    /// Its process exists, and the runtime does not call it running yet.
+    Starting,
+    Running,
+    Exited,
+    /// The runtime has lost track of it.
+    Unknown,
+}
+
+/// An instance of a container, as the runtime knows it.
+#[derive(Debug, Clone, Default)]
+pub struct Container {
+    pub serial: Serial,
+    pub pod: PodId,
+    pub slot: usize,
+    pub state: State,
+    pub request: u64,
+    pub limit: u64,
+    /// What is set for it, as in its OCI specification; empty for nothing.
+    pub cpus: String,
+    pub mems: String,
+    /// What was set when it was created: CRI-O lists this after its restart.
+    pub created_with: (String, i64),
+    pub quota: i64,
+    /// Its process, and that it has a cgroup.
+    pub pid: Option<u32>,
+    /// The CPUs that the plugin gave it alone, by the answers that reached the runtime.
+    pub exclusive: Option<CpuSet>,
+    pub stop_reported: bool,
+    /// The kubelet is ending it.
+    pub is_ending: bool,
+    /// It was resized while no plugin listened: its CPUs stay.
+    pub resized_unheard: bool,
+    /// The kubelet tries to resize it.
+    pub resizing: bool,
+    pub created_at: i64,
+}
+
+impl Slot {
+    pub fn new(name: String, kind: Kind, request: u64, limit: u64) -> Slot {
+        let (instance, not_before) = (None, Duration::ZERO);
+        Slot { name, kind, request, limit, instance, done: false, attempts: 0, not_before }
+    }
+}
+
+impl Container {
+    /// What plugins have set, or the kubelet.
+    pub fn cfs_quota(&self) -> i64 {
+        if self.quota == 0 { quota(self.limit) } else { self.quota }
+    }
+}
+
+/// The kubelet's CFS quota for a limit; 0 for none.
+pub fn quota(limit: u64) -> i64 {
+    (limit * 100) as i64
+}
+
+pub fn id(serial: Serial) -> String {
+    format!("c{serial}")
+}
+
+pub fn serial(id: &str) -> Option<Serial> {
+    id.strip_prefix('c')?.parse().ok()
+}
+
+impl Pod {
+    pub fn roll(id: PodId, settings: &Settings, mut dice: Dice) -> Pod {
+        let class = match dice.below(5) {
+            0..=2 => Class::Guaranteed,
+            3 => Class::Burstable,
+            _ => Class::BestEffort,
+        };
+        let most = (settings.machine.sockets * settings.machine.cores * settings.machine.threads)
+            .saturating_sub(settings.reserved);
+        let mut slots = Vec::new();
+        let mut add = |dice: &mut Dice, kind: Kind, number: usize| {
+            let name = match kind {
+                Kind::Init => format!("init{number}"),
+                Kind::Sidecar => format!("side{number}"),
+                _ => format!("app{number}"),
+            };
+            let (request, limit) = match class {
+                Class::Guaranteed => {
+                    let whole = 1 + dice.below((most / 2).clamp(1, 6)) as u64;
+                    let milli = if dice.percent(75) { whole * 1000 } else { whole * 1000 - 500 };
+                    (milli, milli)
+                }
+                Class::Burstable => {
+                    let request = dice.pick(&[100, 250, 1000, 2000]);
+                    (request, dice.pick(&[0, request + 500]))
+                }
+                Class::BestEffort => (0, 0),
+            };
+            slots.push(Slot::new(name, kind, request, limit));
+        };
+        if dice.percent(25) {
+            add(&mut dice, Kind::Init, 0);
+        }
+        if dice.percent(15) {
+            add(&mut dice, Kind::Sidecar, 0);
+        }
+        for number in 0..dice.pick(&[1, 1, 1, 2, 3]) {
+            add(&mut dice, Kind::App, number);
+        }
+        let mut pod = Pod::bare(id, class, slots, dice);
+        // With resources of the pod some containers have none of their own.
+        if class == Class::Guaranteed && pod.dice.percent(20) {
+            pod.resources = Some(pod.sum(|slot| slot.request));
+            let apps = pod.slots.len();
+            let silent = pod.dice.below(apps + 1);
+            if let Some(slot) = pod.slots.get_mut(silent) {
+                (slot.request, slot.limit) = (0, 0);
+            }
+        }
+        pod
+    }
+
+    pub fn bare(id: PodId, class: Class, slots: Vec<Slot>, dice: Dice) -> Pod {
+        Pod { id, class, slots, is_reported: true, dice, ..Pod::default() }
+    }
+
+    /// The kubelet's sum over a pod: what runs together, or the largest init container.
+    fn sum(&self, of: impl Fn(&Slot) -> u64) -> u64 {
+        let is = |slot: &&Slot, kind| slot.kind == kind;
+        let together = self.slots.iter().filter(|slot| !is(slot, Kind::Init)).map(&of).sum::<u64>();
+        let sidecars: u64 = self.slots.iter().filter(|s| is(s, Kind::Sidecar)).map(&of).sum();
+        let init = self.slots.iter().filter(|slot| is(slot, Kind::Init)).map(&of).max();
+        together.max(init.map_or(0, |init| init + sidecars))
+    }
+
+    pub fn request(&self) -> u64 {
+        self.resources.unwrap_or_else(|| self.sum(|slot| slot.request))
+    }
+
+    /// 0 for none: a container without a limit lifts it.
+    pub fn limit(&self) -> u64 {
+        if let Some(all) = self.resources {
+            return all;
+        }
+        let unlimited = self.slots.iter().any(|s| s.kind != Kind::Debug && s.limit == 0);
+        if unlimited { 0 } else { self.sum(|slot| slot.limit) }
+    }
+
+    /// Request and limit as the runtime gets them: without resources of its own, a container has
+    /// the pod's.
+    pub fn of_container(&self, slot: usize) -> (u64, u64) {
+        let Slot { request, limit, .. } = self.slots[slot];
+        match self.resources {
+            Some(all) if request == 0 && limit == 0 => (all, all),
+            _ => (request, limit),
+        }
+    }
+
+    /// The plugin's own is the first.
+    pub fn is_plugin(&self) -> bool {
+        self.id == 0
+    }
+
+    pub fn uid(&self) -> String {
+        format!("u{}", self.id)
+    }
+
+    pub fn sandbox_id(&self) -> String {
+        format!("s{}x{}", self.id, self.sandboxes)
+    }
+
+    pub fn wire(&self, settings: &Settings) -> wire::PodSandbox {
+        let linux = wire::LinuxPodSandbox {
+            pod_resources: resources(self.request(), quota(self.limit()), "", ""),
+            cgroup_parent: Paths(settings).cgroup_parent(self),
+            ..Default::default()
+        };
+        wire::PodSandbox {
+            id: self.sandbox_id(),
+            name: format!("pod{}", self.id),
+            uid: self.uid(),
+            namespace: "sim".to_owned(),
+            labels: self.labels(),
+            linux: MessageField::some(linux),
+            ..Default::default()
+        }
+    }
+
+    fn labels(&self) -> HashMap<String, String> {
+        HashMap::from([("io.kubernetes.pod.uid".to_owned(), self.uid())])
+    }
+
+    pub fn wire_container(&self, container: &Container, settings: &Settings) -> wire::Container {
+        let name = self.slots[container.slot].name.clone();
+        let mut labels = self.labels();
+        labels.insert("io.kubernetes.container.name".to_owned(), name.clone());
+        let (request, quota) = (container.request, container.cfs_quota());
+        let linux = wire::LinuxContainer {
+            resources: resources(request, quota, &container.cpus, &container.mems),
+            cgroups_path: Paths(settings).cgroups_path(self, &id(container.serial)),
+            ..Default::default()
+        };
+        wire::Container {
+            id: id(container.serial),
+            pod_sandbox_id: self.sandbox_id(),
+            name,
+            labels,
+            linux: MessageField::some(linux),
+            created_at: container.created_at,
+            ..Default::default()
+        }
+    }
+}
+
+fn int(value: i64) -> MessageField<wire::OptionalInt64> {
+    MessageField::some(wire::OptionalInt64 { value, ..Default::default() })
+}
+
+fn unsigned(value: u64) -> MessageField<wire::OptionalUInt64> {
+    MessageField::some(wire::OptionalUInt64 { value, ..Default::default() })
+}
+
+/// The kubelet's arithmetic.
+pub fn resources(
+    request: u64,
+    quota: i64,
+    cpus: &str,
+    mems: &str,
+) -> MessageField<wire::LinuxResources> {
+    let quota = if quota == 0 { MessageField::none() } else { int(quota) };
+    let cpu = wire::LinuxCPU {
+        shares: unsigned((request * 1024 / 1000).max(2)),
+        quota,
+        period: unsigned(100_000),
+        cpus: cpus.to_owned(),
+        mems: mems.to_owned(),
+        ..Default::default()
+    };
+    MessageField::some(wire::LinuxResources { cpu: Some(cpu).into(), ..Default::default() })
+}
+
+/// Cgroups by driver and runtime, below the mount.
+pub struct Paths<'a>(pub &'a Settings);
+
+impl Paths<'_> {
+    pub fn root(&self) -> &'static str {
+        if self.0.systemd { "kubepods.slice" } else { "kubepods" }
+    }
+
+    /// The cgroup that has the pods of a class.
+    pub fn class(&self, class: Class) -> String {
+        match (class.name(), self.0.systemd) {
+            ("", _) => self.root().to_owned(),
+            (name, true) => format!("kubepods.slice/kubepods-{name}.slice"),
+            (name, false) => format!("kubepods/{name}"),
+        }
+    }
+
+    fn slice(pod: &Pod) -> String {
+        let class = pod.class.name();
+        let dash = if class.is_empty() { "" } else { "-" };
+        format!("kubepods-{class}{dash}pod{}.slice", pod.uid())
+    }
+
+    pub fn pod(&self, pod: &Pod) -> String {
+        let name = if self.0.systemd { Paths::slice(pod) } else { format!("pod{}", pod.uid()) };
+        format!("{}/{name}", self.class(pod.class))
+    }
+
+    pub fn container(&self, pod: &Pod, id: &str) -> String {
+        let prefix = if self.0.is_crio() { "crio-" } else { "cri-containerd-" };
+        let pod = self.pod(pod);
+        match (self.0.systemd, self.0.is_crio()) {
+            (true, _) => format!("{pod}/{prefix}{id}.scope"),
+            (false, true) => format!("{pod}/{prefix}{id}"),
+            (false, false) => format!("{pod}/{id}"),
+        }
+    }
+
+    fn cgroup_parent(&self, pod: &Pod) -> String {
+        if self.0.systemd && self.0.is_crio() {
+            Paths::slice(pod)
+        } else {
+            format!("/{}", self.pod(pod))
+        }
+    }
+
+    fn cgroups_path(&self, pod: &Pod, id: &str) -> String {
+        if self.0.systemd {
+            let prefix = if self.0.is_crio() { "crio" } else { "cri-containerd" };
+            format!("{}:{prefix}:{id}", Paths::slice(pod))
+        } else {
+            format!("/{}", self.container(pod, id))
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! [`World`]: a node in virtual time. Everything that happens is in one queue.
+
+use crate::dice::Dice;
+use crate::history::Op;
+use crate::kernel::SimulatedKernel;
+use crate::oracle::Oracle;
+use crate::plugin::Plugin;
+use crate::pods::{Class, Container, Kind, Paths, Pod, PodId, Serial, Slot, State};
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+use crate::trace::Trace;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What happens at some moment.
+type Event = Box<dyn FnOnce(&mut World)>;
+
+pub struct World {
+    pub now: Duration,
+    /// The moment that `now` counts from.
+    pub base: Instant,
+    queue: BTreeMap<(Duration, u64), Event>,
+    serial: u64,
+    pub settings: Settings,
+    pub kernel: SimulatedKernel,
+    pub pods: BTreeMap<PodId, Pod>,
+    pub containers: BTreeMap<Serial, Container>,
+    pub next_pod: PodId,
+    pub next_container: Serial,
+    pub runtime: Runtime,
+    pub plugin: Plugin,
+    pub oracle: Oracle,
+    pub trace: Trace,
+    pub ops: Vec<Op>,
+    /// The moment of the last operation.
+    pub last_op: Duration,
+    /// What has nobody's own dice.
+    pub dice: Dice,
+    pub violation: Option<String>,
+}
+
+impl World {
+    pub fn new(settings: Settings, ops: Vec<Op>, seed: u64, keeps_trace: bool) -> World {
+        let facts = settings.machine.facts().expect("a machine that exists");
+        let base = Instant::now();
+        let mut world = World {
+            now: Duration::ZERO,
+            base,
+            queue: BTreeMap::new(),
+            serial: 0,
+            kernel: SimulatedKernel::new(facts, base),
+            pods: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            next_pod: 1,
+            next_container: 1,
+            runtime: Runtime::default(),
+            plugin: Plugin::new(Dice::of(seed, 2)),
+            oracle: Oracle::default(),
+            trace: Trace::new(keeps_trace),
+            settings,
+            ops,
+            last_op: Duration::ZERO,
+            dice: Dice::of(seed, 1),
+            violation: None,
+        };
+        world.boot();
+        world
+    }
+
+    /// The kubelet makes its cgroups, and the plugin's pod is the first one.
+    fn boot(&mut self) {
+        let paths = Paths(&self.settings);
+        let classes = [Class::Burstable, Class::BestEffort].map(|class| paths.class(class));
+        let root = [paths.root().to_owned()];
+        for group in if self.settings.systemd { root.to_vec() } else { classes.to_vec() } {
+            self.kernel.lock().make_cgroup(&crate::node::group(&group));
+        }
+        let slot = Slot::new("cpu-manager".to_owned(), Kind::App, 100, 0);
+        let dice = Dice::new(self.dice.seed());
+        self.pods.insert(0, Pod::bare(0, Class::Burstable, vec![slot], dice));
+        self.after(Duration::ZERO, move |world| world.sync_pod(0));
+        self.last_op = Duration::from_millis(200);
+        for (index, op) in self.ops.iter().enumerate() {
+            self.last_op += op.after;
+            let event = Box::new(move |world: &mut World| world.operate(index));
+            self.queue.insert((self.last_op, 0), event);
+        }
+    }
+
+    pub fn after(&mut self, delay: Duration, next: impl FnOnce(&mut World) + 'static) {
+        self.serial += 1;
+        self.queue.insert((self.now + delay, self.serial), Box::new(next));
+    }
+
+    pub fn say(&mut self, line: impl Into<String>) {
+        self.trace.say(self.now, line.into());
+    }
+
+    pub fn fail(&mut self, why: impl Into<String>) {
+        if self.violation.is_none() {
+            let why = why.into();
+            self.say(format!("VIOLATION {why}"));
+            self.violation = Some(why);
+        }
+    }
+
+    /// Plays until this moment, or until something is wrong.
+    pub fn run_until(&mut self, end: Duration) {
+        while self.violation.is_none() {
+            let Some(entry) = self.queue.first_entry() else { break };
+            let (at, _) = *entry.key();
+            if at > end {
+                break;
+            }
+            let next = entry.remove();
+            self.now = self.now.max(at);
+            next(self);
+            self.deliver_inotify();
+            self.check_now();
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Processes of containers: their cgroup, and the container.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, &Container)> {
+        self.containers.values().filter_map(|c| Some((c.pid?, c)))
+    }
+
+    pub fn dir(&self, container: &Container) -> String {
+        let pod = &self.pods[&container.pod];
+        Paths(&self.settings).container(pod, &crate::pods::id(container.serial))
+    }
+
+    pub fn pod_dir(&self, pod: PodId) -> String {
+        Paths(&self.settings).pod(&self.pods[&pod])
+    }
+
+    pub fn running_containers(&self) -> Vec<Serial> {
+        let is = |c: &&Container| c.state == State::Running && !self.pods[&c.pod].is_plugin();
+        self.containers.values().filter(is).map(|c| c.serial).collect()
+    }
+}

@@ -1,0 +1,37 @@
+//! Some histories hold, and each has one trace.
+
+#![allow(clippy::expect_used, reason = "a test that cannot run fails")]
+
+use sim::history::History;
+use std::process::Command;
+
+const SIM: &str = env!("CARGO_BIN_EXE_sim");
+
+fn play(arguments: &[&str]) -> String {
+    let played = Command::new(SIM).args(arguments).output().expect("the program runs");
+    String::from_utf8(played.stdout).expect("its output is text")
+}
+
+#[test]
+fn histories_hold() {
+    let played = play(&["--seed", "1", "--runs", "60", "--quick"]);
+    assert!(played.ends_with(" violations=0\n"), "{played}");
+}
+
+#[test]
+fn two_processes_have_the_same_trace() {
+    let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];
+    let first = play(&arguments);
+    assert!(first.contains("hash="));
+    assert!(first == play(&arguments), "the trace differs");
+}
+
+/// To shrink a history, operations are left out: the others stay what they were.
+#[test]
+fn an_operation_has_its_own_dice() {
+    let whole = History::roll(3);
+    let mut less = whole.clone();
+    less.ops.remove(0);
+    assert_eq!(whole.ops[1..], less.ops[..]);
+    assert_eq!(History::roll(3), whole);
+}

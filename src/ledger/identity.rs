@@ -16,14 +16,15 @@ pub(crate) enum Instance {
     Present,
     /// The one before that: its events come late and must not change its successor.
     Replaced,
-    /// One that no event has named.
+    /// One that no event has named, or that the runtime did not list: while it starts and stops
+    /// containers it lists some of them as neither.
     Unknown,
 }
 
 /// Which instance of its name the container of an event is.
 pub(crate) fn instance(books: &Books, uid: &PodUid, container: &Container) -> Instance {
     match books.container(uid, &container.name).map(|found| found.entry) {
-        Some(entry) if *entry.id() == container.id => Instance::Present,
+        Some(entry) if *entry.id() == container.id && !entry.unlisted => Instance::Present,
         Some(entry) if entry.before.as_ref() == Some(&container.id) => Instance::Replaced,
         _ => Instance::Unknown,
     }

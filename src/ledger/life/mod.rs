@@ -31,7 +31,12 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     match instance(books, &uid, &container) {
         Instance::Present => {}
         Instance::Replaced => return,
-        Instance::Unknown => return adopt_late(node, books, &uid, &container),
+        Instance::Unknown => {
+            adopt_late(node, books, &uid, &container);
+            // Cgroups were written without knowing whose it is.
+            books.change_found(&container.id, |entry| entry.applied.invalidate());
+            return;
+        }
     }
     let Some(mut pod) = books.change(&uid) else { return };
     let Some(entry) = pod.container_mut(&container.name) else { return };

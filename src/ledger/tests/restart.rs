@@ -234,3 +234,23 @@ fn an_ended_container_keeps_its_cpus_across_a_restart() {
     next.event(next.running(&[(&a, "one", "1", 2000)])).unwrap();
     assert_eq!(next.create(&a, "two", "2b", 4000).unwrap(), two.to_string());
 }
+
+/// containerd lists a container that is just starting as neither created nor running, after a
+/// restart of its own or while a plugin registers.
+#[test]
+fn a_container_that_starts_during_the_list_keeps_its_cpus() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    assert_eq!(node.create(&a, "c", "1", 4000).unwrap(), "2-5");
+    node.event(Event::Synchronize { pods: vec![a.clone()], containers: Vec::new() }).unwrap();
+    for _ in 0..3 {
+        node.event(Event::QuietPeriod).unwrap();
+    }
+    assert_eq!(node.ledger.pool().to_string(), "0-15", "lent");
+    let own = cpus("2-5");
+    let container = Container { cpus: Some(own), ..container(&a, "c", "1", 4000) };
+    node.event(Event::Started { pod: a, container }).unwrap();
+    assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
+    let due = node.ledger.due(&Channel::Groups).updates;
+    assert_eq!(due.iter().map(|update| update.adjustment.cpus()).collect::<Vec<_>>(), [own]);
+}

@@ -40,6 +40,8 @@ pub(super) struct Enforcement {
     pub(super) written: u64,
     /// When to look again for CPUs that a container was about to leave.
     due: Option<Instant>,
+    /// When the kernel refused a write at the last look.
+    refused_at: Option<Instant>,
     /// Partitions of an earlier life, with the containers' names.
     left: Vec<(String, CgroupPath)>,
     /// Containers whose partitions and quotas the main loop settles when it is idle.
@@ -127,6 +129,7 @@ impl Enforcement {
             report: Report::default(),
             written: 0,
             due: None,
+            refused_at: None,
             left: Vec::new(),
             unsettled: VecDeque::new(),
             untidy: false,
@@ -252,6 +255,7 @@ impl Enforcement {
         self.written += report.written;
         self.errors += report.errors;
         let waits = !report.withheld.is_empty() || report.deferred;
+        self.refused_at = (report.errors > 0).then_some(now);
         let pause = if report.errors == 0 { PAUSE } else { AFTER_REFUSAL };
         self.due = waits.then(|| now + pause);
         self.followed = true;
@@ -306,14 +310,17 @@ impl Enforcement {
     }
 
     /// A watched file was written, or these directories are new. Returns whether to look at once:
-    /// where the kernel refuses writes, what is seen are mostly this program's own, and the look
-    /// comes later.
+    /// directly after the kernel has refused writes, what is seen are mostly this program's own, and
+    /// the look comes later.
     pub(super) fn noticed(&mut self, created: &[PathBuf], now: Instant) -> bool {
         self.groups.created(created);
-        if self.report.errors == 0 || !created.is_empty() {
+        let Some(later) = self.refused_at.map(|refused| refused + AFTER_REFUSAL) else {
+            return true;
+        };
+        if later <= now || !created.is_empty() {
             return true;
         }
-        self.due.get_or_insert(now + AFTER_REFUSAL);
+        self.due.get_or_insert(later);
         false
     }
 

@@ -125,6 +125,20 @@ async fn the_kubelets_metrics_have_the_kubelets_names_types_and_labels() {
     .await;
 }
 
+/// Of calls that wait for no disk as well: reading and writing cgroups takes its time.
+#[tokio::test]
+async fn the_duration_of_a_call_has_the_time_of_its_work() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let address = listen(&daemon).await;
+        daemon.create("s", Qos::Burstable, 500).await.unwrap();
+        let scrape = Scrape::of(address).await;
+        let sum = scrape.values["nri_cpu_manager_handler_duration_seconds_sum{event=\"create\"}"];
+        assert!(sum > 0.0, "{sum}");
+    })
+    .await;
+}
+
 /// On 16 CPUs, 2 reserved, in two NUMA nodes with a cache each.
 #[tokio::test]
 async fn what_happened_is_counted() {

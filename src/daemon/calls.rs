@@ -1,9 +1,10 @@
 //! Calls of the runtime on their way to an answer.
 
+use super::delivery::Sent;
 use super::enforcement::CgroupStep;
 use super::step::CallId;
 use crate::ledger::{Decision, Note};
-use crate::view::counters::EventKind;
+use crate::view::counters::{CreateOutcome, EventKind};
 use std::time::Instant;
 
 /// A call of the runtime.
@@ -28,4 +29,13 @@ pub(super) struct HandledCall {
 pub(super) enum Handled {
     Decision(Decision),
     Event { step: CgroupStep, lists: bool, answer_has_updates: bool },
+}
+
+/// An answer that the runtime may not have yet.
+#[derive(Debug)]
+pub(super) struct SentAnswer {
+    pub(super) call: CallInfo,
+    pub(super) outcome: CreateOutcome,
+    pub(super) updates: usize,
+    pub(super) sent: Sent,
 }

@@ -1,7 +1,7 @@
 //! [`Owner`]: owns the ledger, and does what the parts beside it report.
 
 use super::balance::{Balance, PlanRun};
-use super::calls::{CallInfo, Handled, HandledCall};
+use super::calls::{CallInfo, Handled, HandledCall, SentAnswer};
 use super::checks::Checks;
 use super::complete::{correct_list, locate_devices};
 use super::decision_log::DecisionLog;
@@ -59,8 +59,8 @@ pub struct Owner {
     pub(super) effects: Vec<Effect>,
     /// Whether other cgroups may have to be watched, or new ones of the same names.
     pub(super) rewatches: bool,
-    /// What answers carry, until the runtime has them.
-    pub(super) answers: BTreeMap<CallId, Sent>,
+    /// Answers that are on their way.
+    pub(super) answers: BTreeMap<CallId, SentAnswer>,
 }
 
 impl Owner {
@@ -78,11 +78,12 @@ impl Owner {
             }
             Input::WentOn => self.delivery.pace.went_on(now),
             Input::Answered(id, delivered) => {
-                // What a late answer carried has not gone out, and stays due.
-                if let Some(sent) = self.answers.remove(&id)
-                    && delivered
-                {
-                    self.answered(sent);
+                if let Some(answer) = self.answers.remove(&id) {
+                    self.count(&answer);
+                    // What a late answer carried has not gone out, and stays due.
+                    if delivered {
+                        self.answered(answer.sent);
+                    }
                 }
             }
             Input::Saved(result) => self.saved(&result),
@@ -366,35 +367,31 @@ impl Owner {
     }
 
     fn refuse(&mut self, call: CallInfo, refusal: Refusal) {
-        self.count(call, CreateOutcome::Refused, 0);
         self.effects.push(Effect::Answer(call.id, Err(refusal)));
-        self.answers.insert(call.id, Sent::Nothing);
+        let (outcome, sent) = (CreateOutcome::Refused, Sent::Nothing);
+        self.answers.insert(call.id, SentAnswer { call, outcome, updates: 0, sent });
     }
 
     fn answer(&mut self, call: CallInfo, response: Response, sent: Sent) {
-        self.count(call, CreateOutcome::of(response.adjustment.as_ref()), response.updates.len());
+        let outcome = CreateOutcome::of(response.adjustment.as_ref());
+        let updates = response.updates.len();
         self.effects.push(Effect::Answer(call.id, Ok(response)));
-        self.answers.insert(call.id, sent);
+        self.answers.insert(call.id, SentAnswer { call, outcome, updates, sent });
     }
 
-    fn count(
-        &mut self,
-        CallInfo { kind, since, .. }: CallInfo,
-        outcome: CreateOutcome,
-        updates: usize,
-    ) {
-        let took = self.now.saturating_duration_since(since);
-        self.record.counters.handled(kind, took, outcome, updates);
+    /// Counts a call when its answer has gone out: the moment of a step does not show how long its
+    /// writes took.
+    fn count(&mut self, SentAnswer { call, outcome, updates, .. }: &SentAnswer) {
+        let took = self.now.saturating_duration_since(call.since);
+        self.record.counters.handled(call.kind, took, *outcome, *updates);
     }
 
     /// Updates that the kernel is not ready for stay due, and those that give CPUs which are not on
     /// disk yet.
     fn hold_back_early(&mut self, due: &mut Due, unsaved: bool) {
         if unsaved && self.checkpoint.is_pending() {
-            let exclusive: Vec<_> =
-                due.updates.iter().filter(|update| update.adjustment.is_exclusive()).collect();
-            let exclusive: Vec<_> =
-                exclusive.into_iter().map(|update| update.container.clone()).collect();
+            let updates = due.updates.iter().filter(|update| update.adjustment.is_exclusive());
+            let exclusive: Vec<_> = updates.map(|update| update.container.clone()).collect();
             due.hold_back(|id| exclusive.contains(id));
         }
         let early = self.enforcement.too_early(&due.updates, &self.ledger);

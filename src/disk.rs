@@ -42,7 +42,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
         path: &Path,
         directory_mode: u32,
         file_mode: u32,
-        files: &[(&str, String)],
+        files: &[(&'static str, String)],
     ) -> io::Result<()> {
         self.create_directory(path, directory_mode)?;
         for (name, content) in files {
@@ -144,21 +144,48 @@ impl Disk {
     }
 }
 
-impl Storage for Disk {
-    /// Without the thread: a read that is slow at the start is worth the wait.
+/// The calls themselves, on the thread that makes them.
+#[derive(Debug)]
+struct Direct;
+
+impl Storage for Direct {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         files::read_regular(path, limit)
     }
 
     fn replace(&self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+        files::replace(path, &path.with_file_name(DRAFT), mode, content)
+    }
+
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path)
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(path)?.flatten();
+        Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+}
+
+impl Storage for Disk {
+    /// Without the thread: a read that is slow at the start is worth the wait.
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        Direct.read(path, limit)
+    }
+
+    fn replace(&self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
         let path = path.to_owned();
         let content = content.to_owned();
-        self.run(move || replace(&path, mode, &content))?
+        self.run(move || Direct.replace(&path, mode, &content))?
     }
 
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let path = path.to_owned();
-        self.run(move || create_directory(&path, mode))?
+        self.run(move || Direct.create_directory(&path, mode))?
     }
 
     /// As one write: nothing waits for each of the files.
@@ -167,40 +194,22 @@ impl Storage for Disk {
         path: &Path,
         directory_mode: u32,
         file_mode: u32,
-        files: &[(&str, String)],
+        files: &[(&'static str, String)],
     ) -> io::Result<()> {
         let path = path.to_owned();
-        let files = files.iter().map(|(name, content)| ((*name).to_owned(), content.clone()));
-        let files: Vec<(String, String)> = files.collect();
-        self.run(move || {
-            create_directory(&path, directory_mode)?;
-            for (name, content) in files {
-                replace(&path.join(name), file_mode, content.as_bytes())?;
-            }
-            Ok(())
-        })?
+        let files = files.to_owned();
+        self.run(move || Direct.fill_directory(&path, directory_mode, file_mode, &files))?
     }
 
     fn entries(&self, path: &Path) -> io::Result<Vec<String>> {
         let path = path.to_owned();
-        self.run(move || {
-            let entries = fs::read_dir(path)?.flatten();
-            Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
-        })?
+        self.run(move || Direct.entries(&path))?
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         let path = path.to_owned();
-        self.run(move || fs::remove_dir_all(path))?
+        self.run(move || Direct.remove_directory(&path))?
     }
-}
-
-fn replace(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    files::replace(path, &path.with_file_name(DRAFT), mode, content)
-}
-
-fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
 impl fmt::Display for Stalled {

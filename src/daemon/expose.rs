@@ -40,7 +40,9 @@ impl Owner {
         for id in directories.list() {
             let Some(target) = self.ledger.target(&id) else {
                 // Beside an active kubelet a container that runs has no decision, and keeps its files.
-                if !self.ledger.knows(&id) {
+                if self.ledger.knows(&id) {
+                    self.exposure.undecided.insert(id);
+                } else {
                     self.exposure.remove(&id);
                 }
                 continue;
@@ -59,8 +61,13 @@ impl Owner {
             self.adopt_exposed();
         }
         let outdated = std::mem::take(&mut self.exposure.outdated);
-        if self.exposure.shown.is_empty() || !outdated {
+        if !outdated {
             return;
+        }
+        for id in self.exposure.undecided.clone() {
+            if !self.ledger.knows(&id) {
+                self.exposure.remove(&id);
+            }
         }
         for (id, shown) in self.exposure.all() {
             let Some(target) = self.ledger.target(&id) else {
@@ -79,8 +86,17 @@ impl Owner {
         self.exposure.schedule(self.now);
     }
 
+    /// Removes the files of a container that the runtime has removed. Its CPUs may stay with its pod.
+    pub(super) fn unexpose(&mut self, id: &ContainerId) {
+        if self.exposure.has(id) {
+            self.exposure.remove(id);
+            self.exposure.schedule(self.now);
+        }
+    }
+
     /// Takes CPUs out of files that containers have left, and makes moves after their notice.
     pub(super) fn follow_exposed(&mut self) {
+        self.exposure.remove_leftover();
         for id in self.exposure.open() {
             self.settle_files_of(&id);
         }

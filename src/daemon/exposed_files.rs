@@ -22,6 +22,10 @@ pub(super) struct ExposedFiles {
     pub(super) shown: BTreeMap<ContainerId, Shown>,
     /// Containers whose files may say something else.
     unwritten: BTreeSet<ContainerId>,
+    /// Directories of an earlier process, of containers about which nothing is decided now.
+    pub(super) undecided: BTreeSet<ContainerId>,
+    /// Containers that are gone, and whose directories could not be removed.
+    leftover: BTreeSet<ContainerId>,
     /// The moves that programs have notice of, and when they are to be made.
     pub(super) noticed: Option<(MovePlan, Instant)>,
     /// When to check the containers that may still be on old CPUs.
@@ -67,6 +71,8 @@ impl ExposedFiles {
             directories,
             shown: BTreeMap::new(),
             unwritten: BTreeSet::new(),
+            undecided: BTreeSet::new(),
+            leftover: BTreeSet::new(),
             noticed: None,
             due: None,
             outdated: false,
@@ -115,17 +121,30 @@ impl ExposedFiles {
     pub(super) fn remove(&mut self, id: &ContainerId) {
         self.shown.remove(id);
         self.unwritten.remove(id);
+        self.undecided.remove(id);
         if let Err(error) = self.directories.remove(id) {
             log::error!("exposeCpus: cannot remove the files of container {}: {error}", id.0);
+            self.leftover.insert(id.clone());
+        }
+    }
+
+    pub(super) fn has(&self, id: &ContainerId) -> bool {
+        self.shown.contains_key(id) || self.undecided.contains(id)
+    }
+
+    pub(super) fn remove_leftover(&mut self) {
+        for id in std::mem::take(&mut self.leftover) {
+            self.remove(&id);
         }
     }
 
     pub(super) fn schedule(&mut self, now: Instant) {
         let is_open = self.shown.values().any(|shown| !shown.is_settled());
-        let pause = match (is_open, self.unwritten.is_empty()) {
-            (_, false) => Some(RETRY),
-            (true, true) => Some(PAUSE),
-            (false, true) => None,
+        let failed = !self.unwritten.is_empty() || !self.leftover.is_empty();
+        let pause = match (is_open, failed) {
+            (_, true) => Some(RETRY),
+            (true, false) => Some(PAUSE),
+            (false, false) => None,
         };
         self.due = pause.map(|pause| now + pause);
     }

@@ -259,6 +259,9 @@ impl Owner {
     fn follow(&mut self, event: Event, call: CallInfo) {
         let lists = matches!(event, Event::Synchronize { .. });
         let removes = matches!(event, Event::Remove(_));
+        if let Event::Remove(id) = &event {
+            self.unexpose(id);
+        }
         let answer_has_updates = event.answer_has_updates();
         let step = CgroupStep::of(&event);
         let outcome = self.ledger.apply(event);

@@ -331,6 +331,10 @@ impl Groups {
     pub fn release(&mut self, widest: CpuSet) -> Undone {
         let mut undone = Undone::default();
         let Some(on) = self.on.clone() else { return undone };
+        // A refused write would be reported like any other, and lead to the next one.
+        self.binding.clear();
+        // What is restored for another program is not its next write.
+        self.interference = Interference::default();
         let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
         for (group, record) in groups.into_iter().rev() {
             let mut left = CgroupRecord::default();

@@ -87,12 +87,14 @@ pub(super) fn target(
     let by_now = by_now.and_then(|cpus| adjustment.divided(cpus, exclusive));
     let adjustment = by_now.unwrap_or(adjustment);
     let bound = !adjustment.is_exclusive() && !node.is_updated(found.uid);
+    let avoids = pod.kept_from_siblings();
+    let may_use = if bound { Adjustment::shared(node.possible() - avoids) } else { None };
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         adjustment,
-        runs_on: left_of(node, books, pool, &adjustment),
-        avoids: bound.then(|| pod.kept_from_siblings()),
+        runs_on: left_of(node, books, pool, &may_use.unwrap_or(adjustment)),
+        avoids: bound.then_some(avoids),
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),

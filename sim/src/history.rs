@@ -3,10 +3,10 @@
 use crate::dice::Dice;
 use crate::kernel::{Errno, Faults};
 use crate::oracle::{Key, SETTLED};
-use crate::pods::{Class, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot};
+use crate::plugin::DiskFault;
+use crate::pods::{Class, Kind, Pod, PodId, Sandbox, Slot};
 use crate::settings::{Settings, Trouble};
 use crate::world::World;
-use nri_cpu_manager::cpuset::CpuSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -31,9 +31,15 @@ pub enum Action {
     Reload,
     FailWrite,
     FailBelow,
-    SlowDisk,
-    FailDisk,
+    Disk,
     Hotplug,
+    Partition,
+    Reconfigure,
+    RestartKubelet,
+    CpuManager,
+    Uninstall,
+    InstallTwice,
+    Reboot,
 }
 
 /// An operation, with dice of its own: to leave out another one changes none of its choices.
@@ -66,9 +72,15 @@ const TROUBLE: &[(Action, u64)] = &[
     (Action::Reload, 3),
     (Action::FailWrite, 4),
     (Action::FailBelow, 2),
-    (Action::SlowDisk, 2),
-    (Action::FailDisk, 2),
+    (Action::Disk, 4),
     (Action::Hotplug, 2),
+    (Action::Partition, 2),
+    (Action::Reconfigure, 5),
+    (Action::RestartKubelet, 2),
+    (Action::CpuManager, 1),
+    (Action::Uninstall, 1),
+    (Action::InstallTwice, 1),
+    (Action::Reboot, 1),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -204,9 +216,7 @@ impl World {
             Action::DeletePod => {
                 let Some(id) = self.some_pod(&mut dice) else { return };
                 let grace = dice.pick(&[0, 0, 10, 500, 3000]);
-                self.pod(id).deleted = Some(Duration::from_millis(grace));
-                self.say(format!("pod u{id} is deleted, grace {grace} ms"));
-                self.after(Duration::ZERO, move |world| world.sync_pod(id));
+                self.delete_pod(id, Duration::from_millis(grace));
             }
             Action::Crash => {
                 let Some(serial) = self.some_container(&mut dice) else { return };
@@ -216,7 +226,7 @@ impl World {
                 let mut exclusive = self.running_containers();
                 exclusive.retain(|serial| {
                     let container = &self.containers[serial];
-                    container.exclusive.is_some()
+                    container.has_exclusive()
                         && !container.resizing
                         && self.pods[&container.pod].resources.is_none()
                 });
@@ -258,15 +268,26 @@ impl World {
                 self.oracle.open(Key::Refused(id), "refused by the kernel", "");
                 self.after(dice.millis(50, 15_000), move |world| world.mend(id, &dir));
             }
-            Action::SlowDisk => self.plugin.disk_slow_until = self.now + dice.millis(1000, 20_000),
-            Action::FailDisk => self.plugin.disk_fails_until = self.now + dice.millis(1000, 20_000),
+            Action::Disk => {
+                let fault = dice.pick(&DiskFault::ALL);
+                let until = self.now + dice.millis(1000, 20_000);
+                self.say(format!("the disk: {fault:?} until {} ms", until.as_millis()));
+                self.plugin.disk = Some((fault, until));
+            }
             Action::Hotplug => self.hotplug(&mut dice),
+            Action::Partition => self.partition(&mut dice),
+            Action::Reconfigure => self.reconfigure(&mut dice),
+            Action::RestartKubelet => self.restart_kubelet(&mut dice),
+            Action::CpuManager => self.switch_cpu_manager(),
+            Action::Uninstall => self.uninstall(&mut dice),
+            Action::InstallTwice => self.install_twice(&mut dice),
+            Action::Reboot => self.reboot(&mut dice),
         }
     }
 
     fn create_pod(&mut self, dice: Dice) {
         // Like a kubelet: at most so many pods.
-        if self.pods.len() > 25 {
+        if self.pods.len() > 25 || self.now < self.kubelet_until {
             return;
         }
         let id = self.next_pod;
@@ -279,28 +300,6 @@ impl World {
         self.after(Duration::ZERO, move |world| world.sync_pod(id));
     }
 
-    fn some_pod(&self, dice: &mut Dice) -> Option<PodId> {
-        let live = self.pods.values().filter(|pod| pod.deleted.is_none() && !pod.is_plugin());
-        let live: Vec<PodId> = live.map(|pod| pod.id).collect();
-        live.get(dice.below(live.len())).copied()
-    }
-
-    /// The cgroup of a pod or of its class.
-    fn some_level(&self, dice: &mut Dice) -> Option<(PodId, String)> {
-        let id = self.some_pod(dice)?;
-        let class = self.pods[&id].class;
-        if dice.percent(50) {
-            return Some((id, self.pod_dir(id)));
-        }
-        let is_root = class == Class::Guaranteed;
-        if is_root { None } else { Some((id, Paths(&self.settings).class(class))) }
-    }
-
-    fn some_container(&self, dice: &mut Dice) -> Option<Serial> {
-        let running = self.running_containers();
-        running.get(dice.below(running.len())).copied()
-    }
-
     /// `kubectl debug`.
     fn debug_pod(&mut self, dice: &mut Dice) {
         let Some(id) = self.some_pod(dice) else { return };
@@ -311,74 +310,6 @@ impl World {
         let name = format!("debug{}", pod.slots.len());
         pod.slots.push(Slot::new(name, Kind::Debug, 0, 0));
         self.after(Duration::ZERO, move |world| world.sync_pod(id));
-    }
-
-    fn some_cpus(&self, dice: &mut Dice) -> CpuSet {
-        let online: Vec<usize> = self.kernel.lock().online.iter().collect();
-        let first = dice.below(online.len());
-        let number = 1 + dice.below(online.len());
-        online.iter().cycle().skip(first).take(number).flat_map(|cpu| CpuSet::of(*cpu)).collect()
-    }
-
-    /// Another program writes into the cgroup of a class or pod.
-    fn write_above(&mut self, dice: &mut Dice) {
-        // Where the runtime's updates bind, nobody restores what is above.
-        if !self.settings.by_groups() {
-            return;
-        }
-        let Some((id, dir)) = self.some_level(dice) else { return };
-        *self.oracle.written.entry(dir.clone()).or_default() += 1;
-        let cpus = if dice.percent(30) { self.kernel.lock().online } else { self.some_cpus(dice) };
-        // A pod in which each container is bound by itself is looked at with the check passes.
-        let is_tight = self.containers.values().any(|c| c.pod == id && c.exclusive.is_some());
-        let bound = if is_tight { Duration::from_secs(25) } else { Duration::from_millis(100) };
-        self.other_writes(&dir, &cpus.to_string(), bound);
-    }
-
-    fn other_writes(&mut self, dir: &str, cpus: &str, bound: Duration) {
-        let written = self.write(dir, "cpuset.cpus", cpus);
-        self.say(format!("a program writes {cpus} into {dir}: {written:?}"));
-        self.disturbed("written by another program", dir, bound);
-    }
-
-    fn write_container(&mut self, dice: &mut Dice) {
-        let Some(serial) = self.some_container(dice) else { return };
-        let dir = self.dir(&self.containers[&serial]);
-        let cpus = if dice.percent(50) { self.kernel.lock().online } else { self.some_cpus(dice) };
-        self.other_writes(&dir, &cpus.to_string(), Duration::from_secs(25));
-        if self.settings.other_plugin {
-            // A plugin has the runtime do it.
-            self.container(serial).cpus = cpus.to_string();
-        }
-    }
-
-    /// `systemctl daemon-reload`: scopes get what the runtime set, slices nothing.
-    fn reload_systemd(&mut self) {
-        if !self.settings.systemd {
-            return;
-        }
-        for serial in self.running_containers() {
-            let container = &self.containers[&serial];
-            let (dir, cpus) = (self.dir(container), container.cpus.clone());
-            if !cpus.is_empty() && self.read(&dir, "cpuset.cpus") != cpus {
-                self.other_writes(&dir, &cpus, Duration::from_secs(25));
-            }
-            self.realise_slices(&dir);
-        }
-    }
-
-    fn hotplug(&mut self, dice: &mut Dice) {
-        let whole: CpuSet =
-            self.settings.machine.topology().map(|t| t.online()).unwrap_or_default();
-        let cpus: Vec<usize> = (whole - self.settings.reserved_cpus()).iter().collect();
-        let mut online = self.kernel.lock().online;
-        let cpu = CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default();
-        online = if cpu.is_subset(&online) { online - cpu } else { online | cpu };
-        self.say(format!("online {online}"));
-        self.kernel.lock().set_online(online);
-        self.oracle.hotplugged = true;
-        self.oracle.changed = true;
-        self.oracle.allow("hotplug", "", self.now + Duration::from_secs(5));
     }
 
     fn play(&mut self) {
@@ -403,9 +334,23 @@ impl World {
     fn recover(&mut self) {
         self.kernel.lock().faults = Faults::default();
         self.plugin.running.lives = None;
-        self.plugin.disk_fails_until = Duration::ZERO;
-        self.plugin.disk_slow_until = Duration::ZERO;
+        self.plugin.disk = None;
         self.say("== nothing happens any more");
+        if let Err(faulty) = self.file {
+            self.say(format!("the configuration is not {faulty:?} any more"));
+            self.set_file(Ok(self.usable.clone()));
+        }
+        if self.cpu_manager.is_static() {
+            self.switch_cpu_manager();
+        }
+        if self.oracle.is_unsteady {
+            // Without the kubelet's state file only a new container tells that it assigns no CPUs.
+            let slot = Slot::new("last".to_owned(), Kind::App, 0, 0);
+            let (id, dice) = (self.next_pod, Dice::new(self.dice.seed()));
+            self.next_pod += 1;
+            self.pods.insert(id, Pod::bare(id, Class::BestEffort, vec![slot], dice));
+            self.after(Duration::from_secs(15), move |world| world.sync_pod(id));
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! It is deterministic: it has no randomness, and a clock that only [`State::set_now`] and
 //! the plugin's own pauses move. The model of cpusets is [`CgroupTree`], which the lab holds
-//! against a real kernel. There are no partitions: the plugin lacks the capability for them.
+//! against a real kernel. The plugin lacks the capability for partitions; another program's takes its
+//! CPUs away from every other cgroup, as if they were offline.
 
 #[path = "../../tests/support/fake_sysfs.rs"]
 #[allow(
@@ -40,6 +41,9 @@ const ROOT_NUMBER: u64 = 1;
 const RELEASE: &str = "6.12.95";
 /// The first process, which is the parent of all others.
 const INIT: u32 = 1;
+const INIT_SCOPE: &str = "init.scope";
+/// A virtual machine's cgroup, which can be a partition.
+pub const FOREIGN: &str = "machine.slice";
 
 /// Clones are the same kernel.
 #[derive(Debug, Clone)]
@@ -88,6 +92,7 @@ struct Cgroup {
     number: u64,
     /// CFS quota and period.
     cpu_max: String,
+    mems: String,
 }
 
 #[derive(Debug)]
@@ -95,6 +100,9 @@ pub struct State {
     /// With all CPUs online.
     machine: Facts,
     pub online: CpuSet,
+    /// The CPUs of another program's partition.
+    pub foreign: CpuSet,
+    boot: u64,
     /// Files of sysfs by their path below `/sys`.
     sysfs: BTreeMap<String, Vec<u8>>,
     tree: CgroupTree,
@@ -145,6 +153,8 @@ impl State {
         let mut state = State {
             machine,
             online,
+            foreign: CpuSet::EMPTY,
+            boot: 1,
             sysfs: BTreeMap::new(),
             tree: CgroupTree::new(online, possible),
             cgroups: BTreeMap::new(),
@@ -159,10 +169,18 @@ impl State {
             log: Vec::new(),
         };
         state.set_online(online);
-        if let Some(group) = CgroupPath::new("init.scope") {
-            state.spawn(&group);
+        for name in [INIT_SCOPE, FOREIGN] {
+            state.make_cgroup(&CgroupPath::new(name).expect("a cgroup's path"));
         }
+        state.spawn(&CgroupPath::new(INIT_SCOPE).expect("a cgroup's path"));
         state
+    }
+
+    /// The machine starts again: nothing is left but its hardware and its clock.
+    pub fn reboot(&mut self) {
+        let (boot, faults) = (self.boot + 1, std::mem::take(&mut self.faults));
+        *self =
+            State { boot, faults, calls: self.calls, ..State::new(self.machine.clone(), self.now) };
     }
 
     /// Takes CPUs online and offline. All must be the machine's.
@@ -177,10 +195,21 @@ impl State {
         now.offline.extend(gone);
         now.cpus.retain(|cpu| online.contains(cpu.id));
         self.online = set(now.cpus.iter().map(|cpu| cpu.id));
-        self.tree.set_online(self.online);
+        self.tree.set_online(self.usable());
         self.sysfs = fake_sysfs::files(&now);
         let possible = format!("{}\n", self.tree.possible());
         self.sysfs.insert("devices/system/cpu/possible".to_owned(), possible.into_bytes());
+    }
+
+    /// Another program's partition gets these CPUs; none ends it.
+    pub fn set_foreign(&mut self, cpus: CpuSet) {
+        self.foreign = cpus;
+        self.tree.set_online(self.usable());
+    }
+
+    /// Where processes can run.
+    pub fn usable(&self) -> CpuSet {
+        self.online - self.foreign
     }
 
     /// Makes a cgroup, and those above it that do not exist.
@@ -192,7 +221,8 @@ impl State {
             self.tree.make(&group);
             self.last_number += 1;
             let cpu_max = "max 100000".to_owned();
-            self.cgroups.insert(group.clone(), Cgroup { number: self.last_number, cpu_max });
+            let cgroup = Cgroup { number: self.last_number, cpu_max, mems: String::new() };
+            self.cgroups.insert(group.clone(), cgroup);
             let directory = directory(&group);
             if let Some(above) = directory.parent() {
                 self.notify(above, Watched::Directory, &directory);

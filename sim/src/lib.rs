@@ -7,9 +7,12 @@
     reason = "a world that contradicts itself ends the run"
 )]
 
+pub mod administrator;
+pub mod configuration;
 pub mod dice;
 pub mod history;
 pub mod kernel;
+pub mod kubelet;
 pub mod node;
 pub mod oracle;
 pub mod plugin;

@@ -2,7 +2,7 @@
 
 use crate::kernel::{CGROUPS, Errno};
 use crate::oracle::{Key, STARTING};
-use crate::pods::{Container, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot, State, quota};
+use crate::pods::{Container, Kind, MIXED, Paths, Pod, PodId, Sandbox, Serial, Slot, State, quota};
 use crate::runtime::{Reply, What};
 use crate::settings::Trouble;
 use crate::world::World;
@@ -44,6 +44,10 @@ impl World {
     pub fn sync_pod(&mut self, id: PodId) {
         let Some(pod) = self.pods.get_mut(&id) else { return };
         if pod.busy {
+            return;
+        }
+        if self.now < self.kubelet_until {
+            // It looks at every pod when it is back.
             return;
         }
         if self.runtime.down {
@@ -175,10 +179,16 @@ impl World {
             ..Container::default()
         };
         self.containers.insert(serial, container);
+        self.pod_of.insert(serial, id);
         let pod = self.pod(id);
         pod.busy = true;
         pod.slots[slot].instance = Some(serial);
         let delay = pod.dice.millis(1, 20);
+        if let Some(cpus) = self.named_by_kubelet(serial) {
+            let container = self.container(serial);
+            container.cpus = cpus.to_string();
+            container.is_named = true;
+        }
         self.report(delay, Event::CREATE_CONTAINER, serial);
     }
 
@@ -187,6 +197,10 @@ impl World {
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let (id, slot) = (container.pod, container.slot);
         let is_crio = self.settings.is_crio();
+        if reply.heard {
+            self.note_policy(true);
+        }
+        let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };
         pod.busy = false;
         if let Some(why) = reply.refused {
@@ -215,7 +229,7 @@ impl World {
             container.mems.clone_from(&cpu.mems);
             container.quota = cpu.quota.value;
             if cpu.quota.value == -1 {
-                container.exclusive = cpu.cpus.parse().ok();
+                container.given(&cpu.cpus, pod.wishes(slot, MIXED));
             }
         }
         container.created_with = (container.cpus.clone(), container.quota);
@@ -232,9 +246,10 @@ impl World {
         let container = &self.containers[&serial];
         let (dir, cpus) = (self.dir(container), container.cpus.clone());
         let pod = container.pod;
-        let cpu_max = cfs(container.cfs_quota());
+        let (cpu_max, mems) = (cfs(container.cfs_quota()), container.mems.clone());
         self.make_leaf(&dir, &cpus);
         let _ = self.write(&dir, "cpu.max", &cpu_max);
+        let _ = self.write(&dir, "cpuset.mems", &mems);
         let pid = self.kernel.lock().spawn(&group(&dir));
         self.oracle.changed = true;
         self.container(serial).pid = Some(pid);
@@ -273,13 +288,13 @@ impl World {
         let pod = self.pod(id);
         pod.busy = false;
         let (delay, lasts) = (pod.dice.millis(1, 20), pod.dice.millis(10, 3000));
-        let is_plugin = pod.is_plugin();
+        let is_plugin = pod.is_plugin;
         self.after(delay, move |world| world.sync_pod(id));
         if matches!(kind, Kind::Init | Kind::Debug) {
             self.after(lasts, move |world| world.exit(serial));
         }
         if let (true, Some(pid)) = (is_plugin, pid) {
-            self.start_plugin(pid);
+            self.start_plugin(pid, serial);
         }
     }
 
@@ -310,7 +325,7 @@ impl World {
         }
         let was_starting = container.state == State::Starting;
         container.state = State::Exited;
-        container.exclusive = None;
+        (container.exclusive, container.mixed) = (None, false);
         let (id, slot, pid) = (container.pod, container.slot, container.pid.take());
         let text = self.describe(serial);
         self.say(format!("{text} ends"));
@@ -324,7 +339,7 @@ impl World {
         let pod = self.pod(id);
         pod.busy &= !was_starting;
         let fails = kind == Kind::Init && pod.dice.percent(10);
-        let back_off = pod.dice.millis(10, if pod.is_plugin() { 4000 } else { 10_000 });
+        let back_off = pod.dice.millis(10, if pod.is_plugin { 4000 } else { 10_000 });
         let late = match trouble {
             Trouble::None => pod.dice.millis(1, 100),
             _ if pod.dice.percent(10) => pod.dice.millis(100, 5000),
@@ -340,8 +355,8 @@ impl World {
             Kind::Debug => state.done = true,
             _ => state.not_before = now + back_off,
         }
-        let (is_plugin, deleted) = (pod.is_plugin(), pod.deleted.is_some());
-        if is_plugin {
+        let (is_plugin, deleted) = (pod.is_plugin, pod.deleted.is_some());
+        if is_plugin && self.plugin.is_in(serial) {
             self.plugin_dies("its process ended");
         }
         if !never {
@@ -456,7 +471,7 @@ impl World {
             container.resizing = false;
             return;
         }
-        if pod.busy || self.runtime.down {
+        if pod.busy || self.runtime.down || self.now < self.kubelet_until {
             return self.after(Duration::from_millis(300), move |world| {
                 world.resize(serial, milli, tries)
             });
@@ -503,7 +518,7 @@ impl World {
             (container.request, container.limit) = (milli, milli);
             if !reply.heard {
                 // The plugin may find that it does not fit, or let it keep what it has.
-                container.resized_unheard = true;
+                container.is_uncertain = true;
                 container.exclusive = None;
             }
             if !reply.own && container.pid.is_some() {
@@ -517,7 +532,7 @@ impl World {
 
     /// What the scheduler has not promised to pods yet, in thousandths of a CPU.
     pub fn unpromised(&self) -> u64 {
-        let cpus = self.kernel.lock().online - self.settings.reserved_cpus();
+        let cpus = self.kernel.lock().online - self.reserved();
         let promised: u64 = self.pods.values().map(Pod::request).sum();
         (cpus.len() as u64 * 1000).saturating_sub(promised)
     }

@@ -22,12 +22,14 @@
 //! (1) Where the runtime's updates bind, or its pod has exclusive CPUs. Otherwise the cgroups above
 //! bind it, and no update has to reach it.
 
+use crate::plugin::STATE;
 use crate::pods::{Container, Paths, PodId, Serial, State};
 use crate::settings::Trouble;
 use crate::world::World;
 use log::Level;
 use nri_cpu_manager::cpuset::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long after the last operation, fault and report of an end everything is exact.
@@ -44,6 +46,8 @@ pub enum Key {
     Pause(PodId),
     Starting(Serial),
     Update(Serial),
+    /// The kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
+    Kubelet,
     /// Writes below a cgroup are refused. Others cannot have what is not left there.
     Refused(PodId),
 }
@@ -63,7 +67,9 @@ pub struct Oracle {
     timed: Vec<Window>,
     /// What has come or was changed while the plugin was away.
     unwatched: BTreeSet<String>,
-    pub hotplugged: bool,
+    /// The machine, the configuration or the kubelet's policy has changed: containers may have other
+    /// CPUs than they were given.
+    pub is_unsteady: bool,
     /// Cgroups of classes and pods that another program has written, and how often.
     pub written: BTreeMap<String, u32>,
     /// When the end of a container was reported last.
@@ -95,6 +101,13 @@ impl Oracle {
         self.unwatched.insert(dir.to_owned());
     }
 
+    /// Nothing runs any more, and the plugin learns of what comes when it is back.
+    pub fn rebooted(&mut self) {
+        self.keyed.retain(|key, _| *key == Key::Kubelet);
+        self.changed = true;
+        self.unwatched("");
+    }
+
     /// What was allowed for now stays so until the plugin is back: it learns that from the list.
     pub fn disconnected(&mut self, now: Duration) {
         let all = self.keyed.values().chain(&self.timed);
@@ -111,7 +124,8 @@ impl Oracle {
     }
 
     pub fn logged(&mut self, level: Level, line: &str) {
-        let is_expected = line.contains("refused") || line.starts_with("sim");
+        let is_expected =
+            line.contains("refused") || line.contains("strict: true") || line.starts_with("sim");
         if level <= Level::Warn && !is_expected && self.complaint.is_none() {
             self.complaint = Some(format!("{level} {line}"));
         }
@@ -158,7 +172,7 @@ impl World {
             })
             .collect();
         // No runtime updates the containers that pause.
-        if self.settings.by_groups() {
+        if self.by_groups {
             let pauses = self.pods.values().filter_map(|pod| Some((pod.id, pod.pause?)));
             all.extend(pauses.map(|(pod, pid)| Occupant {
                 pod,
@@ -170,6 +184,10 @@ impl World {
         all
     }
 
+    fn container_of(&self, one: &Occupant) -> Option<&Container> {
+        self.containers.get(&one.container?)
+    }
+
     fn name_of(&self, one: &Occupant) -> String {
         let pause = || format!("the pause container of u{}", one.pod);
         one.container.map_or_else(pause, |serial| self.describe(serial))
@@ -177,12 +195,15 @@ impl World {
 
     /// Whether cgroups above keep a pod's processes off exclusive CPUs: it has none itself.
     fn is_bound_above(&self, pod: PodId) -> bool {
-        let is_exclusive = |c: &Container| c.exclusive.is_some() || c.created_with.1 == -1;
+        let is_exclusive = |c: &Container| c.has_exclusive() || c.created_with.1 == -1;
         let mut siblings = self.containers.values().filter(|c| c.pod == pod);
-        self.settings.by_groups() && !siblings.any(is_exclusive)
+        self.by_groups && !siblings.any(is_exclusive)
     }
 
     fn window_of(&self, one: &Occupant, is_bound: bool) -> Option<&'static str> {
+        if self.is_bounded(one.pod, self.container_of(one)) && !self.by_groups {
+            return Some("written by another program");
+        }
         let dir = match one.container {
             Some(serial) => self.dir(&self.containers[&serial]),
             None => self.pod_dir(one.pod),
@@ -197,6 +218,8 @@ impl World {
         }
         if self.settings.trouble == Trouble::None
             && let Some(complaint) = self.oracle.complaint.take()
+            // The runtime may make the updates of an answer so late that the plugin has written more.
+            && (self.by_groups || !complaint.ends_with(": set again"))
         {
             return self.fail(format!("a warning in a world without trouble: {complaint}"));
         }
@@ -224,12 +247,13 @@ impl World {
                 }
             }
         }
-        let reserved = self.settings.reserved_cpus();
-        let on_reserved = self
-            .containers
-            .values()
-            .find(|container| container.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved)));
-        if let Some(container) = on_reserved {
+        let reserved = self.reserved();
+        let has_reserved =
+            |c: &&Container| c.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved));
+        let on_reserved = self.containers.values().find(has_reserved);
+        if let Some(container) = on_reserved
+            && self.oracle.window("", now, false).is_none()
+        {
             let text = self.describe(container.serial);
             self.fail(format!("{text} has reserved CPUs exclusively"));
         }
@@ -237,7 +261,8 @@ impl World {
 
     /// Long after the last operation and fault: everything is exact.
     pub fn check_settled(&mut self) {
-        if self.violation.is_some() {
+        let is_kubelets = self.oracle.keyed.get(&Key::Kubelet).is_some_and(|w| w.until.is_none());
+        if self.violation.is_some() || is_kubelets {
             return;
         }
         if !self.runtime.synchronized {
@@ -245,14 +270,6 @@ impl World {
         }
         if self.now - self.plugin.last_write < QUIET {
             return self.fail("at the end the plugin still writes cgroups");
-        }
-        let alone: CpuSet =
-            self.occupants().iter().filter(|o| o.exclusive.is_some()).map(|o| o.allowed).collect();
-        let mut pool = self.kernel.lock().online - alone;
-        let reserved = self.settings.reserved_cpus();
-        // Where nothing else is left, shared containers have the reserved CPUs.
-        if self.settings.is_strict_reservation() && !pool.is_subset(&reserved) {
-            pool -= reserved;
         }
         let running = self.processes().filter(|(_, container)| container.state == State::Running);
         let wrong = running.into_iter().find_map(|(pid, container)| {
@@ -263,40 +280,139 @@ impl World {
             let text = self.describe(serial);
             return self.fail(format!("at the end {text} {why}"));
         }
-        if self.processes().any(|(_, container)| container.resized_unheard) {
+        if let Some(why) = self.wrong_directories() {
+            return self.fail(format!("at the end {why}"));
+        }
+        if self.processes().any(|(_, container)| container.is_uncertain) {
             return;
         }
-        for occupant in self.occupants() {
-            let Occupant { pod, allowed, exclusive, .. } = occupant;
-            if exclusive.is_none() && allowed != pool && !self.is_bounded(pod) {
-                let name = self.name_of(&occupant);
-                return self
-                    .fail(format!("at the end {name} runs on {allowed}, the pool is {pool}"));
-            }
+        if let Some(why) = self.wrong_pool() {
+            self.fail(format!("at the end {why}"));
         }
     }
 
-    /// Whether another program has insisted on its own CPUs for a pod or above.
-    fn is_bounded(&self, pod: PodId) -> bool {
-        let dir = self.pod_dir(pod);
-        self.oracle.written.iter().any(|(above, times)| *times > 1 && dir.starts_with(above))
+    /// Whoever has no exclusive CPUs runs on all that are left.
+    fn wrong_pool(&self) -> Option<String> {
+        let all = self.occupants();
+        let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).collect();
+        let mut pool = self.kernel.lock().usable() - alone;
+        let reserved = self.reserved();
+        // Where nothing else is left, shared containers have the reserved CPUs.
+        if self.in_force.placement.options.strict_cpu_reservation && !pool.is_subset(&reserved) {
+            pool -= reserved;
+        }
+        let is_mixed =
+            |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].mixed);
+        let shares = |one: &&Occupant| {
+            one.exclusive.is_none()
+                && !is_mixed(one)
+                && !self.is_bounded(one.pod, self.container_of(one))
+        };
+        let mut shared = all.iter().filter(shares);
+        // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
+        if self.processes().any(|(_, container)| self.takes_more(container)) {
+            let less = shared.clone().next()?.allowed;
+            if !less.is_subset(&pool) {
+                return Some(format!("the pool {less} is not in {pool}"));
+            }
+            pool = less;
+        }
+        let is_named =
+            |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].is_named);
+        // The plugin's own container keeps what it has if its cgroup could once not be written.
+        let may_have_less = |one: &Occupant| is_named(one) || self.pods[&one.pod].is_plugin;
+        let is_right = |one: &Occupant| {
+            one.allowed == pool || (may_have_less(one) && one.allowed.is_subset(&pool))
+        };
+        if let Some(one) = shared.find(|one| !is_right(one)) {
+            let (name, allowed) = (self.name_of(one), one.allowed);
+            return Some(format!("{name} runs on {allowed}, the pool is {pool}"));
+        }
+        let lacks = |one: &&Occupant| {
+            let number = self.containers.get(&one.container?)?.request / 1000;
+            let own = one.allowed - pool;
+            (!pool.is_subset(&one.allowed) || (own.len() as u64) < number).then_some(own)
+        };
+        let is_ours = |one: &&Occupant| is_mixed(one) && !is_named(one);
+        let mut mixed = all
+            .iter()
+            .filter(is_ours)
+            .filter(|one| !self.is_bounded(one.pod, self.container_of(one)));
+        let (one, own) = mixed.find_map(|one| Some((one, lacks(&one)?)))?;
+        let name = self.name_of(one);
+        Some(format!("{name} has {own} of its own on {}, the pool is {pool}", one.allowed))
+    }
+
+    /// Whether a container keeps others off more CPUs than an answer says are its own.
+    fn takes_more(&self, container: &Container) -> bool {
+        let pod = &self.pods[&container.pod];
+        let wishes = |wish| pod.wishes(container.slot, wish);
+        container.is_named
+            || container.mixed
+            || container.exclusive.is_some()
+                && (wishes(("smt", "isolate")) || wishes(("uncore", "exclusive")))
+    }
+
+    /// The files that name a container's CPUs to its program.
+    fn wrong_directories(&self) -> Option<String> {
+        let storage = self.plugin.storage();
+        let root = Path::new(STATE).join("exposed");
+        for name in storage.entries(&root).unwrap_or_default() {
+            let serial = crate::pods::serial(&name)?;
+            let live = self.containers.get(&serial).filter(|container| container.pid.is_some());
+            let Some(container) = live else {
+                // The plugin may have missed its end: then it goes with its pod.
+                if self.settings.trouble == Trouble::None
+                    || !self.pods.contains_key(&self.pod_of[&serial])
+                {
+                    return Some(format!("{name} has ended, and has a directory"));
+                }
+                continue;
+            };
+            let content = storage.read(&root.join(&name).join("cpus"), 1 << 10).ok()?;
+            let content = String::from_utf8_lossy(&content).trim().to_owned();
+            let allowed = self.kernel.lock().allowed(container.pid?);
+            let is_bounded = self.is_bounded(container.pod, Some(container));
+            if container.exclusive.is_some() && !is_bounded && content != allowed.to_string() {
+                let text = self.describe(container.serial);
+                return Some(format!("{text} runs on {allowed}, and its file says {content}"));
+            }
+        }
+        None
+    }
+
+    /// Whether another program has insisted on its own CPUs for a process or above. Where the
+    /// plugin binds nothing there, one write is enough.
+    fn is_bounded(&self, pod: PodId, container: Option<&Container>) -> bool {
+        let dir = container.map_or_else(|| self.pod_dir(pod), |container| self.dir(container));
+        if !self.by_groups && self.plugin.has_lost_memory() {
+            return true;
+        }
+        let most = u32::from(self.by_groups && self.is_static());
+        self.oracle.written.iter().any(|(above, times)| *times > most && dir.starts_with(above))
     }
 
     fn wrong(&self, container: &Container, allowed: CpuSet) -> Option<String> {
         let number = (container.request / 1000) as usize;
+        if container.mixed {
+            return None;
+        }
         let Some(granted) = container.exclusive else {
-            let may_lose = self.oracle.hotplugged || container.resized_unheard;
+            let may_lose = self.oracle.is_unsteady || container.is_uncertain;
             if container.created_with.1 == -1 && !may_lose {
                 return Some("has lost its exclusive CPUs".to_owned());
             }
             return None;
         };
-        let moves = self.settings.rebalance || self.oracle.hotplugged;
+        let moves = self.in_force.rebalance.is_some() || self.oracle.is_unsteady;
         if allowed != granted && !moves {
             return Some(format!("runs on {allowed}, and was given {granted}"));
         }
-        if allowed.len() != number && !self.oracle.hotplugged && !container.resized_unheard {
+        if allowed.len() != number && !self.oracle.is_unsteady && !container.is_uncertain {
             return Some(format!("runs on {allowed}, and asks for {number} CPUs"));
+        }
+        if let Some(why) = self.wrong_memory(container, allowed) {
+            return Some(why);
         }
         if !self.read(&self.dir(container), "cpu.max").starts_with("max") {
             return Some("is throttled by its own CFS quota".to_owned());
@@ -307,11 +423,28 @@ impl World {
         let pod = &self.pods[&container.pod];
         let looks_so = pod.slots.len() > 1 && pod.slots.iter().any(|s| s.request == pod.request());
         let is_plain = pod.resources.is_none() && !pod.resized && !looks_so;
-        let is_lifted = self.settings.by_groups() && is_plain;
+        let is_lifted = self.by_groups && is_plain;
         if is_lifted && !pod_quota.starts_with("max") {
             return Some(format!("is throttled by its pod's CFS quota {pod_quota}"));
         }
         None
+    }
+
+    /// Under `exclusiveMems: follow-cpus`.
+    fn wrong_memory(&self, container: &Container, allowed: CpuSet) -> Option<String> {
+        let is_certain = container.created_with.1 == -1 && !self.oracle.is_unsteady;
+        if !self.in_force.mems_follow_cpus || !is_certain || container.is_uncertain {
+            return None;
+        }
+        let set: CpuSet = self.read(&self.dir(container), "cpuset.mems").parse().ok()?;
+        let topology = self.settings.topology();
+        let near = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&allowed));
+        let near: CpuSet = near.flat_map(|node| CpuSet::of(node.id)).collect();
+        // After a move memory follows with the next message to the runtime.
+        let has_moved = self.in_force.rebalance.is_some();
+        let is_right =
+            has_moved || near.is_subset(&set) && (set - near).iter().all(|node| node > 1);
+        (!is_right).then(|| format!("runs on {allowed}, and has memory on {set}"))
     }
 
     /// Who runs where, for a person.

@@ -1,26 +1,25 @@
 //! The plugin's process: carries out the core's effects in virtual time, and dies with all that it
 //! has not written.
 
+use crate::configuration::identity;
 use crate::dice::Dice;
-use crate::kernel::{CGROUPS, PROC, SYS, Watcher};
-use crate::pods::Class;
+use crate::kernel::{CGROUPS, PROC, SYS, SimulatedKernel, Watcher};
+use crate::pods::{Container, Serial};
 use crate::trace::take_records;
 use crate::world::World;
 use nri_cpu_manager::checkpoint::{self, StateError};
-use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::Refusal;
 use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
-use nri_cpu_manager::kubelet::Look;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const STATE: &str = "/var/lib/nri-cpu-manager";
+pub const STATE: &str = "/var/lib/nri-cpu-manager";
 /// The disk's thread is waited for no longer.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
 /// More of these within a second are a storm.
@@ -45,6 +44,8 @@ pub struct Running {
 #[derive(Default)]
 pub struct Plugin {
     pub running: Running,
+    /// The container that it runs in.
+    own: Option<Serial>,
     /// Counts processes.
     pub process: u64,
     storage: Memory,
@@ -53,12 +54,36 @@ pub struct Plugin {
     /// Calls that the edge has not answered.
     pub pending: BTreeMap<CallId, AnswerKind>,
     is_stepping: bool,
-    pub disk_fails_until: Duration,
-    pub disk_slow_until: Duration,
+    /// What is wrong with the disk, and until when.
+    pub disk: Option<(DiskFault, Duration)>,
     pub steps: u64,
     pub pace: Pace,
     pub last_write: Duration,
     dice: Dice,
+}
+
+/// What can be wrong with the disk that has the state directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskFault {
+    Slow,
+    Full,
+    ReadOnly,
+    /// What is written meanwhile is on the disk when it responds again.
+    Stalled,
+}
+
+impl DiskFault {
+    pub const ALL: [DiskFault; 4] =
+        [DiskFault::Slow, DiskFault::Full, DiskFault::ReadOnly, DiskFault::Stalled];
+
+    fn error(self) -> Option<ErrorKind> {
+        match self {
+            DiskFault::Slow => None,
+            DiskFault::Full => Some(ErrorKind::StorageFull),
+            DiskFault::ReadOnly => Some(ErrorKind::ReadOnlyFilesystem),
+            DiskFault::Stalled => Some(ErrorKind::TimedOut),
+        }
+    }
 }
 
 /// What the plugin does in one second of virtual time.
@@ -89,6 +114,41 @@ impl Plugin {
         self.running.owner.is_some()
     }
 
+    pub fn is_in(&self, container: Serial) -> bool {
+        self.own == Some(container)
+    }
+
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        Arc::new(self.storage.clone())
+    }
+
+    /// The state directory is deleted.
+    pub fn forget(&mut self) {
+        self.state_file = None;
+        self.storage = Memory::default();
+        self.storage.files().has_failed = true;
+    }
+
+    /// Whether it may not know which values of cgroups are its own.
+    pub fn has_lost_memory(&self) -> bool {
+        self.storage.files().has_failed
+    }
+
+    /// The machine went down: some file systems lose or tear what was written last.
+    pub fn crashed(&mut self, dice: &mut Dice) {
+        let Some(content) = &mut self.state_file else { return };
+        match dice.below(10) {
+            0 => content.truncate(dice.below(content.len())),
+            1 => content.fill(0),
+            2 => self.state_file = None,
+            _ => {}
+        }
+    }
+
+    fn disk_fault(&self, now: Duration) -> Option<(DiskFault, Duration)> {
+        self.disk.filter(|(_, until)| now < *until)
+    }
+
     pub fn is_stalled(&self, now: Duration) -> bool {
         now < self.running.stalled_until
     }
@@ -96,14 +156,19 @@ impl Plugin {
 
 impl World {
     /// The container of the plugin runs.
-    pub fn start_plugin(&mut self, pid: u32) {
+    pub fn start_plugin(&mut self, pid: u32, serial: Serial) {
+        if self.plugin.own.is_some() {
+            self.say("another instance has locked the state directory");
+            return self.after(Duration::from_millis(20), move |world| world.exit(serial));
+        }
         self.kernel.lock().plugin = pid;
+        self.plugin.own = Some(serial);
         let delay = self.plugin.dice.millis(5, 60);
         self.wake_plugin(delay, World::launch);
     }
 
     /// Unless the process has ended by then.
-    fn wake_plugin(&mut self, delay: Duration, wake: impl FnOnce(&mut World) + 'static) {
+    pub fn wake_plugin(&mut self, delay: Duration, wake: impl FnOnce(&mut World) + 'static) {
         let process = self.plugin.process;
         self.after(delay, move |world| {
             if world.plugin.process == process {
@@ -136,18 +201,33 @@ impl World {
 
     fn launch(&mut self) {
         self.kernel.lock().set_now(self.base + self.now);
-        let claims = match &self.plugin.state_file {
+        match self.plugin.disk_fault(self.now) {
+            Some((DiskFault::ReadOnly, _)) => return self.cannot_start("the disk is read-only"),
+            Some((DiskFault::Stalled, until)) => {
+                return self.wake_plugin(until - self.now, World::launch);
+            }
+            _ => {}
+        }
+        if !self.configured() {
+            return self.cannot_start("the configuration has a mistake");
+        }
+        let is_by_groups = self.usable.is_by_groups() && self.is_static();
+        if std::mem::replace(&mut self.by_groups, is_by_groups) != is_by_groups {
+            self.oracle.allow("another mechanism", "", self.now + Duration::from_secs(25));
+        }
+        let claims = match self.plugin.state_file.as_deref().map(checkpoint::decode) {
             None => Vec::new(),
-            Some(bytes) => checkpoint::decode(bytes).expect("a state file that can be read"),
+            Some(Ok(claims)) => claims,
+            Some(Err(why)) => {
+                self.say(format!("the state file is put aside: {why}"));
+                Vec::new()
+            }
         };
         self.say(format!("plugin starts with {} claims", claims.len()));
-        let node = Node {
-            kernel: Arc::new(self.kernel.clone()),
-            storage: Arc::new(self.plugin.storage.clone()),
-        };
+        let node = Node { kernel: Arc::new(self.kernel.clone()), storage: self.plugin.storage() };
         let now = self.base + self.now;
         let paths = Paths {
-            node: NodeIdentity::default(),
+            node: identity(),
             config: None,
             state_dir: PathBuf::from(STATE),
             pod_resources: None,
@@ -155,9 +235,10 @@ impl World {
             cgroup_root: PathBuf::from(CGROUPS),
             proc_root: PathBuf::from(PROC),
         };
-        let config = Config::parse("sim", &self.settings.config()).expect("a valid configuration");
+        let config = self.usable.config();
+        let look = config.kubelet_state_dir().map(|_| self.look_at_kubelet());
         let owner = Machine::read(&*node.kernel, &paths.sysfs_root, &config)
-            .and_then(|machine| Owner::start(&paths, &config, machine, node, claims, None, now));
+            .and_then(|machine| Owner::start(&paths, &config, machine, node, claims, look, now));
         self.note_records();
         self.note_writes();
         match owner {
@@ -179,9 +260,7 @@ impl World {
     /// The process is gone. What has not reached the disk is lost, or has just reached it.
     pub fn plugin_dies(&mut self, why: &str) {
         self.kernel.lock().faults.lives = None;
-        if !self.plugin.is_alive() {
-            return;
-        }
+        let Some(own) = self.plugin.own.take() else { return };
         self.say(format!("plugin dies: {why}"));
         let plugin = &mut self.plugin;
         plugin.process += 1;
@@ -191,13 +270,14 @@ impl World {
         {
             plugin.state_file = Some(content);
         }
-        let own = self.pods[&0].slots[0].instance;
         self.kernel.lock().watch(Watcher::Groups, &BTreeMap::new());
         self.kernel.lock().watch(Watcher::Quotas, &BTreeMap::new());
         self.disconnect();
-        if let Some(serial) = own {
-            self.after(Duration::ZERO, move |world| world.exit(serial));
-        }
+        self.after(Duration::ZERO, move |world| world.exit(own));
+    }
+
+    fn cannot_start(&mut self, why: &str) {
+        self.plugin_dies(why);
     }
 
     /// Whether the process has died at a call of the kernel.
@@ -273,6 +353,10 @@ impl World {
     }
 
     fn core(&mut self, input: Input) -> Vec<Effect> {
+        let fault = self.plugin.disk_fault(self.now).and_then(|(fault, _)| fault.error());
+        let files = &self.plugin.storage;
+        files.files().fault = fault;
+        files.files().kernel = Some(self.kernel.clone());
         let Some(owner) = &mut self.plugin.running.owner else { return Vec::new() };
         let now = self.base + self.now;
         self.kernel.lock().set_now(now);
@@ -286,9 +370,12 @@ impl World {
     /// Returns what the core gets directly after.
     fn carry_out(&mut self, effect: Effect) -> Option<Input> {
         match effect {
-            Effect::Subscribe(_) => {}
+            Effect::Subscribe(subscriptions) => {
+                let offered = self.settings.capabilities().validation;
+                self.runtime.validates = subscriptions.validation && offered;
+            }
             Effect::WatchKubelet(directory) => {
-                return directory.map(|_| Input::Kubelet(Look::Missing));
+                return directory.map(|_| Input::Kubelet(self.look_at_kubelet()));
             }
             Effect::Answer(id, result) => {
                 let is_sent = match self.plugin.pending.remove(&id) {
@@ -303,7 +390,7 @@ impl World {
                 };
                 return Some(Input::Answered(id, is_sent));
             }
-            Effect::Validated(..) => self.fail("an approval that nobody asked for"),
+            Effect::Validated(id, result) => self.validated(id, result.err().map(|why| why.0)),
             Effect::Save(claims) => {
                 let content = checkpoint::encode(&claims).expect("claims that can be written");
                 let text: Vec<String> = claims
@@ -334,13 +421,15 @@ impl World {
 
     fn save(&mut self, content: Vec<u8>) {
         let plugin = &mut self.plugin;
-        let now = self.now;
         let mut delay = plugin.dice.micros(100, 20_000);
-        if now < plugin.disk_slow_until {
-            delay = plugin.dice.millis(20, 1500);
-        }
-        if now < plugin.disk_fails_until {
-            return self.wake_plugin(delay, |world| world.saved(Err(ErrorKind::StorageFull)));
+        match plugin.disk_fault(self.now) {
+            None => {}
+            Some((DiskFault::Slow, _)) => delay = plugin.dice.millis(20, 1500),
+            Some((DiskFault::Stalled, until)) => delay += until - self.now,
+            Some((fault, _)) => {
+                let why = fault.error().unwrap_or(ErrorKind::Other);
+                return self.wake_plugin(delay, move |world| world.saved(Err(why)));
+            }
         }
         plugin.writing = Some(content.clone());
         self.wake_plugin(delay, |world| {
@@ -411,16 +500,27 @@ impl World {
         }
     }
 
-    /// A container that came while the plugin was away gets its exclusive CPUs by a write: as many
-    /// as it asks for, where nobody else runs.
+    /// A write moves a container with exclusive CPUs. One that came while the plugin was away gets
+    /// them so: as many as it asks for, where nobody else runs.
     fn notice_exclusive(&mut self, path: &Path, value: &str) {
         let Ok(set) = value.trim().parse::<CpuSet>() else { return };
         let Some(dir) = path.parent() else { return };
+        let is_here = |c: &&Container| Path::new(CGROUPS).join(self.dir(c)) == dir;
+        let owner = self.containers.values().filter(|c| c.exclusive.is_some()).find(is_here);
+        if let Some((serial, request)) = owner.map(|c| (c.serial, c.request)) {
+            if set.len() as u64 * 1000 == request {
+                self.container(serial).exclusive = Some(set);
+            } else if self.oracle.is_unsteady && set.len() as u64 * 1000 > request {
+                // It shares CPUs under the new configuration.
+                self.container(serial).exclusive = None;
+            }
+            return;
+        }
         let found = self.containers.values().find(|container| {
-            container.exclusive.is_none()
+            !container.has_exclusive()
                 && container.request == set.len() as u64 * 1000
-                && self.pods[&container.pod].class == Class::Guaranteed
-                && Path::new(CGROUPS).join(self.dir(container)) == dir
+                && self.pods[&container.pod].is_guaranteed()
+                && is_here(container)
         });
         let Some(serial) = found.map(|container| container.serial) else { return };
         let mut others = self.processes().filter(|(_, other)| other.serial != serial);
@@ -431,7 +531,7 @@ impl World {
         }
     }
 
-    fn note_writes(&mut self) {
+    pub fn note_writes(&mut self) {
         let log = std::mem::take(&mut self.kernel.lock().log);
         for written in log {
             self.plugin.last_write = self.now;
@@ -456,37 +556,62 @@ impl World {
 
 /// The state directory without the state file.
 #[derive(Debug, Clone, Default)]
-struct Memory(Arc<Mutex<BTreeMap<PathBuf, Vec<u8>>>>);
+struct Memory(Arc<Mutex<Files>>);
+
+#[derive(Debug, Default)]
+struct Files {
+    content: BTreeMap<PathBuf, Vec<u8>>,
+    /// What every write ends with.
+    fault: Option<ErrorKind>,
+    /// That of the process: what is dead writes nothing.
+    kernel: Option<SimulatedKernel>,
+    has_failed: bool,
+}
+
+impl Files {
+    fn check(&mut self) -> io::Result<()> {
+        if self.kernel.as_ref().is_some_and(|kernel| kernel.lock().is_dead()) {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        self.has_failed |= self.fault.is_some();
+        self.fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+}
 
 impl Memory {
-    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<u8>>> {
+    fn files(&self) -> MutexGuard<'_, Files> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Storage for Memory {
     fn read(&self, path: &Path, _limit: usize) -> io::Result<Vec<u8>> {
-        self.files().get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
+        self.files().content.get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn replace(&self, path: &Path, _mode: u32, content: &[u8]) -> io::Result<()> {
-        self.files().insert(path.to_owned(), content.to_owned());
+        let mut files = self.files();
+        files.check()?;
+        files.content.insert(path.to_owned(), content.to_owned());
         Ok(())
     }
 
     fn create_directory(&self, _path: &Path, _mode: u32) -> io::Result<()> {
-        Ok(())
+        self.files().check()
     }
 
     fn entries(&self, path: &Path) -> io::Result<Vec<String>> {
         let files = self.files();
-        let below = files.keys().filter_map(|file| file.strip_prefix(path).ok()?.iter().next());
+        let below =
+            files.content.keys().filter_map(|file| file.strip_prefix(path).ok()?.iter().next());
         let names: BTreeSet<String> = below.map(|name| name.display().to_string()).collect();
         Ok(names.into_iter().collect())
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.files().retain(|file, _| !file.starts_with(path));
+        let mut files = self.files();
+        files.check()?;
+        files.content.retain(|file, _| !file.starts_with(path));
         Ok(())
     }
 }

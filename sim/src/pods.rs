@@ -4,12 +4,17 @@ use crate::dice::Dice;
 use crate::settings::Settings;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::nri::wire;
+use nri_cpu_manager::ledger::annotations::DOMAIN;
+use nri_cpu_manager::ledger::wish::Wish;
 use protobuf::MessageField;
 use std::collections::HashMap;
 use std::time::Duration;
 
 pub type PodId = u32;
 pub type Serial = u32;
+
+/// The wish for exclusive CPUs and shared ones.
+pub const MIXED: (&str, &str) = ("cpus", "exclusive+shared");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Class {
@@ -84,6 +89,12 @@ pub struct Pod {
     pub deleted: Option<Duration>,
     /// A call of the runtime is under way for this pod.
     pub busy: bool,
+    /// A pod of the plugin.
+    pub is_plugin: bool,
+    /// From a manifest on the node: its uid has no dashes.
+    pub is_static: bool,
+    pub namespace: &'static str,
+    pub annotations: Vec<(String, String)>,
     /// The runtime reports the end of the pod.
     pub is_reported: bool,
     /// A container was resized: what the pod asked for at first says less.
@@ -124,11 +135,15 @@ pub struct Container {
     pub pid: Option<u32>,
     /// The CPUs that the plugin gave it alone, by the answers that reached the runtime.
     pub exclusive: Option<CpuSet>,
+    /// It uses shared CPUs beside exclusive ones: which are which, no answer says.
+    pub mixed: bool,
     pub stop_reported: bool,
     /// The kubelet is ending it.
     pub is_ending: bool,
-    /// It was resized while no plugin listened: its CPUs stay.
-    pub resized_unheard: bool,
+    /// The kubelet's CPU manager has named CPUs for it, which stay set.
+    pub is_named: bool,
+    /// What it asks for, or where it may run, changed while no plugin listened.
+    pub is_uncertain: bool,
     /// The kubelet tries to resize it.
     pub resizing: bool,
     pub created_at: i64,
@@ -142,6 +157,19 @@ impl Slot {
 }
 
 impl Container {
+    /// It got these CPUs, with no CFS quota. A container that wishes to be mixed shares those beyond
+    /// the number that it asks for.
+    pub fn given(&mut self, cpus: &str, wishes_mixed: bool) {
+        let cpus: Option<CpuSet> = cpus.parse().ok();
+        let is_more = cpus.is_some_and(|cpus| cpus.len() as u64 > self.request / 1000);
+        self.mixed = wishes_mixed && is_more;
+        self.exclusive = if self.mixed { None } else { cpus };
+    }
+
+    pub fn has_exclusive(&self) -> bool {
+        self.exclusive.is_some() || self.mixed
+    }
+
     /// What plugins have set, or the kubelet.
     pub fn cfs_quota(&self) -> i64 {
         if self.quota == 0 { quota(self.limit) } else { self.quota }
@@ -169,7 +197,7 @@ impl Pod {
             _ => Class::BestEffort,
         };
         let most = (settings.machine.sockets * settings.machine.cores * settings.machine.threads)
-            .saturating_sub(settings.reserved);
+            .saturating_sub(1);
         let mut slots = Vec::new();
         let mut add = |dice: &mut Dice, kind: Kind, number: usize| {
             let name = match kind {
@@ -201,6 +229,9 @@ impl Pod {
             add(&mut dice, Kind::App, number);
         }
         let mut pod = Pod::bare(id, class, slots, dice);
+        pod.is_static = pod.dice.percent(10);
+        pod.namespace = pod.dice.pick(&["sim", "trading", "trading", "batch-1"]);
+        pod.wish(settings.configuration.has("namespaces"));
         // With resources of the pod some containers have none of their own.
         if class == Class::Guaranteed && pod.dice.percent(20) {
             pod.resources = Some(pod.sum(|slot| slot.request));
@@ -213,8 +244,28 @@ impl Pod {
         pod
     }
 
+    /// Some pods have wishes: about CPUs at most one, so that it is clear which one holds.
+    fn wish(&mut self, is_allowed: bool) {
+        let wishes: Vec<String> = Wish::all().map(|wish| wish.to_string()).collect();
+        let mut is_about_cpus = false;
+        // What is not allowed is refused for ever.
+        let chance = if is_allowed && self.namespace == "trading" { 50 } else { 2 };
+        while self.dice.percent(chance) {
+            let wish = &wishes[self.dice.below(wishes.len())];
+            let Some((key, value)) = wish.split_once(": ") else { continue };
+            if key == "cpus" && std::mem::replace(&mut is_about_cpus, true) {
+                continue;
+            }
+            let name = &self.slots[self.dice.below(self.slots.len())].name;
+            let scope = [String::new(), "/pod".to_owned(), format!("/container.{name}")];
+            let scope = &scope[self.dice.below(scope.len())];
+            let value = if self.dice.percent(3) { "perhaps" } else { value };
+            self.annotations.push((format!("{key}{DOMAIN}{scope}"), value.to_owned()));
+        }
+    }
+
     pub fn bare(id: PodId, class: Class, slots: Vec<Slot>, dice: Dice) -> Pod {
-        Pod { id, class, slots, is_reported: true, dice, ..Pod::default() }
+        Pod { id, class, slots, is_reported: true, namespace: "sim", dice, ..Pod::default() }
     }
 
     /// The kubelet's sum over a pod: what runs together, or the largest init container.
@@ -249,13 +300,22 @@ impl Pod {
         }
     }
 
-    /// The plugin's own is the first.
-    pub fn is_plugin(&self) -> bool {
-        self.id == 0
+    pub fn is_guaranteed(&self) -> bool {
+        self.class == Class::Guaranteed
     }
 
     pub fn uid(&self) -> String {
-        format!("u{}", self.id)
+        format!("u{}{}", if self.is_static { "" } else { "-" }, self.id)
+    }
+
+    /// Whether the wish `KEY: VALUE` is written for a container.
+    pub fn wishes(&self, slot: usize, wish: (&str, &str)) -> bool {
+        let name = &self.slots[slot].name;
+        self.annotations.iter().any(|(key, value)| {
+            let (key, scope) = key.split_once('/').unwrap_or((key, "pod"));
+            let is_for = scope == "pod" || scope.strip_prefix("container.") == Some(name);
+            is_for && key.strip_suffix(DOMAIN) == Some(wish.0) && value == wish.1
+        })
     }
 
     pub fn sandbox_id(&self) -> String {
@@ -272,8 +332,9 @@ impl Pod {
             id: self.sandbox_id(),
             name: format!("pod{}", self.id),
             uid: self.uid(),
-            namespace: "sim".to_owned(),
+            namespace: self.namespace.to_owned(),
             labels: self.labels(),
+            annotations: self.annotations.iter().cloned().collect(),
             linux: MessageField::some(linux),
             ..Default::default()
         }
@@ -352,7 +413,7 @@ impl Paths<'_> {
     fn slice(pod: &Pod) -> String {
         let class = pod.class.name();
         let dash = if class.is_empty() { "" } else { "-" };
-        format!("kubepods-{class}{dash}pod{}.slice", pod.uid())
+        format!("kubepods-{class}{dash}pod{}.slice", pod.uid().replace('-', "_"))
     }
 
     pub fn pod(&self, pod: &Pod) -> String {

@@ -4,7 +4,7 @@
 use crate::kernel::CGROUPS;
 use crate::node::cfs;
 use crate::oracle::{FAILED_UPDATE, Key};
-use crate::pods::{self, PodId, Sandbox, Serial, State};
+use crate::pods::{self, MIXED, PodId, Sandbox, Serial, State};
 use crate::settings::Trouble;
 use crate::world::World;
 use nri_cpu_manager::daemon::{CallId, Input};
@@ -17,6 +17,8 @@ use std::time::Duration;
 /// How long the runtime waits for an answer, and the plugin's edge for the core.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(1200);
+/// The numbers of validations are this much higher than those of their calls.
+const APPROVAL: u64 = 1 << 32;
 
 /// The calls of plugins that have a subject, by event.
 const METHODS: [(Event, &str); 11] = [
@@ -42,6 +44,11 @@ pub enum What {
         milli: u64,
         before: u64,
         tries: u32,
+    },
+    /// The kubelet's own CPU manager names CPUs for a container.
+    Name {
+        serial: Serial,
+        cpus: String,
     },
     Synchronize,
     /// The plugin changes containers without a call.
@@ -74,6 +81,8 @@ pub struct Runtime {
     pub connected: bool,
     /// It has answered with the updates of the list, and hears of events.
     pub synchronized: bool,
+    /// The plugin has to approve of containers.
+    pub validates: bool,
     queue: VecDeque<What>,
     current: Option<Current>,
     number: u64,
@@ -138,7 +147,8 @@ impl World {
                 self.input(Input::WentOn);
                 self.finish();
             }
-            Ok(Asked::Validate(..) | Asked::Nothing(_)) => self.finish(),
+            Ok(Asked::Validate(..)) => self.fail("a validation of nothing"),
+            Ok(Asked::Nothing(_)) => self.finish(),
             Err(status) => self.fail(format!("{method} was not understood: {}", status.message)),
         }
     }
@@ -148,6 +158,7 @@ impl World {
             What::Pod(_, pod) => format!("u{pod}"),
             What::Container(_, serial) => self.describe(*serial),
             What::Update { serial, milli, .. } => format!("{} to {milli}m", self.describe(*serial)),
+            What::Name { serial, cpus } => format!("{} on {cpus}", self.describe(*serial)),
             What::Synchronize | What::Unsolicited(_) => String::new(),
         }
     }
@@ -163,7 +174,7 @@ impl World {
                 let container = self.containers.get(serial)?;
                 (*event, self.pods.get(&container.pod)?, Some(container))
             }
-            What::Update { serial, .. } => {
+            What::Update { serial, .. } | What::Name { serial, .. } => {
                 let container = self.containers.get(serial)?;
                 (Event::UPDATE_CONTAINER, self.pods.get(&container.pod)?, Some(container))
             }
@@ -181,6 +192,11 @@ impl World {
         };
         let linux_resources = match what {
             What::Update { milli, .. } => pods::resources(*milli, pods::quota(*milli), "", ""),
+            What::Name { cpus, .. } => {
+                let cpu = wire::LinuxCPU { cpus: cpus.clone(), ..Default::default() };
+                let cpu = MessageField::some(cpu);
+                MessageField::some(wire::LinuxResources { cpu, ..Default::default() })
+            }
             What::Pod(Event::UPDATE_POD_SANDBOX, _) => {
                 pods::resources(pod.request(), pods::quota(pod.limit()), "", "")
             }
@@ -248,7 +264,7 @@ impl World {
             Err(why) => current.reply.refused = Some(why),
             Ok(bytes) => {
                 let (adjust, updates) = read_answer(kind, &bytes).expect("protobuf");
-                if let What::Update { serial, .. } = current.what {
+                if let What::Update { serial, .. } | What::Name { serial, .. } = current.what {
                     let own = pods::id(serial);
                     current.reply.own = updates.iter().any(|u| u.container_id == own);
                 }
@@ -268,9 +284,59 @@ impl World {
         }
         self.under_way(&current.updates);
         let number = current.number;
+        let asks = self.runtime.validates && matches!(kind, AnswerKind::Create(_));
         self.runtime.current = Some(current);
-        self.after(Duration::from_micros(300), move |world| world.apply_next(number));
+        if asks {
+            self.ask_for_approval();
+        } else {
+            self.after(Duration::from_micros(300), move |world| world.apply_next(number));
+        }
         true
+    }
+
+    /// After all plugins have answered, another of them may have set other CPUs.
+    fn ask_for_approval(&mut self) {
+        let is_other = self.settings.other_plugin && self.dice.percent(20);
+        let Some(current) = &mut self.runtime.current else { return };
+        let What::Container(_, serial) = current.what else { return };
+        if let Some(adjust) = current.reply.adjust.as_mut()
+            && is_other
+        {
+            adjust.linux.mut_or_insert_default().resources.mut_or_insert_default().cpu =
+                MessageField::some(wire::LinuxCPU { cpus: "0".to_owned(), ..Default::default() });
+        }
+        let id = CallId(APPROVAL + current.number);
+        current.call = Some(id);
+        let container = &self.containers[&serial];
+        let request = wire::ValidateContainerAdjustmentRequest {
+            container: Some(self.pods[&container.pod].wire_container(container, &self.settings))
+                .into(),
+            adjust: current.reply.adjust.clone().into(),
+            ..Default::default()
+        };
+        let bytes = request.write_to_bytes().expect("protobuf");
+        match self.runtime.exchange.decode("ValidateContainerAdjustment", &bytes) {
+            Ok(Asked::Validate(container, cpus)) => {
+                self.after(TIMEOUT, move |world| world.runtime_gives_up(id));
+                self.input(Input::Validate(id, container, cpus));
+            }
+            other => self.fail(format!("a validation was not understood: {other:?}")),
+        }
+    }
+
+    /// The plugin has approved of a container, or not.
+    pub fn validated(&mut self, id: CallId, refused: Option<String>) {
+        let Some(current) = &mut self.runtime.current else { return };
+        if current.call != Some(id) {
+            return;
+        }
+        current.call = None;
+        if refused.is_some() {
+            current.updates.clear();
+            current.reply.refused = refused;
+        }
+        let number = current.number;
+        self.after(Duration::from_micros(300), move |world| world.apply_next(number));
     }
 
     /// Updates are allowed their time.
@@ -291,7 +357,7 @@ impl World {
             return;
         }
         // The container of the request comes after all others.
-        if let What::Update { serial, .. } = current.what
+        if let What::Update { serial, .. } | What::Name { serial, .. } = current.what
             && current.updates.front().is_some_and(|u| u.container_id == pods::id(serial))
         {
             current.updates.rotate_left(1);
@@ -315,7 +381,10 @@ impl World {
         let reaches = container.state == State::Running || is_crio;
         let cpu = &update.linux.resources.cpu;
         // Also of an update that fails: the plugin repairs it by itself.
-        container.exclusive = if cpu.quota.value == -1 { cpu.cpus.parse().ok() } else { None };
+        (container.exclusive, container.mixed) = (None, false);
+        if cpu.quota.value == -1 {
+            container.given(&cpu.cpus, self.pods[&container.pod].wishes(container.slot, MIXED));
+        }
         self.oracle.changed = true;
         if fails && reaches {
             let dir = self.dir(&self.containers[&serial]);
@@ -334,10 +403,13 @@ impl World {
         if cpu.quota.value != 0 {
             container.quota = cpu.quota.value;
         }
-        let (cpus, quota) = (container.cpus.clone(), container.quota);
+        let (cpus, mems, quota) = (container.cpus.clone(), container.mems.clone(), container.quota);
         if reaches {
             let dir = self.dir(&self.containers[&serial]);
             let _ = self.write(&dir, "cpuset.cpus", &cpus);
+            if !mems.is_empty() {
+                let _ = self.write(&dir, "cpuset.mems", &mems);
+            }
             if quota != 0 {
                 let _ = self.write(&dir, "cpu.max", &cfs(quota));
             }
@@ -368,10 +440,24 @@ impl World {
             What::Container(Event::REMOVE_CONTAINER, serial) => {
                 self.containers.retain(|one, c| *one != serial || c.state != State::Exited);
             }
+            What::Name { serial, cpus } => self.named(serial, cpus, &reply),
             What::Unsolicited(_) => self.updated(true),
             What::Pod(..) | What::Container(..) | What::Synchronize => {}
         }
         self.after(pause, |world| world.next_call());
+    }
+
+    /// The runtime sets what the kubelet named, unless a plugin has changed that.
+    fn named(&mut self, serial: Serial, cpus: String, reply: &Reply) {
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        if reply.own || reply.refused.is_some() || container.state != State::Running {
+            return;
+        }
+        container.cpus.clone_from(&cpus);
+        container.is_named = true;
+        (container.exclusive, container.mixed) = (None, false);
+        let dir = self.dir(&self.containers[&serial]);
+        let _ = self.write(&dir, "cpuset.cpus", &cpus);
     }
 
     /// The plugin's connection is over, whoever ended it; the event goes on without it.

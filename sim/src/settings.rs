@@ -1,8 +1,9 @@
 //! [`Settings`]: the machine, the runtime and the configuration that a history plays on.
 
+use crate::configuration::Configuration;
 use crate::dice::Dice;
-use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::{Capabilities, Runtime};
+use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 
 /// Name, version, and the NRI version that it reports.
@@ -41,14 +42,8 @@ pub struct Settings {
     pub runtime: Version,
     /// The cgroup driver.
     pub systemd: bool,
-    pub exclusivity: &'static str,
-    pub reserved: usize,
-    pub options: Vec<&'static str>,
-    pub topology_policy: &'static str,
-    pub pod_scope: bool,
-    pub compact: bool,
-    pub rebalance: bool,
-    pub expose: &'static str,
+    /// The configuration at the beginning.
+    pub configuration: Configuration,
     /// Another NRI plugin sets CPUs of containers now and then.
     pub other_plugin: bool,
     pub trouble: Trouble,
@@ -60,14 +55,7 @@ impl Default for Settings {
             machine: Machine { cores: 8, ..Machine::default() },
             runtime: CONTAINERD[1],
             systemd: false,
-            exclusivity: "groups",
-            reserved: 1,
-            options: Vec::new(),
-            topology_policy: "none",
-            pod_scope: false,
-            compact: false,
-            rebalance: false,
-            expose: "false",
+            configuration: Configuration::default(),
             other_plugin: false,
             trouble: Trouble::All,
         }
@@ -85,37 +73,19 @@ impl Settings {
             cores: dice.pick(&[4, 8, 8, 16]) / sockets.min(threads) * 2 / threads.max(1),
             threads,
             numbering: dice.pick(&[Numbering::Adjacent, Numbering::Interleaved]),
+            memory_only: dice.pick(&[0, 0, 0, 2]),
             ..Machine::default()
         };
         let machine = Machine { cores: machine.cores.max(6), ..machine };
-        let compact = dice.percent(25);
-        let mut options = Vec::new();
-        if dice.percent(20) && threads > 1 {
-            options.push("full-pcpus-only");
-        }
-        if dice.percent(20) {
-            options.push("strict-cpu-reservation");
-        }
-        if dice.percent(20) {
-            options.push("prefer-align-cpus-by-uncorecache");
-        } else if dice.percent(15) && !compact {
-            options.push("distribute-cpus-across-numa");
-        }
         let is_crio = dice.percent(33);
         let runtime = if is_crio { dice.pick(&CRIO) } else { dice.pick(&CONTAINERD) };
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
+        let topology = machine.topology().expect("a machine that exists");
         Settings {
             machine,
             runtime,
             systemd: dice.percent(60),
-            exclusivity: dice.pick(&["auto", "groups", "groups", "runtime"]),
-            reserved: dice.pick(&[1, 2, 2, 4]),
-            options,
-            topology_policy: dice.pick(&["none", "none", "best-effort", "restricted"]),
-            pod_scope: dice.percent(30),
-            compact,
-            rebalance: dice.percent(25),
-            expose: dice.pick(&["false", "false", "true", "file"]),
+            configuration: Configuration::roll(&topology, dice),
             other_plugin: trouble == Trouble::All && dice.percent(10),
             trouble,
         }
@@ -125,37 +95,29 @@ impl Settings {
     pub fn simpler(&self) -> Vec<Settings> {
         let plain = Settings::default();
         let small = Settings { machine: plain.machine.clone(), ..self.clone() };
-        let all = [
+        let machine_and_runtime = [
             small,
             Settings { runtime: plain.runtime, ..self.clone() },
             Settings { systemd: false, ..self.clone() },
-            Settings { exclusivity: "groups", ..self.clone() },
-            Settings { reserved: 1, ..self.clone() },
-            Settings { options: Vec::new(), ..self.clone() },
-            Settings { topology_policy: "none", pod_scope: false, ..self.clone() },
-            Settings { compact: false, ..self.clone() },
-            Settings { rebalance: false, ..self.clone() },
-            Settings { expose: "false", ..self.clone() },
             Settings { other_plugin: false, ..self.clone() },
         ];
-        all.into_iter().filter(|simpler| simpler != self).collect()
+        let configurations = self.configuration.simpler().into_iter();
+        let simpler =
+            configurations.map(|configuration| Settings { configuration, ..self.clone() });
+        let all = machine_and_runtime.into_iter().chain(simpler);
+        all.filter(|simpler| simpler != self && simpler.is_valid()).collect()
     }
 
-    pub fn reserved_cpus(&self) -> CpuSet {
-        (0..self.reserved).flat_map(CpuSet::of).collect()
+    fn is_valid(&self) -> bool {
+        self.configuration.settings(&self.topology()).is_some()
     }
 
-    pub fn is_strict_reservation(&self) -> bool {
-        self.options.contains(&"strict-cpu-reservation")
+    pub fn topology(&self) -> Topology {
+        self.machine.topology().expect("a machine that exists")
     }
 
     pub fn is_crio(&self) -> bool {
         self.runtime.0 == "cri-o"
-    }
-
-    /// Whether cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
-    pub fn by_groups(&self) -> bool {
-        self.exclusivity != "runtime"
     }
 
     pub fn capabilities(&self) -> Capabilities {
@@ -176,27 +138,5 @@ impl Settings {
 
     pub fn reports_pod_updates(&self) -> bool {
         self.nri() >= Some(if self.is_crio() { (0, 10) } else { (0, 12) })
-    }
-
-    pub fn config(&self) -> String {
-        let options = self.options.iter().map(|option| format!("{option}: \"true\""));
-        let options = options.collect::<Vec<_>>().join(", ");
-        let scope = if self.pod_scope { "pod" } else { "container" };
-        let mut text = format!(
-            "cpuManagerPolicy: static\nreservedSystemCPUs: \"{}\"\nkubeletStateDir: \"\"\n\
-             exclusivity: {}\ncpuManagerPolicyOptions: {{{options}}}\n\
-             topologyManagerPolicy: {}\ntopologyManagerScope: {scope}\nexposeCpus: {}\n",
-            self.reserved_cpus(),
-            self.exclusivity,
-            self.topology_policy,
-            self.expose,
-        );
-        if self.compact {
-            text.push_str("placement: compact\n");
-        }
-        if self.rebalance {
-            text.push_str("rebalance: {movesPer100Starts: 100, minStay: 1s}\n");
-        }
-        text
     }
 }

@@ -1,14 +1,20 @@
 //! [`World`]: a node in virtual time. Everything that happens is in one queue.
 
+use crate::configuration::Configuration;
 use crate::dice::Dice;
 use crate::history::Op;
 use crate::kernel::SimulatedKernel;
+use crate::kubelet::CpuManager;
 use crate::oracle::Oracle;
 use crate::plugin::Plugin;
-use crate::pods::{Class, Container, Kind, Paths, Pod, PodId, Serial, Slot, State};
+use crate::pods::{Class, Container, Paths, Pod, PodId, Serial, State};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::trace::Trace;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{Policy, Settings as InForce};
+use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::synthetic::Machine;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -22,12 +28,25 @@ pub struct World {
     queue: BTreeMap<(Duration, u64), Event>,
     serial: u64,
     pub settings: Settings,
+    /// What the plugin's configuration file says; `Err` if it has a mistake.
+    pub file: Result<Configuration, &'static str>,
+    /// The last one that the plugin could use.
+    pub usable: Configuration,
+    /// What of it is in force.
+    pub in_force: InForce,
+    /// Cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
+    pub by_groups: bool,
     pub kernel: SimulatedKernel,
     pub pods: BTreeMap<PodId, Pod>,
     pub containers: BTreeMap<Serial, Container>,
     pub next_pod: PodId,
     pub next_container: Serial,
+    /// Of every container that there ever was.
+    pub pod_of: BTreeMap<Serial, PodId>,
     pub runtime: Runtime,
+    /// The kubelet is restarting until then.
+    pub kubelet_until: Duration,
+    pub cpu_manager: CpuManager,
     pub plugin: Plugin,
     pub oracle: Oracle,
     pub trace: Trace,
@@ -43,16 +62,26 @@ impl World {
     pub fn new(settings: Settings, ops: Vec<Op>, seed: u64, keeps_trace: bool) -> World {
         let facts = settings.machine.facts().expect("a machine that exists");
         let base = Instant::now();
+        let file = settings.configuration.clone();
+        let in_force = file.settings(&settings.topology()).expect("a configuration that fits");
+        let by_groups = file.is_by_groups() && in_force.policy == Policy::Static;
         let mut world = World {
             now: Duration::ZERO,
             base,
             queue: BTreeMap::new(),
             serial: 0,
+            usable: file.clone(),
+            file: Ok(file),
+            kubelet_until: Duration::ZERO,
+            cpu_manager: CpuManager::default(),
+            in_force,
+            by_groups,
             kernel: SimulatedKernel::new(facts, base),
             pods: BTreeMap::new(),
             containers: BTreeMap::new(),
             next_pod: 1,
             next_container: 1,
+            pod_of: BTreeMap::new(),
             runtime: Runtime::default(),
             plugin: Plugin::new(Dice::of(seed, 2)),
             oracle: Oracle::default(),
@@ -67,18 +96,19 @@ impl World {
         world
     }
 
-    /// The kubelet makes its cgroups, and the plugin's pod is the first one.
-    fn boot(&mut self) {
+    pub fn make_kubelet_cgroups(&mut self) {
         let paths = Paths(&self.settings);
         let classes = [Class::Burstable, Class::BestEffort].map(|class| paths.class(class));
         let root = [paths.root().to_owned()];
         for group in if self.settings.systemd { root.to_vec() } else { classes.to_vec() } {
             self.kernel.lock().make_cgroup(&crate::node::group(&group));
         }
-        let slot = Slot::new("cpu-manager".to_owned(), Kind::App, 100, 0);
-        let dice = Dice::new(self.dice.seed());
-        self.pods.insert(0, Pod::bare(0, Class::Burstable, vec![slot], dice));
-        self.after(Duration::ZERO, move |world| world.sync_pod(0));
+    }
+
+    /// The plugin's pod is the first one.
+    fn boot(&mut self) {
+        self.make_kubelet_cgroups();
+        self.install(0);
         self.last_op = Duration::from_millis(200);
         for (index, op) in self.ops.iter().enumerate() {
             self.last_op += op.after;
@@ -90,6 +120,22 @@ impl World {
     pub fn after(&mut self, delay: Duration, next: impl FnOnce(&mut World) + 'static) {
         self.serial += 1;
         self.queue.insert((self.now + delay, self.serial), Box::new(next));
+    }
+
+    /// The machine with the CPUs that are online now.
+    pub fn topology(&self) -> Topology {
+        let whole = self.settings.topology().online();
+        let offline = whole - self.kernel.lock().online;
+        let machine = Machine { offline, ..self.settings.machine.clone() };
+        machine.topology().expect("a machine that exists")
+    }
+
+    pub fn reserved(&self) -> CpuSet {
+        self.in_force.placement.reserved
+    }
+
+    pub fn is_static(&self) -> bool {
+        self.in_force.policy == Policy::Static
     }
 
     pub fn say(&mut self, line: impl Into<String>) {
@@ -136,7 +182,7 @@ impl World {
     }
 
     pub fn running_containers(&self) -> Vec<Serial> {
-        let is = |c: &&Container| c.state == State::Running && !self.pods[&c.pod].is_plugin();
+        let is = |c: &&Container| c.state == State::Running && !self.pods[&c.pod].is_plugin;
         self.containers.values().filter(is).map(|c| c.serial).collect()
     }
 }

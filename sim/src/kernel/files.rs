@@ -1,7 +1,7 @@
 //! What the files of a [`SimulatedKernel`](super::SimulatedKernel) say, and what writes into them do.
 
-use super::{CGROUPS, Errno, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
-use nri_cpu_manager::cpuset::ParseError;
+use super::{CGROUPS, Errno, FOREIGN, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
+use nri_cpu_manager::cpuset::{CpuSet, ParseError};
 use nri_cpu_manager::exclusivity::{Refused, Watched};
 use nri_cpu_manager::ledger::CgroupPath;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl State {
                 return Ok(format!("nr_descendants {descendants}\nnr_dying_descendants 0\n"));
             }
             "cpuset.cpus.effective" => {
-                let effective = group.map_or(self.online, |group| self.tree.effective(group));
+                let effective = group.map_or(self.usable(), |group| self.tree.effective(group));
                 return Ok(format!("{effective}\n"));
             }
             _ => {}
@@ -75,6 +75,13 @@ impl State {
         let group = group.ok_or(Errno::ENOENT)?;
         let cgroup = self.cgroups.get(group).ok_or(Errno::ENOENT)?;
         match file {
+            "cpuset.cpus.partition" if group.as_str() == FOREIGN && !self.foreign.is_empty() => {
+                Ok("root\n".to_owned())
+            }
+            "cpuset.cpus.exclusive" | "cpuset.cpus.exclusive.effective" => {
+                let foreign = group.as_str() == FOREIGN;
+                Ok(format!("{}\n", if foreign { self.foreign } else { CpuSet::EMPTY }))
+            }
             "cgroup.events" => {
                 let populated = u8::from(self.tree.is_populated(group));
                 Ok(format!("populated {populated}\nfrozen 0\n"))
@@ -82,7 +89,7 @@ impl State {
             "cpu.max" => Ok(format!("{}\n", cgroup.cpu_max)),
             "cpuset.cpus" => Ok(format!("{}\n", self.tree.cpus(group).unwrap_or_default())),
             "cpuset.cpus.partition" => Ok("member\n".to_owned()),
-            "cpuset.mems" => Ok("\n".to_owned()),
+            "cpuset.mems" => Ok(format!("{}\n", cgroup.mems)),
             _ => Err(Errno::ENOENT),
         }
     }
@@ -91,7 +98,7 @@ impl State {
         match file {
             "sys/kernel/osrelease" => return Ok(format!("{RELEASE}\n")),
             "sys/kernel/random/boot_id" => {
-                return Ok("00000000-0000-4000-8000-000000000001\n".to_owned());
+                return Ok(format!("00000000-0000-4000-8000-{:012}\n", self.boot));
             }
             _ => {}
         }
@@ -116,7 +123,8 @@ impl State {
     /// Those of the kernel, never injected ones.
     pub fn write(&mut self, path: &Path, text: &str) -> Result<(), Errno> {
         self.read(path)?;
-        let Place::GroupFile(Some(group), file @ ("cpuset.cpus" | "cpu.max")) = Place::of(path)?
+        let Place::GroupFile(Some(group), file @ ("cpuset.cpus" | "cpuset.mems" | "cpu.max")) =
+            Place::of(path)?
         else {
             return Err(Errno::EACCES);
         };
@@ -131,6 +139,10 @@ impl State {
                 return Err(Errno::EINVAL);
             }
             cgroup.cpu_max = format!("{quota} {period}");
+            return Ok(());
+        }
+        if file == "cpuset.mems" {
+            self.cgroups.get_mut(&group).ok_or(Errno::ENODEV)?.mems = text.to_owned();
             return Ok(());
         }
         let cpus = text.parse().map_err(|error| match error {

@@ -1,0 +1,319 @@
+//! The administrator of the node, and programs that are neither the plugin nor the kubelet: writes
+//! into cgroups, partitions, hotplug, the configuration file, removal of the plugin, restarts.
+
+use crate::configuration::{Configuration, FAULTY, read};
+use crate::dice::Dice;
+use crate::kernel::{CGROUPS, PROC};
+use crate::plugin::STATE;
+use crate::pods::{Class, Kind, Pod, PodId, Sandbox, Slot};
+use crate::world::World;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::daemon::Input;
+use nri_cpu_manager::exclusivity::{Hierarchy, Memory, undo};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// CPUs that some configuration reserves stay online.
+const RESERVED: usize = 4;
+/// Until a change of the machine or of the configuration is carried out.
+const CHANGE: Duration = Duration::from_secs(5);
+const CHECK: Duration = Duration::from_secs(25);
+
+impl World {
+    /// Another program writes into the cgroup of a class or pod, and may do so again.
+    pub fn write_above(&mut self, dice: &mut Dice) {
+        // Where the runtime's updates bind, nobody restores what is above.
+        if !self.by_groups {
+            return;
+        }
+        let Some((id, dir)) = self.some_level(dice) else { return };
+        let cpus = if dice.percent(30) { self.kernel.lock().online } else { self.some_cpus(dice) };
+        let times = dice.pick(&[1, 1, 1, 2, 3, 7]);
+        self.insist(id, dir, cpus, times);
+    }
+
+    fn insist(&mut self, id: PodId, dir: String, cpus: CpuSet, times: u32) {
+        let is_here = self.read(&dir, "cpuset.cpus") == cpus.to_string();
+        if times == 0 || is_here || !self.pods.contains_key(&id) {
+            return;
+        }
+        *self.oracle.written.entry(dir.clone()).or_default() += 1;
+        // A pod in which each container is bound by itself is looked at with the check passes.
+        let is_tight = self.containers.values().any(|c| c.pod == id && c.has_exclusive());
+        let bound = if is_tight { CHECK } else { Duration::from_millis(100) };
+        self.other_writes(&dir, &cpus.to_string(), bound);
+        let again = self.dice.millis(150, 3000);
+        self.after(again, move |world| world.insist(id, dir, cpus, times - 1));
+    }
+
+    pub fn other_writes(&mut self, dir: &str, cpus: &str, bound: Duration) {
+        let written = self.write(dir, "cpuset.cpus", cpus);
+        self.say(format!("a program writes {cpus} into {dir}: {written:?}"));
+        // A move that waits for the disk has given its old CPUs to the pool already.
+        let disk = self.plugin.disk.map_or(Duration::ZERO, |(_, until)| until + CHANGE);
+        let bound = bound.max(disk.saturating_sub(self.now));
+        self.disturbed("written by another program", dir, bound);
+    }
+
+    pub fn write_container(&mut self, dice: &mut Dice) {
+        let Some(serial) = self.some_container(dice) else { return };
+        let dir = self.dir(&self.containers[&serial]);
+        let cpus = if dice.percent(50) { self.kernel.lock().online } else { self.some_cpus(dice) };
+        *self.oracle.written.entry(dir.clone()).or_default() += 1;
+        self.other_writes(&dir, &cpus.to_string(), CHECK);
+        if self.settings.other_plugin {
+            // A plugin has the runtime do it.
+            self.container(serial).cpus = cpus.to_string();
+        }
+    }
+
+    /// The cgroup of a pod or of its class.
+    pub fn some_level(&self, dice: &mut Dice) -> Option<(PodId, String)> {
+        let id = self.some_pod(dice)?;
+        let class = self.pods[&id].class;
+        if dice.percent(50) {
+            return Some((id, self.pod_dir(id)));
+        }
+        let is_root = class == Class::Guaranteed;
+        if is_root { None } else { Some((id, crate::pods::Paths(&self.settings).class(class))) }
+    }
+
+    fn some_cpus(&self, dice: &mut Dice) -> CpuSet {
+        let online: Vec<usize> = self.kernel.lock().online.iter().collect();
+        let first = dice.below(online.len());
+        let number = 1 + dice.below(online.len());
+        online.iter().cycle().skip(first).take(number).flat_map(|cpu| CpuSet::of(*cpu)).collect()
+    }
+
+    /// One CPU that nobody reserves goes offline, or comes back.
+    pub fn hotplug(&mut self, dice: &mut Dice) {
+        let cpus: Vec<usize> = self.never_reserved().iter().collect();
+        let mut online = self.kernel.lock().online;
+        let cpu = CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default();
+        online = if cpu.is_subset(&online) { online - cpu } else { online | cpu };
+        self.say(format!("online {online}"));
+        self.kernel.lock().set_online(online);
+        self.machine_changed();
+    }
+
+    /// A program makes a partition of some CPUs, or ends it.
+    pub fn partition(&mut self, dice: &mut Dice) {
+        let mut cpus = CpuSet::EMPTY;
+        if self.kernel.lock().foreign.is_empty() {
+            let online = self.kernel.lock().online;
+            let free: Vec<usize> = (self.never_reserved() & online).iter().collect();
+            let first = dice.below(free.len());
+            cpus = free
+                .iter()
+                .skip(first)
+                .take(dice.pick(&[1, 1, 2]))
+                .flat_map(|c| CpuSet::of(*c))
+                .collect();
+        }
+        self.say(format!("another program's partition has {cpus}"));
+        self.kernel.lock().set_foreign(cpus);
+        self.machine_changed();
+    }
+
+    fn never_reserved(&self) -> CpuSet {
+        let low: CpuSet = (0..RESERVED).flat_map(CpuSet::of).collect();
+        self.settings.topology().online() - self.reserved() - low
+    }
+
+    fn machine_changed(&mut self) {
+        self.oracle.is_unsteady = true;
+        self.oracle.changed = true;
+        self.oracle.allow("hotplug", "", self.now + CHANGE);
+    }
+
+    /// The plugin's file is replaced. It follows a valid one.
+    pub fn reconfigure(&mut self, dice: &mut Dice) {
+        if dice.percent(25) {
+            self.set_file(Err(dice.pick(&FAULTY)));
+        } else {
+            self.set_file(Ok(self.usable.changed(&self.settings.topology(), dice)));
+        }
+    }
+
+    pub fn set_file(&mut self, file: Result<Configuration, &'static str>) {
+        self.file = file;
+        let text = self.file_text();
+        self.say(format!("the configuration is {text:?}"));
+        // The plugin reads it every second, and believes what it has read twice.
+        let delay = self.dice.millis(1000, 2000);
+        self.wake_plugin(delay, move |world| {
+            if world.file_text() == text {
+                world.configured();
+                world.input(Input::Config(read(&text)));
+            }
+        });
+    }
+
+    pub fn file_text(&self) -> String {
+        self.file.as_ref().map_or_else(|faulty| (*faulty).to_owned(), |file| file.text())
+    }
+
+    /// The plugin learns what its file says. Returns whether it can use that.
+    pub fn configured(&mut self) -> bool {
+        let Ok(file) = self.file.clone() else { return false };
+        let Some(settings) = file.settings(&self.topology()) else { return false };
+        if settings != self.in_force {
+            self.oracle.is_unsteady = true;
+            self.oracle.changed = true;
+            self.oracle.allow("configuration", "", self.now + CHANGE);
+            self.note_unwatched("");
+        }
+        self.usable = file;
+        self.in_force = settings;
+        self.note_policy(false);
+        true
+    }
+
+    /// The plugin is removed from the node and comes back: with or without `release`, and with or
+    /// without its state.
+    pub fn uninstall(&mut self, dice: &mut Dice) {
+        let is_ready = |pod: &Pod| pod.deleted.is_none() && pod.sandbox == Sandbox::Ready;
+        if !self.pods.get(&0).is_some_and(is_ready) {
+            return;
+        }
+        self.say("the plugin is uninstalled");
+        // Everything is as it may be until it is back.
+        self.oracle.unwatched("");
+        self.delete_pod(0, Duration::ZERO);
+        if dice.percent(70) {
+            self.after(Duration::from_secs(3), World::release);
+        }
+        if dice.percent(50) {
+            self.after(Duration::from_secs(4), |world| world.plugin.forget());
+        }
+        let delay = dice.millis(5000, 20_000);
+        self.after(delay, |world| world.install(0));
+    }
+
+    /// `nri-cpu-manager release`.
+    fn release(&mut self) {
+        if self.plugin.is_alive() {
+            // Another instance has locked the state directory.
+            return;
+        }
+        self.kernel.lock().faults.lives = None;
+        let kernel = Arc::new(self.kernel.clone());
+        let storage = self.plugin.storage();
+        self.kernel.lock().set_now(self.base + self.now);
+        let memory = Memory::open(Path::new(STATE), storage, &*kernel, Path::new(PROC));
+        let Some(hierarchy) = Hierarchy::open_on(kernel, Path::new(CGROUPS)) else { return };
+        let widest = self.settings.topology().online();
+        let undone = undo(&hierarchy, memory, widest, None);
+        self.say(format!("release restores {} cgroups, {} quotas", undone.groups, undone.quotas));
+        self.note_writes();
+        if !undone.errors.is_empty() && !self.pods.contains_key(&0) {
+            self.after(Duration::from_secs(1), World::release);
+        }
+    }
+
+    /// A DaemonSet makes its pod.
+    pub fn install(&mut self, id: PodId) {
+        if self.pods.contains_key(&id) {
+            // The kubelet has not ended the one before.
+            return self.after(Duration::from_secs(1), move |world| world.install(id));
+        }
+        let slot = Slot::new("cpu-manager".to_owned(), Kind::App, 100, 0);
+        let dice = Dice::new(self.dice.seed());
+        let pod = Pod::bare(id, Class::Burstable, vec![slot], dice);
+        self.pods.insert(id, Pod { is_plugin: true, ..pod });
+        self.after(Duration::ZERO, move |world| world.sync_pod(id));
+    }
+
+    /// Another DaemonSet with the same state directory, for a while.
+    pub fn install_twice(&mut self, dice: &mut Dice) {
+        if self.pods.values().filter(|pod| pod.is_plugin).count() > 1 {
+            return;
+        }
+        let id = self.next_pod;
+        self.next_pod += 1;
+        self.install(id);
+        let until = dice.millis(2000, 30_000);
+        self.after(until, move |world| world.delete_pod(id, Duration::from_millis(10)));
+    }
+
+    pub fn delete_pod(&mut self, id: PodId, grace: Duration) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        pod.deleted = Some(grace);
+        self.say(format!(
+            "pod {} is deleted, grace {} ms",
+            self.pods[&id].uid(),
+            grace.as_millis()
+        ));
+        self.after(Duration::ZERO, move |world| world.sync_pod(id));
+    }
+
+    /// The machine restarts: pods stay, with new containers.
+    pub fn reboot(&mut self, dice: &mut Dice) {
+        self.say("the machine restarts");
+        self.plugin_dies("the machine restarts");
+        self.plugin.crashed(dice);
+        let away = dice.millis(3000, 10_000);
+        self.restart_runtime(away);
+        self.runtime.down = true;
+        self.kernel.lock().reboot();
+        self.oracle.rebooted();
+        self.containers.clear();
+        self.pods.retain(|_, pod| pod.deleted.is_none());
+        for pod in self.pods.values_mut() {
+            pod.sandbox = Sandbox::None;
+            pod.pause = None;
+            pod.busy = false;
+            for slot in &mut pod.slots {
+                (slot.instance, slot.done) = (None, slot.kind == Kind::Debug);
+            }
+        }
+        self.make_kubelet_cgroups();
+        if !self.pods.contains_key(&0) {
+            self.install(0);
+        }
+    }
+
+    /// systemd and the kubelet write again what they have set for pods.
+    pub fn restart_kubelet(&mut self, dice: &mut Dice) {
+        self.say("the kubelet restarts");
+        let away = dice.millis(200, 8000);
+        self.kubelet_until = self.now + away;
+        self.after(away, |world| {
+            let pods: Vec<PodId> = world.pods.keys().copied().collect();
+            for id in pods {
+                world.write_pod_quota(id);
+                let delay = world.dice.millis(1, 800);
+                world.after(delay, move |world| world.sync_pod(id));
+            }
+        });
+    }
+
+    /// `systemctl daemon-reload`: scopes get what the runtime set, slices nothing but their quotas.
+    pub fn reload_systemd(&mut self) {
+        if !self.settings.systemd {
+            return;
+        }
+        for serial in self.running_containers() {
+            let container = &self.containers[&serial];
+            let (dir, cpus) = (self.dir(container), container.cpus.clone());
+            if !cpus.is_empty() && self.read(&dir, "cpuset.cpus") != cpus {
+                self.other_writes(&dir, &cpus, CHECK);
+            }
+            self.realise_slices(&dir);
+        }
+        let pods: Vec<PodId> = self.pods.keys().copied().collect();
+        pods.into_iter().for_each(|id| self.write_pod_quota(id));
+    }
+
+    pub fn some_pod(&self, dice: &mut Dice) -> Option<PodId> {
+        let live = self.pods.values().filter(|pod| pod.deleted.is_none() && !pod.is_plugin);
+        let live: Vec<PodId> = live.map(|pod| pod.id).collect();
+        live.get(dice.below(live.len())).copied()
+    }
+
+    pub fn some_container(&self, dice: &mut Dice) -> Option<crate::pods::Serial> {
+        let running = self.running_containers();
+        running.get(dice.below(running.len())).copied()
+    }
+}

@@ -1,0 +1,209 @@
+//! [`Configuration`]: the plugin's configuration file, each field drawn by itself.
+
+use crate::dice::Dice;
+use nri_cpu_manager::config::{Config, Mistake, NodeIdentity, Reading};
+use nri_cpu_manager::ledger::Settings;
+use nri_cpu_manager::topology::Topology;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// A field, how often of 100 times it is drawn, and its values. `A/B` is entry B of field A.
+type Field = (&'static str, u64, &'static [&'static str]);
+
+/// What a later field contradicts comes first, and stays.
+pub const FIELDS: [Field; 31] = [
+    ("cpuManagerPolicy", 4, &["none", "\"\""]),
+    ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
+    ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
+    ("kubeReserved", 10, &["{cpu: 1}"]),
+    ("exclusivity", 60, &["auto", "auto", "runtime"]),
+    ("cpuManagerPolicyOptions/full-pcpus-only", 10, TRUE),
+    ("cpuManagerPolicyOptions/strict-cpu-reservation", 20, TRUE),
+    ("cpuManagerPolicyOptions/prefer-align-cpus-by-uncorecache", 20, TRUE),
+    ("cpuManagerPolicyOptions/distribute-cpus-across-numa", 10, TRUE),
+    ("cpuManagerPolicyOptions/distribute-cpus-across-cores", 10, TRUE),
+    ("cpuManagerPolicyOptions/align-by-socket", 10, TRUE),
+    (
+        "topologyManagerPolicy",
+        50,
+        &["none", "best-effort", "restricted", "single-numa-node", "\"\""],
+    ),
+    ("topologyManagerScope", 30, &["pod", "pod", "container", "\"\""]),
+    ("topologyManagerPolicyOptions/prefer-closest-numa-nodes", 10, TRUE),
+    ("topologyManagerPolicyOptions/max-allowable-numa-nodes", 5, &["\"16\""]),
+    ("uncoreCacheOrder", 10, &["numerical", "fewest-free"]),
+    ("placement", 30, &["compact", "compact", "kubelet"]),
+    ("kubeletStateDir", 50, &["\"\"", "/var/lib/kubelet"]),
+    ("onActiveKubelet", 40, &["observe", "refuse"]),
+    ("cpusetPartition", 5, &["isolated", "root"]),
+    ("strict", 20, &["\"true\"", "\"true\"", "\"false\""]),
+    ("exposeCpus", 40, &["\"true\"", "file", "file", "\"false\""]),
+    ("noticeSeconds", 30, &["2", "20", "0"]),
+    ("exclusiveMems", 25, &["follow-cpus", "follow-cpus", "all"]),
+    ("memoryOnlyNodes", 30, &["2-3"]),
+    ("rebalance/movesPer100Starts", 30, &["100", "100", "20"]),
+    ("rebalance/minStay", 90, &["1s", "1s", "20s"]),
+    ("rebalance/mode", 30, &["move", "suggest", "off"]),
+    ("rebalance/acrossNumaNodes", 30, &["false", "true"]),
+    ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),
+    (
+        "nodes",
+        20,
+        &[
+            "[{names: [sim], placement: compact}]",
+            "[{names: [other], cpuManagerPolicy: none}, {labels: {pool: fast}, exposeCpus: file}]",
+            "[{names: [\"s*\"], reservedSystemCPUs: \"0-2\"}]",
+        ],
+    ),
+];
+
+/// The socket is not the core's: nothing follows from it here.
+pub const WITHOUT_EFFECT: Field =
+    ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]);
+
+const TRUE: &[&str] = &["\"true\""];
+
+/// Every wish in one namespace, defaults in another.
+const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, ignore, exclusive], \
+    numa: [single, closest, spread], smt: [full-cores, isolate], placement: [kubelet, compact], \
+    cpus: [exclusive, exclusive+shared, shared], movable: [\"true\", \"false\"]}}, \
+    {names: [\"batch*\"], defaults: {uncore: prefer, movable: \"false\"}}]";
+
+const EXCEPT: &str = "[{names: [\"batch*\"], cpuManagerPolicy: none}, {names: [trading], \
+    allow: {cpus: [exclusive]}, defaults: {smt: full-cores}}]";
+
+/// Files that the plugin does not start with, and does not follow while it runs.
+pub const FAULTY: [&str; 6] = [
+    "cpuManagerPolicy: statik\n",
+    "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-4095\"\n",
+    "cpuManagerPolicy: static\n",
+    "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: kernel\n",
+    "cpuManagerPolicy: [\n",
+    "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nplacment: compact\n",
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration(BTreeMap<&'static str, &'static str>);
+
+impl Default for Configuration {
+    fn default() -> Configuration {
+        let fields = [
+            ("cpuManagerPolicy", "static"),
+            ("reservedSystemCPUs", "\"0\""),
+            ("exclusivity", "groups"),
+        ];
+        Configuration(BTreeMap::from(fields))
+    }
+}
+
+impl Configuration {
+    pub fn roll(machine: &Topology, dice: &mut Dice) -> Configuration {
+        let mut drawn = Configuration::default();
+        for (field, chance, values) in FIELDS.into_iter().chain([WITHOUT_EFFECT]) {
+            let with = drawn.with(field, dice.pick(values));
+            if dice.percent(chance) && with.settings(machine).is_some() {
+                drawn = with;
+            }
+        }
+        drawn
+    }
+
+    /// With other values of some fields.
+    pub fn changed(&self, machine: &Topology, dice: &mut Dice) -> Configuration {
+        let mut changed = self.clone();
+        for _ in 0..dice.between(1, 3) {
+            let (field, _, values) = dice.pick(&FIELDS);
+            let is_needed = Configuration::default().0.contains_key(field);
+            let with = if dice.percent(50) && !is_needed {
+                changed.without(field)
+            } else if field == "cpuManagerPolicy" && dice.percent(70) {
+                changed.with(field, "static")
+            } else {
+                changed.with(field, dice.pick(values))
+            };
+            if with.settings(machine).is_some() {
+                changed = with;
+            }
+        }
+        changed
+    }
+
+    pub fn with(&self, field: &'static str, value: &'static str) -> Configuration {
+        let mut with = self.clone();
+        with.0.insert(field, value);
+        with
+    }
+
+    fn without(&self, field: &str) -> Configuration {
+        let mut without = self.clone();
+        without.0.remove(field);
+        without
+    }
+
+    /// With one field less each, to find out which of them a violation needs.
+    pub fn simpler(&self) -> Vec<Configuration> {
+        let plain = Configuration::default();
+        let fields = self.0.keys().map(|field| match plain.0.get_key_value(field) {
+            Some((field, value)) => self.with(field, value),
+            None => self.without(field),
+        });
+        fields.filter(|simpler| simpler != self).collect()
+    }
+
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.0.iter().map(|(field, value)| (*field, *value))
+    }
+
+    pub fn text(&self) -> String {
+        let mut fields: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (field, value) in self.fields() {
+            let (field, entry) = field.split_once('/').unwrap_or((field, ""));
+            let entry =
+                if entry.is_empty() { value.to_owned() } else { format!("{entry}: {value}") };
+            fields.entry(field).or_default().push(entry);
+        }
+        let mut text = String::new();
+        for (field, entries) in fields {
+            let is_map = self.0.get(field).is_none();
+            let value = entries.join(", ");
+            let value = if is_map { format!("{{{value}}}") } else { value };
+            writeln!(text, "{field}: {value}").expect("text");
+        }
+        text
+    }
+
+    /// What the plugin reads.
+    pub fn config(&self) -> Config {
+        read(&self.text()).expect("a valid configuration")
+    }
+
+    /// Whether cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
+    pub fn is_by_groups(&self) -> bool {
+        self.0.get("exclusivity") != Some(&"runtime")
+    }
+
+    /// Whether the pods of this namespace get no exclusive CPUs.
+    pub fn gives_none(&self, namespace: &str) -> bool {
+        self.0.get("namespaces") == Some(&EXCEPT) && namespace.starts_with("batch")
+    }
+
+    pub fn has(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
+    /// `None` if it does not fit the machine.
+    pub fn settings(&self, machine: &Topology) -> Option<Settings> {
+        read(&self.text()).ok()?.resolve(machine).ok()
+    }
+}
+
+/// The configuration of this node in a file.
+pub fn read(text: &str) -> Reading {
+    let config = |text| Config::parse("sim", text)?.for_node(&identity());
+    config(text).map_err(Mistake::from)
+}
+
+pub fn identity() -> NodeIdentity {
+    let labels = "pool=fast,zone=a".parse().ok();
+    NodeIdentity { name: Some("sim".to_owned()), labels }
+}

@@ -1,0 +1,150 @@
+//! The kubelet's own CPU manager: an administrator may switch it on, and off again.
+//!
+//! Under the static policy a kubelet assigns CPUs when it starts and when it admits a pod, names
+//! them for every container, and corrects what runs elsewhere every ten seconds.
+
+use crate::oracle::Key;
+use crate::pods::{Container, PodId, Serial, State};
+use crate::runtime::What;
+use crate::world::World;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::daemon::Input;
+use nri_cpu_manager::kubelet::{Look, StateFile};
+use nri_cpu_manager::ledger::{KubeletClaim, Named, PodUid};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const RECONCILE: Duration = Duration::from_secs(10);
+
+/// What `cpu_manager_state` says; there is none before the first switch.
+#[derive(Debug, Default)]
+pub struct CpuManager {
+    policy: Option<&'static str>,
+    claims: BTreeMap<(PodId, String), CpuSet>,
+}
+
+impl CpuManager {
+    pub fn is_static(&self) -> bool {
+        self.policy == Some("static")
+    }
+}
+
+impl World {
+    /// What the plugin finds in the kubelet's directory, if it is configured to look there.
+    pub fn look_at_kubelet(&self) -> Look {
+        let manager = &self.cpu_manager;
+        let Some(policy) = manager.policy else { return Look::Missing };
+        let claim = |((pod, name), cpus): (&(PodId, String), &CpuSet)| {
+            let uid = PodUid(self.pods.get(pod)?.uid());
+            Some(KubeletClaim { of: Named::Container(uid, name.clone()), cpus: *cpus })
+        };
+        let claims = manager.claims.iter().filter_map(claim).collect();
+        let shared = self.left_by_kubelet();
+        Look::StateFile(StateFile { policy: policy.to_owned(), shared, claims, pods: Vec::new() })
+    }
+
+    fn left_by_kubelet(&self) -> CpuSet {
+        let online = self.kernel.lock().online;
+        self.cpu_manager.claims.values().fold(online, |left, cpus| left - *cpus)
+    }
+
+    /// The administrator changes the kubelet's policy, deletes its state file and restarts it.
+    pub fn switch_cpu_manager(&mut self) {
+        let was_static = self.cpu_manager.is_static();
+        self.cpu_manager.policy = Some(if was_static { "none" } else { "static" });
+        self.say(format!("the kubelet's CPU manager: {:?}", self.cpu_manager.policy));
+        self.oracle.is_unsteady = true;
+        self.oracle.changed = true;
+        self.oracle.open(Key::Kubelet, "assigned by the kubelet", "");
+        if was_static {
+            self.note_policy(false);
+            for serial in self.running_containers() {
+                let container = &self.containers[&serial];
+                let pod = &self.pods[&container.pod];
+                let shares = pod.wishes(container.slot, ("cpus", "shared"))
+                    || self.usable.gives_none(pod.namespace);
+                if let Some(claim) = self.claim_of(container)
+                    && !shares
+                {
+                    self.container(serial).exclusive = Some(claim);
+                }
+            }
+            self.cpu_manager.claims.clear();
+        } else {
+            self.cpu_manager.claims.clear();
+            self.reconcile();
+        }
+        self.tell_of_kubelet();
+    }
+
+    /// The plugin learns that the kubelet no longer assigns CPUs: by its state file, or because the
+    /// kubelet creates a container without CPUs.
+    pub fn note_policy(&mut self, creates: bool) {
+        let reads_file = self.usable.config().kubelet_state_dir().is_some();
+        if !self.cpu_manager.is_static() && (creates || reads_file) {
+            self.oracle.close(Key::Kubelet, self.now + Duration::from_secs(25));
+        }
+    }
+
+    fn tell_of_kubelet(&mut self) {
+        let delay = self.dice.millis(100, 2000);
+        self.wake_plugin(delay, |world| {
+            if world.usable.config().kubelet_state_dir().is_some() {
+                let look = world.look_at_kubelet();
+                world.input(Input::Kubelet(look));
+            }
+        });
+    }
+
+    fn claim_of(&self, container: &Container) -> Option<CpuSet> {
+        let pod = &self.pods[&container.pod];
+        let name = pod.slots[container.slot].name.clone();
+        self.cpu_manager.claims.get(&(container.pod, name)).copied()
+    }
+
+    /// The CPUs that the kubelet names for a container. A pod's CPUs are assigned when it is
+    /// admitted, and this is the first moment that counts.
+    pub fn named_by_kubelet(&mut self, serial: Serial) -> Option<CpuSet> {
+        if !self.cpu_manager.is_static() {
+            return None;
+        }
+        let container = self.containers[&serial].clone();
+        let pod = &self.pods[&container.pod];
+        let number = container.request / 1000;
+        let is_whole = pod.is_guaranteed() && number > 0 && container.request % 1000 == 0;
+        if self.claim_of(&container).is_none() && is_whole && pod.resources.is_none() {
+            let name = pod.slots[container.slot].name.clone();
+            let free = self.left_by_kubelet() - self.reserved();
+            let cpus: CpuSet = free.iter().take(number as usize).flat_map(CpuSet::of).collect();
+            if cpus.len() as u64 == number {
+                self.cpu_manager.claims.insert((container.pod, name), cpus);
+            }
+        }
+        Some(self.claim_of(&container).unwrap_or_else(|| self.left_by_kubelet()))
+    }
+
+    fn reconcile(&mut self) {
+        if !self.cpu_manager.is_static() {
+            return;
+        }
+        let pods = &self.pods;
+        self.cpu_manager.claims.retain(|(pod, _), _| pods.contains_key(pod));
+        if !self.runtime.down {
+            // First all assignments, then what is left.
+            let running = self.running_containers();
+            for serial in &running {
+                self.named_by_kubelet(*serial);
+            }
+            for serial in running {
+                self.container(serial).is_named = true;
+                let has = self.containers[&serial].cpus.clone();
+                let cpus = self.named_by_kubelet(serial).unwrap_or_default().to_string();
+                if has != cpus && self.containers[&serial].state == State::Running {
+                    self.call_in(Duration::from_millis(1), What::Name { serial, cpus });
+                }
+            }
+        }
+        self.tell_of_kubelet();
+        self.after(RECONCILE, World::reconcile);
+    }
+}

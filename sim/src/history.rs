@@ -335,7 +335,7 @@ impl World {
         self.other_writes(&dir, &cpus.to_string(), bound);
     }
 
-    fn other_writes(&mut self, dir: &str, cpus: &str, bound: Duration) {
+    pub fn other_writes(&mut self, dir: &str, cpus: &str, bound: Duration) {
         let written = self.write(dir, "cpuset.cpus", cpus);
         self.say(format!("a program writes {cpus} into {dir}: {written:?}"));
         self.disturbed("written by another program", dir, bound);
@@ -353,7 +353,7 @@ impl World {
     }
 
     /// `systemctl daemon-reload`: scopes get what the runtime set, slices nothing.
-    fn reload_systemd(&mut self) {
+    pub fn reload_systemd(&mut self) {
         if !self.settings.systemd {
             return;
         }
@@ -371,8 +371,12 @@ impl World {
         let whole: CpuSet =
             self.settings.machine.topology().map(|t| t.online()).unwrap_or_default();
         let cpus: Vec<usize> = (whole - self.settings.reserved_cpus()).iter().collect();
+        self.toggle(CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default());
+    }
+
+    /// Takes a CPU offline, or online again.
+    pub fn toggle(&mut self, cpu: CpuSet) {
         let mut online = self.kernel.lock().online;
-        let cpu = CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default();
         online = if cpu.is_subset(&online) { online - cpu } else { online | cpu };
         self.say(format!("online {online}"));
         self.kernel.lock().set_online(online);
@@ -384,8 +388,13 @@ impl World {
     fn play(&mut self) {
         let end = self.last_op + Duration::from_millis(1);
         self.run_until(end);
+        self.settle();
+    }
+
+    /// Nothing fails any more, and nothing happens: in the end everything is exact.
+    pub fn settle(&mut self) {
         self.recover();
-        let mut last = end + Duration::from_secs(15);
+        let mut last = self.now + Duration::from_secs(15);
         while self.violation.is_none() && self.now < last + SETTLED {
             self.run_until(last + SETTLED);
             last = last.max(self.oracle.last_report);

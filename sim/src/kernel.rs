@@ -26,6 +26,7 @@ use nri_cpu_manager::kernel::Kernel;
 use nri_cpu_manager::ledger::CgroupPath;
 use nri_cpu_manager::topology::{Facts, OfflineCpu};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,8 +43,15 @@ const RELEASE: &str = "6.12.95";
 const INIT: u32 = 1;
 
 /// Clones are the same kernel.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SimulatedKernel(Arc<Mutex<State>>);
+
+/// Without the node that it holds: the plugin's own text has it in many places.
+impl fmt::Debug for SimulatedKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedKernel")
+    }
+}
 
 /// How often the plugin has called.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,6 +118,8 @@ pub struct State {
     calls: Calls,
     /// The plugin's writes, until they are taken.
     pub log: Vec<Written>,
+    /// How many calls came before each write of the plugin.
+    pub before_writes: Vec<u64>,
 }
 
 /// What goes wrong for the plugin.
@@ -157,6 +167,7 @@ impl State {
             faults: Faults::default(),
             calls: Calls::default(),
             log: Vec::new(),
+            before_writes: Vec::new(),
         };
         state.set_online(online);
         if let Some(group) = CgroupPath::new("init.scope") {
@@ -318,6 +329,7 @@ impl State {
     ) -> io::Result<()> {
         self.begin()?;
         let at = self.calls.writes;
+        self.before_writes.push(self.calls.reads + at);
         self.calls.writes += 1;
         let fault = self.faults.next.remove(&at).or_else(|| self.fault_of(path));
         let result = match fault {

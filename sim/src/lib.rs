@@ -16,5 +16,6 @@ pub mod plugin;
 pub mod pods;
 pub mod runtime;
 pub mod settings;
+pub mod small;
 pub mod trace;
 pub mod world;

@@ -15,6 +15,7 @@ use nri_cpu_manager::edge::Refusal;
 use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
 use nri_cpu_manager::kubelet::Look;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ const MOST_INPUTS: u32 = 2000;
 /// A process of the plugin.
 #[derive(Default)]
 pub struct Running {
-    owner: Option<Owner>,
+    pub owner: Option<Owner>,
     inbox: VecDeque<Input>,
     stalled_until: Duration,
     due: Option<Duration>,
@@ -56,6 +57,11 @@ pub struct Plugin {
     pub disk_fails_until: Duration,
     pub disk_slow_until: Duration,
     pub steps: u64,
+    /// Effects and, among them, saves so far.
+    pub effects: u64,
+    pub saves: u64,
+    /// The save of this number fails.
+    pub failing_save: Option<u64>,
     pub pace: Pace,
     pub last_write: Duration,
     dice: Dice,
@@ -91,6 +97,15 @@ impl Plugin {
 
     pub fn is_stalled(&self, now: Duration) -> bool {
         now < self.running.stalled_until
+    }
+
+    /// What is in the state file and on its way there, and the other files.
+    pub fn files(&self) -> String {
+        let claims = [&self.state_file, &self.writing];
+        let claims = claims.map(|file| file.as_deref().map(checkpoint::decode));
+        let others = self.storage.files();
+        let others = others.values().map(|content| String::from_utf8_lossy(content).into_owned());
+        format!("{claims:?} {:?}", others.collect::<Vec<_>>())
     }
 }
 
@@ -264,6 +279,7 @@ impl World {
                 }
                 *lives -= 1;
             }
+            self.plugin.effects += 1;
             let Some(answered) = self.carry_out(effect) else { continue };
             effects.extend(self.core(answered));
             if self.died() {
@@ -339,7 +355,8 @@ impl World {
         if now < plugin.disk_slow_until {
             delay = plugin.dice.millis(20, 1500);
         }
-        if now < plugin.disk_fails_until {
+        plugin.saves += 1;
+        if now < plugin.disk_fails_until || plugin.failing_save == Some(plugin.saves) {
             return self.wake_plugin(delay, |world| world.saved(Err(ErrorKind::StorageFull)));
         }
         plugin.writing = Some(content.clone());
@@ -455,8 +472,15 @@ impl World {
 }
 
 /// The state directory without the state file.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 struct Memory(Arc<Mutex<BTreeMap<PathBuf, Vec<u8>>>>);
+
+/// The plugin's own text has it in several places.
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
+    }
+}
 
 impl Memory {
     fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<u8>>> {

@@ -10,6 +10,7 @@
 pub mod dice;
 pub mod history;
 pub mod kernel;
+mod looks;
 pub mod node;
 pub mod oracle;
 pub mod plugin;

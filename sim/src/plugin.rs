@@ -357,6 +357,7 @@ impl World {
         }
         plugin.saves += 1;
         if now < plugin.disk_fails_until || plugin.failing_save == Some(plugin.saves) {
+            self.say("  the disk is full");
             return self.wake_plugin(delay, |world| world.saved(Err(ErrorKind::StorageFull)));
         }
         plugin.writing = Some(content.clone());

@@ -2,7 +2,7 @@
 //! need few things to show themselves, and here none of the few is left to chance.
 //!
 //! Events come in two paces: 20 ms after the one before, which is still under way, and 15 s after
-//! it. Breadth first, and states that look the same are one: [`World::looks`] says what counts.
+//! it. Breadth first, and states that look the same are one: [`looks`](crate::looks) says what counts.
 //! For each order that leads to a new state, the plugin dies, a write of it is refused, or a save
 //! of it fails, at each place where that can be while its last event is handled; then everything
 //! must settle.
@@ -13,14 +13,12 @@ use crate::kernel::Errno;
 use crate::node::group;
 use crate::oracle::Key;
 use crate::pods::{Class, Container, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot, State};
-use crate::runtime::What;
 use crate::settings::{CONTAINERD, CRIO, Settings, Trouble};
 use crate::world::World;
 use clap::ValueEnum;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::synthetic::Machine;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -30,6 +28,8 @@ const QUICK: Duration = Duration::from_millis(20);
 const QUIET: Duration = Duration::from_secs(15);
 /// How long an event is handled: a killed plugin is back by then.
 const HANDLING: Duration = Duration::from_secs(5);
+/// Long enough for two pods: the longest windows, and the time without writes after them.
+const SETTLED: Duration = Duration::from_secs(60);
 /// The CPU that comes and goes: the first that pod A gets.
 const CPU: usize = 1;
 
@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 5)]
     depth: usize,
     /// The most events in an order that is played with faults.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     faults: usize,
     #[arg(long, value_enum, default_value_t = Mechanism::All)]
     mechanism: Mechanism,
@@ -59,7 +59,7 @@ enum Mechanism {
     All,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Happening {
     CreateA,
     CreateB,
@@ -83,28 +83,6 @@ enum Happening {
 }
 
 use Happening::*;
-
-const HAPPENINGS: [Happening; 19] = [
-    CreateA,
-    CreateB,
-    DeleteA,
-    DeleteB,
-    CrashA,
-    CrashB,
-    GrowA,
-    ShrinkA,
-    DebugA,
-    KillPlugin,
-    KillRuntime,
-    Disconnect,
-    WriteClass,
-    WriteA,
-    Reload,
-    RefuseBelowA,
-    SlowDisk,
-    CpuOff,
-    CpuOn,
-];
 
 /// An event, and how long it has until the next one.
 type Step = (Happening, Duration);
@@ -183,14 +161,14 @@ impl Search {
         self.seen.insert(world.fingerprint());
         let mut front = vec![Kept { order: Vec::new(), possible: world.possible() }];
         for depth in 1..=arguments.depth {
-            let paces: &[_] = if depth < arguments.depth { &[QUICK, QUIET] } else { &[QUICK] };
+            let is_last = depth == arguments.depth;
             for Kept { order, possible } in &front {
                 for &what in possible {
                     if arguments.seconds.is_some_and(|s| s < started.elapsed().as_secs()) {
                         println!("  out of time with orders of {depth} events");
                         return;
                     }
-                    let faults = self.extend(order, what, paces, tally);
+                    let faults = self.extend(order, what, is_last, tally);
                     if depth <= arguments.faults {
                         self.play_faults(order, what, &faults, tally);
                     }
@@ -222,59 +200,57 @@ impl Search {
         world
     }
 
-    /// Plays an order with one event more. Returns all faults that can be while that is handled if
-    /// a state is new then.
+    /// Plays an order with one event more, in both paces. Returns the faults that are possible while
+    /// it is handled, if that leads to a new state.
     fn extend(
         &mut self,
         order: &[Step],
         what: Happening,
-        paces: &[Duration],
+        is_last: bool,
         tally: &mut Tally,
     ) -> Vec<Fault> {
         tally.kinds.insert(what);
         let mut world = self.play(order, false);
         let mut before = world.counts();
-        let mut faults = Vec::new();
         let at = world.now;
-        let mut is_new = false;
         world.guarded(|world| {
             world.happen(what, Fault::None);
             if what == KillPlugin {
                 before = world.counts();
             }
+            world.run_until(at + QUICK);
         });
-        for &pace in paces {
-            tally.orders += 1;
-            world.guarded(|world| {
-                if pace > HANDLING {
-                    world.run_until(at + HANDLING);
-                    faults = world.faults_since(before);
-                }
-                world.run_until(at + pace);
-            });
-            if world.violation.is_none() && self.seen.insert(world.fingerprint()) {
-                tally.states += 1;
-                is_new = true;
-                let mut order = order.to_vec();
-                order.push((what, pace));
-                self.next.push(Kept { order, possible: world.possible() });
-            }
-        }
-        if !is_new && world.violation.is_none() {
-            return Vec::new();
-        }
+        let mut is_new = self.note(&world, order, (what, QUICK), tally);
+        let mut faults = Vec::new();
         world.guarded(|world| {
             world.run_until(at + HANDLING);
-            if faults.is_empty() {
-                faults = world.faults_since(before);
-            }
-            world.settle();
+            faults = world.faults_since(before);
         });
+        // After the last event everything settles in any case.
+        let pace = if is_last { QUICK } else { QUIET };
+        if !is_last {
+            world.guarded(|world| world.run_until(at + QUIET));
+            is_new |= self.note(&world, order, (what, QUIET), tally);
+        }
+        if is_new {
+            world.guarded(|world| world.settle(SETTLED));
+        }
         if let Some(why) = world.violation {
-            let pace = paces[paces.len() - 1];
             self.report(order, (what, pace), Fault::None, &why, tally);
         }
-        faults
+        if is_new { faults } else { Vec::new() }
+    }
+
+    /// Keeps this state unless it has been seen. Returns whether it is new.
+    fn note(&mut self, world: &World, order: &[Step], last: Step, tally: &mut Tally) -> bool {
+        tally.orders += 1;
+        let is_new = world.violation.is_none() && self.seen.insert(world.fingerprint());
+        if is_new {
+            tally.states += 1;
+            let order = order.iter().copied().chain([last]).collect();
+            self.next.push(Kept { order, possible: world.possible() });
+        }
+        is_new
     }
 
     /// Plays an order whose last event comes with a fault.
@@ -284,7 +260,7 @@ impl Search {
             let at = world.now;
             world.happen(last.0, fault);
             world.run_until(at + last.1.max(HANDLING));
-            world.settle();
+            world.settle(SETTLED);
         });
         world
     }
@@ -388,7 +364,8 @@ impl World {
     }
 
     fn possible(&self) -> Vec<Happening> {
-        HAPPENINGS.into_iter().filter(|what| self.is_possible(*what)).collect()
+        let all = Happening::value_variants().iter().copied();
+        all.filter(|what| self.is_possible(*what)).collect()
     }
 
     fn is_possible(&self, what: Happening) -> bool {
@@ -472,17 +449,23 @@ impl World {
             SlowDisk => self.plugin.disk_slow_until = self.now + Duration::from_secs(5),
             CpuOff | CpuOn => self.toggle(CpuSet::of(CPU).unwrap_or_default()),
         }
+        // As after any other event.
+        self.deliver_inotify();
+        self.check_now();
     }
 
     fn first_container(&self, pod: PodId) -> Serial {
         self.pods[&pod].slots[0].instance.expect("a container that runs")
     }
 
+    /// Pods A are u101, u102 and so on, and pods B u201: sorted by their ids, states look the same
+    /// in whichever order pods came.
     fn create_small(&mut self, class: Class, request: u64, limit: u64) {
-        let id = self.next_pod;
+        let hundreds = if class == Class::Guaranteed { 100 } else { 200 };
+        let id = hundreds + self.next_pod;
         self.next_pod += 1;
         let slots = vec![Slot::new("app".to_owned(), Kind::App, request, limit)];
-        self.pods.insert(id, Pod::bare(id, class, slots, Dice::of(SEED, u64::from(id))));
+        self.pods.insert(id, Pod::bare(id, class, slots, Dice::of(SEED, hundreds.into())));
         self.sync_pod(id);
     }
 
@@ -495,164 +478,4 @@ impl World {
         let cpus = self.kernel.lock().online.to_string();
         self.other_writes(dir, &cpus, bound);
     }
-
-    fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.looks().hash(&mut hasher);
-        hasher.finish()
-    }
-
-    /// What makes states different: processes and their CPUs, cgroups, files, calls that wait, and
-    /// what the plugin knows. Without numbers that only count, and times but for what is over,
-    /// comes within a second, or later.
-    fn looks(&self) -> String {
-        let mut text = self.picture();
-        for pod in self.pods.values() {
-            let Pod { sandbox, busy, deleted, is_reported, resized, slots, .. } = pod;
-            text.push(format!(
-                "{} {sandbox:?} {busy} {deleted:?} {is_reported} {resized}",
-                pod.sandbox_id()
-            ));
-            for Slot { request, instance, done, not_before, .. } in slots {
-                let instance = instance.map(crate::pods::id);
-                let not_before = coarse(*not_before, self.now);
-                text.push(format!("{request} {instance:?} {done} {not_before}"));
-            }
-        }
-        for container in self.containers.values().filter(|c| !c.stop_reported) {
-            let name = crate::pods::id(container.serial);
-            let pid = container.pid.map(|_| 0);
-            let same = Container { serial: 0, pod: 0, pid, created_at: 0, ..container.clone() };
-            text.push(format!("{name} {same:?}"));
-        }
-        let runtime = &self.runtime;
-        text.push(format!("{} {} {}", runtime.down, runtime.connected, runtime.synchronized));
-        text.extend(runtime.events_left().map(|what| match what {
-            What::Pod(event, pod) => format!("{event:?} u{pod}"),
-            What::Container(event, serial) => format!("{event:?} c{serial}"),
-            What::Update { serial, milli, .. } => format!("update c{serial} {milli}"),
-            What::Synchronize => "list".to_owned(),
-            What::Unsolicited(updates) => format!("{updates:?}"),
-        }));
-        let plugin = &self.plugin;
-        let disk = coarse(plugin.disk_slow_until, self.now);
-        text.push(format!("{} {disk} {}", plugin.pending.len(), plugin.files()));
-        text.push(format!("{:?}", self.kernel.lock().faults.below.keys()));
-        if let Some(owner) = &plugin.running.owner {
-            text.extend(without_times(&format!("{owner:#?}")));
-        }
-        renamed(&text.join("\n"))
-    }
-}
-
-fn coarse(at: Duration, now: Duration) -> &'static str {
-    if at <= now {
-        "over"
-    } else if at <= now + Duration::from_secs(1) {
-        "soon"
-    } else {
-        "later"
-    }
-}
-
-/// Parts of the plugin's state that are the same in all states, or only count and record.
-const UNIMPORTANT: [&str; 14] = [
-    "node",
-    "record",
-    "kubelet",
-    "config",
-    "hotplug",
-    "exposure",
-    "started",
-    "now",
-    "journal",
-    "moves",
-    "verifier",
-    "view",
-    "drifts",
-    "created_at",
-];
-const COUNTERS: [&str; 10] = [
-    "revision",
-    "begun",
-    "written",
-    "times_late",
-    "count",
-    "refusals",
-    "errors",
-    "lifted_again",
-    "id",
-    "repairs",
-];
-/// Parts with hash maps, which have no order.
-const UNORDERED: [&str; 3] = ["delivery", "drift", "orphans"];
-
-/// The lines of a pretty [`Debug`](std::fmt::Debug) text that count.
-fn without_times(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let now = text.split_once("\n    now: ").map_or("", |(_, now)| now);
-    let mut fields = now.split(": ").skip(1);
-    let now =
-        Duration::from_secs(number(fields.next())) + Duration::from_nanos(number(fields.next()));
-    let mut skipped = None;
-    let mut seconds = Duration::ZERO;
-    let mut sorts_from = None;
-    for line in text.lines() {
-        let word = line.trim_start();
-        let indent = line.len() - word.len();
-        if let Some(of) = skipped {
-            if indent <= of {
-                skipped = None;
-            }
-            continue;
-        }
-        let (name, value) = word.split_once(": ").unwrap_or(("", word));
-        if indent == 4 && !name.is_empty() {
-            if let Some(from) = sorts_from.take() {
-                lines[from..].sort_unstable();
-            }
-            sorts_from = if UNORDERED.contains(&name) { Some(lines.len()) } else { None };
-        }
-        let is_number = value.starts_with(|c: char| c.is_ascii_digit());
-        if UNIMPORTANT.contains(&name) {
-            skipped = if value.ends_with(['{', '[', '(']) { Some(indent) } else { None };
-        } else if name == "tv_sec" {
-            seconds = Duration::from_secs(number(Some(value)));
-        } else if name == "tv_nsec" {
-            lines.push(coarse(seconds + Duration::from_nanos(number(Some(value))), now).to_owned());
-        } else if is_number && (COUNTERS.contains(&name) || value.ends_with("s,")) {
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
-}
-
-/// At the start of a text.
-fn number(text: Option<&str>) -> u64 {
-    let text = text.unwrap_or_default();
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text[..end].parse().unwrap_or_default()
-}
-
-/// Ids of pods, sandboxes and containers become numbers, in the order in which they come.
-fn renamed(text: &str) -> String {
-    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut new = String::new();
-    for part in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
-        let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-        let id = word.strip_prefix("pod").unwrap_or(word);
-        let digits = id.trim_start_matches(['c', 's', 'u']);
-        let is_id = digits.len() < word.len()
-            && digits.starts_with(|c: char| c.is_ascii_digit())
-            && digits.chars().all(|c| c.is_ascii_digit() || c == 'x');
-        if is_id {
-            let next = numbers.len();
-            let number = numbers.entry(id).or_insert(next);
-            new.push_str(&format!("#{number}{}", &part[word.len()..]));
-        } else {
-            new.push_str(part);
-        }
-    }
-    new
 }

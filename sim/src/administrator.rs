@@ -89,8 +89,11 @@ impl World {
     /// One CPU that nobody reserves goes offline, or comes back.
     pub fn hotplug(&mut self, dice: &mut Dice) {
         let cpus: Vec<usize> = self.never_reserved().iter().collect();
+        self.toggle(CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default());
+    }
+
+    pub fn toggle(&mut self, cpu: CpuSet) {
         let mut online = self.kernel.lock().online;
-        let cpu = CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default();
         online = if cpu.is_subset(&online) { online - cpu } else { online | cpu };
         self.say(format!("online {online}"));
         self.kernel.lock().set_online(online);

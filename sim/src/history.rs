@@ -315,10 +315,15 @@ impl World {
     fn play(&mut self) {
         let end = self.last_op + Duration::from_millis(1);
         self.run_until(end);
+        self.settle(SETTLED);
+    }
+
+    /// Nothing fails any more, and nothing happens: after this time everything is exact.
+    pub fn settle(&mut self, settled: Duration) {
         self.recover();
-        let mut last = end + Duration::from_secs(15);
-        while self.violation.is_none() && self.now < last + SETTLED {
-            self.run_until(last + SETTLED);
+        let mut last = self.now + Duration::from_secs(15);
+        while self.violation.is_none() && self.now < last + settled {
+            self.run_until(last + settled);
             last = last.max(self.oracle.last_report);
         }
         self.check_settled();

@@ -27,6 +27,7 @@ use nri_cpu_manager::kernel::Kernel;
 use nri_cpu_manager::ledger::CgroupPath;
 use nri_cpu_manager::topology::{Facts, OfflineCpu};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,8 +47,15 @@ const INIT_SCOPE: &str = "init.scope";
 pub const FOREIGN: &str = "machine.slice";
 
 /// Clones are the same kernel.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SimulatedKernel(Arc<Mutex<State>>);
+
+/// Without the node that it holds: the plugin's own text has it in many places.
+impl fmt::Debug for SimulatedKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedKernel")
+    }
+}
 
 /// How often the plugin has called.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,6 +126,8 @@ pub struct State {
     calls: Calls,
     /// The plugin's writes, until they are taken.
     pub log: Vec<Written>,
+    /// How many calls came before each write of the plugin.
+    pub before_writes: Vec<u64>,
 }
 
 /// What goes wrong for the plugin.
@@ -167,6 +177,7 @@ impl State {
             faults: Faults::default(),
             calls: Calls::default(),
             log: Vec::new(),
+            before_writes: Vec::new(),
         };
         state.set_online(online);
         for name in [INIT_SCOPE, FOREIGN] {
@@ -348,6 +359,7 @@ impl State {
     ) -> io::Result<()> {
         self.begin()?;
         let at = self.calls.writes;
+        self.before_writes.push(self.calls.reads + at);
         self.calls.writes += 1;
         let fault = self.faults.next.remove(&at).or_else(|| self.fault_of(path));
         let result = match fault {

@@ -1,8 +1,9 @@
 //! `sim`: plays histories from consecutive seeds, and prints what must not be.
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use sim::history::History;
 use sim::settings::Trouble;
+use sim::small;
 use sim::trace::record_logs;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +13,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Prints each violation with its seed and its shrunk history, then a hash over all traces, which
 /// is equal for equal seeds, and last: runs=N events=N violations=N
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The first seed; otherwise the time.
     #[arg(long)]
     seed: Option<u64>,
@@ -36,9 +40,17 @@ struct Arguments {
     peace: bool,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    Small(small::Arguments),
+}
+
 fn main() -> ExitCode {
-    let Arguments { seed, runs, minutes, trace, quick, first, peace } = Arguments::parse();
+    let Arguments { command, seed, runs, minutes, trace, quick, first, peace } = Arguments::parse();
     record_logs();
+    if let Some(Command::Small(arguments)) = command {
+        return if small::search(&arguments) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = seed.unwrap_or(clock.as_secs());
     let runs = runs.unwrap_or(if minutes.is_some() { u64::MAX } else { 1000 });

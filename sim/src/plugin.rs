@@ -14,6 +14,7 @@ use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::Refusal;
 use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ const MOST_INPUTS: u32 = 2000;
 /// A process of the plugin.
 #[derive(Default)]
 pub struct Running {
-    owner: Option<Owner>,
+    pub owner: Option<Owner>,
     inbox: VecDeque<Input>,
     stalled_until: Duration,
     due: Option<Duration>,
@@ -57,6 +58,11 @@ pub struct Plugin {
     /// What is wrong with the disk, and until when.
     pub disk: Option<(DiskFault, Duration)>,
     pub steps: u64,
+    /// Effects and, among them, saves so far.
+    pub effects: u64,
+    pub saves: u64,
+    /// The save of this number fails.
+    pub failing_save: Option<u64>,
     pub pace: Pace,
     pub last_write: Duration,
     dice: Dice,
@@ -151,6 +157,16 @@ impl Plugin {
 
     pub fn is_stalled(&self, now: Duration) -> bool {
         now < self.running.stalled_until
+    }
+
+    /// What is in the state file and on its way there, and the other files.
+    pub fn files(&self) -> String {
+        let claims = [&self.state_file, &self.writing];
+        let claims = claims.map(|file| file.as_deref().map(checkpoint::decode));
+        let others = self.storage.files();
+        let others =
+            others.content.values().map(|content| String::from_utf8_lossy(content).into_owned());
+        format!("{claims:?} {:?}", others.collect::<Vec<_>>())
     }
 }
 
@@ -344,6 +360,7 @@ impl World {
                 }
                 *lives -= 1;
             }
+            self.plugin.effects += 1;
             let Some(answered) = self.carry_out(effect) else { continue };
             effects.extend(self.core(answered));
             if self.died() {
@@ -422,6 +439,10 @@ impl World {
     fn save(&mut self, content: Vec<u8>) {
         let plugin = &mut self.plugin;
         let mut delay = plugin.dice.micros(100, 20_000);
+        plugin.saves += 1;
+        if plugin.failing_save == Some(plugin.saves) {
+            return self.wake_plugin(delay, |world| world.saved(Err(ErrorKind::StorageFull)));
+        }
         match plugin.disk_fault(self.now) {
             None => {}
             Some((DiskFault::Slow, _)) => delay = plugin.dice.millis(20, 1500),
@@ -555,7 +576,7 @@ impl World {
 }
 
 /// The state directory without the state file.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Files>>);
 
 #[derive(Debug, Default)]
@@ -575,6 +596,13 @@ impl Files {
         }
         self.has_failed |= self.fault.is_some();
         self.fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+}
+
+/// The plugin's own text has it in several places.
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
     }
 }
 

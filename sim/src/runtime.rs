@@ -91,6 +91,13 @@ pub struct Runtime {
     pub exchange: Exchange,
 }
 
+impl Runtime {
+    /// The event that plugins are called for, and those that wait.
+    pub fn events_left(&self) -> impl Iterator<Item = &What> {
+        self.current.iter().map(|current| &current.what).chain(&self.queue)
+    }
+}
+
 impl World {
     /// After its other work the runtime calls plugins, when it is this event's turn.
     pub fn call_in(&mut self, delay: Duration, what: What) {

@@ -7,9 +7,9 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 
 /// Name, version, and the NRI version that it reports.
-type Version = (&'static str, &'static str, &'static str);
+pub type Version = (&'static str, &'static str, &'static str);
 
-const CONTAINERD: [Version; 6] = [
+pub const CONTAINERD: [Version; 6] = [
     ("containerd", "v1.7.24", ""),
     ("containerd", "v2.1.9", ""),
     ("containerd", "v2.2.0", ""),
@@ -17,7 +17,7 @@ const CONTAINERD: [Version; 6] = [
     ("containerd", "v2.3.0", "v0.12.0"),
     ("containerd", "v2.4.0", "v0.12.3"),
 ];
-const CRIO: [Version; 5] = [
+pub const CRIO: [Version; 5] = [
     ("cri-o", "1.31.0", ""),
     ("cri-o", "1.32.0", ""),
     ("cri-o", "1.34.0", ""),

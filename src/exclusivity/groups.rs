@@ -256,14 +256,20 @@ impl Groups {
         for group in tree.groups() {
             let Some(set) = tree.cpus(group) else { continue };
             let Some(record) = self.memory.get(group) else { continue };
-            if !record.ours.contains(&set) {
+            if record.ours.contains(&set) {
+                self.memory.change(group, |record| record.ours = vec![set]);
+            } else if record.before == set {
                 // Nothing was written here: the value is the one that was found, and no news.
-                if record.before == set && !record.ours.is_empty() {
+                if !record.ours.is_empty() {
                     self.memory.change(group, |record| record.ours = vec![]);
                 }
+                // It binds all the same if another program has set what would be written.
+                if set != expected(goal, group) {
+                    continue;
+                }
+            } else {
                 continue;
             }
-            self.memory.change(group, |record| record.ours = vec![set]);
             if goal.binds(group) {
                 self.binding.insert(group.clone());
             }

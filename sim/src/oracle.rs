@@ -394,7 +394,7 @@ impl World {
 
     fn wrong(&self, container: &Container, allowed: CpuSet) -> Option<String> {
         let number = (container.request / 1000) as usize;
-        if container.mixed {
+        if container.mixed || self.is_bounded(container.pod, Some(container)) {
             return None;
         }
         let Some(granted) = container.exclusive else {

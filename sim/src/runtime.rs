@@ -462,7 +462,9 @@ impl World {
         }
         container.cpus.clone_from(&cpus);
         container.is_named = true;
-        (container.exclusive, container.mixed) = (None, false);
+        if self.cpu_manager.is_static() {
+            (container.exclusive, container.mixed) = (None, false);
+        }
         let dir = self.dir(&self.containers[&serial]);
         let _ = self.write(&dir, "cpuset.cpus", &cpus);
     }

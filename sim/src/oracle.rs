@@ -204,6 +204,9 @@ impl World {
         if self.is_bounded(one.pod, self.container_of(one)) && !self.by_groups {
             return Some("written by another program");
         }
+        if self.is_contested(one.pod) {
+            return Some("left to another program");
+        }
         let dir = match one.container {
             Some(serial) => self.dir(&self.containers[&serial]),
             None => self.pod_dir(one.pod),
@@ -445,6 +448,13 @@ impl World {
         let is_right =
             has_moved || near.is_subset(&set) && (set - near).iter().all(|node| node > 1);
         (!is_right).then(|| format!("runs on {allowed}, and has memory on {set}"))
+    }
+
+    /// Whether the plugin has left the cgroup of a pod or above to another program: nothing below it
+    /// can be kept off the CPUs that it has then.
+    fn is_contested(&self, pod: PodId) -> bool {
+        let dir = self.pod_dir(pod);
+        self.oracle.written.iter().any(|(above, times)| *times > 5 && dir.starts_with(above))
     }
 
     /// Who runs where, for a person.

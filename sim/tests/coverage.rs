@@ -1,0 +1,88 @@
+//! Histories draw everything that a configuration or an annotation can say: a new field, value,
+//! option or wish that none of them draws fails here.
+
+#![allow(clippy::expect_used, reason = "a test that cannot run fails")]
+
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::ledger::annotations::DOMAIN;
+use nri_cpu_manager::ledger::wish::Wish;
+use nri_cpu_manager::placement::{Options, TopologyManager};
+use sim::configuration::FAULTY;
+use sim::dice::Dice;
+use sim::history::History;
+use sim::pods::Pod;
+use std::collections::BTreeSet;
+
+/// The configurations of many histories, with faulty ones that take their place while they run.
+fn drawn() -> String {
+    let rolled = (0..600).map(|seed| History::roll(seed).settings.configuration.text());
+    let texts: BTreeSet<String> = rolled.chain(FAULTY.map(str::to_owned)).collect();
+    texts.into_iter().collect()
+}
+
+fn error(text: &str) -> String {
+    Config::parse("c", text).err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+/// The fields that serde expects instead of one that there is not.
+fn fields(text: &str) -> Vec<String> {
+    let error = error(text);
+    let (_, expected) = error.split_once(", expected one of ").expect("a list of fields");
+    let (expected, _) = expected.split_once('.').expect("an end");
+    expected.split(", ").map(str::to_owned).collect()
+}
+
+/// The values that a field can have, if it is one of a few.
+fn values(field: &str) -> Vec<String> {
+    let error = error(&format!("{field}: xyzzy\n"));
+    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
+    let values = values.split(['.', '(']).next().unwrap_or_default();
+    values.split(" or ").map(|value| value.trim().to_owned()).collect()
+}
+
+#[test]
+fn histories_draw_every_field_and_value() {
+    let drawn = drawn();
+    let has = |name: &str| drawn.contains(&format!("{name}: "));
+    for text in [
+        "xyzzy: 1\n",
+        "rebalance: {xyzzy: 1}\n",
+        "podResources: {xyzzy: 1}\n",
+        "namespaces: [{xyzzy: 1}]\n",
+    ] {
+        for field in fields(text) {
+            assert!(has(&field), "no history draws the field {field}");
+        }
+    }
+    for option in Options::NAMES.iter().chain(TopologyManager::OPTIONS) {
+        assert!(has(option), "no history draws the option {option}");
+    }
+    let mut number = 0;
+    for field in fields("xyzzy: 1\n") {
+        for value in values(&field) {
+            let forms = [format!("{field}: {value}"), format!("{field}: \"{value}\"")];
+            assert!(forms.iter().any(|form| drawn.contains(form)), "no history draws {forms:?}");
+            number += 1;
+        }
+    }
+    assert!(number > 20, "only {number} values found");
+}
+
+#[test]
+fn pods_draw_every_wish_in_every_form() {
+    let settings = (0..).map(|seed| History::roll(seed).settings);
+    let settings = settings.into_iter().find(|settings| settings.configuration.has("namespaces"));
+    let settings = settings.expect("a configuration that allows wishes");
+    let pods = (0..2000).map(|seed| Pod::roll(1, &settings, Dice::new(seed)));
+    let drawn: BTreeSet<(String, String)> = pods.flat_map(|pod| pod.annotations).collect();
+    for wish in Wish::all() {
+        let wish = wish.to_string();
+        let (key, value) = wish.split_once(": ").expect("key and value");
+        for scope in ["", "/pod", "/container.app0"] {
+            let annotation = (format!("{key}{DOMAIN}{scope}"), value.to_owned());
+            assert!(drawn.contains(&annotation), "no pod draws {annotation:?}");
+        }
+    }
+    let keys: BTreeSet<&str> = drawn.iter().map(|(_, value)| value.as_str()).collect();
+    assert!(keys.contains("perhaps"), "no pod draws a value that there is not");
+}

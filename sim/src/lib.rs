@@ -7,9 +7,11 @@
     reason = "a world that contradicts itself ends the run"
 )]
 
+pub mod calls;
 pub mod dice;
 pub mod history;
 pub mod kernel;
+pub mod lives;
 pub mod node;
 pub mod oracle;
 pub mod plugin;

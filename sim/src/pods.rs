@@ -125,6 +125,10 @@ pub struct Container {
     /// The CPUs that the plugin gave it alone, by the answers that reached the runtime.
     pub exclusive: Option<CpuSet>,
     pub stop_reported: bool,
+    /// It was created, and will not run.
+    pub never_ran: bool,
+    /// Whatever has happened to it.
+    pub listed_until: Duration,
     /// The kubelet is ending it.
     pub is_ending: bool,
     /// It was resized while no plugin listened: its CPUs stay.

@@ -161,7 +161,7 @@ impl World {
         // containerd has only the id of a sandbox that is no longer in its store. Mostly it still is.
         let is_stub = matches!(event, Event::STOP_CONTAINER | Event::REMOVE_CONTAINER)
             && matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed)
-            && self.runtime.number % 2 == 0;
+            && self.runtime.number.is_multiple_of(2);
         let sandbox = if is_stub {
             wire::PodSandbox { id: pod.sandbox_id(), ..Default::default() }
         } else {

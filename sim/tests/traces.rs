@@ -25,7 +25,7 @@ fn model(runtime: Runtime, seeds: Range<u64>) -> Lives {
         let mut history = History::roll(seed);
         history.settings.runtime = runtime;
         let ends = history.ops.iter_mut().enumerate().skip(2).step_by(3);
-        for (number, op) in ends.filter(|_| seed % 2 == 0) {
+        for (number, op) in ends.filter(|_| seed.is_multiple_of(2)) {
             op.action = match number / 3 % 3 {
                 0 => Action::RestartRuntime,
                 1 => Action::KillPlugin,

@@ -56,6 +56,7 @@ pub mod scenario;
 pub mod shell;
 pub mod step;
 pub mod suite;
+pub mod tap;
 pub mod view;
 pub mod vm;
 

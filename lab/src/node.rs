@@ -14,6 +14,7 @@ use crate::command::poll;
 use crate::containerd::{Containerd, ContainerdSetup};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{BINDS, Container, Pod};
+use crate::tap::Tap;
 use crate::{cache, cgroup, files, image, plugin, process};
 
 mod first;
@@ -41,6 +42,7 @@ pub struct Node {
     /// Attempt number of the last container: two with one name must not have the same.
     attempts: u32,
     directory: PathBuf,
+    tap: Option<Tap>,
     /// The last field: the runtime ends after everything that needs it.
     containerd: Containerd,
 }
@@ -63,6 +65,7 @@ impl Node {
             driver,
             attempts: 0,
             directory: directory.to_path_buf(),
+            tap: None,
             containerd,
         };
         cache::remove(&node.kubelet_directory())?;
@@ -171,7 +174,7 @@ impl Node {
 
     /// The container `main` is busy on every CPU it may use.
     pub fn run_busy(&mut self, pod: &Pod) -> Result<()> {
-        let record = self.record(&pod.name)?;
+        let record = self.report_of(&pod.name)?;
         let pod = self.probing(pod, "spin", [])?;
         let running = self.run(&pod)?;
         let main = running.containers.iter().find(|c| c.name == "main");
@@ -182,7 +185,7 @@ impl Node {
 
     /// Outside of all pods.
     pub fn run_busy_on_host(&mut self, name: &str) -> Result<()> {
-        let record = self.record(name)?;
+        let record = self.report_of(name)?;
         self.busy.push(Busy::on_host(name, record)?);
         Ok(())
     }
@@ -191,7 +194,7 @@ impl Node {
         &self.busy
     }
 
-    fn record(&self, name: &str) -> Result<PathBuf> {
+    fn report_of(&self, name: &str) -> Result<PathBuf> {
         let record = self.reports()?.join(name);
         cache::remove(&record)?;
         Ok(record)
@@ -295,6 +298,23 @@ impl Node {
         Kubelet::connect(&self.containerd.socket())
     }
 
+    /// Records from now on what the runtime sends to a plugin that is started as a plain process.
+    pub fn record(&mut self) -> Result<()> {
+        let runtime = self.containerd.nri_socket();
+        self.tap = Some(Tap::open(runtime.with_file_name("tap.sock"), runtime)?);
+        Ok(())
+    }
+
+    /// Empty if nothing is recorded.
+    pub fn recording(&self) -> String {
+        self.tap.as_ref().map_or_else(String::new, Tap::recording)
+    }
+
+    fn plugin_socket(&self) -> PathBuf {
+        let runtime = || self.containerd.nri_socket();
+        self.tap.as_ref().map_or_else(runtime, |tap| tap.socket().to_path_buf())
+    }
+
     /// Empties the plugin's directory.
     pub fn plugin(&self, program: &Path, config: &str) -> Result<plugin::PluginSetup> {
         let directory = self.directory.join("plugin");
@@ -302,7 +322,7 @@ impl Node {
         Ok(plugin::PluginSetup {
             program: program.to_path_buf(),
             directory,
-            socket: self.containerd.nri_socket(),
+            socket: self.plugin_socket(),
             config: format!("{config}kubeletStateDir: {}\n", self.kubelet_directory().display()),
         })
     }

@@ -126,6 +126,7 @@ impl<'a> Player<'a> {
                 self.install(&manifests)?;
             }
             Step::StartDaemonSet(manifests) => self.install(manifests)?,
+            Step::Record => self.node.record()?,
             Step::StartBare(config) => {
                 self.uninstall()?;
                 let bare = Bare::install(self.node, &self.shipped.program, config)?;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use nri_cpu_manager::wording;
 
 use crate::cri::wire;
-use crate::image;
+use crate::{cgroup, image, kernel};
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -241,6 +241,12 @@ impl Pod {
         }
     }
 
+    /// As the kubelet sends it, with each driver: the path below the mount.
+    fn cgroup_path(&self) -> String {
+        let directory = cgroup::of_pod(self).display().to_string();
+        directory.trim_start_matches(kernel::CGROUPS).to_owned()
+    }
+
     /// The sum over all containers, sent with the sandbox and written to the pod's cgroup.
     pub fn resources(&self) -> wire::LinuxContainerResources {
         let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
@@ -275,7 +281,7 @@ impl Pod {
             labels: self.labels(),
             annotations: self.sandbox_annotations(),
             linux: Some(wire::LinuxPodSandboxConfig {
-                cgroup_parent: self.cgroup_parent(),
+                cgroup_parent: self.cgroup_path(),
                 security_context: Some(wire::LinuxSandboxSecurityContext {
                     namespace_options: Some(self.namespaces()),
                     ..Default::default()

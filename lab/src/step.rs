@@ -26,6 +26,8 @@ pub enum Step {
     StartPlugin(String),
     /// As [`StartPlugin`](Self::StartPlugin), but with these manifests.
     StartDaemonSet(Box<Manifests>),
+    /// Record what the runtime sends to the plugin that the next step starts as a plain process.
+    Record,
     /// As [`StartPlugin`](Self::StartPlugin), but as a plain process with full root privileges.
     StartBare(String),
     /// Install the plugin in the runtime's plugin directory without state and restart the runtime,

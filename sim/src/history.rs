@@ -1,5 +1,6 @@
 //! A history: operations on a node, and what came of them. A history that fails is made short.
 
+use crate::calls::Calls;
 use crate::dice::Dice;
 use crate::kernel::{Errno, Faults};
 use crate::oracle::{Key, SETTLED};
@@ -129,6 +130,15 @@ impl History {
         }
         let (hash, events) = (world.trace.hash, world.plugin.steps);
         Outcome { hash, violation: world.violation, events, trace }
+    }
+
+    /// What the runtime sends to the plugin, and the cgroups of pods, as `calls` records them.
+    pub fn recorded(&self) -> Vec<String> {
+        let mut world = World::new(self.settings.clone(), self.ops.clone(), self.seed, false);
+        world.trace.calls = Some(Calls::default());
+        // A violation is for another test to find.
+        let _ = catch_unwind(AssertUnwindSafe(|| world.play()));
+        world.trace.calls.map(|calls| calls.lines).unwrap_or_default()
     }
 
     /// The shortest history with a violation of this kind that is found by leaving things out.

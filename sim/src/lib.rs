@@ -8,11 +8,13 @@
 )]
 
 pub mod administrator;
+pub mod calls;
 pub mod configuration;
 pub mod dice;
 pub mod history;
 pub mod kernel;
 pub mod kubelet;
+pub mod lives;
 mod looks;
 pub mod node;
 pub mod oracle;

@@ -65,6 +65,10 @@ impl World {
             let Slot { kind, done, not_before, instance, .. } = self.pods[&id].slots[slot];
             match instance {
                 Some(serial) => match self.containers[&serial].state {
+                    // Its start has failed: the kubelet makes another one.
+                    State::Created if self.containers[&serial].never_ran => {
+                        return self.exit(serial);
+                    }
                     State::Created => return self.start_container(serial),
                     State::Unknown => {
                         return self.after(Duration::from_secs(1), move |world| world.exit(serial));
@@ -162,7 +166,9 @@ impl World {
         self.kernel.lock().kill(pid);
         let removed = self.kernel.lock().remove_cgroup(&group(dir));
         debug_assert!(removed.is_ok(), "{dir}: {removed:?}");
-        self.realise_slices(dir);
+        // systemd hears of it a moment later.
+        let (delay, dir) = (self.dice.micros(10, 20_000), dir.to_owned());
+        self.after(delay, move |world| world.realise_slices(&dir));
     }
 
     fn create_container(&mut self, id: PodId, slot: usize) {
@@ -197,13 +203,17 @@ impl World {
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let (id, slot) = (container.pod, container.slot);
         let is_crio = self.settings.is_crio();
+        let is_peace = self.settings.trouble == Trouble::None;
         if reply.heard {
             self.note_policy(true);
         }
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };
         pod.busy = false;
-        if let Some(why) = reply.refused {
+        // Another plugin refuses it, or the container cannot be made. CRI-O reports no undo.
+        let fails = !is_peace && !is_crio && pod.dice.percent(4);
+        let undone = if fails { Some("undone by the runtime".to_owned()) } else { None };
+        if let Some(why) = reply.refused.or(undone) {
             container.state = State::Exited;
             let slot = &mut pod.slots[slot];
             slot.instance = None;
@@ -217,8 +227,10 @@ impl World {
                 self.containers.remove(&serial);
             } else {
                 self.container(serial).stop_reported = true;
-                self.report(Duration::from_millis(1), Event::STOP_CONTAINER, serial);
-                self.report(Duration::from_millis(2), Event::REMOVE_CONTAINER, serial);
+                let stopped = self.dice.millis(1, 30);
+                let removed = stopped + self.dice.millis(1, 30);
+                self.report(stopped, Event::STOP_CONTAINER, serial);
+                self.report(removed, Event::REMOVE_CONTAINER, serial);
             }
             return;
         }
@@ -233,11 +245,13 @@ impl World {
             }
         }
         container.created_with = (container.cpus.clone(), container.quota);
-        let delay = pod.dice.millis(1, 30);
+        let slowest = if pod.dice.percent(10) { 1500 } else { 30 };
+        let reported = pod.dice.millis(1, slowest);
+        let delay = reported + pod.dice.millis(1, slowest);
         if is_crio {
             self.make_process(serial);
         }
-        self.report(Duration::from_millis(1), Event::POST_CREATE_CONTAINER, serial);
+        self.report(reported, Event::POST_CREATE_CONTAINER, serial);
         self.after(delay, move |world| world.sync_pod(id));
     }
 
@@ -269,6 +283,10 @@ impl World {
         let pod = self.pod(id);
         pod.busy = true;
         let delay = pod.dice.millis(2, 40);
+        // Its program is missing.
+        if pod.dice.percent(3) && self.settings.trouble != Trouble::None {
+            return self.after(delay, move |world| world.exit(serial));
+        }
         self.after(delay, move |world| world.running(serial));
     }
 
@@ -324,6 +342,7 @@ impl World {
             return;
         }
         let was_starting = container.state == State::Starting;
+        container.never_ran = container.state == State::Created;
         container.state = State::Exited;
         (container.exclusive, container.mixed) = (None, false);
         let (id, slot, pid) = (container.pod, container.slot, container.pid.take());
@@ -347,7 +366,10 @@ impl World {
         };
         // containerd reports no end of what has ended in its absence, and of some others.
         let never = trouble == Trouble::All && pod.dice.percent(4);
-        let collected = pod.dice.millis(6000, 60_000);
+        let collected = match pod.dice.below(5) {
+            0 => pod.dice.millis(20, 2000),
+            _ => pod.dice.millis(6000, 60_000),
+        };
         let state = &mut pod.slots[slot];
         state.instance = None;
         match kind {
@@ -418,7 +440,9 @@ impl World {
                 }
                 let pod = self.pod(id);
                 pod.sandbox = Sandbox::Removed;
-                self.call_in(Duration::from_millis(3), What::Pod(Event::REMOVE_POD_SANDBOX, id));
+                let longest = if pod.dice.percent(30) { 2000 } else { 3 };
+                let delay = pod.dice.millis(3, longest);
+                self.call_in(delay, What::Pod(Event::REMOVE_POD_SANDBOX, id));
             }
             Sandbox::None => {
                 self.remove_pod_cgroup(id);
@@ -440,7 +464,9 @@ impl World {
         let Some(pod) = self.pods.get_mut(&id) else { return };
         pod.busy = false;
         pod.sandbox = Sandbox::Stopped;
-        self.sync_in(id, 1, 300);
+        // Some dead sandboxes are removed later.
+        let last = if pod.dice.percent(30) { 5000 } else { 300 };
+        self.sync_in(id, 1, last);
     }
 
     /// With systemd the slice of a class ends with its last pod.

@@ -138,6 +138,10 @@ pub struct Container {
     /// It uses shared CPUs beside exclusive ones: which are which, no answer says.
     pub mixed: bool,
     pub stop_reported: bool,
+    /// It was created, and will not run.
+    pub never_ran: bool,
+    /// Whatever has happened to it.
+    pub listed_until: Duration,
     /// The kubelet is ending it.
     pub is_ending: bool,
     /// The kubelet's CPU manager has named CPUs for it, which stay set.

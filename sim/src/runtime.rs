@@ -1,10 +1,11 @@
 //! The runtime, with the manners of containerd and CRI-O: it calls plugins one event at a time, and
 //! makes the updates of an answer before it goes on.
 
+use crate::calls::{Calls, METHODS};
 use crate::kernel::CGROUPS;
 use crate::node::cfs;
 use crate::oracle::{FAILED_UPDATE, Key};
-use crate::pods::{self, MIXED, PodId, Sandbox, Serial, State};
+use crate::pods::{self, Container, MIXED, PodId, Sandbox, Serial, State};
 use crate::settings::Trouble;
 use crate::world::World;
 use nri_cpu_manager::daemon::{CallId, Input};
@@ -19,21 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(1200);
 /// The numbers of validations are this much higher than those of their calls.
 const APPROVAL: u64 = 1 << 32;
-
-/// The calls of plugins that have a subject, by event.
-const METHODS: [(Event, &str); 11] = [
-    (Event::RUN_POD_SANDBOX, "RunPodSandbox"),
-    (Event::UPDATE_POD_SANDBOX, "UpdatePodSandbox"),
-    (Event::STOP_POD_SANDBOX, "StopPodSandbox"),
-    (Event::REMOVE_POD_SANDBOX, "RemovePodSandbox"),
-    (Event::CREATE_CONTAINER, "CreateContainer"),
-    (Event::POST_CREATE_CONTAINER, "PostCreateContainer"),
-    (Event::POST_START_CONTAINER, "PostStartContainer"),
-    (Event::UPDATE_CONTAINER, "UpdateContainer"),
-    (Event::POST_UPDATE_CONTAINER, "PostUpdateContainer"),
-    (Event::STOP_CONTAINER, "StopContainer"),
-    (Event::REMOVE_CONTAINER, "RemoveContainer"),
-];
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
@@ -137,6 +123,7 @@ impl World {
         let listens = runtime.synchronized || (runtime.connected && what == What::Synchronize);
         let message = if listens { self.message(&what) } else { None };
         let Some((method, payload)) = message else { return self.finish() };
+        self.trace.record(|calls| calls.call(method, &payload));
         match self.runtime.exchange.decode(method, &payload) {
             Ok(Asked::Call(call, kind)) => {
                 let id = CallId(number);
@@ -189,9 +176,10 @@ impl World {
         if self.runtime.events & (1 << (event as i32 - 1)) == 0 {
             return None;
         }
-        // containerd has only the id of a sandbox that is no longer in its store.
+        // containerd has only the id of a sandbox that is no longer in its store. Mostly it still is.
         let is_stub = matches!(event, Event::STOP_CONTAINER | Event::REMOVE_CONTAINER)
-            && matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
+            && matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed)
+            && self.runtime.number.is_multiple_of(2);
         let sandbox = if is_stub {
             wire::PodSandbox { id: pod.sandbox_id(), ..Default::default() }
         } else {
@@ -232,16 +220,20 @@ impl World {
     }
 
     /// All pods, and the containers that are created or run. After its own restart CRI-O lists them
-    /// as it created them.
+    /// as it created them. For containerd, what never ran is created until it is removed.
     fn list(&self) -> wire::SynchronizeRequest {
         let has_sandbox = |sandbox| matches!(sandbox, Sandbox::Ready | Sandbox::Stopped);
-        let listed = |state| match state {
+        let listed = |container: &Container| match container.state {
             State::Created | State::Running => true,
             State::Starting => self.settings.is_crio(),
-            State::Creating | State::Exited | State::Unknown => false,
+            State::Exited => {
+                let is_listed = container.never_ran || self.now < container.listed_until;
+                is_listed && !self.settings.is_crio()
+            }
+            State::Creating | State::Unknown => false,
         };
         let pods = self.pods.values().filter(|pod| has_sandbox(pod.sandbox));
-        let containers = self.containers.values().filter(|container| listed(container.state));
+        let containers = self.containers.values().filter(|container| listed(container));
         wire::SynchronizeRequest {
             pods: pods.map(|pod| pod.wire(&self.settings)).collect(),
             containers: containers
@@ -268,7 +260,10 @@ impl World {
         current.call = None;
         current.reply.heard = true;
         match answer {
-            Err(why) => current.reply.refused = Some(why),
+            Err(why) => {
+                self.trace.record(Calls::refused);
+                current.reply.refused = Some(why);
+            }
             Ok(bytes) => {
                 let (adjust, updates) = read_answer(kind, &bytes).expect("protobuf");
                 if let What::Update { serial, .. } | What::Name { serial, .. } = current.what {
@@ -444,6 +439,7 @@ impl World {
                         .push_back(What::Container(Event::POST_UPDATE_CONTAINER, serial));
                 }
             }
+            What::Container(Event::STOP_CONTAINER, serial) => self.stopped(serial),
             What::Container(Event::REMOVE_CONTAINER, serial) => {
                 self.containers.retain(|one, c| *one != serial || c.state != State::Exited);
             }
@@ -469,8 +465,20 @@ impl World {
         let _ = self.write(&dir, "cpuset.cpus", &cpus);
     }
 
+    /// containerd writes down the end after its report.
+    fn stopped(&mut self, serial: Serial) {
+        let longest = if self.dice.percent(25) { 2500 } else { 5 };
+        let until = self.now + self.dice.millis(0, longest);
+        if let Some(container) = self.containers.get_mut(&serial) {
+            container.listed_until = until;
+        }
+    }
+
     /// The plugin's connection is over, whoever ended it; the event goes on without it.
     pub fn disconnect(&mut self) {
+        if self.runtime.connected {
+            self.trace.record(|calls| calls.say("Disconnected"));
+        }
         self.runtime.connected = false;
         self.runtime.synchronized = false;
         self.plugin.pending.clear();
@@ -503,6 +511,7 @@ impl World {
             return self.after(Duration::from_millis(400), |world| world.connect());
         }
         self.say("plugin connects");
+        self.trace.record(|calls| calls.say("Connected"));
         let capabilities = self.settings.capabilities();
         self.runtime.connected = true;
         self.runtime.exchange = Exchange::default();
@@ -556,6 +565,10 @@ impl World {
                 _ => {}
             }
         }
+        for container in self.containers.values_mut() {
+            // The end of its removal is lost.
+            container.stop_reported &= !container.never_ran;
+        }
         if self.settings.is_crio() {
             for container in self.containers.values_mut() {
                 (container.cpus, container.quota) = container.created_with.clone();
@@ -574,6 +587,12 @@ impl World {
             What::Update { serial, milli, before, .. } => {
                 let reply = Reply { refused: Some("runtime gone".to_owned()), ..Reply::default() };
                 self.resized(serial, milli, before, 1, reply);
+            }
+            // Reported again, at the latest before its removal.
+            What::Container(Event::STOP_CONTAINER, serial) => {
+                if let Some(container) = self.containers.get_mut(&serial) {
+                    container.stop_reported = false;
+                }
             }
             // Of a container that has ended, the kubelet asks again.
             What::Container(Event::REMOVE_CONTAINER, serial) => {
@@ -611,6 +630,7 @@ impl World {
             0 => {}
             1 if !is_crio => {
                 container.state = State::Created;
+                container.never_ran = true;
                 let pid = container.pid.take();
                 let dir = self.dir(&self.containers[&serial]);
                 pid.into_iter().for_each(|pid| self.end_process(pid, &dir));

@@ -1,5 +1,6 @@
 //! [`Trace`]: what happened, one line each, and its hash. Log records of the plugin are in it.
 
+use crate::calls::Calls;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::cell::RefCell;
 use std::time::Duration;
@@ -9,12 +10,22 @@ pub struct Trace {
     /// `None` if only the hash is wanted.
     pub lines: Option<Vec<String>>,
     pub hash: u64,
+    /// If they are recorded.
+    pub calls: Option<Calls>,
+    /// When cgroups are recorded next.
+    pub next_look: Duration,
 }
 
 impl Trace {
     pub fn new(keeps: bool) -> Trace {
         let lines = if keeps { Some(Vec::new()) } else { None };
-        Trace { lines, hash: 0xcbf2_9ce4_8422_2325 }
+        Trace { lines, hash: 0xcbf2_9ce4_8422_2325, calls: None, next_look: Duration::ZERO }
+    }
+
+    pub fn record(&mut self, record: impl FnOnce(&mut Calls)) {
+        if let Some(calls) = &mut self.calls {
+            record(calls);
+        }
     }
 
     pub fn say(&mut self, now: Duration, line: String) {

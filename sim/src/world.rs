@@ -1,5 +1,6 @@
 //! [`World`]: a node in virtual time. Everything that happens is in one queue.
 
+use crate::calls::Group;
 use crate::configuration::Configuration;
 use crate::dice::Dice;
 use crate::history::Op;
@@ -103,6 +104,10 @@ impl World {
         for group in if self.settings.systemd { root.to_vec() } else { classes.to_vec() } {
             self.kernel.lock().make_cgroup(&crate::node::group(&group));
         }
+        // Which systemd clears with the first pod.
+        let online = self.kernel.lock().online.to_string();
+        let written = self.write(&root[0], "cpuset.cpus", &online);
+        debug_assert!(written.is_ok(), "{written:?}");
     }
 
     /// The plugin's pod is the first one.
@@ -152,6 +157,7 @@ impl World {
 
     /// Plays until this moment, or until something is wrong.
     pub fn run_until(&mut self, end: Duration) {
+        self.record_groups();
         while self.violation.is_none() {
             let Some(entry) = self.queue.first_entry() else { break };
             let (at, _) = *entry.key();
@@ -163,8 +169,29 @@ impl World {
             next(self);
             self.deliver_inotify();
             self.check_now();
+            self.record_groups();
         }
         self.now = self.now.max(end);
+    }
+
+    /// As often as the lab looks at them.
+    fn record_groups(&mut self) {
+        if self.trace.calls.is_none() || self.now < self.trace.next_look {
+            return;
+        }
+        self.trace.next_look = self.now + Duration::from_millis(10);
+        let paths = Paths(&self.settings);
+        let classes = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
+        let pods = self.pods.values().map(|pod| paths.pod(pod));
+        let all = classes.map(|class| paths.class(class)).into_iter().chain(pods);
+        let groups = all.filter_map(|path| {
+            let events = self.read(&path, "cgroup.events");
+            let set = !self.read(&path, "cpuset.cpus").is_empty();
+            let group = Group { set, populated: events.contains("populated 1") };
+            if events.is_empty() { None } else { Some((path, group)) }
+        });
+        let groups = groups.collect();
+        self.trace.record(|calls| calls.look(groups));
     }
 
     /// Processes of containers: their cgroup, and the container.

@@ -65,6 +65,9 @@ pub struct Options {
     /// another pod, and no cgroup may be distrusted
     #[arg(long)]
     pub only_runtime: bool,
+    /// Write what the runtime sends to the plugin into this file
+    #[arg(long, conflicts_with = "confined")]
+    pub record: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -85,6 +88,9 @@ pub fn run(options: &Options) -> Result<()> {
     let path = cache::directory("chaos")?.join("storm.log");
     std::fs::write(&path, &summary.log).context("cannot write the logs")?;
     println!("logs of plugin and runtime: {}", path.display());
+    if let Some(record) = &options.record {
+        std::fs::write(record, &summary.recording).context("cannot write the recording")?;
+    }
     let seconds = summary.millis as f64 / 1000.0;
     println!(
         "exclusivity {}, {} driver: {} kills of the runtime, classes rewritten {} times",
@@ -145,7 +151,10 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
         options.exclusivity, options.config
     );
     let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
-    let steps = [start(config), Step::Storm(settings)];
+    let mut steps = vec![start(config), Step::Storm(settings)];
+    if options.record.is_some() {
+        steps.insert(0, Step::Record);
+    }
     let mut outcomes = match options.on {
         Location::Host => {
             let software = Software::from(options.software.version);

@@ -93,6 +93,7 @@ pub fn storm(
         millis,
         kernel_warned: kernel::is_tainted()? && !warned_before,
         distrusted: if settings.only_runtime { distrusted(&plugin.log()) } else { Vec::new() },
+        recording: node.recording(),
         ..storm.summary(settings.kills)
     };
     let runtime = node.containerd().log();

@@ -71,6 +71,8 @@ pub struct Summary {
     /// The end of what the plugin logged, over all its lives, and of what the runtime complained
     /// of.
     pub log: String,
+    /// What the runtime sent to the plugin, if that was recorded.
+    pub recording: String,
 }
 
 impl Summary {

@@ -38,7 +38,7 @@ impl Node {
         let mut pods = Vec::new();
         for index in 0..number {
             let pod = Pod::new(&format!("crowd-{index}"), [Container::burstable("main", 10)]);
-            records.push(self.record(&pod.name)?);
+            records.push(self.report_of(&pod.name)?);
             pods.push(self.probing(&pod, "spin", [format!("{OUT}/go")])?);
         }
         for some in pods.chunks(TOGETHER) {
@@ -82,7 +82,7 @@ impl Node {
     /// Starts a pod whose container `main` reads, as its first act, where it and all busy processes
     /// may run.
     pub fn probe_first(&mut self, pod: &Pod) -> Result<ProbeReport> {
-        let report = self.record(&pod.name)?;
+        let report = self.report_of(&pod.name)?;
         let busy = self.busy.iter().map(|busy| busy.pid.to_string());
         let pod = self.probing(pod, "first", busy)?.with_host_pid();
         let mut started = self.run(&pod);

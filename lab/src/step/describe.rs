@@ -7,6 +7,7 @@ impl Step {
         match self {
             Self::StartPlugin(_) => "start the plugin".to_owned(),
             Self::StartDaemonSet(_) => "start the plugin's pod from changed manifests".to_owned(),
+            Self::Record => "record the runtime's calls".to_owned(),
             Self::StartBare(_) => "start the plugin as a plain process".to_owned(),
             Self::Launch(_) => "restart containerd, which launches the plugin".to_owned(),
             Self::Confinement => "check the plugin's confinement".to_owned(),

@@ -29,6 +29,7 @@ use nri_cpu_manager::topology::{Facts, OfflineCpu};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -137,8 +138,21 @@ pub struct Faults {
     next: BTreeMap<u64, Errno>,
     /// Writes into a cgroup and those below it fail.
     pub below: BTreeMap<CgroupPath, Errno>,
-    /// Calls left until the plugin is dead: every call fails with EIO then, and changes nothing.
+    /// Calls left until the plugin is killed at one, see [`survives`].
     pub lives: Option<u64>,
+}
+
+/// What a call unwinds with at which the plugin is killed.
+struct Killed;
+
+/// Has the plugin do this, which may kill it: then nothing after the fatal call is done, and `None`
+/// is returned.
+pub fn survives<T>(work: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => Some(done),
+        Err(payload) if payload.is::<Killed>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
 }
 
 impl SimulatedKernel {
@@ -318,11 +332,6 @@ impl State {
         self.faults.next.insert(self.calls.writes + after, errno);
     }
 
-    /// Whether a call of the plugin has failed because it is dead, or would.
-    pub fn is_dead(&self) -> bool {
-        self.faults.lives == Some(0)
-    }
-
     /// Something happened in a watched directory or file; `new` is the directory that is new there.
     fn notify(&mut self, path: &Path, what: Watched, new: &Path) {
         let Ok(number) = self.number(path) else { return };
@@ -336,18 +345,20 @@ impl State {
         }
     }
 
-    /// Begins a call of the plugin, unless it is dead.
-    fn begin(&mut self) -> Result<(), Errno> {
+    /// Begins a call of the plugin, or kills it.
+    fn begin(&mut self) {
         if let Some(lives) = &mut self.faults.lives {
-            *lives = lives.checked_sub(1).ok_or(Errno::EIO)?;
+            match lives.checked_sub(1) {
+                Some(left) => *lives = left,
+                None => resume_unwind(Box::new(Killed)),
+            }
         }
-        Ok(())
     }
 
-    fn begin_read(&mut self) -> Result<&State, Errno> {
-        self.begin()?;
+    fn begin_read(&mut self) -> &State {
+        self.begin();
         self.calls.reads += 1;
-        Ok(self)
+        self
     }
 
     /// A write of the plugin, if no fault comes in its way.
@@ -357,7 +368,7 @@ impl State {
         value: &str,
         write: impl FnOnce(&mut State) -> Result<(), Errno>,
     ) -> io::Result<()> {
-        self.begin()?;
+        self.begin();
         let at = self.calls.writes;
         self.before_writes.push(self.calls.reads + at);
         self.calls.writes += 1;
@@ -384,7 +395,7 @@ impl State {
 
 impl Kernel for SimulatedKernel {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        Ok(self.lock().begin_read()?.read(path)?)
+        Ok(self.lock().begin_read().read(path)?)
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
@@ -393,16 +404,16 @@ impl Kernel for SimulatedKernel {
 
     fn check_writable(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        let state = state.begin_read()?;
+        let state = state.begin_read();
         Ok(state.fault_of(path).map_or_else(|| state.read(path).map(drop), Err)?)
     }
 
     fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
-        Ok(self.lock().begin_read()?.entries(path)?)
+        Ok(self.lock().begin_read().entries(path)?)
     }
 
     fn number(&self, path: &Path) -> io::Result<u64> {
-        Ok(self.lock().begin_read()?.number(path)?)
+        Ok(self.lock().begin_read().number(path)?)
     }
 
     fn set_affinity(&self, thread: u32, cpus: CpuSet) -> io::Result<()> {

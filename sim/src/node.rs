@@ -542,6 +542,10 @@ impl World {
             }
         } else {
             (container.request, container.limit) = (milli, milli);
+            if container.mixed {
+                let cpus = container.cpus.clone();
+                container.given(&cpus, true);
+            }
             if !reply.heard {
                 // The plugin may find that it does not fit, or let it keep what it has.
                 container.is_uncertain = true;

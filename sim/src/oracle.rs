@@ -10,14 +10,19 @@
 //! | update under way, from the call that asks for it | the container | 2.5 s after the runtime has made it |
 //! | failed update | the container (1) | 25 s later |
 //! | cleared by systemd | a slice that had emptied | 100 ms later |
-//! | written by another program | a class or pod; a container | 100 ms; 25 s later |
+//! | written by another program | a class or pod; a container | 100 ms; 25 s later (2) |
 //! | refused by the kernel | all: nobody enters what another cannot leave | 25 s after the last refusal |
-//! | hotplug | all | 5 s later |
+//! | hotplug, another program's partition, a configuration | all | 5 s later |
+//! | another mechanism, after a restart of the plugin | all | 25 s later |
+//! | left to another program, after its sixth write | a class or pod | never |
+//! | assigned by the kubelet's own CPU manager | all | 25 s after the plugin can know that it is off |
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
 //! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
 //!
-//! In every second without an operation the plugin makes at most 200 writes, and it never gets more
+//! In every second without an operation the plugin makes at most 400 writes, and it never gets more
 //! than 2,000 inputs in a second.
+//!
+//! (2) Later while the disk fails, never where the runtime's updates bind.
 //!
 //! (1) Where the runtime's updates bind, or its pod has exclusive CPUs. Otherwise the cgroups above
 //! bind it, and no update has to reach it.
@@ -315,7 +320,7 @@ impl World {
         // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
         if self.processes().any(|(_, container)| self.takes_more(container)) {
             let less = shared.clone().next()?.allowed;
-            if !less.is_subset(&pool) {
+            if !less.is_subset(&(pool | reserved)) {
                 return Some(format!("the pool {less} is not in {pool}"));
             }
             pool = less;

@@ -3,7 +3,7 @@
 
 use crate::configuration::identity;
 use crate::dice::Dice;
-use crate::kernel::{CGROUPS, PROC, SYS, SimulatedKernel, Watcher};
+use crate::kernel::{CGROUPS, PROC, SYS, Watcher, survives};
 use crate::pods::{Container, Serial};
 use crate::trace::take_records;
 use crate::world::World;
@@ -13,6 +13,7 @@ use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths
 use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::Refusal;
 use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
+use nri_cpu_manager::kubelet::Look;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -24,7 +25,7 @@ pub const STATE: &str = "/var/lib/nri-cpu-manager";
 /// The disk's thread is waited for no longer.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
 /// More of these within a second are a storm.
-const MOST_WRITES: u32 = 200;
+const MOST_WRITES: u32 = 400;
 const MOST_INPUTS: u32 = 2000;
 
 /// A process of the plugin.
@@ -218,14 +219,14 @@ impl World {
     fn launch(&mut self) {
         self.kernel.lock().set_now(self.base + self.now);
         match self.plugin.disk_fault(self.now) {
-            Some((DiskFault::ReadOnly, _)) => return self.cannot_start("the disk is read-only"),
+            Some((DiskFault::ReadOnly, _)) => return self.plugin_dies("the disk is read-only"),
             Some((DiskFault::Stalled, until)) => {
                 return self.wake_plugin(until - self.now, World::launch);
             }
             _ => {}
         }
         if !self.configured() {
-            return self.cannot_start("the configuration has a mistake");
+            return self.plugin_dies("the configuration has a mistake");
         }
         let is_by_groups = self.usable.is_by_groups() && self.is_static();
         if std::mem::replace(&mut self.by_groups, is_by_groups) != is_by_groups {
@@ -253,21 +254,16 @@ impl World {
         };
         let config = self.usable.config();
         let look = config.kubelet_state_dir().map(|_| self.look_at_kubelet());
-        let owner = Machine::read(&*node.kernel, &paths.sysfs_root, &config)
-            .and_then(|machine| Owner::start(&paths, &config, machine, node, claims, look, now));
+        let owner = survives(|| {
+            let machine = Machine::read(&*node.kernel, &paths.sysfs_root, &config)?;
+            Owner::start(&paths, &config, machine, node, claims, look, now)
+        });
         self.note_records();
         self.note_writes();
         match owner {
-            Ok(owner) => self.plugin.running.owner = Some(owner),
-            Err(error) if self.kernel.lock().is_dead() => {
-                self.say(format!("plugin dies at its start: {error}"));
-                self.kernel.lock().faults.lives = None;
-                return self.wake_plugin(Duration::from_secs(1), World::launch);
-            }
-            Err(error) => return self.fail(format!("the plugin does not start: {error}")),
-        }
-        if self.died() {
-            return;
+            Some(Ok(owner)) => self.plugin.running.owner = Some(owner),
+            Some(Err(error)) => return self.fail(format!("the plugin does not start: {error}")),
+            None => return self.plugin_dies("at a call of the kernel, at its start"),
         }
         self.arm();
         self.after(Duration::from_millis(3), |world| world.connect());
@@ -290,19 +286,6 @@ impl World {
         self.kernel.lock().watch(Watcher::Quotas, &BTreeMap::new());
         self.disconnect();
         self.after(Duration::ZERO, move |world| world.exit(own));
-    }
-
-    fn cannot_start(&mut self, why: &str) {
-        self.plugin_dies(why);
-    }
-
-    /// Whether the process has died at a call of the kernel.
-    fn died(&mut self) -> bool {
-        let is_dead = self.kernel.lock().is_dead();
-        if is_dead {
-            self.plugin_dies("at a call of the kernel");
-        }
-        is_dead
     }
 
     pub fn stall_plugin(&mut self, time: Duration) {
@@ -349,7 +332,7 @@ impl World {
         if pace.inputs > MOST_INPUTS {
             self.fail("a storm: more than 2000 inputs of the plugin within a second");
         }
-        if self.died() {
+        if !self.plugin.is_alive() {
             return;
         }
         let mut effects = VecDeque::from(effects);
@@ -363,7 +346,7 @@ impl World {
             self.plugin.effects += 1;
             let Some(answered) = self.carry_out(effect) else { continue };
             effects.extend(self.core(answered));
-            if self.died() {
+            if !self.plugin.is_alive() {
                 return;
             }
         }
@@ -371,17 +354,18 @@ impl World {
 
     fn core(&mut self, input: Input) -> Vec<Effect> {
         let fault = self.plugin.disk_fault(self.now).and_then(|(fault, _)| fault.error());
-        let files = &self.plugin.storage;
-        files.files().fault = fault;
-        files.files().kernel = Some(self.kernel.clone());
+        self.plugin.storage.files().fault = fault;
         let Some(owner) = &mut self.plugin.running.owner else { return Vec::new() };
         let now = self.base + self.now;
         self.kernel.lock().set_now(now);
-        let effects = owner.step(input, now);
+        let effects = survives(|| owner.step(input, now));
         self.plugin.steps += 1;
         self.note_records();
         self.note_writes();
-        effects
+        effects.unwrap_or_else(|| {
+            self.plugin_dies("at a call of the kernel");
+            Vec::new()
+        })
     }
 
     /// Returns what the core gets directly after.
@@ -392,7 +376,8 @@ impl World {
                 self.runtime.validates = subscriptions.validation && offered;
             }
             Effect::WatchKubelet(directory) => {
-                return directory.map(|_| Input::Kubelet(self.look_at_kubelet()));
+                let look = directory.map_or(Look::Missing, |_| self.look_at_kubelet());
+                return Some(Input::Kubelet(look));
             }
             Effect::Answer(id, result) => {
                 let is_sent = match self.plugin.pending.remove(&id) {
@@ -424,9 +409,9 @@ impl World {
             Effect::Check(pass) => {
                 let delay = self.plugin.dice.millis(1, 50);
                 self.wake_plugin(delay, |world| {
-                    let found = pass.run();
-                    if !world.died() {
-                        world.input(Input::Checked(found));
+                    match survives(|| pass.run()) {
+                        Some(found) => world.input(Input::Checked(found)),
+                        None => world.plugin_dies("at a call of the kernel, while it checks"),
                     }
                 });
             }
@@ -559,7 +544,7 @@ impl World {
             let pace = self.plugin.pace.at(self.now);
             pace.writes += u32::from(pace.explained_until <= self.now);
             if pace.writes > MOST_WRITES {
-                self.fail("a storm: more than 200 writes of the plugin within a second");
+                self.fail("a storm: more than 400 writes of the plugin within a second");
             }
             self.oracle.changed = true;
             if written.result.is_err() {
@@ -584,16 +569,11 @@ struct Files {
     content: BTreeMap<PathBuf, Vec<u8>>,
     /// What every write ends with.
     fault: Option<ErrorKind>,
-    /// That of the process: what is dead writes nothing.
-    kernel: Option<SimulatedKernel>,
     has_failed: bool,
 }
 
 impl Files {
     fn check(&mut self) -> io::Result<()> {
-        if self.kernel.as_ref().is_some_and(|kernel| kernel.lock().is_dead()) {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
         self.has_failed |= self.fault.is_some();
         self.fault.map_or(Ok(()), |fault| Err(fault.into()))
     }

@@ -114,7 +114,8 @@ impl World {
     fn boot(&mut self) {
         self.make_kubelet_cgroups();
         self.install(0);
-        self.last_op = Duration::from_millis(200);
+        // The plugin runs by then.
+        self.last_op = Duration::from_secs(5);
         for (index, op) in self.ops.iter().enumerate() {
             self.last_op += op.after;
             let event = Box::new(move |world: &mut World| world.operate(index));

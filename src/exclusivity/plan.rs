@@ -6,8 +6,8 @@
 //! 2. *bind and leave*: loose cgroups and containers that share CPUs leave what is not theirs.
 //! 3. *tighten and enter*: cgroups above containers with exclusive CPUs get these, as far as all
 //!    others have left them by now.
-//! 4. *move*: a container with exclusive CPUs that is still where another is to be goes to its own,
-//!    or at least leaves the other's. Then the others enter.
+//! 4. *move*: a container with exclusive CPUs that is still where another is to be, or on all that is
+//!    to be the pool, goes to its own, or at least leaves the other's. Then the others enter.
 //!
 //! After each write no container runs on exclusive CPUs of another that did not before, and no
 //! cgroup loses the last CPU that it has in common with its parent. A failed write changes nothing,
@@ -62,6 +62,9 @@ struct Survey<'a> {
     lingering: CpuSet,
     /// Exclusive CPUs that their containers run on.
     entered: CpuSet,
+    /// The pool consists of CPUs that containers with exclusive CPUs have still to leave, and these
+    /// can: they have others of their own.
+    cramped: bool,
     aims: Vec<Aim>,
     /// Cgroups that decide where processes run, as far as is known here: loose ones and leaves.
     frontier: Vec<CgroupPath>,
@@ -312,12 +315,17 @@ impl<'a> Survey<'a> {
             goal,
             lingering: CpuSet::EMPTY,
             entered: CpuSet::EMPTY,
+            cramped: false,
             aims: Vec::new(),
             frontier: Vec::new(),
             withheld: CpuSet::EMPTY,
         };
+        let mut stuck = CpuSet::EMPTY;
         for (leaf, claim) in goal.exclusive.iter().filter(|(leaf, _)| tree.contains(leaf)) {
             let cpus = tree.effective(leaf);
+            if cpus.is_disjoint(claim) {
+                stuck |= cpus;
+            }
             let mixed = goal.mixed.contains(leaf);
             if !mixed {
                 survey.lingering |= cpus - *claim;
@@ -327,6 +335,8 @@ impl<'a> Survey<'a> {
                 survey.entered |= cpus & *claim;
             }
         }
+        survey.cramped =
+            goal.pool.is_subset(&survey.lingering) && goal.pool.is_disjoint(&stuck);
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
             survey.visit(top, *level, tree.above(top), None);
         }
@@ -401,8 +411,10 @@ impl<'a> Survey<'a> {
             // to leave just these, because it cannot before this container has.
             let others = goal.claims() - *claim;
             let stays = !cut(set, above).is_disjoint(&others);
-            let blocks = set.is_disjoint(&above) && !tree.effective(group).is_disjoint(&others);
-            if stays || blocks {
+            let effective = tree.effective(group);
+            let blocks = set.is_disjoint(&above) && !effective.is_disjoint(&others);
+            let cramps = self.cramped && !effective.is_disjoint(&goal.pool);
+            if stays || blocks || cramps {
                 // Where another program leaves it none of its CPUs, it is kept off the others' at least.
                 let left = !claim.is_disjoint(&above);
                 let value = if left { *claim } else { goal.widest - others };
@@ -433,11 +445,15 @@ impl<'a> Survey<'a> {
         let pool = self.goal.pool_within(group, above);
         let withheld = (pool - self.tree.effective(group)) & self.lingering;
         let left = pool - withheld;
-        if left.is_empty() {
+        if !left.is_empty() {
+            self.withheld |= withheld;
+            return left;
+        }
+        if !self.cramped {
             return pool;
         }
         self.withheld |= withheld;
-        left
+        self.tree.effective(group)
     }
 
     fn bind(&mut self, kind: Kind, group: &CgroupPath, value: CpuSet, above: CpuSet) {

@@ -195,13 +195,18 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     let shares_affinity = entry.wishes().shares_affinity();
     let target = node.with_idle(&step.to, margin);
     // Which CPU stays shared where all reserved ones are offline may change with each step.
-    let room = node.unclaimed(books) | node.taken(entry);
+    let unclaimed = node.unclaimed(books);
+    let room = unclaimed | node.taken(entry);
+    // Shared containers leave its new CPUs before it leaves the old ones, for others.
+    let strict = node.settings.placement.options.strict_cpu_reservation;
+    let takes_pool = strict && !unclaimed.is_empty() && unclaimed.is_subset(&target);
     let fits = node.assigns()
         && entry.is_alive()
         && entry.claim() == Some(step.from)
         && step.to.len() == step.from.len()
         && target.is_subset(&room)
-        && (room - target).len() >= node.kept_shared();
+        && (room - target).len() >= node.kept_shared()
+        && !takes_pool;
     if !fits {
         return false;
     }

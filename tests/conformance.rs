@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 #[path = "../examples/conformance/runner.rs"]
 mod runner;
 
+#[path = "support/random.rs"]
 mod random;
 
 fn vectors() -> PathBuf {

@@ -25,6 +25,7 @@ use std::path::Path;
 #[allow(dead_code, reason = "this test uses the machines only")]
 mod runner;
 
+#[path = "support/random.rs"]
 mod random;
 
 /// Steps without `STEPS`, as in an ordinary test run.

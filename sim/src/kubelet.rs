@@ -65,6 +65,7 @@ impl World {
                     || self.usable.gives_none(pod.namespace);
                 if let Some(claim) = self.claim_of(container)
                     && !shares
+                    && container.cpus == claim.to_string()
                 {
                     self.container(serial).exclusive = Some(claim);
                 }

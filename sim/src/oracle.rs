@@ -14,7 +14,7 @@
 //! | refused by the kernel | all: nobody enters what another cannot leave | 25 s after the last refusal |
 //! | hotplug, another program's partition, a configuration | all | 5 s later |
 //! | another mechanism, after a restart of the plugin | all | 25 s later |
-//! | left to another program, after its sixth write | a class or pod | never |
+//! | left to another program, after its sixth write | all | never |
 //! | assigned by the kubelet's own CPU manager | all | 25 s after the plugin can know that it is off |
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
 //! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
@@ -209,7 +209,8 @@ impl World {
         if self.is_bounded(one.pod, self.container_of(one)) && !self.by_groups {
             return Some("written by another program");
         }
-        if self.is_contested(one.pod) {
+        // Nothing in that cgroup can be kept off the CPUs that it has now.
+        if self.oracle.written.values().any(|times| *times > 5) {
             return Some("left to another program");
         }
         let dir = match one.container {
@@ -396,7 +397,8 @@ impl World {
         if !self.by_groups && self.plugin.has_lost_memory() {
             return true;
         }
-        let most = u32::from(self.by_groups && self.is_static());
+        let remembers = !self.plugin.has_lost_memory();
+        let most = u32::from(self.by_groups && self.is_static() && remembers);
         self.oracle.written.iter().any(|(above, times)| *times > most && dir.starts_with(above))
     }
 
@@ -453,13 +455,6 @@ impl World {
         let is_right =
             has_moved || near.is_subset(&set) && (set - near).iter().all(|node| node > 1);
         (!is_right).then(|| format!("runs on {allowed}, and has memory on {set}"))
-    }
-
-    /// Whether the plugin has left the cgroup of a pod or above to another program: nothing below it
-    /// can be kept off the CPUs that it has then.
-    fn is_contested(&self, pod: PodId) -> bool {
-        let dir = self.pod_dir(pod);
-        self.oracle.written.iter().any(|(above, times)| *times > 5 && dir.starts_with(above))
     }
 
     /// Who runs where, for a person.

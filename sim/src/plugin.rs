@@ -408,11 +408,9 @@ impl World {
             }
             Effect::Check(pass) => {
                 let delay = self.plugin.dice.millis(1, 50);
-                self.wake_plugin(delay, |world| {
-                    match survives(|| pass.run()) {
-                        Some(found) => world.input(Input::Checked(found)),
-                        None => world.plugin_dies("at a call of the kernel, while it checks"),
-                    }
+                self.wake_plugin(delay, |world| match survives(|| pass.run()) {
+                    Some(found) => world.input(Input::Checked(found)),
+                    None => world.plugin_dies("at a call of the kernel, while it checks"),
                 });
             }
             Effect::WatchGroups(paths) => self.kernel.lock().watch(Watcher::Groups, &paths),

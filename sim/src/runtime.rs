@@ -37,6 +37,8 @@ pub enum What {
         cpus: String,
     },
     Synchronize,
+    /// A report that has been made before, in the same words.
+    Again(&'static str, Vec<u8>),
     /// The plugin changes containers without a call.
     Unsolicited(Vec<wire::ContainerUpdate>),
 }
@@ -124,6 +126,16 @@ impl World {
         let message = if listens { self.message(&what) } else { None };
         let Some((method, payload)) = message else { return self.finish() };
         self.trace.record(|calls| calls.call(method, &payload));
+        let is_report = match &what {
+            What::Pod(event, _) => *event != Event::RUN_POD_SANDBOX,
+            What::Container(event, _) => *event != Event::CREATE_CONTAINER,
+            _ => false,
+        };
+        if is_report && self.settings.trouble == Trouble::All && self.dice.percent(1) {
+            let again = What::Again(method, payload.clone());
+            let later = self.dice.millis(0, 5000);
+            self.call_in(later, again);
+        }
         match self.runtime.exchange.decode(method, &payload) {
             Ok(Asked::Call(call, kind)) => {
                 let id = CallId(number);
@@ -153,6 +165,7 @@ impl World {
             What::Container(_, serial) => self.describe(*serial),
             What::Update { serial, milli, .. } => format!("{} to {milli}m", self.describe(*serial)),
             What::Name { serial, cpus } => format!("{} on {cpus}", self.describe(*serial)),
+            What::Again(..) => "again".to_owned(),
             What::Synchronize | What::Unsolicited(_) => String::new(),
         }
     }
@@ -162,6 +175,7 @@ impl World {
     fn message(&self, what: &What) -> Option<(&'static str, Vec<u8>)> {
         let (event, pod, container) = match what {
             What::Synchronize => return Some(("Synchronize", self.list().write_to_bytes().ok()?)),
+            What::Again(method, payload) => return Some((method, payload.clone())),
             What::Unsolicited(_) => return None,
             What::Pod(event, pod) => (*event, self.pods.get(pod)?, None),
             What::Container(event, serial) => {
@@ -445,7 +459,7 @@ impl World {
             }
             What::Name { serial, cpus } => self.named(serial, cpus, &reply),
             What::Unsolicited(_) => self.updated(true),
-            What::Pod(..) | What::Container(..) | What::Synchronize => {}
+            What::Pod(..) | What::Container(..) | What::Again(..) | What::Synchronize => {}
         }
         self.after(pause, |world| world.next_call());
     }

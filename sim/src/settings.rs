@@ -72,7 +72,12 @@ impl Settings {
             caches: dice.pick(&[1, 2]),
             cores: dice.pick(&[4, 8, 8, 16]) / sockets.min(threads) * 2 / threads.max(1),
             threads,
-            numbering: dice.pick(&[Numbering::Adjacent, Numbering::Interleaved]),
+            numbering: dice.pick(&[
+                Numbering::Adjacent,
+                Numbering::Interleaved,
+                Numbering::RoundRobin,
+            ]),
+            efficient: dice.pick(&[0, 0, 0, 2]),
             memory_only: dice.pick(&[0, 0, 0, 2]),
             ..Machine::default()
         };

@@ -335,8 +335,7 @@ impl<'a> Survey<'a> {
                 survey.entered |= cpus & *claim;
             }
         }
-        survey.cramped =
-            goal.pool.is_subset(&survey.lingering) && goal.pool.is_disjoint(&stuck);
+        survey.cramped = goal.pool.is_subset(&survey.lingering) && goal.pool.is_disjoint(&stuck);
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
             survey.visit(top, *level, tree.above(top), None);
         }

@@ -110,7 +110,7 @@ pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option
 /// Writes into cgroups are what no answer can carry. A container that does not run yet may have no
 /// cgroup; but it is as much in the way of others as one that runs.
 pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> Due {
-    let basis = node.basis(pool);
+    let basis = node.basis(books, pool);
     let written = *channel == Channel::Groups;
     let mut due = Due { updates: Vec::new(), waiting: Vec::new(), written, basis: Some(basis) };
     if node.assigns() && books.owes(&basis) {
@@ -157,7 +157,7 @@ pub(super) fn check(node: &Node, books: &Books, pool: &Pool) -> Result<(), Strin
     if !node.assigns() {
         return Ok(());
     }
-    let basis = node.basis(pool);
+    let basis = node.basis(books, pool);
     let not_owed = books.not_owed(&basis);
     match changes(node, pool, not_owed, &Channel::Runtime).next() {
         Some(change) => Err(format!("an update is due and not owed: {:?}", change.update())),

@@ -149,7 +149,7 @@ impl Node {
             .fold(self.topology.online(), CpuSet::bitor)
     }
 
-    pub(super) fn basis(&self, pool: &Pool) -> Basis {
+    pub(super) fn basis(&self, books: &Books, pool: &Pool) -> Basis {
         let cgroups_keep_all = self.mechanism != Mechanism::Runtime
             && self.unbound.is_empty()
             && self.distrusted.is_empty();
@@ -158,6 +158,7 @@ impl Node {
             online: self.topology.online(),
             policy: self.settings.policy,
             mems_follow_cpus: self.settings.mems_follow_cpus,
+            doubts: books.doubts,
         }
     }
 }

@@ -72,7 +72,7 @@ impl Ledger {
 
     /// Whether updates may be due.
     pub fn owes(&self) -> bool {
-        self.node.assigns() && self.books.owes(&self.node.basis(&self.pool))
+        self.node.assigns() && self.books.owes(&self.node.basis(&self.books, &self.pool))
     }
 
     /// Whether containers wait for CPUs that others are about to leave.

@@ -41,6 +41,9 @@ pub(super) struct Books {
     /// What the last updates of shared containers followed from; `None` if any of them may run
     /// elsewhere.
     delivered: Option<Basis>,
+    /// How often some shared container may have come to run elsewhere than what was sent says: what
+    /// was worked out before counts as sent no more.
+    pub(super) doubts: u64,
     pub(super) journal: Journal,
     pub(super) moves: MoveBook,
 }
@@ -130,7 +133,8 @@ impl Books {
 
     /// Whether updates are due, or may be, wherever shared containers should run.
     pub(super) fn owes_in_any_case(&self) -> bool {
-        !self.sums.unsettled.is_empty() || self.delivered.is_none()
+        !self.sums.unsettled.is_empty()
+            || self.delivered.is_none_or(|basis| basis.doubts != self.doubts)
     }
 
     /// Whether updates may be due, if `basis` is what decides where shared containers run.
@@ -185,10 +189,10 @@ impl Books {
 
     /// A pod that is in the books, to change it. `None` only by a mistake of the caller.
     pub(super) fn change(&mut self, uid: &PodUid) -> Option<PodMut<'_>> {
-        let Books { pods, sums, revision, delivered, .. } = self;
+        let Books { pods, sums, revision, doubts, .. } = self;
         let counted = pods.get_mut(uid);
         debug_assert!(counted.is_some(), "pod {uid} is not in the books");
-        Some(PodMut { counted: counted?, sums, revision, delivered })
+        Some(PodMut { counted: counted?, sums, revision, doubts })
     }
 
     /// The same for a container.
@@ -206,9 +210,9 @@ impl Books {
 
     /// The container that has this id now, to change its pod; `None` if there is none.
     pub(super) fn find_to_change(&mut self, id: &ContainerId) -> Option<(PodMut<'_>, &str)> {
-        let Books { pods, ids, sums, revision, delivered, .. } = self;
+        let Books { pods, ids, sums, revision, doubts, .. } = self;
         let (uid, name) = ids.get(id)?;
-        Some((PodMut { counted: pods.get_mut(uid)?, sums, revision, delivered }, name))
+        Some((PodMut { counted: pods.get_mut(uid)?, sums, revision, doubts }, name))
     }
 
     /// Changes the container that has this id now; `None` if there is none.
@@ -222,9 +226,9 @@ impl Books {
     }
 
     pub(super) fn change_all(&mut self, mut change: impl FnMut(&PodUid, &mut PodEntry)) {
-        let Books { pods, sums, revision, delivered, .. } = self;
+        let Books { pods, sums, revision, doubts, .. } = self;
         for (uid, counted) in pods {
-            change(uid, &mut PodMut { counted, sums, revision, delivered });
+            change(uid, &mut PodMut { counted, sums, revision, doubts });
         }
     }
 
@@ -232,7 +236,7 @@ impl Books {
     /// wishes and bounds.
     pub(super) fn enter_pod(&mut self, pod: Pod) -> (PodUid, bool) {
         let uid = pod.uid.clone();
-        let Books { pods, sandboxes, sums, revision, delivered, .. } = self;
+        let Books { pods, sandboxes, sums, revision, doubts, .. } = self;
         let has_sandbox = !pod.sandbox.0.is_empty();
         let mut asked = false;
         let counted = match pods.get_mut(&uid) {
@@ -255,7 +259,7 @@ impl Books {
             }
         };
         // Counts it.
-        drop(PodMut { counted, sums, revision, delivered });
+        drop(PodMut { counted, sums, revision, doubts });
         (uid, asked)
     }
 
@@ -292,7 +296,7 @@ impl Books {
     /// Enters a container that was found running, and so may run on other CPUs than the rest of the
     /// pool.
     pub(super) fn enter_found(&mut self, uid: &PodUid, name: &str, entry: ContainerEntry) {
-        self.delivered = None;
+        self.doubts += 1;
         self.enter(uid, name, entry, |_, _| ());
     }
 
@@ -399,7 +403,7 @@ impl Books {
 
     /// Where shared containers run may have changed for some of them.
     pub(super) fn unsettle(&mut self) {
-        self.delivered = None;
+        self.doubts += 1;
     }
 
     /// All updates that follow from this have gone out; `None`: only some, so that shared containers

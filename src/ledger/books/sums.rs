@@ -19,6 +19,8 @@ pub(crate) struct Basis {
     pub(crate) online: CpuSet,
     pub(crate) policy: Policy,
     pub(crate) mems_follow_cpus: bool,
+    /// [`Books::doubts`](super::Books::doubts).
+    pub(crate) doubts: u64,
 }
 
 /// The exclusive CPUs of a pod, or of all pods: those of two pods are disjoint.
@@ -282,7 +284,7 @@ pub(crate) struct PodMut<'a> {
     pub(super) counted: &'a mut CountedPod,
     pub(super) sums: &'a mut Sums,
     pub(super) revision: &'a mut u64,
-    pub(super) delivered: &'a mut Option<Basis>,
+    pub(super) doubts: &'a mut u64,
 }
 
 impl Deref for PodMut<'_> {
@@ -303,8 +305,6 @@ impl Drop for PodMut<'_> {
     fn drop(&mut self) {
         let changed = self.sums.recount(self.counted);
         *self.revision += u64::from(changed.claims);
-        if changed.beside {
-            *self.delivered = None;
-        }
+        *self.doubts += u64::from(changed.beside);
     }
 }

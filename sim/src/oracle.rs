@@ -27,7 +27,7 @@
 
 use crate::node::cfs;
 use crate::plugin::STATE;
-use crate::pods::{Container, Paths, Pod, PodId, Serial, State, quota};
+use crate::pods::{Container, Paths, Pod, PodId, Sandbox, Serial, State, quota};
 use crate::settings::Trouble;
 use crate::world::World;
 use log::Level;
@@ -290,6 +290,37 @@ impl World {
         if on_disk.is_none_or(|cpus| !cpus.is_subset(&given)) {
             let (text, on_disk) = (self.describe(serial), on_disk.unwrap_or_default());
             self.fail(format!("{text} gets {given}, and the state file has {on_disk}"));
+        }
+    }
+
+    /// CPUs are too few only if the pods ask for more, apart from those that have none: a container
+    /// that is refused must not keep CPUs from another pod.
+    pub fn check_refusal(&mut self, why: &str) {
+        let takes_more = |container: &Container| self.takes_more(container);
+        if self.settings.trouble != Trouble::None
+            || !why.contains("not enough cpus available")
+            || self.containers.values().any(takes_more)
+        {
+            return;
+        }
+        let has_cpus = |pod: &&Pod| {
+            let serials = self.pod_of.values().filter(|of| **of == pod.id).count();
+            let refused: u32 = pod.slots.iter().map(|slot| slot.attempts).sum();
+            let is_over = matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
+            !is_over && (refused == 0 || serials > refused as usize)
+        };
+        let most = |pod: &Pod| {
+            let slots: u64 = pod.slots.iter().map(|slot| slot.request).sum();
+            slots.max(pod.request()).div_ceil(1000)
+        };
+        let asked: u64 = self.pods.values().filter(has_cpus).map(most).sum();
+        let requested = why.split("requested=").nth(1).and_then(|text| text.split(',').next());
+        let requested: u64 = requested.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
+        let there = (self.kernel.lock().usable() - self.reserved()).len() as u64;
+        if asked.saturating_add(requested) <= there {
+            self.fail(format!(
+                "{there} CPUs, pods ask for {asked}, and a container is refused: {why}"
+            ));
         }
     }
 

@@ -164,7 +164,7 @@ impl Configuration {
         }
         let mut text = String::new();
         for (field, entries) in fields {
-            let is_map = self.0.get(field).is_none();
+            let is_map = !self.0.contains_key(field);
             let value = entries.join(", ");
             let value = if is_map { format!("{{{value}}}") } else { value };
             writeln!(text, "{field}: {value}").expect("text");

@@ -112,7 +112,7 @@ impl World {
         let container = self.containers[&serial].clone();
         let pod = &self.pods[&container.pod];
         let number = container.request / 1000;
-        let is_whole = pod.is_guaranteed() && number > 0 && container.request % 1000 == 0;
+        let is_whole = pod.is_guaranteed() && number > 0 && container.request.is_multiple_of(1000);
         if self.claim_of(&container).is_none() && is_whole && pod.resources.is_none() {
             let name = pod.slots[container.slot].name.clone();
             let free = self.left_by_kubelet() - self.reserved();

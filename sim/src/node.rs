@@ -222,6 +222,7 @@ impl World {
             slot.not_before = self.now + pod.dice.millis(500 * more, 5000 * more);
             let again = slot.not_before - self.now;
             self.say(format!("  {} refused: {why}", crate::pods::id(serial)));
+            self.check_refusal(&why);
             self.after(again, move |world| world.sync_pod(id));
             if is_crio {
                 self.containers.remove(&serial);

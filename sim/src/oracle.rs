@@ -19,6 +19,9 @@
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
 //! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
 //!
+//! An answer with exclusive CPUs comes after the state file has them. Where only restarts happen,
+//! and cgroups bind, the plugin finds no container elsewhere than decided.
+//!
 //! In every second without an operation the plugin makes at most 400 writes, and it never gets more
 //! than 2,000 inputs in a second.
 //!
@@ -27,12 +30,14 @@
 //! (1) Where the runtime's updates bind, or its pod has exclusive CPUs. Otherwise the cgroups above
 //! bind it, and no update has to reach it.
 
+use crate::node::cfs;
 use crate::plugin::STATE;
-use crate::pods::{Container, Paths, PodId, Serial, State};
+use crate::pods::{Container, Paths, Pod, PodId, Sandbox, Serial, State, quota};
 use crate::settings::Trouble;
 use crate::world::World;
 use log::Level;
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::edge::nri::wire::LinuxCPU;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -85,6 +90,8 @@ pub struct Oracle {
     overlaps: bool,
     /// A warning or error in the log.
     complaint: Option<String>,
+    /// The plugin has found a container elsewhere than decided.
+    repair: Option<String>,
 }
 
 impl Oracle {
@@ -131,6 +138,10 @@ impl Oracle {
     pub fn logged(&mut self, level: Level, line: &str) {
         let is_expected =
             line.contains("refused") || line.contains("strict: true") || line.starts_with("sim");
+        let is_repair = line.contains(": decided CPU") && !line.contains("CFS quota");
+        if is_repair && line.contains(", but ") && self.repair.is_none() {
+            self.repair = Some(line.to_owned());
+        }
         if level <= Level::Warn && !is_expected && self.complaint.is_none() {
             self.complaint = Some(format!("{level} {line}"));
         }
@@ -232,6 +243,12 @@ impl World {
         {
             return self.fail(format!("a warning in a world without trouble: {complaint}"));
         }
+        if self.settings.trouble == Trouble::Restarts
+            && self.by_groups
+            && let Some(repair) = self.oracle.repair.take()
+        {
+            return self.fail(format!("a drift in a world where nobody drifts: {repair}"));
+        }
         // What has not changed needs another look only when a window may have closed.
         if !std::mem::take(&mut self.oracle.changed) && !self.oracle.overlaps {
             return;
@@ -268,6 +285,54 @@ impl World {
         }
     }
 
+    /// Before a container gets exclusive CPUs, the state file has them: after a crash nobody else
+    /// would know.
+    pub fn check_saved(&mut self, serial: Serial, given: &LinuxCPU) {
+        let Some(container) = self.containers.get(&serial) else { return };
+        // One that comes back may have others than those on a disk that fails.
+        if given.quota.value != -1 || self.plugin.has_lost_memory() || self.oracle.is_unsteady {
+            return;
+        }
+        let pod = &self.pods[&container.pod];
+        let on_disk = self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name);
+        let given: CpuSet = given.cpus.parse().unwrap_or_default();
+        if on_disk.is_none_or(|cpus| !cpus.is_subset(&given)) {
+            let (text, on_disk) = (self.describe(serial), on_disk.unwrap_or_default());
+            self.fail(format!("{text} gets {given}, and the state file has {on_disk}"));
+        }
+    }
+
+    /// CPUs are too few only if the pods ask for more, apart from those that have none: a container
+    /// that is refused must not keep CPUs from another pod.
+    pub fn check_refusal(&mut self, why: &str) {
+        let takes_more = |container: &Container| self.takes_more(container);
+        if self.settings.trouble != Trouble::None
+            || !why.contains("not enough cpus available")
+            || self.containers.values().any(takes_more)
+        {
+            return;
+        }
+        let has_cpus = |pod: &&Pod| {
+            let serials = self.pod_of.values().filter(|of| **of == pod.id).count();
+            let refused: u32 = pod.slots.iter().map(|slot| slot.attempts).sum();
+            let is_over = matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
+            !is_over && (refused == 0 || serials > refused as usize)
+        };
+        let most = |pod: &Pod| {
+            let slots: u64 = pod.slots.iter().map(|slot| slot.request).sum();
+            slots.max(pod.request()).div_ceil(1000)
+        };
+        let asked: u64 = self.pods.values().filter(has_cpus).map(most).sum();
+        let requested = why.split("requested=").nth(1).and_then(|text| text.split(',').next());
+        let requested: u64 = requested.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
+        let there = (self.kernel.lock().usable() - self.reserved()).len() as u64;
+        if asked.saturating_add(requested) <= there {
+            self.fail(format!(
+                "{there} CPUs, pods ask for {asked}, and a container is refused: {why}"
+            ));
+        }
+    }
+
     /// Long after the last operation and fault: everything is exact.
     pub fn check_settled(&mut self) {
         let is_kubelets = self.oracle.keyed.get(&Key::Kubelet).is_some_and(|w| w.until.is_none());
@@ -288,6 +353,9 @@ impl World {
         if let Some((serial, why)) = wrong {
             let text = self.describe(serial);
             return self.fail(format!("at the end {text} {why}"));
+        }
+        if let Some(why) = self.wrong_state_file().or_else(|| self.wrong_quota()) {
+            return self.fail(format!("at the end {why}"));
         }
         if let Some(why) = self.wrong_directories() {
             return self.fail(format!("at the end {why}"));
@@ -360,6 +428,44 @@ impl World {
             || container.mixed
             || container.exclusive.is_some()
                 && (wishes(("smt", "isolate")) || wishes(("uncore", "exclusive")))
+    }
+
+    /// What a restart would not find.
+    fn wrong_state_file(&self) -> Option<String> {
+        let mut all = self.processes().filter(|(_, container)| {
+            container.exclusive.is_some() && !self.is_bounded(container.pod, Some(container))
+        });
+        all.find_map(|(pid, container)| {
+            let pod = &self.pods[&container.pod];
+            let name = &pod.slots[container.slot].name;
+            let on_disk = self.plugin.on_disk(&pod.uid(), name).unwrap_or_default();
+            let allowed = self.kernel.lock().allowed(pid);
+            // After a change of the configuration it may share CPUs.
+            if on_disk == allowed || allowed.len() as u64 * 1000 != container.request {
+                return None;
+            }
+            let text = self.describe(container.serial);
+            Some(format!("{text} runs on {allowed}, and the state file has {on_disk}"))
+        })
+    }
+
+    /// A pod whose containers only share CPUs has the quota that the kubelet gave it.
+    fn wrong_quota(&self) -> Option<String> {
+        if !self.by_groups || self.plugin.has_lost_memory() || self.oracle.is_unsteady {
+            return None;
+        }
+        let shares = |pod: &&Pod| {
+            let mut all = self.processes().filter(|(_, container)| container.pod == pod.id);
+            !pod.resized
+                && all.next().is_some_and(|(_, first)| !first.has_exclusive())
+                && all.all(|(_, container)| !container.has_exclusive())
+        };
+        self.pods.values().filter(shares).find_map(|pod| {
+            let found = self.read(&self.pod_dir(pod.id), "cpu.max");
+            let given = cfs(quota(pod.limit()));
+            let why = || format!("u{} has only shared CPUs, and the CFS quota {found:?}", pod.id);
+            (found != given).then(why)
+        })
     }
 
     /// The files that name a container's CPUs to its program.

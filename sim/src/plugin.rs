@@ -14,6 +14,7 @@ use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::Refusal;
 use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
 use nri_cpu_manager::kubelet::Look;
+use nri_cpu_manager::ledger::Claim;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -158,6 +159,13 @@ impl Plugin {
 
     pub fn is_stalled(&self, now: Duration) -> bool {
         now < self.running.stalled_until
+    }
+
+    /// The CPUs that the state file has for a container of this name.
+    pub fn on_disk(&self, pod: &str, container: &str) -> Option<CpuSet> {
+        let claims = checkpoint::decode(self.state_file.as_deref()?).ok()?;
+        let is_its = |claim: &Claim| claim.pod_uid.0 == pod && claim.container == container;
+        claims.into_iter().find(is_its).map(|claim| claim.cpus)
     }
 
     /// What is in the state file and on its way there, and the other files.

@@ -299,6 +299,9 @@ impl World {
             self.oracle.synchronized(self.now);
         }
         self.under_way(&current.updates);
+        if let (What::Container(_, serial), Some(adjust)) = (&current.what, &current.reply.adjust) {
+            self.check_saved(*serial, &adjust.linux.resources.cpu);
+        }
         let number = current.number;
         let asks = self.runtime.validates && matches!(kind, AnswerKind::Create(_));
         self.runtime.current = Some(current);

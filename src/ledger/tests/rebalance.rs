@@ -307,3 +307,63 @@ fn what_lies_badly_moves_when_others_end() {
     assert_eq!(node.ledger.move_totals().of(Occasion::Departure, MoveOutcome::Done), 1);
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::BudgetKept), "one of two moves is left");
 }
+
+/// Until all claims of the last process are found again, nobody knows who runs where.
+#[test]
+fn nobody_moves_before_all_claims_are_found_or_under_policy_none() {
+    let remembered = vec![claim(&guaranteed("x", 2000), "x", "2-3")];
+    let node = Node::with(with(rebalancing()), remembered);
+    assert_eq!(node.ledger.plan_departure(), Err(NoPlan::NotAssigning));
+    let none = Settings { policy: Policy::None, ..with(rebalancing()) };
+    assert_eq!(Node::with(none, Vec::new()).ledger.plan_departure(), Err(NoPlan::NotAssigning));
+}
+
+#[test]
+fn one_that_has_lost_a_cpu_stays() {
+    let mut node = fragmented(with(rebalancing()), &[]);
+    node.create(&guaranteed("rest", 12_000), "c", "rest", 12_000).unwrap();
+    node.event(Event::Machine(super::hotplug::machine_without("9"))).unwrap();
+    assert_eq!(stays(&node), Some(StayReason::Changing));
+}
+
+/// Its CPUs are not free for others, so that no place is better for them.
+#[test]
+fn nobody_moves_for_one_that_takes_over_its_pods_cpus() {
+    let mut node = fragmented(with(rebalancing()), &[]);
+    let (pod, create) = eight();
+    node.event(Event::RunPod(pod.clone())).unwrap();
+    node.create(&pod, "first", "first", 8000).unwrap();
+    node.stop("first");
+    assert_eq!(node.ledger.plan_arrival(&create), Err(NoPlan::NoNeed));
+}
+
+/// It is where it is not to stay: that uses up no budget, and no time passes there.
+#[test]
+fn a_staged_move_is_no_whole_one() {
+    let min_stay = Duration::from_secs(5);
+    let slow = Rebalance { moves_per_100_starts: 1, min_stay, ..rebalancing() };
+    let mut node = fragmented(with(slow), &[]);
+    let step = |from: &str, to: &str, outcome| Move {
+        occasion: Occasion::Arrival,
+        container: ContainerId("two".to_owned()),
+        from: cpus(from),
+        to: cpus(to),
+        outcome,
+        why: String::new(),
+    };
+    node.event(Event::Move(step("8-9", "2-3", MoveOutcome::Staged))).unwrap();
+    assert_eq!(stays(&node), None);
+    assert_eq!(planned(&mut node), None, "it is in nobody's way");
+    assert_eq!(node.ledger.plan_arrival(&eight().1), Err(NoPlan::NoGain));
+    node.event(Event::Move(step("2-3", "8-9", MoveOutcome::Done))).unwrap();
+    assert_eq!(stays(&node), Some(StayReason::MinStay(min_stay)));
+    assert_eq!(node.ledger.plan_arrival(&eight().1), Err(NoPlan::BudgetUsedUp));
+}
+
+#[test]
+fn one_that_has_ended_does_not_move() {
+    let mut node = fragmented(with(rebalancing()), &[]);
+    let step = planned(&mut node).unwrap().steps.remove(0);
+    node.stop("two");
+    assert!(!node.ledger.apply(Event::Move(step)).moved);
+}

@@ -159,6 +159,55 @@ fn cyclic_moves_are_split_into_steps() {
     assert_eq!(steps(&[("a", "2", "3", true), ("b", "3", "2", true)]), ["a 3, b 2"]);
 }
 
+/// Two that swap single CPUs overlap for a moment, but not while others still leave CPUs.
+#[test]
+fn a_swap_without_a_step_in_between_waits_for_those_that_leave() {
+    let swap = [("b", "3", "4", true), ("c", "4", "3", true)];
+    let [b, c] = swap;
+    assert_eq!(steps(&[("a", "2", "8", true), b, c]), ["a 8", "b 4, c 3"]);
+    assert_eq!(steps(&[("s", "0-1", "0", false), b, c]), ["s 0", "b 4, c 3"]);
+}
+
+/// Under `groups` a shared container's own CPUs include those of exclusive ones.
+#[test]
+fn what_cgroups_bind_is_in_nobodys_way() {
+    let shared = entry("s", "0-9", false);
+    let exclusive = entry("a", "10", true);
+    let order = |bound, last: Option<&ContainerId>| {
+        let to_shared = CpuChange { entry: &shared, to: adjustment("1-9", false) };
+        let to_exclusive = CpuChange { entry: &exclusive, to: adjustment("0", true) };
+        lines(&in_order(vec![to_shared, to_exclusive], last, bound).updates)
+    };
+    assert_eq!(order(true, None), ["s 1-9", "a 0"]);
+    // The runtime makes this one's update last.
+    assert_eq!(order(true, Some(shared.id())), ["s 1-9", "a 0"]);
+    assert_eq!(order(false, Some(shared.id())), ["s 1-9"]);
+    let within = |bound| {
+        let to_shared = CpuChange { entry: &shared, to: adjustment("1-9", false) };
+        let to_exclusive = CpuChange { entry: &exclusive, to: adjustment("5", true) };
+        lines(&in_order(vec![to_shared, to_exclusive], None, bound).updates)
+    };
+    assert_eq!(within(true), ["s 1-9", "a 5"]);
+}
+
+#[test]
+fn an_exclusive_cpu_that_becomes_shared_is_left_first() {
+    let before = adjustment("2-3", true).and_shared(cpus("4-5"));
+    let after = adjustment("2", true).and_shared(cpus("3-5"));
+    let mut mixed = entry("m", "2-3", true);
+    mixed.applied.record(&before);
+    let shared = entry("s", "4-6", false);
+    let order = |mixed: &ContainerEntry, bound| {
+        let to_shared = CpuChange { entry: &shared, to: adjustment("3-5", false) };
+        let to_mixed = CpuChange { entry: mixed, to: after };
+        lines(&in_order(vec![to_shared, to_mixed], None, bound).updates)
+    };
+    assert_eq!(order(&mixed, false), ["s 4-5", "m 2-5"]);
+    // The kernel takes CPUs of a partition by itself.
+    mixed.enforced_by = Mechanism::Partitions;
+    assert_eq!(order(&mixed, true), ["s 3-5", "m 2-5"]);
+}
+
 /// Found by random histories: after it was sent with the runtime's next answer only, a distrusted
 /// container waited for ever under `groups`.
 #[test]

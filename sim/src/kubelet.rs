@@ -61,7 +61,8 @@ impl World {
             for serial in self.running_containers() {
                 let container = &self.containers[&serial];
                 let pod = &self.pods[&container.pod];
-                let shares = pod.wishes(container.slot, ("cpus", "shared"))
+                let shares = !self.is_static()
+                    || pod.wishes(container.slot, ("cpus", "shared"))
                     || self.usable.gives_none(pod.namespace);
                 if let Some(claim) = self.claim_of(container)
                     && !shares

@@ -90,6 +90,7 @@ fn show(history: &History) {
     let shrunk = history.shrunk();
     println!("  shrunk from {} to {} operations on:", history.ops.len(), shrunk.ops.len());
     println!("  {:?}", shrunk.settings);
+    println!("  {:?}", shrunk.ops);
     for line in shrunk.run(true).trace {
         println!("  {line}");
     }

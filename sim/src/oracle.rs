@@ -342,7 +342,9 @@ impl World {
         if !self.runtime.synchronized {
             return self.fail("at the end the plugin is not connected");
         }
-        if self.now - self.plugin.last_write < QUIET {
+        // Containers may move as soon as they have stayed long enough.
+        let moves = self.in_force.rebalance.is_some();
+        if self.now - self.plugin.last_write < QUIET && !moves {
             return self.fail("at the end the plugin still writes cgroups");
         }
         let running = self.processes().filter(|(_, container)| container.state == State::Running);
@@ -380,9 +382,13 @@ impl World {
         }
         let is_mixed =
             |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].mixed);
+        // What the kubelet's CPU manager has set stays, and may be exclusive or shared.
+        let is_named =
+            |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].is_named);
         let shares = |one: &&Occupant| {
             one.exclusive.is_none()
                 && !is_mixed(one)
+                && !is_named(one)
                 && !self.is_bounded(one.pod, self.container_of(one))
         };
         let mut shared = all.iter().filter(shares);
@@ -394,10 +400,8 @@ impl World {
             }
             pool = less;
         }
-        let is_named =
-            |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].is_named);
         // The plugin's own container keeps what it has if its cgroup could once not be written.
-        let may_have_less = |one: &Occupant| is_named(one) || self.pods[&one.pod].is_plugin;
+        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin;
         let is_right = |one: &Occupant| {
             one.allowed == pool || (may_have_less(one) && one.allowed.is_subset(&pool))
         };

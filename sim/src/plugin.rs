@@ -519,10 +519,11 @@ impl World {
         let Some(dir) = path.parent() else { return };
         let is_here = |c: &&Container| Path::new(CGROUPS).join(self.dir(c)) == dir;
         let owner = self.containers.values().filter(|c| c.exclusive.is_some()).find(is_here);
-        if let Some((serial, request)) = owner.map(|c| (c.serial, c.request)) {
+        let owner = owner.and_then(|c| Some((c.serial, c.request, c.exclusive?)));
+        if let Some((serial, request, before)) = owner {
             if set.len() as u64 * 1000 == request {
                 self.container(serial).exclusive = Some(set);
-            } else if self.oracle.is_unsteady && set.len() as u64 * 1000 > request {
+            } else if self.oracle.is_unsteady && !set.is_subset(&before) {
                 // It shares CPUs under the new configuration.
                 self.container(serial).exclusive = None;
             }

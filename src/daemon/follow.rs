@@ -9,6 +9,7 @@ use crate::config::Reading;
 use crate::exclusivity::{Scope, Watched};
 use crate::kubelet::Look;
 use crate::ledger::Mechanism;
+use crate::verify::Drift;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -93,13 +94,16 @@ impl Owner {
         });
         self.follow_quotas();
         let all_as_decided = drifted.is_empty();
+        // What another mechanism has left above a container may be what keeps it off its CPUs.
+        let mut all_drift = drifted.iter().flat_map(|finding| &finding.drift);
+        let all_are_set = all_drift.all(|drift| matches!(drift, Drift::Effective(_)));
         let next = self.drift.note(drifted, &self.delivery.pace, self.now);
         self.checks.set_due(next);
         self.record.history().late = self.drift.suspects.late().cloned().collect();
         let ended = self.orphans.ended(sightings, self.now);
         self.apply_all(ended);
         self.end_deserted();
-        if all_as_decided && self.ledger.mechanism() == Mechanism::Runtime {
+        if all_are_set && self.ledger.mechanism() == Mechanism::Runtime {
             self.enforcement.let_go(&self.ledger);
         }
         if all_as_decided && self.ledger.waits() && !self.delivery.calls() {

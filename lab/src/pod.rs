@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use nri_cpu_manager::wording;
 
 use crate::cri::wire;
-use crate::{cgroup, image, kernel};
+use crate::image;
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -243,8 +243,16 @@ impl Pod {
 
     /// As the kubelet sends it, with each driver: the path below the mount.
     fn cgroup_path(&self) -> String {
-        let directory = cgroup::of_pod(self).display().to_string();
-        directory.trim_start_matches(kernel::CGROUPS).to_owned()
+        let slice = self.cgroup_parent();
+        let class = match self.qos() {
+            Qos::Guaranteed => "",
+            Qos::Burstable => "/kubepods-burstable.slice",
+            Qos::BestEffort => "/kubepods-besteffort.slice",
+        };
+        match self.driver {
+            Driver::Cgroupfs => slice,
+            Driver::Systemd => format!("/kubepods.slice{class}/{slice}"),
+        }
     }
 
     /// The sum over all containers, sent with the sandbox and written to the pod's cgroup.

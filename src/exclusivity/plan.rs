@@ -62,8 +62,8 @@ struct Survey<'a> {
     lingering: CpuSet,
     /// Exclusive CPUs that their containers run on.
     entered: CpuSet,
-    /// The pool consists of CPUs that containers with exclusive CPUs have still to leave, and these
-    /// can: they have others of their own.
+    /// The pool consists of CPUs that containers with exclusive CPUs have still to leave, and some
+    /// cgroup has none of it yet. They can leave: they have others of their own.
     cramped: bool,
     aims: Vec<Aim>,
     /// Cgroups that decide where processes run, as far as is known here: loose ones and leaves.
@@ -335,7 +335,14 @@ impl<'a> Survey<'a> {
                 survey.entered |= cpus & *claim;
             }
         }
-        survey.cramped = goal.pool.is_subset(&survey.lingering) && goal.pool.is_disjoint(&stuck);
+        let is_outside = |group: &CgroupPath| {
+            goal.is_loose(group)
+                && tree.contains(group)
+                && tree.effective(group).is_disjoint(&goal.pool)
+        };
+        survey.cramped = goal.pool.is_subset(&survey.lingering)
+            && goal.pool.is_disjoint(&stuck)
+            && goal.tops.keys().any(is_outside);
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
             survey.visit(top, *level, tree.above(top), None);
         }

@@ -63,6 +63,8 @@ pub struct Plugin {
     /// Effects and, among them, saves so far.
     pub effects: u64,
     pub saves: u64,
+    /// The last of them that is on the disk.
+    written: u64,
     /// The save of this number fails.
     pub failing_save: Option<u64>,
     pub pace: Pace,
@@ -444,9 +446,14 @@ impl World {
             }
         }
         plugin.writing = Some(content.clone());
-        self.wake_plugin(delay, |world| {
-            world.plugin.state_file = Some(content);
-            world.plugin.writing = None;
+        let number = plugin.saves;
+        self.wake_plugin(delay, move |world| {
+            // One thread makes all writes in order: a later one that is done says that this one was.
+            if world.plugin.written < number {
+                world.plugin.written = number;
+                world.plugin.state_file = Some(content);
+                world.plugin.writing = None;
+            }
         });
         if delay > DISK_PATIENCE {
             self.wake_plugin(DISK_PATIENCE, |world| world.saved(Err(ErrorKind::TimedOut)));

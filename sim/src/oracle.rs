@@ -77,6 +77,8 @@ pub struct Oracle {
     timed: Vec<Window>,
     /// What has come or was changed while the plugin was away.
     unwatched: BTreeSet<String>,
+    /// Something has changed cgroups in the plugin's place, or kept a change from being made.
+    pub is_disturbed: bool,
     /// The machine, the configuration or the kubelet's policy has changed: containers may have other
     /// CPUs than they were given.
     pub is_unsteady: bool,
@@ -245,6 +247,7 @@ impl World {
         }
         if self.settings.trouble == Trouble::Restarts
             && self.by_groups
+            && !self.oracle.is_disturbed
             && let Some(repair) = self.oracle.repair.take()
         {
             return self.fail(format!("a drift in a world where nobody drifts: {repair}"));
@@ -362,7 +365,8 @@ impl World {
         if let Some(why) = self.wrong_directories() {
             return self.fail(format!("at the end {why}"));
         }
-        if self.processes().any(|(_, container)| container.is_uncertain) {
+        let is_contested = self.oracle.written.values().any(|times| *times > 5);
+        if is_contested || self.processes().any(|(_, container)| container.is_uncertain) {
             return;
         }
         if let Some(why) = self.wrong_pool() {

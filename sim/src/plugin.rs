@@ -3,7 +3,7 @@
 
 use crate::configuration::identity;
 use crate::dice::Dice;
-use crate::kernel::{CGROUPS, PROC, SYS, Watcher, survives};
+use crate::kernel::{CGROUPS, Errno, PROC, SYS, Watcher, survives};
 use crate::pods::{Container, Serial};
 use crate::trace::take_records;
 use crate::world::World;
@@ -554,7 +554,10 @@ impl World {
     pub fn note_writes(&mut self) {
         let log = std::mem::take(&mut self.kernel.lock().log);
         for written in log {
-            self.plugin.last_write = self.now;
+            // Nothing is written into what is gone.
+            if written.result != Err(Errno::ENOENT) {
+                self.plugin.last_write = self.now;
+            }
             let pace = self.plugin.pace.at(self.now);
             pace.writes += u32::from(pace.explained_until <= self.now);
             if pace.writes > MOST_WRITES {
@@ -562,6 +565,7 @@ impl World {
             }
             self.oracle.changed = true;
             if written.result.is_err() {
+                self.oracle.is_disturbed = true;
                 let until = self.now + Duration::from_secs(25);
                 self.oracle.allow("refused by the kernel", "", until);
             } else if written.path.ends_with("cpuset.cpus") {

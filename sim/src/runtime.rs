@@ -557,6 +557,8 @@ impl World {
             return;
         }
         self.say("runtime is killed");
+        // With updates that it has not made.
+        self.oracle.is_disturbed = true;
         self.disconnect();
         self.runtime.down = true;
         let current = self.runtime.current.take();
@@ -677,6 +679,7 @@ impl World {
         debug_assert!(!dir.starts_with(CGROUPS));
         let until = self.now + bound;
         self.oracle.changed = true;
+        self.oracle.is_disturbed = true;
         self.oracle.allow(what, dir, until);
         self.note_unwatched(dir);
     }

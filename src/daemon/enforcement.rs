@@ -40,8 +40,10 @@ pub(super) struct Enforcement {
     pub(super) written: u64,
     /// When to look again for CPUs that a container was about to leave.
     due: Option<Instant>,
-    /// When the kernel refused a write at the last look.
+    /// When the kernel refused a write within the last second.
     refused_at: Option<Instant>,
+    /// When cgroups were last made what they have to be.
+    bound_at: Option<Instant>,
     /// Partitions of an earlier life, with the containers' names.
     left: Vec<(String, CgroupPath)>,
     /// Containers whose partitions and quotas the main loop settles when it is idle.
@@ -130,6 +132,7 @@ impl Enforcement {
             written: 0,
             due: None,
             refused_at: None,
+            bound_at: None,
             left: Vec::new(),
             unsettled: VecDeque::new(),
             untidy: false,
@@ -255,8 +258,10 @@ impl Enforcement {
         self.written += report.written;
         self.errors += report.errors;
         let waits = !report.withheld.is_empty() || report.deferred;
-        self.refused_at = (report.errors > 0).then_some(now);
-        let pause = if report.errors == 0 { PAUSE } else { AFTER_REFUSAL };
+        let recently = self.refused_at.filter(|refused| now < *refused + AFTER_REFUSAL);
+        self.refused_at = if report.errors > 0 { Some(now) } else { recently };
+        self.bound_at = Some(now);
+        let pause = if self.refused_at.is_none() { PAUSE } else { AFTER_REFUSAL };
         self.due = waits.then(|| now + pause);
         self.followed = true;
         if scope != Scope::All {

@@ -104,6 +104,9 @@ impl Enforcement {
             Err(refused) => {
                 if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {
                     self.errors += 1;
+                    // Where cgroups bind a container by itself its file is watched: the refused
+                    // write is reported like any other, and must not lead to the next one.
+                    self.refused_at = self.bound_at;
                     log::warn!("{}: {refused}", target.subject);
                 }
                 false

@@ -4,7 +4,7 @@
 //! A life is the sequence of the events that the plugin hears of one container and its pod, or of one pod;
 //! `listed` and `missing` are lists after a new connection, and repetitions are one event. A connection may
 //! end anywhere in a life, so there are more lives than can be played: one is accepted if the model's lives
-//! have all its parts of [`MEMORY`] events. What else is compared: what each call says of its pod and of its
+//! have all its parts of `MEMORY` events. What else is compared: what each call says of its pod and of its
 //! container, which call may come directly after which, and how a cgroup changes from one look to the next.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! need few things to show themselves, and here none of the few is left to chance.
 //!
 //! Events come in two paces: 20 ms after the one before, which is still under way, and 15 s after
-//! it. Breadth first, and states that look the same are one: [`looks`](crate::looks) says what counts.
+//! it. Breadth first, and states that look the same are one: `looks` says what counts.
 //! For each order that leads to a new state, the plugin dies, a write of it is refused, or a save
 //! of it fails, at each place where that can be while its last event is handled; then everything
 //! must settle.

@@ -67,6 +67,7 @@ impl World {
                 if let Some(claim) = self.claim_of(container)
                     && !shares
                     && container.cpus == claim.to_string()
+                    && claim.is_subset(&self.kernel.lock().usable())
                 {
                     self.container(serial).exclusive = Some(claim);
                 }

@@ -332,7 +332,9 @@ impl World {
     pub fn settle(&mut self, settled: Duration) {
         self.recover();
         let mut last = self.now + Duration::from_secs(15);
-        while self.violation.is_none() && self.now < last + settled {
+        // A plugin that never starts ends again and again.
+        let latest = self.now + Duration::from_secs(3600);
+        while self.violation.is_none() && self.now < (last + settled).min(latest) {
             self.run_until(last + settled);
             last = last.max(self.oracle.last_report);
         }
@@ -354,6 +356,11 @@ impl World {
         if let Err(faulty) = self.file {
             self.say(format!("the configuration is not {faulty:?} any more"));
             self.set_file(Ok(self.usable.clone()));
+        }
+        if self.usable.settings(&self.topology()).is_none() {
+            // The plugin does not start with reserved CPUs that are offline.
+            let online = self.kernel.lock().online;
+            self.toggle(self.settings.topology().online() - online);
         }
         if self.cpu_manager.is_static() {
             self.switch_cpu_manager();

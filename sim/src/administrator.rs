@@ -5,7 +5,7 @@ use crate::configuration::{Configuration, FAULTY, read};
 use crate::dice::Dice;
 use crate::kernel::{CGROUPS, PROC};
 use crate::plugin::STATE;
-use crate::pods::{Class, Kind, Pod, PodId, Sandbox, Slot};
+use crate::pods::{Class, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot};
 use crate::world::World;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::Input;
@@ -76,7 +76,7 @@ impl World {
             return Some((id, self.pod_dir(id)));
         }
         let is_root = class == Class::Guaranteed;
-        if is_root { None } else { Some((id, crate::pods::Paths(&self.settings).class(class))) }
+        if is_root { None } else { Some((id, Paths(&self.settings).class(class))) }
     }
 
     fn some_cpus(&self, dice: &mut Dice) -> CpuSet {
@@ -97,7 +97,7 @@ impl World {
         online = if cpu.is_subset(&online) { online - cpu } else { online | cpu };
         self.say(format!("online {online}"));
         self.kernel.lock().set_online(online);
-        self.machine_changed();
+        self.unsettled("hotplug");
     }
 
     /// A program makes a partition of some CPUs, or ends it.
@@ -116,7 +116,7 @@ impl World {
         }
         self.say(format!("another program's partition has {cpus}"));
         self.kernel.lock().set_foreign(cpus);
-        self.machine_changed();
+        self.unsettled("hotplug");
     }
 
     fn never_reserved(&self) -> CpuSet {
@@ -124,10 +124,11 @@ impl World {
         self.settings.topology().online() - self.reserved() - low
     }
 
-    fn machine_changed(&mut self) {
+    /// What all containers have may change, for this reason.
+    fn unsettled(&mut self, why: &'static str) {
         self.oracle.is_unsteady = true;
         self.oracle.changed = true;
-        self.oracle.allow("hotplug", "", self.now + CHANGE);
+        self.oracle.allow(why, "", self.now + CHANGE);
     }
 
     /// The plugin's file is replaced. It follows a valid one.
@@ -162,9 +163,7 @@ impl World {
         let Ok(file) = self.file.clone() else { return false };
         let Some(settings) = file.settings(&self.topology()) else { return false };
         if settings != self.in_force {
-            self.oracle.is_unsteady = true;
-            self.oracle.changed = true;
-            self.oracle.allow("configuration", "", self.now + CHANGE);
+            self.unsettled("configuration");
             self.note_unwatched("");
         }
         self.usable = file;
@@ -315,7 +314,7 @@ impl World {
         live.get(dice.below(live.len())).copied()
     }
 
-    pub fn some_container(&self, dice: &mut Dice) -> Option<crate::pods::Serial> {
+    pub fn some_container(&self, dice: &mut Dice) -> Option<Serial> {
         let running = self.running_containers();
         running.get(dice.below(running.len())).copied()
     }

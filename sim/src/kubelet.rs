@@ -83,16 +83,20 @@ impl World {
     /// The plugin learns that the kubelet no longer assigns CPUs: by its state file, or because the
     /// kubelet creates a container without CPUs.
     pub fn note_policy(&mut self, creates: bool) {
-        let reads_file = self.usable.config().kubelet_state_dir().is_some();
-        if !self.cpu_manager.is_static() && (creates || reads_file) {
+        if !self.cpu_manager.is_static() && (creates || self.is_kubelet_visible()) {
             self.oracle.close(Key::Kubelet, self.now + Duration::from_secs(25));
         }
+    }
+
+    /// Whether the plugin is configured to read the kubelet's state file.
+    pub fn is_kubelet_visible(&self) -> bool {
+        self.usable.config().kubelet_state_dir().is_some()
     }
 
     fn tell_of_kubelet(&mut self) {
         let delay = self.dice.millis(100, 2000);
         self.wake_plugin(delay, |world| {
-            if world.usable.config().kubelet_state_dir().is_some() {
+            if world.is_kubelet_visible() {
                 let look = world.look_at_kubelet();
                 world.input(Input::Kubelet(look));
             }

@@ -149,6 +149,11 @@ impl Oracle {
         }
     }
 
+    /// Whether the plugin has left a cgroup to another program.
+    fn is_contested(&self) -> bool {
+        self.written.values().any(|times| *times > 5)
+    }
+
     /// Which window covers this cgroup now. `is_bound`: cgroups above bind it.
     fn window(&self, dir: &str, now: Duration, is_bound: bool) -> Option<&'static str> {
         let covers = |above: &str| {
@@ -223,7 +228,7 @@ impl World {
             return Some("written by another program");
         }
         // Nothing in that cgroup can be kept off the CPUs that it has now.
-        if self.oracle.written.values().any(|times| *times > 5) {
+        if self.oracle.is_contested() {
             return Some("left to another program");
         }
         let dir = match one.container {
@@ -365,8 +370,9 @@ impl World {
         if let Some(why) = self.wrong_directories() {
             return self.fail(format!("at the end {why}"));
         }
-        let is_contested = self.oracle.written.values().any(|times| *times > 5);
-        if is_contested || self.processes().any(|(_, container)| container.is_uncertain) {
+        if self.oracle.is_contested()
+            || self.processes().any(|(_, container)| container.is_uncertain)
+        {
             return;
         }
         if let Some(why) = self.wrong_pool() {
@@ -384,16 +390,12 @@ impl World {
         if self.in_force.placement.options.strict_cpu_reservation && !pool.is_subset(&reserved) {
             pool -= reserved;
         }
-        let is_mixed =
-            |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].mixed);
+        let is_mixed = |one: &Occupant| self.container_of(one).is_some_and(|one| one.mixed);
         // What the kubelet's CPU manager has set stays, and may be exclusive or shared.
-        let is_named =
-            |one: &Occupant| one.container.is_some_and(|serial| self.containers[&serial].is_named);
+        let is_named = |one: &Occupant| self.container_of(one).is_some_and(|one| one.is_named);
+        let is_bounded = |one: &Occupant| self.is_bounded(one.pod, self.container_of(one));
         let shares = |one: &&Occupant| {
-            one.exclusive.is_none()
-                && !is_mixed(one)
-                && !is_named(one)
-                && !self.is_bounded(one.pod, self.container_of(one))
+            one.exclusive.is_none() && !is_mixed(one) && !is_named(one) && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
         // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
@@ -414,15 +416,12 @@ impl World {
             return Some(format!("{name} runs on {allowed}, the pool is {pool}"));
         }
         let lacks = |one: &&Occupant| {
-            let number = self.containers.get(&one.container?)?.request / 1000;
+            let number = self.container_of(one)?.request / 1000;
             let own = one.allowed - pool;
             (!pool.is_subset(&one.allowed) || (own.len() as u64) < number).then_some(own)
         };
-        let is_ours = |one: &&Occupant| is_mixed(one) && !is_named(one);
-        let mut mixed = all
-            .iter()
-            .filter(is_ours)
-            .filter(|one| !self.is_bounded(one.pod, self.container_of(one)));
+        let is_ours = |one: &&Occupant| is_mixed(one) && !is_named(one) && !is_bounded(one);
+        let mut mixed = all.iter().filter(is_ours);
         let (one, own) = mixed.find_map(|one| Some((one, lacks(&one)?)))?;
         let name = self.name_of(one);
         Some(format!("{name} has {own} of its own on {}, the pool is {pool}", one.allowed))
@@ -508,10 +507,10 @@ impl World {
     /// plugin binds nothing there, one write is enough.
     fn is_bounded(&self, pod: PodId, container: Option<&Container>) -> bool {
         let dir = container.map_or_else(|| self.pod_dir(pod), |container| self.dir(container));
-        if !self.by_groups && self.plugin.has_lost_memory() {
+        let remembers = !self.plugin.has_lost_memory();
+        if !self.by_groups && !remembers {
             return true;
         }
-        let remembers = !self.plugin.has_lost_memory();
         let most = u32::from(self.by_groups && self.is_static() && remembers);
         self.oracle.written.iter().any(|(above, times)| *times > most && dir.starts_with(above))
     }

@@ -38,8 +38,8 @@ pub(super) struct Books {
     remembered: Vec<Claim>,
     sums: Sums,
     revision: u64,
-    /// What the last updates of shared containers followed from; `None` if any of them may run
-    /// elsewhere.
+    /// What the last updates of shared containers followed from; `None` if not all that were due have
+    /// gone out.
     delivered: Option<Basis>,
     /// How often some shared container may have come to run elsewhere than what was sent says: what
     /// was worked out before counts as sent no more.

@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "support/expected.rs"]
+mod expected;
+
 use clap::{CommandFactory, Parser};
+use expected::{error, expected, fields, values};
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::annotations::DOMAIN;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::placement::{Options, TopologyManager};
@@ -20,25 +23,6 @@ const ANNOTATIONS: &str = include_str!("../docs/annotations.md");
 const INSTALL: &str = include_str!("../docs/install.md");
 const SECURITY: &str = include_str!("../docs/security.md");
 const SCHEMA: &str = include_str!("../charts/nri-cpu-manager/values.schema.json");
-
-fn error(text: &str) -> String {
-    Config::parse("c", text).unwrap_err().to_string()
-}
-
-/// The fields that serde expects instead of one that there is not.
-fn fields(text: &str) -> BTreeSet<String> {
-    let error = error(text);
-    let (_, expected) = error.split_once(", expected one of ").unwrap();
-    let (expected, _) = expected.split_once('.').unwrap();
-    expected.split(", ").map(str::to_owned).collect()
-}
-
-/// What an error says that was expected.
-fn expected(error: &str) -> Vec<String> {
-    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
-    let values = values.split(['.', '(']).next().unwrap();
-    values.split(" or ").map(|value| value.trim().to_owned()).collect()
-}
 
 /// The first table below a heading, without its head: the cells of each row.
 fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
@@ -85,7 +69,7 @@ fn every_value_of_a_field() {
     let rows = table(&text, "# Configuration");
     let mut seen = 0;
     for field in fields("xyzzy: 1\n") {
-        let values = expected(&error_of_value(&field));
+        let values = values(&field);
         let row = rows.iter().find(|row| quoted(row[0]).contains(&field));
         let named = quoted(&row.map(|row| row.join(" ")).unwrap_or_default());
         let missing: Vec<&String> = values.iter().filter(|value| !named.contains(*value)).collect();
@@ -93,12 +77,6 @@ fn every_value_of_a_field() {
         seen += values.len();
     }
     assert!(seen > 20, "only {seen} values found");
-}
-
-/// The error of a value that no field has; empty if it has.
-fn error_of_value(field: &str) -> String {
-    let result = Config::parse("c", &format!("{field}: xyzzy\n"));
-    result.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]
@@ -179,7 +157,7 @@ fn the_charts_schema_has_every_field() {
 fn the_charts_schema_has_every_value() {
     let mut seen = 0;
     for field in fields("xyzzy: 1\n") {
-        let values: BTreeSet<String> = expected(&error_of_value(&field)).into_iter().collect();
+        let values: BTreeSet<String> = values(&field).into_iter().collect();
         seen += values.len();
         assert_eq!(allowed(&format!("/{field}")), values, "{field}");
     }

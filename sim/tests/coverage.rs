@@ -3,7 +3,10 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot run fails")]
 
-use nri_cpu_manager::config::Config;
+#[path = "../../tests/support/expected.rs"]
+mod expected;
+
+use expected::{fields, values};
 use nri_cpu_manager::ledger::annotations::DOMAIN;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::placement::{Options, TopologyManager};
@@ -18,26 +21,6 @@ fn drawn() -> String {
     let rolled = (0..600).map(|seed| History::roll(seed).settings.configuration.text());
     let texts: BTreeSet<String> = rolled.chain(FAULTY.map(str::to_owned)).collect();
     texts.into_iter().collect()
-}
-
-fn error(text: &str) -> String {
-    Config::parse("c", text).err().map(|error| error.to_string()).unwrap_or_default()
-}
-
-/// The fields that serde expects instead of one that there is not.
-fn fields(text: &str) -> Vec<String> {
-    let error = error(text);
-    let (_, expected) = error.split_once(", expected one of ").expect("a list of fields");
-    let (expected, _) = expected.split_once('.').expect("an end");
-    expected.split(", ").map(str::to_owned).collect()
-}
-
-/// The values that a field can have, if it is one of a few.
-fn values(field: &str) -> Vec<String> {
-    let error = error(&format!("{field}: xyzzy\n"));
-    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
-    let values = values.split(['.', '(']).next().unwrap_or_default();
-    values.split(" or ").map(|value| value.trim().to_owned()).collect()
 }
 
 #[test]

@@ -1,0 +1,31 @@
+//! What there is, read from the plugin's own errors about what there is not.
+
+#![allow(clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+use nri_cpu_manager::config::Config;
+use std::collections::BTreeSet;
+
+/// The error of a configuration; empty if it is valid.
+pub(crate) fn error(text: &str) -> String {
+    Config::parse("c", text).err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+/// The fields that serde expects instead of one that there is not.
+pub(crate) fn fields(text: &str) -> BTreeSet<String> {
+    let error = error(text);
+    let (_, expected) = error.split_once(", expected one of ").expect("a list of fields");
+    let (expected, _) = expected.split_once('.').expect("an end");
+    expected.split(", ").map(str::to_owned).collect()
+}
+
+/// What an error says that was expected.
+pub(crate) fn expected(error: &str) -> Vec<String> {
+    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
+    let values = values.split(['.', '(']).next().expect("a first part");
+    values.split(" or ").map(|value| value.trim().to_owned()).collect()
+}
+
+/// The values that a field can have, if it is one of a few.
+pub(crate) fn values(field: &str) -> Vec<String> {
+    expected(&error(&format!("{field}: xyzzy\n")))
+}

@@ -12,7 +12,7 @@ mod fake_sysfs;
 mod warnings;
 
 use daemon::{Daemon, group, in_group, local, start};
-use nri_cpu_manager::ledger::{CgroupPath, Qos};
+use nri_cpu_manager::ledger::{CgroupPath, Event, Qos};
 use std::fs;
 use std::time::Duration;
 use warnings::warnings;
@@ -68,6 +68,42 @@ async fn a_quota_that_another_program_defends_is_a_drift() {
         let logged = warnings("ns/defended/c");
         let drift = format!("its pod has the CFS quota {QUOTA:?}: set again");
         assert!(logged.len() == 1 && logged[0].ends_with(&drift), "{logged:?}");
+    })
+    .await;
+}
+
+/// When the exclusive container has ended, and the pod runs on with one that shares CPUs.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_could_not_be_restored_is_restored_later() {
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+        assert_eq!(warnings("ns/refused/"), [""; 0]);
+        with_quota(&daemon, "refused").await;
+        let (mut pod, exclusive) = in_group(&daemon, "refused", (Qos::Guaranteed, 4000), "2-5");
+        pod.cgroup = CgroupPath::new("/kubepods/refused");
+        let (_, mut shared) = in_group(&daemon, "other", (Qos::Guaranteed, 500), "0-15");
+        shared.sandbox = exclusive.sandbox.clone();
+        shared.name = "shared".to_owned();
+        shared.cgroup = CgroupPath::new("/kubepods/refused/shared");
+        let directory = group(&daemon, "refused").with_file_name("shared");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("cgroup.procs"), "").unwrap();
+        fs::write(directory.join("cpuset.cpus"), "0-15").unwrap();
+        start(&daemon, (pod, shared)).await;
+        // No root is refused a write: a link to itself cannot be opened.
+        let file = group(&daemon, "refused").with_file_name("cpu.max");
+        let link = file.with_extension("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        fs::rename(&link, &file).unwrap();
+        daemon.event(Event::Stop(exclusive.id)).await.unwrap();
+        while warnings("ns/refused/").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let lifted = file.with_extension("lifted");
+        fs::write(&lifted, "max 100000").unwrap();
+        fs::rename(&lifted, &file).unwrap();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(quota(&daemon, "refused"), QUOTA);
     })
     .await;
 }

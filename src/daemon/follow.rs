@@ -2,7 +2,7 @@
 
 use super::checks::Findings;
 use super::owner::Owner;
-use super::quotas::lifted;
+use super::quotas;
 use super::step::Effect;
 use super::suspects::Finding;
 use crate::config::Reading;
@@ -27,9 +27,9 @@ impl Owner {
         self.flush_owed();
     }
 
-    /// Lifts the quotas that were set again, and watches those of all pods with exclusive CPUs.
+    /// Settles the quotas of all pods, and watches those that are to stay lifted.
     pub(super) fn follow_quotas(&mut self) {
-        let (again, files) = self.enforcement.keep_quotas_lifted(&lifted(&self.ledger));
+        let (again, files) = self.enforcement.settle_pod_quotas(&quotas::settled(&self.ledger));
         self.quotas.lifted_again += again;
         self.quotas.followed();
         let watched = files.into_iter().map(|file| (file, Watched::File)).collect();

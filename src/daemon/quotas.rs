@@ -2,7 +2,8 @@
 //!
 //! The kubelet writes a pod's quota at each try of an in-place resize, systemd at a daemon-reload.
 //! That is the rule and no drift: the quota is lifted again within milliseconds, without a line in
-//! the log. It is a drift if a check pass finds a quota that the pass before has had lifted.
+//! the log. It is a drift if a check pass finds a quota that the pass before has had lifted. When no
+//! container of a pod has exclusive CPUs any more, the next check pass restores its quota.
 
 use crate::ledger::{CgroupPath, Ledger, Mechanism, Target};
 use std::collections::BTreeMap;
@@ -43,10 +44,11 @@ impl Quotas {
     }
 }
 
-/// A running container of each pod whose quota is lifted.
-pub(super) fn lifted(ledger: &Ledger) -> Vec<Target> {
+/// A running container of each pod whose quota the plugin settles. That of a pod whose exclusive
+/// containers have ended is restored, if one that shares CPUs still runs.
+pub(super) fn settled(ledger: &Ledger) -> Vec<Target> {
     let targets = ledger.targets().filter(|target| {
-        target.running && target.lifts_pod_quota && target.enforced_by != Mechanism::Runtime
+        target.running && (!target.lifts_pod_quota || target.enforced_by != Mechanism::Runtime)
     });
     let by_pod = targets.filter_map(|target| Some((target.pod_group()?, target)));
     by_pod.collect::<BTreeMap<CgroupPath, Target>>().into_values().collect()

@@ -17,18 +17,24 @@ impl Enforcement {
         settled.is_ok()
     }
 
-    /// Lifts the CFS quotas of these containers' pods where they were set again. Returns how many
-    /// were, and the files of all. What the kernel refuses is a drift at the next check pass.
-    pub(in crate::daemon) fn keep_quotas_lifted(
+    /// Settles the CFS quotas of these containers' pods. Returns how many were set again since they
+    /// were lifted, and the files of those that are to stay lifted. What the kernel refuses to lift
+    /// is a drift at the next check pass, which also tries to restore the rest again.
+    pub(in crate::daemon) fn settle_pod_quotas(
         &mut self,
         targets: &[Target],
     ) -> (u64, Vec<PathBuf>) {
         let mut again = 0;
         for target in targets {
-            let change = self.groups.settle_pod_quota(target);
-            again += u64::from(matches!(change, Ok(Some(QuotaChange::LiftedAgain))));
+            if target.lifts_pod_quota {
+                let change = self.groups.settle_pod_quota(target);
+                again += u64::from(matches!(change, Ok(Some(QuotaChange::LiftedAgain))));
+            } else {
+                self.settle_pod_quota(target);
+            }
         }
-        (again, targets.iter().filter_map(|target| self.groups.pod_quota_file(target)).collect())
+        let lifted = targets.iter().filter(|target| target.lifts_pod_quota);
+        (again, lifted.filter_map(|target| self.groups.pod_quota_file(target)).collect())
     }
 
     pub(super) fn ask(

@@ -176,14 +176,19 @@ impl Verifier {
     fn compare(&self, group: &CgroupPath, target: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, CPUS)?;
+        let version = self.on.version();
+        let file = match version {
+            CgroupVersion::V1 => "cpuset.effective_cpus",
+            CgroupVersion::V2 => EFFECTIVE,
+        };
+        let decided = target.adjustment.cpus();
         let is_wrong = match &target.avoids {
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
-            None => set != target.adjustment.cpus(),
+            None => set != decided && !self.has_none_of(group, file, decided),
         };
         if is_wrong {
             drift.push(Drift::Set(set));
         }
-        let version = self.on.version();
         if let (Some(kind), CgroupVersion::V2) = (self.kind, version) {
             let state = self.on.read(group, PARTITION)?;
             let expected = if target.is_partition() { kind.name() } else { "member" };
@@ -195,10 +200,6 @@ impl Verifier {
             let quota = group.parent().map_or(Ok(None), |pod| quota_of(&self.on, &pod))?;
             drift.extend(quota.map(Drift::Quota));
         }
-        let file = match version {
-            CgroupVersion::V1 => "cpuset.effective_cpus",
-            CgroupVersion::V2 => EFFECTIVE,
-        };
         let effective = self.on.cpus(group, file)?;
         // The kernel takes shared CPUs for a new partition away a moment before that one runs.
         let own = target.adjustment.exclusive_cpus();
@@ -219,6 +220,13 @@ impl Verifier {
             }
         }
         Ok(drift)
+    }
+
+    /// Whether the cgroup above leaves a container none of its CPUs. Setting these would let it run on
+    /// all that are left there, those of others included: groups may have set the rest.
+    fn has_none_of(&self, group: &CgroupPath, effective: &str, decided: CpuSet) -> bool {
+        let left = group.parent().map(|above| self.on.cpus(&above, effective));
+        matches!(left, Some(Ok(left)) if left.is_disjoint(&decided))
     }
 
     /// Whether this is the program's own container, and its threads keep to the CPUs where it may not

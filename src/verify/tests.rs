@@ -188,6 +188,19 @@ fn every_drift_is_seen() {
     );
 }
 
+#[test]
+fn what_is_set_where_another_program_leaves_none_of_its_cpus_is_no_drift() {
+    let machine = Machine::new();
+    machine.group("0-3,8-15", "8-9", "member", "");
+    let target = exclusive("4-7", Mechanism::Groups);
+    let set = ["its cgroup has CPUs 0-3,8-15 set"];
+    let runs_on = ["the kernel lets its cgroup run on CPUs 8-9"];
+    for (above, expected) in [("8-9", &runs_on), ("7-9", &set)] {
+        machine.file("kubepods/poda/cpuset.cpus.effective", above);
+        assert_eq!(machine.check(&target, None), expected, "{above}");
+    }
+}
+
 /// In an inner group, as crun and programs with groups of their own have it.
 #[test]
 fn processes_in_groups_within() {

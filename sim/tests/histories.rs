@@ -21,7 +21,6 @@ fn histories_hold() {
 /// Containers that each have to leave CPUs for another one, after the kubelet's CPU manager was
 /// switched off, are written again every second and never get all of theirs.
 #[test]
-#[ignore = "one life: who waits for whom is in flags that do not end"]
 fn a_takeover_from_the_kubelet_ends() {
     for seed in ["1017", "2024"] {
         let played = play(&["--seed", seed, "--runs", "1", "--quick"]);

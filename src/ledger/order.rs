@@ -82,6 +82,22 @@ impl CpuChange<'_> {
         if rest == own { None } else { Some(self.step_to(self.to.on(rest)?)) }
     }
 
+    /// The same for one that has shared its CPUs until now: it goes on sharing the rest.
+    fn step_sharing(&self, gained_by_others: &CpuSet) -> Option<OrderedUpdate> {
+        let before = self.before().filter(|_| !self.entry.applied.is_exclusive())?;
+        let rest = before - *gained_by_others;
+        if rest == before {
+            None
+        } else {
+            Some(self.step_to(self.to.divided(rest, CpuSet::EMPTY)?))
+        }
+    }
+
+    /// Whether this step changes where the container runs.
+    fn is_moved_by(&self, step: &OrderedUpdate) -> bool {
+        self.before() != Some(step.update.adjustment.cpus())
+    }
+
     /// A step of a container that shares CPUs, if others have yet to leave all that it gets: it
     /// leaves `wanted` and keeps the rest, at least one CPU.
     fn step_aside(&self, wanted: &CpuSet) -> OrderedUpdate {
@@ -121,7 +137,7 @@ pub(super) fn in_order(
             widened.push(change);
         } else {
             let step = change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted));
-            leave |= change.before() != Some(step.update.adjustment.cpus());
+            leave |= change.is_moved_by(&step);
             steps.push(step);
         }
     }
@@ -140,16 +156,17 @@ pub(super) fn in_order(
 /// Containers with exclusive CPUs: each after those that leave CPUs which it gets, and without those
 /// that are still `taken` by then. In a cycle one goes first, with the CPUs that are free by then, or
 /// with those of its own that no other one gets. If there are neither, the rest waits for a later
-/// message, as long as others `leave` CPUs with this one; only if none does do two containers overlap
-/// for a moment. Returns the steps, and the containers that wait.
-fn exclusive_in_order(
-    mut waiting: Vec<CpuChange<'_>>,
+/// message, as long as others `leave` CPUs with this one; if none does, one that shares CPUs leaves
+/// what others get; only if there is none do two containers overlap for a moment. Returns the steps,
+/// and the containers that wait.
+fn exclusive_in_order<'a>(
+    mut waiting: Vec<CpuChange<'a>>,
     taken: &CpuSet,
     mut leave: bool,
 ) -> (Vec<OrderedUpdate>, Vec<ContainerId>) {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {
-        let blocked = |(at, change): (usize, &CpuChange<'_>)| -> CpuSet {
+        let blocked = |(at, change): (usize, &CpuChange<'a>)| -> CpuSet {
             let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
             let others: CpuSet = others.filter_map(|(_, other)| other.before()).collect();
             (others | *taken) & change.gains()
@@ -160,23 +177,24 @@ fn exclusive_in_order(
             let mut parts = waiting.iter().zip(&blocked).enumerate();
             parts.find_map(|(at, (change, cpus))| Some((at, change.step_without(cpus)?)))
         };
-        let aside = || {
+        let aside = |step: fn(&CpuChange<'a>, &CpuSet) -> Option<OrderedUpdate>| {
             let gains = |at: usize| -> CpuSet {
                 let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
                 others.map(|(_, other)| other.gains()).collect()
             };
             let mut all = waiting.iter().enumerate();
-            all.find_map(|(at, change)| Some((at, change.step_within(&gains(at))?)))
+            all.find_map(|(at, change)| Some((at, step(change, &gains(at))?)))
         };
         let next = whole.and_then(|at| Some((at, waiting.get(at)?.step())));
-        let next = next.or_else(in_part).or_else(aside);
+        let next = next.or_else(in_part).or_else(|| aside(CpuChange::step_within));
         if next.is_none() && leave {
             break;
         }
+        let next = next.or_else(|| aside(CpuChange::step_sharing));
         let (at, step) = next.unwrap_or_else(|| (0, waiting[0].step()));
+        leave |= waiting[at].is_moved_by(&step);
         steps.push(step);
         waiting.remove(at);
-        leave = true;
     }
     (steps, waiting.iter().map(|change| change.entry.id().clone()).collect())
 }

@@ -168,6 +168,29 @@ fn a_swap_without_a_step_in_between_waits_for_those_that_leave() {
     assert_eq!(steps(&[("s", "0-1", "0", false), b, c]), ["s 0", "b 4, c 3"]);
 }
 
+/// As after the kubelet's own CPU manager: `b` and `c` share CPUs that the other one gets. That `a`
+/// waits for a CPU of `c` moves nobody.
+#[test]
+fn one_that_shares_cpus_until_now_leaves_what_others_get() {
+    let mut a = entry("a", "8", true);
+    let b = entry("b", "4-5", false);
+    let mut c = entry("c", "0-3,9", false);
+    let [to_a, to_b, to_c] = ["8-9", "0-1", "4-5"].map(|list| adjustment(list, true));
+    let changes = vec![
+        CpuChange { entry: &a, to: to_a },
+        CpuChange { entry: &b, to: to_b },
+        CpuChange { entry: &c, to: to_c },
+    ];
+    let first = in_order(changes, None, true);
+    assert_eq!(lines(&first.updates), ["a 8", "c 2-3,9", "b 0-1"]);
+    assert_eq!(first.waiting, [a.id().clone(), c.id().clone()]);
+    a.applied.record(&first.updates[0].adjustment);
+    c.applied.record(&first.updates[1].adjustment);
+    assert!(!c.applied.is_exclusive());
+    let changes = vec![CpuChange { entry: &a, to: to_a }, CpuChange { entry: &c, to: to_c }];
+    assert_eq!(lines(&in_order(changes, None, true).updates), ["c 4-5", "a 8-9"]);
+}
+
 /// Under `groups` a shared container's own CPUs include those of exclusive ones.
 #[test]
 fn what_cgroups_bind_is_in_nobodys_way() {

@@ -258,17 +258,9 @@ impl Groups {
             let Some(record) = self.memory.get(group) else { continue };
             if record.ours.contains(&set) {
                 self.memory.change(group, |record| record.ours = vec![set]);
-            } else if record.before == set {
+            } else if record.before == set && !record.ours.is_empty() {
                 // Nothing was written here: the value is the one that was found, and no news.
-                if !record.ours.is_empty() {
-                    self.memory.change(group, |record| record.ours = vec![]);
-                }
-                // It binds all the same if another program has set what would be written.
-                if set != expected(goal, group) {
-                    continue;
-                }
-            } else {
-                continue;
+                self.memory.change(group, |record| record.ours = vec![]);
             }
             if goal.binds(group) {
                 self.binding.insert(group.clone());

@@ -418,7 +418,9 @@ impl<'a> Survey<'a> {
             let others = goal.claims() - *claim;
             let stays = !cut(set, above).is_disjoint(&others);
             let effective = tree.effective(group);
-            let blocks = set.is_disjoint(&above) && !effective.is_disjoint(&others);
+            // It runs on all that there is above, or will: others may wait for that to end.
+            let is_cut_off = set.is_disjoint(&above) || tree.is_cut_empty(group);
+            let blocks = is_cut_off && !effective.is_disjoint(&others);
             let cramps = self.cramped && !effective.is_disjoint(&goal.pool);
             if stays || blocks || cramps {
                 // Where another program leaves it none of its CPUs, it is kept off the others' at least.

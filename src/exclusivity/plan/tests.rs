@@ -116,6 +116,18 @@ fn cpus_that_a_container_has_still_to_leave_are_not_shared() {
     check(&mut tree, &goal, &["k/burstable 0-1,4-7"]);
 }
 
+/// As after the kubelet's own CPU manager, which changed both containers' CPUs and no pod's: each
+/// runs on all that its pod has, and each pod waits for what the other one's container runs on.
+#[test]
+fn containers_whose_pods_have_none_of_their_cpus_leave_those_of_others() {
+    let mut tree =
+        tree(&[("k/poda", "0,4-7"), ("k/poda/c", "1-3"), ("k/podb", "0-3,7"), ("k/podb/c", "4-6")]);
+    let exclusive = [("k/poda/c", "1-3"), ("k/podb/c", "4-6")];
+    let goal = goal("0,7", &exclusive, &["k/poda", "k/podb"]);
+    let expected = ["k/poda/c 0,7", "k/podb/c 0,7", "k/podb 0,4-7", "k/poda 0-3,7"];
+    check(&mut tree, &goal, &expected);
+}
+
 #[test]
 fn pods_of_a_class_are_loosened_when_its_last_exclusive_container_has_gone() {
     let mut tree =

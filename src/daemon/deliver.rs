@@ -77,9 +77,10 @@ impl Owner {
         }
     }
 
-    /// Calls the runtime with all due updates, unless a call is under way.
+    /// Calls the runtime with all due updates, unless a call is under way or has just failed: the
+    /// next event or check pass calls then.
     pub(super) fn call(&mut self) {
-        if !self.delivery.is_free() {
+        if !self.delivery.is_free(self.now) {
             return;
         }
         let mut due = self.ledger.due(&Channel::Runtime);

@@ -3,7 +3,11 @@
 
 use super::pace::Pace;
 use crate::ledger::{Decision, Due, Update};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The least time between a call that has failed and the next one: what follows from the failure is
+/// seen at once, as of a runtime that is not there.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// What an answer carries.
 #[derive(Debug)]
@@ -20,6 +24,7 @@ pub(super) struct Delivery {
     calls: bool,
     /// The updates of the call that is under way.
     calling: Option<Vec<Update>>,
+    not_before: Option<Instant>,
     /// Whether updates are due that the last answer could not carry.
     pub(super) owing: bool,
     pub(super) pace: Pace,
@@ -29,6 +34,7 @@ impl Delivery {
     /// `calls`: whether the runtime can be called without an event.
     pub(super) fn connected(&mut self, calls: bool) {
         self.calls = calls;
+        self.not_before = None;
         self.pace.reconnected();
     }
 
@@ -38,8 +44,9 @@ impl Delivery {
     }
 
     /// Whether a call could go out now.
-    pub(super) fn is_free(&self) -> bool {
-        self.calls && self.calling.is_none()
+    pub(super) fn is_free(&self, now: Instant) -> bool {
+        let waits = self.not_before.is_some_and(|not_before| now < not_before);
+        self.calls && self.calling.is_none() && !waits
     }
 
     /// A call goes out.
@@ -52,7 +59,30 @@ impl Delivery {
     pub(super) fn returned(&mut self, made: bool, now: Instant) -> Vec<Update> {
         if made {
             self.pace.returned(now);
+        } else {
+            self.not_before = Some(now + AFTER_FAILURE);
         }
         self.calling.take().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_has_failed_is_not_repeated_at_once() {
+        let now = Instant::now();
+        let mut delivery = Delivery::default();
+        delivery.connected(true);
+        delivery.called(Vec::new(), now);
+        delivery.returned(true, now);
+        assert!(delivery.is_free(now));
+        delivery.called(Vec::new(), now);
+        delivery.returned(false, now);
+        assert!(!delivery.is_free(now));
+        assert!(delivery.is_free(now + AFTER_FAILURE));
+        delivery.connected(true);
+        assert!(delivery.is_free(now));
     }
 }

@@ -53,6 +53,9 @@ impl World {
         // A move that waits for the disk has given its old CPUs to the pool already.
         let disk = self.plugin.disk.map_or(Duration::ZERO, |(_, until)| until + CHANGE);
         let bound = bound.max(disk.saturating_sub(self.now));
+        // After a refusal the plugin looks a second later.
+        let refused = self.oracle.refused.map(|at| at + Duration::from_millis(1200));
+        let bound = bound.max(refused.unwrap_or_default().saturating_sub(self.now));
         self.disturbed("written by another program", dir, bound);
     }
 
@@ -187,10 +190,17 @@ impl World {
             self.after(Duration::from_secs(3), World::release);
         }
         if dice.percent(50) {
-            self.after(Duration::from_secs(4), |world| world.plugin.forget());
+            self.after(Duration::from_secs(4), World::forget);
         }
         let delay = dice.millis(5000, 20_000);
         self.after(delay, |world| world.install(0));
+    }
+
+    /// The state directory is removed.
+    fn forget(&mut self) {
+        if !self.plugin.is_alive() {
+            self.plugin.forget();
+        }
     }
 
     /// `nri-cpu-manager release`.
@@ -301,6 +311,9 @@ impl World {
             let (dir, cpus) = (self.dir(container), container.cpus.clone());
             if !cpus.is_empty() && self.read(&dir, "cpuset.cpus") != cpus {
                 self.other_writes(&dir, &cpus, CHECK);
+                // It can be where it was before.
+                let file = Path::new(CGROUPS).join(&dir).join("cpuset.cpus");
+                self.notice_exclusive(&file, &cpus);
             }
             self.realise_slices(&dir);
         }

@@ -275,7 +275,7 @@ impl World {
                 let errno = errno(&mut dice);
                 self.say(format!("the kernel refuses writes below {dir}: {errno:?}"));
                 self.kernel.lock().faults.below.insert(crate::node::group(&dir), errno);
-                self.oracle.open(Key::Refused(id), "refused by the kernel", "");
+                self.oracle.open(Key::Refused(id), "refused by the kernel", &dir);
                 self.after(dice.millis(50, 15_000), move |world| world.mend(id, &dir));
             }
             Action::Disk => {

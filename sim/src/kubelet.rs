@@ -66,6 +66,7 @@ impl World {
                     || self.usable.gives_none(pod.namespace);
                 if let Some(claim) = self.claim_of(container)
                     && !shares
+                    && claim.len() as u64 * 1000 == container.request
                     && container.cpus == claim.to_string()
                     && claim.is_subset(&self.kernel.lock().usable())
                 {

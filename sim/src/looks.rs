@@ -53,7 +53,7 @@ impl World {
             What::Container(event, serial) => format!("{event:?} c{serial}"),
             What::Update { serial, milli, .. } => format!("update c{serial} {milli}"),
             What::Name { serial, cpus } => format!("name c{serial} {cpus}"),
-            What::Again(method, _) => format!("{method} again"),
+            What::Again(method, ..) => format!("{method} again"),
             What::Synchronize => "list".to_owned(),
             What::Unsolicited(updates) => format!("{updates:?}"),
         }));

@@ -10,16 +10,16 @@
 //! | update under way, from the call that asks for it | the container | 2.5 s after the runtime has made it |
 //! | failed update | the container (1) | 25 s later |
 //! | cleared by systemd | a slice that had emptied | 100 ms later |
-//! | written by another program | a class or pod; a container | 100 ms; 25 s later (2) |
-//! | refused by the kernel | all: nobody enters what another cannot leave | 25 s after the last refusal |
+//! | written by another program | a class or pod; a container | 100 ms, 1.2 s after a refusal; 25 s later (2) |
+//! | refused by the kernel | what is in that cgroup | 25 s after the last refusal |
 //! | hotplug, another program's partition, a configuration | all | 5 s later |
 //! | another mechanism, after a restart of the plugin | all | 25 s later |
-//! | left to another program, after its sixth write | all | never |
+//! | left to another program, after its sixth write (3) | all | never |
 //! | assigned by the kubelet's own CPU manager | all | 25 s after the plugin can know that it is off |
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
 //! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
 //!
-//! An answer with exclusive CPUs comes after the state file has them. Where only restarts happen,
+//! A container's first answer with exclusive CPUs comes after the state file has them. Where only restarts happen,
 //! and cgroups bind, the plugin finds no container elsewhere than decided.
 //!
 //! In every second without an operation the plugin makes at most 400 writes, and it never gets more
@@ -29,6 +29,8 @@
 //!
 //! (1) Where the runtime's updates bind, or its pod has exclusive CPUs. Otherwise the cgroups above
 //! bind it, and no update has to reach it.
+//!
+//! (3) What is there when the plugin starts can count as the first.
 
 use crate::node::cfs;
 use crate::plugin::STATE;
@@ -82,6 +84,10 @@ pub struct Oracle {
     /// The machine, the configuration or the kubelet's policy has changed: containers may have other
     /// CPUs than they were given.
     pub is_unsteady: bool,
+    /// Containers that have got exclusive CPUs before.
+    pub assigned: BTreeSet<(PodId, usize)>,
+    /// When the kernel last refused a write of the plugin.
+    pub refused: Option<Duration>,
     /// Cgroups of classes and pods that another program has written, and how often.
     pub written: BTreeMap<String, u32>,
     /// When the end of a container was reported last.
@@ -151,7 +157,7 @@ impl Oracle {
 
     /// Whether the plugin has left a cgroup to another program.
     fn is_contested(&self) -> bool {
-        self.written.values().any(|times| *times > 5)
+        self.written.values().any(|times| *times >= 5)
     }
 
     /// Which window covers this cgroup now. `is_bound`: cgroups above bind it.
@@ -302,6 +308,10 @@ impl World {
             return;
         }
         let pod = &self.pods[&container.pod];
+        // It keeps what it got without an answer, as one that was found running: a restart finds that.
+        if !self.oracle.assigned.insert((container.pod, container.slot)) {
+            return;
+        }
         let on_disk = self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name);
         let given: CpuSet = given.cpus.parse().unwrap_or_default();
         if on_disk.is_none_or(|cpus| !cpus.is_subset(&given)) {
@@ -313,10 +323,12 @@ impl World {
     /// CPUs are too few only if the pods ask for more, apart from those that have none: a container
     /// that is refused must not keep CPUs from another pod.
     pub fn check_refusal(&mut self, why: &str) {
-        let takes_more = |container: &Container| self.takes_more(container);
+        // What a pod holds beside its CPUs it also holds between two tries of a container.
+        let is_more = |pod: &Pod| (0..pod.slots.len()).any(|slot| wishes_more(pod, slot));
         if self.settings.trouble != Trouble::None
             || !why.contains("not enough cpus available")
-            || self.containers.values().any(takes_more)
+            || self.containers.values().any(|one| one.is_named || one.mixed)
+            || self.pods.values().any(is_more)
         {
             return;
         }
@@ -398,16 +410,16 @@ impl World {
             one.exclusive.is_none() && !is_mixed(one) && !is_named(one) && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
+        // The plugin's own container keeps what it has if its cgroup could once not be written.
+        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin;
         // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
         if self.processes().any(|(_, container)| self.takes_more(container)) {
-            let less = shared.clone().next()?.allowed;
+            let less = shared.clone().find(|one| !may_have_less(one))?.allowed;
             if !less.is_subset(&(pool | reserved)) {
                 return Some(format!("the pool {less} is not in {pool}"));
             }
             pool = less;
         }
-        // The plugin's own container keeps what it has if its cgroup could once not be written.
-        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin;
         let is_right = |one: &Occupant| {
             one.allowed == pool || (may_have_less(one) && one.allowed.is_subset(&pool))
         };
@@ -427,14 +439,15 @@ impl World {
         Some(format!("{name} has {own} of its own on {}, the pool is {pool}", one.allowed))
     }
 
-    /// Whether a container keeps others off more CPUs than an answer says are its own.
+    /// Whether a container keeps others off more CPUs than an answer says are its own, or it may have
+    /// kept what another program has written.
     fn takes_more(&self, container: &Container) -> bool {
         let pod = &self.pods[&container.pod];
-        let wishes = |wish| pod.wishes(container.slot, wish);
+        let is_exclusive = container.exclusive.is_some();
+        let is_written = || self.oracle.written.contains_key(&self.dir(container));
         container.is_named
             || container.mixed
-            || container.exclusive.is_some()
-                && (wishes(("smt", "isolate")) || wishes(("uncore", "exclusive")))
+            || is_exclusive && (wishes_more(pod, container.slot) || is_written())
     }
 
     /// What a restart would not find.
@@ -590,4 +603,9 @@ impl World {
         }
         lines
     }
+}
+
+/// Whether a container of this pod asks for CPUs that nobody else gets, beside its own.
+fn wishes_more(pod: &Pod, slot: usize) -> bool {
+    pod.wishes(slot, ("smt", "isolate")) || pod.wishes(slot, ("uncore", "exclusive"))
 }

@@ -520,19 +520,27 @@ impl World {
     }
 
     /// A write moves a container with exclusive CPUs. One that came while the plugin was away gets
-    /// them so: as many as it asks for, where nobody else runs.
-    fn notice_exclusive(&mut self, path: &Path, value: &str) {
+    /// them so: as many as it asks for, where nobody else runs. While it is away, whoever has them so
+    /// keeps them.
+    pub fn notice_exclusive(&mut self, path: &Path, value: &str) {
         let Ok(set) = value.trim().parse::<CpuSet>() else { return };
         let Some(dir) = path.parent() else { return };
         let is_here = |c: &&Container| Path::new(CGROUPS).join(self.dir(c)) == dir;
         let owner = self.containers.values().filter(|c| c.exclusive.is_some()).find(is_here);
-        let owner = owner.and_then(|c| Some((c.serial, c.request, c.exclusive?)));
-        if let Some((serial, request, before)) = owner {
-            if set.len() as u64 * 1000 == request {
-                self.container(serial).exclusive = Some(set);
-            } else if self.oracle.is_unsteady && !set.is_subset(&before) {
-                // It shares CPUs under the new configuration.
-                self.container(serial).exclusive = None;
+        if let Some((serial, before)) = owner.and_then(|c| Some((c.serial, c.exclusive?))) {
+            let may_share = self.oracle.is_unsteady;
+            let is_reserved = !set.is_disjoint(&self.reserved());
+            let container = self.container(serial);
+            let is_all = container.resizing || set.len() as u64 * 1000 == container.request;
+            if is_all && is_reserved {
+                // It makes way on shared CPUs, and comes back.
+                return;
+            }
+            if is_all {
+                container.exclusive = Some(set);
+            } else if (may_share || container.is_named) && !set.is_subset(&before) {
+                // It shares CPUs under the new configuration, or since the plugin assigns them.
+                container.exclusive = None;
             }
             return;
         }
@@ -546,7 +554,7 @@ impl World {
         let mut others = self.processes().filter(|(_, other)| other.serial != serial);
         let is_alone = others.all(|(pid, _)| self.kernel.lock().allowed(pid).is_disjoint(&set));
         drop(others);
-        if is_alone {
+        if is_alone || !self.plugin.is_alive() {
             self.container(serial).exclusive = Some(set);
         }
     }
@@ -566,8 +574,11 @@ impl World {
             self.oracle.changed = true;
             if written.result.is_err() {
                 self.oracle.is_disturbed = true;
+                self.oracle.refused = Some(self.now);
                 let until = self.now + Duration::from_secs(25);
-                self.oracle.allow("refused by the kernel", "", until);
+                let dir = written.path.parent().and_then(|dir| dir.strip_prefix(CGROUPS).ok());
+                let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
+                self.oracle.allow("refused by the kernel", &dir, until);
             } else if written.path.ends_with("cpuset.cpus") {
                 self.notice_exclusive(&written.path, &written.value);
             }

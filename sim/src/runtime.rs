@@ -37,8 +37,8 @@ pub enum What {
         cpus: String,
     },
     Synchronize,
-    /// A report that has been made before, in the same words.
-    Again(&'static str, Vec<u8>),
+    /// A report that has been made before, in the same words, as long as its subject is there.
+    Again(&'static str, Vec<u8>, Box<What>),
     /// The plugin changes containers without a call.
     Unsolicited(Vec<wire::ContainerUpdate>),
 }
@@ -111,11 +111,16 @@ impl World {
         let Some(what) = self.runtime.queue.pop_front() else { return };
         self.runtime.number += 1;
         let number = self.runtime.number;
-        let updates = match &what {
-            What::Unsolicited(updates) => updates.clone().into(),
-            _ => VecDeque::new(),
-        };
-        let (call, reply) = (None, Reply::default());
+        let (call, mut reply) = (None, Reply::default());
+        let mut updates = VecDeque::new();
+        if let What::Unsolicited(all) = &what {
+            updates.extend(all.iter().cloned());
+            if self.settings.trouble == Trouble::All && self.dice.percent(3) {
+                reply.refused = Some("not all was made".to_owned());
+                let made = self.dice.below(updates.len() + 1);
+                updates.drain(made..).for_each(|update| self.not_made(&update));
+            }
+        }
         let current = Current { number, what: what.clone(), call, updates, reply };
         let current = self.runtime.current.insert(current);
         if !current.updates.is_empty() {
@@ -132,7 +137,7 @@ impl World {
             _ => false,
         };
         if is_report && self.settings.trouble == Trouble::All && self.dice.percent(1) {
-            let again = What::Again(method, payload.clone());
+            let again = What::Again(method, payload.clone(), Box::new(what.clone()));
             let later = self.dice.millis(0, 5000);
             self.call_in(later, again);
         }
@@ -175,7 +180,9 @@ impl World {
     fn message(&self, what: &What) -> Option<(&'static str, Vec<u8>)> {
         let (event, pod, container) = match what {
             What::Synchronize => return Some(("Synchronize", self.list().write_to_bytes().ok()?)),
-            What::Again(method, payload) => return Some((method, payload.clone())),
+            What::Again(method, payload, of) => {
+                return self.message(of).map(|_| (*method, payload.clone()));
+            }
             What::Unsolicited(_) => return None,
             What::Pod(event, pod) => (*event, self.pods.get(pod)?, None),
             What::Container(event, serial) => {
@@ -386,6 +393,17 @@ impl World {
         self.after(took, move |world| world.apply_next(number));
     }
 
+    /// The runtime fails before it comes to an update that the plugin has asked for.
+    fn not_made(&mut self, update: &wire::ContainerUpdate) {
+        let serial = pods::serial(&update.container_id).expect("an id of this runtime");
+        self.oracle.close(Key::Update(serial), self.now);
+        if let Some(container) = self.containers.get(&serial) {
+            let dir = self.dir(container);
+            self.say(format!("  update of {} is not made", update.container_id));
+            self.disturbed(FAILED_UPDATE, &dir, Duration::from_secs(25));
+        }
+    }
+
     /// Makes an update. Returns how long that took.
     fn apply_update(&mut self, update: &wire::ContainerUpdate) -> Duration {
         let quick = Duration::from_micros(50);
@@ -403,6 +421,7 @@ impl World {
         (container.exclusive, container.mixed) = (None, false);
         if cpu.quota.value == -1 {
             container.given(&cpu.cpus, self.pods[&container.pod].wishes(container.slot, MIXED));
+            self.oracle.assigned.insert((container.pod, container.slot));
         }
         self.oracle.changed = true;
         if fails && reaches {
@@ -461,7 +480,7 @@ impl World {
                 self.containers.retain(|one, c| *one != serial || c.state != State::Exited);
             }
             What::Name { serial, cpus } => self.named(serial, cpus, &reply),
-            What::Unsolicited(_) => self.updated(true),
+            What::Unsolicited(_) => self.updated(reply.refused.is_none()),
             What::Pod(..) | What::Container(..) | What::Again(..) | What::Synchronize => {}
         }
         self.after(pause, |world| world.next_call());

@@ -445,7 +445,7 @@ impl World {
             RefuseBelowA => {
                 let dir = self.pod_dir(a);
                 self.kernel.lock().faults.below.insert(group(&dir), Errno::EIO);
-                self.oracle.open(Key::Refused(a), "refused by the kernel", "");
+                self.oracle.open(Key::Refused(a), "refused by the kernel", &dir);
                 self.after(Duration::from_secs(5), move |world| world.mend(a, &dir));
             }
             SlowDisk => {

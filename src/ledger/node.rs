@@ -153,11 +153,12 @@ impl Node {
         let cgroups_keep_all = self.mechanism != Mechanism::Runtime
             && self.unbound.is_empty()
             && self.distrusted.is_empty();
+        let follow = self.settings.mems_follow_cpus;
         Basis {
             sent: if cgroups_keep_all { self.possible() } else { pool.bound },
             online: self.topology.online(),
             policy: self.settings.policy,
-            mems_follow_cpus: self.settings.mems_follow_cpus,
+            memory_only: follow.then_some(self.settings.memory_only_nodes),
             doubts: books.doubts,
         }
     }

@@ -7,18 +7,20 @@ use super::pod::PodEntry;
 use crate::cpuset::CpuSet;
 use crate::ledger::model::{ContainerId, CpuRequest, PodUid};
 use crate::ledger::policy::{Mechanism, Policy};
+use crate::nodeset::NodeSet;
 use crate::placement::wishes::Margin;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 
-/// What decides, for all shared containers at once, where they run and which memory they use.
+/// What decides, for all containers at once, where the shared ones run and which memory they use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Basis {
     /// The CPUs that are sent for them.
     pub(crate) sent: CpuSet,
     pub(crate) online: CpuSet,
     pub(crate) policy: Policy,
-    pub(crate) mems_follow_cpus: bool,
+    /// The memory-only nodes that containers may use, where memory follows exclusive CPUs.
+    pub(crate) memory_only: Option<NodeSet>,
     /// [`Books::doubts`](super::Books::doubts).
     pub(crate) doubts: u64,
 }

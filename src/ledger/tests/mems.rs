@@ -115,3 +115,20 @@ fn running_containers_follow_a_reload_of_the_option() {
         assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     }
 }
+
+#[test]
+fn running_containers_follow_a_reload_of_the_memory_only_nodes() {
+    let machine = Machine { sockets: 2, cores: 8, memory_only: 2, ..Machine::default() };
+    let off = Settings { mems_follow_cpus: true, ..settings() };
+    let on = Settings { memory_only_nodes: [2, 3].into_iter().collect(), ..off.clone() };
+    let ledger = Ledger::new(machine.topology().unwrap(), off.clone(), Vec::new());
+    let mut node = Node { ledger, set: BTreeMap::new() };
+    let a = guaranteed("a", 8000);
+    assert_eq!(create(&mut node, &a, container(&a, "c", "a", 8000)).mems(), mems(&[1]));
+    for (settings, nodes) in [(on, mems(&[1, 2, 3])), (off, mems(&[1]))] {
+        node.event(Event::Settings(settings)).unwrap();
+        let updates = deliver(&mut node.ledger, Channel::Runtime);
+        let sent: Vec<_> = updates.iter().map(|update| update.adjustment.mems()).collect();
+        assert_eq!(sent, [nodes]);
+    }
+}

@@ -65,9 +65,15 @@ impl Checkpoint {
         std::mem::replace(&mut self.failed, failure).is_some()
     }
 
-    /// Has this wait for the end of the write that has all claims of now.
+    /// Has this wait for the end of the write that has all claims of now. One delivery is enough.
     pub(super) fn wait(&mut self, then: AfterSave) {
-        self.waiting.push((self.begun + u64::from(self.changed), then));
+        let number = self.begun + u64::from(self.changed);
+        let is_delivery = |(of, what): &(u64, AfterSave)| {
+            *of == number && matches!((what, &then), (AfterSave::Deliver, AfterSave::Deliver))
+        };
+        if !self.waiting.iter().any(is_delivery) {
+            self.waiting.push((number, then));
+        }
     }
 
     /// What has waited for the writes that have ended.

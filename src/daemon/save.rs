@@ -52,6 +52,8 @@ impl Owner {
     fn go_on(&mut self, then: AfterSave, failed: Option<&str>) {
         match then {
             AfterSave::Answer(call) => self.finish(*call, failed),
+            // What has been decided since is not on disk yet.
+            AfterSave::Deliver if self.checkpoint.is_pending() => self.after_save(then),
             AfterSave::Deliver => self.deliver(),
             AfterSave::Move => self.move_saved(failed),
         }

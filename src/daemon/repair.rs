@@ -5,7 +5,7 @@ use super::owner::Owner;
 use super::suspects::Finding;
 use crate::clock::now;
 use crate::exclusivity::Scope;
-use crate::ledger::{ContainerId, Event, Mechanism, Target};
+use crate::ledger::{Channel, ContainerId, Event, Mechanism, Target, Update};
 
 impl Owner {
     /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
@@ -74,9 +74,13 @@ impl Owner {
                 written
             }
             Repair::SetCpus => {
-                let written = self.enforcement.set_cpus(target);
                 self.apply(Event::Drifted(vec![id.clone()]));
-                written
+                // It does not come to CPUs that others have still to leave.
+                let due = self.ledger.due(&Channel::Groups).updates;
+                let step = due.into_iter().find(|update| update.container == *id);
+                step.is_some_and(|Update { adjustment, .. }| {
+                    self.enforcement.set_cpus(&Target { adjustment, ..target.clone() })
+                })
             }
             // The runtime should have lifted it. If the cgroup cannot be written, the update is
             // sent again.

@@ -48,6 +48,8 @@ pub(super) struct Enforcement {
     left: Vec<(String, CgroupPath)>,
     /// Containers whose partitions and quotas the main loop settles when it is idle.
     unsettled: VecDeque<ContainerId>,
+    /// Whether something could not be undone at the last try.
+    has_unreleased: bool,
     /// Whether ended containers may have left something in the groups above them.
     untidy: bool,
     /// The topmost groups that containers are or were in.
@@ -135,6 +137,7 @@ impl Enforcement {
             bound_at: None,
             left: Vec::new(),
             unsettled: VecDeque::new(),
+            has_unreleased: false,
             untidy: false,
             tops: KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect(),
             refusals: 0,
@@ -247,9 +250,13 @@ impl Enforcement {
             return Vec::new();
         }
         if ledger.stance() != Stance::Assign {
-            self.let_go(ledger);
+            // What could not be undone waits for the next check of all.
+            if scope == Scope::All || !self.has_unreleased {
+                self.let_go(ledger);
+            }
             return Vec::new();
         }
+        self.has_unreleased = false;
         let layout = Layout::of(ledger);
         let scope = if self.followed { scope } else { Scope::All };
         let report = self.groups.follow(&layout, scope, now);
@@ -286,11 +293,12 @@ impl Enforcement {
     }
 
     /// All containers are where they have to be by other means: takes out of groups what was left
-    /// there. What cannot be undone is tried again with the next look.
+    /// there. What cannot be undone is tried again with the next check of all.
     pub(super) fn let_go(&mut self, ledger: &Ledger) {
         self.end_left();
         let released = self.groups.release(ledger.possible());
         self.followed = false;
+        self.has_unreleased = !released.errors.is_empty();
         let undone = released.groups + released.quotas;
         if undone > 0 {
             log::info!("cgroups restored: {undone}");

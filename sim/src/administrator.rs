@@ -17,7 +17,7 @@ use std::time::Duration;
 /// CPUs that some configuration reserves stay online.
 const RESERVED: usize = 4;
 /// Until a change of the machine or of the configuration is carried out.
-const CHANGE: Duration = Duration::from_secs(5);
+pub const CHANGE: Duration = Duration::from_secs(5);
 const CHECK: Duration = Duration::from_secs(25);
 
 impl World {
@@ -132,6 +132,9 @@ impl World {
         self.oracle.is_unsteady = true;
         self.oracle.changed = true;
         self.oracle.allow(why, "", self.now + CHANGE);
+        if !self.plugin.is_alive() {
+            self.oracle.unwatched("");
+        }
     }
 
     /// The plugin's file is replaced. It follows a valid one.
@@ -311,9 +314,11 @@ impl World {
             let (dir, cpus) = (self.dir(container), container.cpus.clone());
             if !cpus.is_empty() && self.read(&dir, "cpuset.cpus") != cpus {
                 self.other_writes(&dir, &cpus, CHECK);
-                // It can be where it was before.
-                let file = Path::new(CGROUPS).join(&dir).join("cpuset.cpus");
-                self.notice_exclusive(&file, &cpus);
+                if self.plugin.is_alive() {
+                    // It can be back from where it has made way.
+                    let file = Path::new(CGROUPS).join(&dir).join("cpuset.cpus");
+                    self.notice_exclusive(&file, &cpus);
+                }
             }
             self.realise_slices(&dir);
         }

@@ -11,7 +11,7 @@
 //! | failed update | the container (1) | 25 s later |
 //! | cleared by systemd | a slice that had emptied | 100 ms later |
 //! | written by another program | a class or pod; a container | 100 ms, 1.2 s after a refusal; 25 s later (2) |
-//! | refused by the kernel | what is in that cgroup | 25 s after the last refusal |
+//! | refused by the kernel | what is in that cgroup, and who has none of its CPUs | 25 s after the last refusal |
 //! | hotplug, another program's partition, a configuration | all | 5 s later |
 //! | another mechanism, after a restart of the plugin | all | 25 s later |
 //! | left to another program, after its sixth write (3) | all | never |
@@ -229,6 +229,11 @@ impl World {
         self.by_groups && !siblings.any(is_exclusive)
     }
 
+    /// Whether the kernel has refused a write of the plugin in the time of a check pass.
+    fn has_refused(&self) -> bool {
+        self.oracle.refused.is_some_and(|at| self.now < at + Duration::from_secs(25))
+    }
+
     fn window_of(&self, one: &Occupant, is_bound: bool) -> Option<&'static str> {
         if self.is_bounded(one.pod, self.container_of(one)) && !self.by_groups {
             return Some("written by another program");
@@ -236,6 +241,11 @@ impl World {
         // Nothing in that cgroup can be kept off the CPUs that it has now.
         if self.oracle.is_contested() {
             return Some("left to another program");
+        }
+        // Others cannot leave its CPUs, so that the cgroups above it lack these.
+        let own = self.container_of(one).and_then(|container| container.exclusive);
+        if self.has_refused() && own.is_some_and(|own| own.is_disjoint(&one.allowed)) {
+            return Some("refused by the kernel");
         }
         let dir = match one.container {
             Some(serial) => self.dir(&self.containers[&serial]),
@@ -291,7 +301,9 @@ impl World {
         let has_reserved =
             |c: &&Container| c.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved));
         let on_reserved = self.containers.values().find(has_reserved);
+        // It may wait for one that cannot leave its new ones.
         if let Some(container) = on_reserved
+            && !self.has_refused()
             && self.oracle.window("", now, false).is_none()
         {
             let text = self.describe(container.serial);
@@ -541,6 +553,10 @@ impl World {
             return None;
         };
         let moves = self.in_force.rebalance.is_some() || self.oracle.is_unsteady;
+        // Others that cannot be kept off its CPUs leave it the rest.
+        if self.oracle.is_contested() && allowed.is_subset(&granted) {
+            return None;
+        }
         if allowed != granted && !moves {
             return Some(format!("runs on {allowed}, and was given {granted}"));
         }

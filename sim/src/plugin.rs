@@ -1,6 +1,7 @@
 //! The plugin's process: carries out the core's effects in virtual time, and dies with all that it
 //! has not written.
 
+use crate::administrator::CHANGE;
 use crate::configuration::identity;
 use crate::dice::Dice;
 use crate::kernel::{CGROUPS, Errno, PROC, SYS, Watcher, survives};
@@ -520,42 +521,56 @@ impl World {
     }
 
     /// A write moves a container with exclusive CPUs. One that came while the plugin was away gets
-    /// them so: as many as it asks for, where nobody else runs. While it is away, whoever has them so
-    /// keeps them.
+    /// them so. What the state file has tells them from those on which it only makes way for others;
+    /// while the disk fails they are as many as it asks for, where nobody else runs.
     pub fn notice_exclusive(&mut self, path: &Path, value: &str) {
         let Ok(set) = value.trim().parse::<CpuSet>() else { return };
         let Some(dir) = path.parent() else { return };
         let is_here = |c: &&Container| Path::new(CGROUPS).join(self.dir(c)) == dir;
-        let owner = self.containers.values().filter(|c| c.exclusive.is_some()).find(is_here);
-        if let Some((serial, before)) = owner.and_then(|c| Some((c.serial, c.exclusive?))) {
-            let may_share = self.oracle.is_unsteady;
-            let is_reserved = !set.is_disjoint(&self.reserved());
-            let container = self.container(serial);
-            let is_all = container.resizing || set.len() as u64 * 1000 == container.request;
-            if is_all && is_reserved {
-                // It makes way on shared CPUs, and comes back.
-                return;
+        let Some(container) = self.containers.values().find(is_here) else { return };
+        let (serial, before) = (container.serial, container.exclusive);
+        let is_all = container.resizing || set.len() as u64 * 1000 == container.request;
+        let is_guaranteed = self.pods[&container.pod].is_guaranteed();
+        let claim = self.claim_on_disk(container);
+        let is_its = match claim {
+            Ok(claim) => claim == Some(set),
+            Err(_) => {
+                let mut others = self.processes().filter(|(_, other)| other.serial != serial);
+                let kernel = self.kernel.lock();
+                is_all && others.all(|(pid, _)| kernel.allowed(pid).is_disjoint(&set))
             }
-            if is_all {
-                container.exclusive = Some(set);
-            } else if (may_share || container.is_named) && !set.is_subset(&before) {
-                // It shares CPUs under the new configuration, or since the plugin assigns them.
-                container.exclusive = None;
-            }
-            return;
-        }
-        let found = self.containers.values().find(|container| {
-            !container.has_exclusive()
-                && container.request == set.len() as u64 * 1000
-                && self.pods[&container.pod].is_guaranteed()
-                && is_here(container)
-        });
-        let Some(serial) = found.map(|container| container.serial) else { return };
-        let mut others = self.processes().filter(|(_, other)| other.serial != serial);
-        let is_alone = others.all(|(pid, _)| self.kernel.lock().allowed(pid).is_disjoint(&set));
-        drop(others);
-        if is_alone || !self.plugin.is_alive() {
+        };
+        let may_share = self.oracle.is_unsteady || container.is_named;
+        let is_elsewhere = !is_all && before.is_some_and(|before| !set.is_subset(&before));
+        if is_its && is_guaranteed && !container.mixed {
             self.container(serial).exclusive = Some(set);
+        } else if may_share && (is_elsewhere || claim == Ok(None)) {
+            // It shares CPUs under the new configuration, or since the plugin assigns them.
+            self.container(serial).exclusive = None;
+        }
+    }
+
+    /// The plugin has answered with what it does about the list: containers keep what it has found,
+    /// or share CPUs under a new configuration.
+    pub fn notice_found(&mut self) {
+        for serial in self.running_containers() {
+            let container = &self.containers[&serial];
+            let set = self.read(&self.dir(container), "cpuset.cpus").parse::<CpuSet>().ok();
+            let Ok(claim) = self.claim_on_disk(container) else { return };
+            let is_all = set.is_some_and(|set| set.len() as u64 * 1000 == container.request);
+            let shares = claim.is_none() && !is_all && self.oracle.is_unsteady;
+            if shares || claim.is_some() && claim == set && !container.mixed {
+                self.container(serial).exclusive = claim;
+            }
+        }
+    }
+
+    /// The CPUs that the state file has for a container, unless it may not have the last ones.
+    fn claim_on_disk(&self, container: &Container) -> Result<Option<CpuSet>, DiskFault> {
+        let pod = &self.pods[&container.pod];
+        match self.plugin.disk {
+            Some((fault, until)) if self.now < until + CHANGE => Err(fault),
+            _ => Ok(self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name)),
         }
     }
 

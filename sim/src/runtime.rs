@@ -481,7 +481,8 @@ impl World {
             }
             What::Name { serial, cpus } => self.named(serial, cpus, &reply),
             What::Unsolicited(_) => self.updated(reply.refused.is_none()),
-            What::Pod(..) | What::Container(..) | What::Again(..) | What::Synchronize => {}
+            What::Synchronize => self.notice_found(),
+            What::Pod(..) | What::Container(..) | What::Again(..) => {}
         }
         self.after(pause, |world| world.next_call());
     }

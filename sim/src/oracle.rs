@@ -407,7 +407,9 @@ impl World {
     /// Whoever has no exclusive CPUs runs on all that are left.
     fn wrong_pool(&self) -> Option<String> {
         let all = self.occupants();
-        let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).collect();
+        // Also those that another program keeps it off.
+        let own = |one: &Occupant| self.container_of(one)?.exclusive;
+        let alone: CpuSet = all.iter().filter_map(own).collect();
         let mut pool = self.kernel.lock().usable() - alone;
         let reserved = self.reserved();
         // Where nothing else is left, shared containers have the reserved CPUs.

@@ -195,7 +195,10 @@ impl World {
             .processes()
             .map(|(pid, container)| {
                 let allowed = self.kernel.lock().allowed(pid);
-                let exclusive = container.exclusive.map(|cpus| cpus & allowed);
+                // One that has never started lends its CPUs until the kubelet tries again.
+                let starts_never = container.state == State::Unknown;
+                let exclusive = container.exclusive.filter(|_| !starts_never);
+                let exclusive = exclusive.map(|cpus| cpus & allowed);
                 let serial = Some(container.serial);
                 Occupant { pod: container.pod, container: serial, allowed, exclusive }
             })
@@ -407,9 +410,7 @@ impl World {
     /// Whoever has no exclusive CPUs runs on all that are left.
     fn wrong_pool(&self) -> Option<String> {
         let all = self.occupants();
-        // Also those that another program keeps it off.
-        let own = |one: &Occupant| self.container_of(one)?.exclusive;
-        let alone: CpuSet = all.iter().filter_map(own).collect();
+        let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).collect();
         let mut pool = self.kernel.lock().usable() - alone;
         let reserved = self.reserved();
         // Where nothing else is left, shared containers have the reserved CPUs.
@@ -453,12 +454,15 @@ impl World {
         Some(format!("{name} has {own} of its own on {}, the pool is {pool}", one.allowed))
     }
 
-    /// Whether a container keeps others off more CPUs than an answer says are its own, or it may have
-    /// kept what another program has written.
+    /// Whether a container keeps others off more CPUs than it runs on and an answer says are its own,
+    /// or it may have kept what another program has written.
     fn takes_more(&self, container: &Container) -> bool {
         let pod = &self.pods[&container.pod];
         let is_exclusive = container.exclusive.is_some();
-        let is_written = || self.oracle.written.contains_key(&self.dir(container));
+        let is_written = || {
+            self.oracle.written.contains_key(&self.dir(container))
+                || self.is_bounded(container.pod, Some(container))
+        };
         container.is_named
             || container.mixed
             || is_exclusive && (wishes_more(pod, container.slot) || is_written())

@@ -104,3 +104,40 @@ pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>
     });
     ended.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{CgroupPath, SandboxId};
+
+    /// Containers of one pod, seen like this.
+    fn sightings(ids: &[&str], presence: Presence) -> Vec<Sighting> {
+        let holder = |id: &&str| Holder {
+            id: ContainerId((*id).to_owned()),
+            sandbox: SandboxId("sandbox".to_owned()),
+            group: None,
+            pod_group: CgroupPath::new("kubepods/pod").unwrap(),
+            ended: false,
+        };
+        ids.iter().map(|id| (holder(id), presence)).collect()
+    }
+
+    #[test]
+    fn a_pod_whose_cgroup_has_vanished_ends_once_and_after_a_while() {
+        let start = Instant::now();
+        let mut orphans = Orphans::new(start);
+        let mut after = |seconds, presence| {
+            let now = start + Duration::from_secs(seconds);
+            orphans.ended(sightings(&["a", "b"], presence), now)
+        };
+        assert_eq!(after(0, Presence::PodGone), [], "never seen");
+        assert_eq!(after(10, Presence::Lives), []);
+        for seconds in [20, 60, 100, 139] {
+            assert_eq!(after(seconds, Presence::PodGone), [], "{seconds}");
+        }
+        let end = Event::StopPod(SandboxId("sandbox".to_owned()));
+        assert_eq!(after(140, Presence::PodGone), [end]);
+        assert_eq!(after(150, Presence::Lives), []);
+        assert_eq!(after(160, Presence::PodGone), [], "it was there again");
+    }
+}

@@ -184,7 +184,10 @@ impl Verifier {
         let decided = target.adjustment.cpus();
         let is_wrong = match &target.avoids {
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
-            None => set != decided && !self.has_none_of(group, file, decided),
+            None if target.enforced_by == Mechanism::Groups => {
+                set != decided && !self.has_none_of(group, file, decided)
+            }
+            None => set != decided,
         };
         if is_wrong {
             drift.push(Drift::Set(set));

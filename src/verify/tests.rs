@@ -199,6 +199,12 @@ fn what_is_set_where_another_program_leaves_none_of_its_cpus_is_no_drift() {
         machine.file("kubepods/poda/cpuset.cpus.effective", above);
         assert_eq!(machine.check(&target, None), expected, "{above}");
     }
+    // A pod has none of the CPUs of its partitions.
+    machine.file("kubepods/poda/cpuset.cpus.effective", "8-9");
+    machine.group("5", "5", "root", "");
+    let target = exclusive("4-7", Mechanism::Partitions);
+    let set = ["its cgroup has CPU 5 set"];
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)), set);
 }
 
 /// In an inner group, as crun and programs with groups of their own have it.

@@ -28,6 +28,15 @@ fn a_takeover_from_the_kubelet_ends() {
     }
 }
 
+/// After a list whose answer came late, a container that starts at that moment misses its update: a
+/// check pass sets its CPUs two seconds later, as a drift.
+#[test]
+#[ignore = "one life: a start that overtakes the answer to a list has no state"]
+fn a_container_that_starts_during_the_list_has_no_drift() {
+    let played = play(&["--seed", "1101196", "--runs", "1", "--quick"]);
+    assert!(played.ends_with(" violations=0\n"), "{played}");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

@@ -37,6 +37,15 @@ fn a_container_that_starts_during_the_list_has_no_drift() {
     assert!(played.ends_with(" violations=0\n"), "{played}");
 }
 
+/// A pod that is refused again and again keeps the CPUs of a container that came while the plugin was
+/// away: it is open whether the pool or the oracle is right.
+#[test]
+#[ignore = "one life: what a pod without containers holds"]
+fn a_refused_pod_holds_no_cpus() {
+    let played = play(&["--seed", "1304106", "--runs", "1", "--quick"]);
+    assert!(played.ends_with(" violations=0\n"), "{played}");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

@@ -316,8 +316,7 @@ impl World {
                 self.other_writes(&dir, &cpus, CHECK);
                 if self.plugin.is_alive() {
                     // It can be back from where it has made way.
-                    let file = Path::new(CGROUPS).join(&dir).join("cpuset.cpus");
-                    self.notice_exclusive(&file, &cpus);
+                    self.notice_exclusive(&dir, &cpus);
                 }
             }
             self.realise_slices(&dir);

@@ -19,16 +19,16 @@
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
 //! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
 //!
-//! A container's first answer with exclusive CPUs comes after the state file has them. Where only restarts happen,
-//! and cgroups bind, the plugin finds no container elsewhere than decided.
+//! A container's first answer with exclusive CPUs comes after the state file has them. Where only
+//! restarts happen, and cgroups bind, the plugin finds no container elsewhere than decided.
 //!
 //! In every second without an operation the plugin makes at most 400 writes, and it never gets more
 //! than 2,000 inputs in a second.
 //!
-//! (2) Later while the disk fails, never where the runtime's updates bind.
-//!
 //! (1) Where the runtime's updates bind, or its pod has exclusive CPUs. Otherwise the cgroups above
 //! bind it, and no update has to reach it.
+//!
+//! (2) Later while the disk fails, never where the runtime's updates bind.
 //!
 //! (3) What is there when the plugin starts can count as the first.
 

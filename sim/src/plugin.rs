@@ -523,10 +523,9 @@ impl World {
     /// A write moves a container with exclusive CPUs. One that came while the plugin was away gets
     /// them so. What the state file has tells them from those on which it only makes way for others;
     /// while the disk fails they are as many as it asks for, where nobody else runs.
-    pub fn notice_exclusive(&mut self, path: &Path, value: &str) {
+    pub fn notice_exclusive(&mut self, dir: &str, value: &str) {
         let Ok(set) = value.trim().parse::<CpuSet>() else { return };
-        let Some(dir) = path.parent() else { return };
-        let is_here = |c: &&Container| Path::new(CGROUPS).join(self.dir(c)) == dir;
+        let is_here = |c: &&Container| self.dir(c) == dir;
         let Some(container) = self.containers.values().find(is_here) else { return };
         let (serial, before) = (container.serial, container.exclusive);
         let is_all = container.resizing || set.len() as u64 * 1000 == container.request;
@@ -587,15 +586,15 @@ impl World {
                 self.fail("a storm: more than 400 writes of the plugin within a second");
             }
             self.oracle.changed = true;
+            let dir = written.path.parent().and_then(|dir| dir.strip_prefix(CGROUPS).ok());
+            let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
             if written.result.is_err() {
                 self.oracle.is_disturbed = true;
                 self.oracle.refused = Some(self.now);
                 let until = self.now + Duration::from_secs(25);
-                let dir = written.path.parent().and_then(|dir| dir.strip_prefix(CGROUPS).ok());
-                let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
                 self.oracle.allow("refused by the kernel", &dir, until);
             } else if written.path.ends_with("cpuset.cpus") {
-                self.notice_exclusive(&written.path, &written.value);
+                self.notice_exclusive(&dir, &written.value);
             }
             let path = written.path.strip_prefix(CGROUPS).unwrap_or(&written.path).display();
             let result = written.result.err().map_or(String::new(), |errno| format!(": {errno:?}"));

@@ -19,7 +19,7 @@ fn histories_hold() {
 }
 
 /// Containers that each have to leave CPUs for another one, after the kubelet's CPU manager was
-/// switched off, are written again every second and never get all of theirs.
+/// switched off.
 #[test]
 fn a_takeover_from_the_kubelet_ends() {
     for seed in ["1017", "2024"] {

@@ -2,6 +2,7 @@
 //! being made.
 
 use super::calls::CallInfo;
+use super::persist::Save;
 use crate::clock::now;
 use crate::ledger::{Admission, Move, Occasion};
 use crate::view::LastPlan;
@@ -44,6 +45,8 @@ pub(super) struct StepRun {
     pub(super) step: Move,
     /// Why it is being taken back.
     pub(super) undone: Option<String>,
+    /// The write that has it; `None` when that has ended.
+    pub(super) save: Option<Save>,
     /// When to look next whether it is in force, and how often to do so at most.
     pub(super) look: Option<(Instant, usize)>,
 }

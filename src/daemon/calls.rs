@@ -1,9 +1,9 @@
 //! Calls of the runtime on their way to an answer.
 
-use super::delivery::Sent;
 use super::enforcement::CgroupStep;
+use super::persist::Save;
 use super::step::CallId;
-use crate::ledger::{Decision, Note};
+use crate::ledger::{Decision, Due, Note};
 use crate::view::counters::{CreateOutcome, EventKind};
 use std::time::Instant;
 
@@ -21,14 +21,25 @@ pub(super) struct HandledCall {
     pub(super) call: CallInfo,
     pub(super) notes: Vec<Note>,
     pub(super) handled: Handled,
-    /// Whether the answer comes before claims of others are on disk.
-    pub(super) unsaved: bool,
+    /// What has to be done to single cgroups before the answer.
+    pub(super) step: CgroupStep,
+    /// The answer waits for this write; `None` if it may come before claims of others are on disk.
+    pub(super) save: Option<Save>,
 }
 
 #[derive(Debug)]
 pub(super) enum Handled {
     Decision(Decision),
-    Event { step: CgroupStep, lists: bool, answer_has_updates: bool },
+    Event { lists: bool, answer_has_updates: bool },
+}
+
+/// What an answer carries.
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// The runtime reads no updates from it, or the request is refused.
+    Nothing,
+    Decision(Decision),
+    Due(Due),
 }
 
 /// An answer that the runtime may not have yet.

@@ -1,22 +1,13 @@
-//! What goes out to the runtime: answers, and calls that bring updates without an event
-//! ([`Delivery`]).
+//! [`Delivery`]: calls of the runtime that bring updates without an event, and how fast it makes
+//! updates.
 
 use super::pace::Pace;
-use crate::ledger::{Decision, Due, Update};
+use crate::ledger::Update;
 use std::time::{Duration, Instant};
 
 /// The least time between a call that has failed and the next one: what follows from the failure is
 /// seen at once, as of a runtime that is not there.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-
-/// What an answer carries.
-#[derive(Debug)]
-pub(super) enum Sent {
-    /// The runtime reads no updates from it, or the request is refused.
-    Nothing,
-    Decision(Decision),
-    Due(Due),
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
@@ -25,8 +16,8 @@ pub(super) struct Delivery {
     /// The updates of the call that is under way.
     calling: Option<Vec<Update>>,
     not_before: Option<Instant>,
-    /// Whether updates are due that the last answer could not carry.
-    pub(super) owing: bool,
+    /// Whether to call when that is possible.
+    pub(super) wants_call: bool,
     pub(super) pace: Pace,
 }
 

@@ -6,7 +6,7 @@
 use super::pace::Pace;
 use super::suspects::{Finding, Suspects};
 use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerId, Mechanism, Target};
+use crate::ledger::{Mechanism, Target};
 use crate::verify::Drift;
 use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
@@ -103,8 +103,6 @@ pub(super) struct DriftWatcher {
     /// Confirmed drifts since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
     pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
-    /// Containers whose updates are sent again when all drifts are repaired.
-    again: Vec<ContainerId>,
 }
 
 impl DriftWatcher {
@@ -114,7 +112,6 @@ impl DriftWatcher {
             confirmed: VecDeque::new(),
             drifts: Drift::KINDS.map(|kind| (kind, 0)).into(),
             repairs: BTreeMap::new(),
-            again: Vec::new(),
         }
     }
 
@@ -129,16 +126,6 @@ impl DriftWatcher {
 
     pub(super) fn next(&mut self) -> Option<Finding> {
         self.confirmed.pop_front()
-    }
-
-    /// Has a container's update sent again after the last repair.
-    pub(super) fn send_again(&mut self, id: &ContainerId) {
-        self.again.push(id.clone());
-    }
-
-    /// The containers whose updates are to be sent again; none before the last repair.
-    pub(super) fn take_again(&mut self) -> Vec<ContainerId> {
-        if self.confirmed.is_empty() { std::mem::take(&mut self.again) } else { Vec::new() }
     }
 
     pub(super) fn has_confirmed(&self) -> bool {

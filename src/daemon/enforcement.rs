@@ -59,9 +59,12 @@ pub(super) struct Enforcement {
 }
 
 /// What an event or a request means for cgroups.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum CgroupStep {
+    #[default]
     None,
+    /// Have CPUs ready for this container, which is about to be created.
+    Reserve(ContainerId),
     /// Settle this container's cgroup now.
     Settle(ContainerId),
     /// Settle this container's cgroup later, in case it did not exist before.
@@ -202,27 +205,16 @@ impl Enforcement {
         }
     }
 
-    /// Has CPUs ready for a container that the runtime is about to create. Returns what the kernel
-    /// refused.
+    /// Takes a step before the call is answered. Returns what the kernel refused.
     ///
     /// # Errors
     /// If the container must not be created yet, because the kernel still withholds its CPUs.
     /// Nothing could keep others off them.
-    pub(super) fn reserve(
+    pub(super) fn follow(
         &mut self,
-        id: &ContainerId,
+        step: CgroupStep,
         ledger: &Ledger,
-    ) -> Result<Option<RefusedTarget>, KernelRefusal> {
-        let Some(writer) = self.partitions() else { return Ok(None) };
-        match self.ask(id, ledger, |target| writer.reserve(target)) {
-            Err((_, refusal @ KernelRefusal::Withheld(_))) => Err(refusal),
-            Err(refused) => Ok(Some(refused)),
-            Ok(()) => Ok(None),
-        }
-    }
-
-    /// Takes a step before the call is answered. Returns what the kernel refused.
-    pub(super) fn follow(&mut self, step: CgroupStep, ledger: &Ledger) -> Option<RefusedTarget> {
+    ) -> Result<Option<RefusedTarget>, RefusedTarget> {
         match step {
             CgroupStep::None => {}
             CgroupStep::All => {
@@ -232,14 +224,22 @@ impl Enforcement {
             }
             CgroupStep::Later(id) => self.unsettled.push_back(id),
             CgroupStep::Tidy => self.untidy = true,
+            CgroupStep::Reserve(id) => {
+                let Some(writer) = self.partitions() else { return Ok(None) };
+                match self.ask(&id, ledger, |target| writer.reserve(target)) {
+                    Err(withheld @ (_, KernelRefusal::Withheld(_))) => return Err(withheld),
+                    Err(refused) => return Ok(Some(refused)),
+                    Ok(()) => {}
+                }
+            }
             CgroupStep::Settle(id) => match self.settle(&id, ledger) {
                 // It keeps what it has. Its update waits with the others that are too early.
                 Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
-                Err(refused) => return Some(refused),
+                Err(refused) => return Ok(Some(refused)),
                 Ok(()) => {}
             },
         }
-        None
+        Ok(None)
     }
 
     /// Makes all groups what they have to be by now. Returns which of them, and which pods'

@@ -197,13 +197,6 @@ impl Executor {
     }
 }
 
-impl Input {
-    /// Whether the step may read or write files of the kernel.
-    fn may_wait_for_kernel(&self) -> bool {
-        !matches!(self, Input::Answered(..) | Input::Validate(..) | Input::WentOn | Input::Quotas)
-    }
-}
-
 /// The result of a task; never, if there is none. Cancel safe.
 async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
     let Some(running) = task else { return pending().await };

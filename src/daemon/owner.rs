@@ -1,35 +1,52 @@
-//! [`Owner`]: owns the ledger, and does what the parts beside it report.
+//! [`Owner`]: owns the ledger, takes in what happens, and carries out what follows.
 
 use super::balance::{Balance, PlanRun};
-use super::calls::{CallInfo, Handled, HandledCall, SentAnswer};
-use super::checks::Checks;
+use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
+use super::checks::{Checks, Findings};
 use super::complete::{correct_list, locate_devices};
 use super::decision_log::DecisionLog;
-use super::delivery::{Delivery, Sent};
-use super::drift::DriftWatcher;
+use super::delivery::Delivery;
+use super::drift::{Action, DriftWatcher, Repair};
 use super::enforcement::{CgroupStep, Enforcement, RefusedTarget};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::{Orphans, deserted_pods};
-use super::persist::{AfterSave, Checkpoint};
-use super::quotas::Quotas;
+use super::persist::Checkpoint;
+use super::quotas::{self, Quotas};
 use super::reload::ConfigReload;
 use super::step::{CallId, Effect, Input};
-use crate::edge::{Refusal, Response};
-use crate::exclusivity::Scope;
+use super::suspects::Finding;
+use super::validation::{cannot_promise, validate};
+use crate::checkpoint::StateError;
+use crate::clock::now;
+use crate::config::Reading;
+use crate::cpuset::CpuSet;
+use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
+use crate::exclusivity::{Scope, Watched};
 use crate::ledger::{
-    Admission, Call, Channel, Creation, Decision, Due, Event, Ledger, Note, Outcome,
+    Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Ledger, Mechanism, Note,
+    Outcome, Target,
 };
-use crate::view::counters::{CreateOutcome, EventKind};
-use std::collections::BTreeMap;
+use crate::verify::Drift;
+use crate::view::counters::{CreateOutcome, EventKind, STRICT};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// The most writes of one container in a row: it leaves CPUs, gets some, and gets the rest. The
+/// drift watcher repairs what fails.
+const ROUNDS: usize = 4;
 
 /// The daemon's core: owns the ledger, and decides what happens.
 ///
 /// It is deterministic: it has no thread, does not sleep, and gets the time with each input; only
-/// the times of day in the status are the clock's. It reads and writes the node at once, through a [`Kernel`](crate::kernel::Kernel) and a
-/// [`Storage`](crate::disk::Storage); what takes longer is an [`Effect`].
+/// the times of day in the status are the clock's. It reads and writes the node at once, through a
+/// [`Kernel`](crate::kernel::Kernel) and a [`Storage`](crate::disk::Storage); what takes longer is
+/// an [`Effect`].
+///
+/// Each input is taken in the same way: it becomes events, the ledger applies them, and what is
+/// outstanding then is carried out in one order ([`Owner::outstanding`]).
 #[derive(Debug)]
 pub struct Owner {
     pub(super) ledger: Ledger,
@@ -55,45 +72,90 @@ pub struct Owner {
     pub(super) plan: Option<PlanRun>,
     /// How long the runtime waits for an answer.
     pub(super) answer_within: Duration,
+    /// Cgroups may not be what they have to be.
+    pub(super) cgroups: Option<Scope>,
+    /// Updates may be due that no answer has carried.
+    pub(super) updates: Option<Writes>,
+    /// Calls that have no answer yet, in order.
+    pub(super) calls: VecDeque<HandledCall>,
+    /// Answers that are on their way.
+    pub(super) answers: BTreeMap<CallId, SentAnswer>,
     /// What the present step has led to.
     pub(super) effects: Vec<Effect>,
     /// Whether other cgroups may have to be watched, or new ones of the same names.
     pub(super) rewatches: bool,
-    /// Answers that are on their way.
-    pub(super) answers: BTreeMap<CallId, SentAnswer>,
+}
+
+/// Whether due updates are written into cgroups while containers wait for CPUs of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Writes {
+    /// No: the runtime may not have made the updates by which the others leave these.
+    WhenNoneWaits,
+    /// Yes: a check pass has shown that the others have left, or this process has moved them itself.
+    Always,
+}
+
+/// What can be outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// The state file gets the claims.
+    Save,
+    /// Files of containers name the CPUs that they are about to get.
+    Expose,
+    /// Cgroups keep others off exclusive CPUs.
+    Bind(Scope),
+    /// A step of a plan is on disk: the container moves.
+    Move,
+    /// The call at this place gets its answer.
+    Answer(usize),
+    /// Due updates are written into cgroups.
+    Write(Writes),
+    /// The runtime is called with due updates.
+    Update,
+    /// A container that has moved may be where it has to be: its files name only its own CPUs then.
+    LookAtMove,
 }
 
 impl Owner {
     /// Takes one thing in, and returns what follows.
     pub fn step(&mut self, input: Input, now: Instant) -> Vec<Effect> {
         self.now = now;
+        let may_wait = input.may_wait_for_kernel();
         match input {
             Input::Connected { capabilities, answer_within } => {
                 self.connected(&capabilities, answer_within);
             }
             Input::Call(id, call) => self.handle(id, call),
-            Input::Validate(id, container, cpus) => {
-                let validated = self.validate(&container, cpus);
-                self.effects.push(Effect::Validated(id, validated));
-            }
+            Input::Validate(id, container, cpus) => self.validate(id, &container, cpus),
             Input::WentOn => self.delivery.pace.went_on(now),
-            Input::Answered(id, delivered) => {
-                if let Some(answer) = self.answers.remove(&id) {
-                    self.count(&answer);
-                    // What a late answer carried has not gone out, and stays due.
-                    if delivered {
-                        self.answered(answer.sent);
-                    }
-                }
-            }
+            Input::Answered(id, delivered) => self.answered(id, delivered),
             Input::Saved(result) => self.saved(&result),
             Input::Updated(made) => self.returned(made),
             Input::Checked(found) => self.checked(found),
-            Input::Groups(created) => self.follow_groups(&created),
+            Input::Groups(created) => {
+                if self.enforcement.noticed(&created, now) {
+                    self.look_at_groups();
+                }
+            }
             Input::Quotas => self.quotas.written(now),
-            Input::Kubelet(look) => self.check_kubelet(look),
+            Input::Kubelet(look) => {
+                let policy = self.ledger.settings().policy;
+                let active = self.kubelet.check(look, policy, now);
+                self.apply_all(active);
+            }
             Input::Config(reading) => self.reconfigure(reading),
+            // What is outstanding comes first.
+            Input::Time if self.outstanding().is_some() => {
+                if self.look_at_move_due().is_some_and(|due| due <= now) {
+                    self.mark_cgroups(Scope::Binding);
+                }
+            }
             Input::Time => self.work(),
+        }
+        if may_wait {
+            while let Some(work) = self.outstanding() {
+                self.carry_out(work);
+            }
         }
         if std::mem::take(&mut self.rewatches) {
             self.effects.push(Effect::WatchGroups(self.enforcement.watched()));
@@ -101,11 +163,69 @@ impl Owner {
         std::mem::take(&mut self.effects)
     }
 
+    /// What to do first of all that is outstanding, and not awaited. The order keeps the invariants through
+    /// a crash between any two of them: state file, files of containers, cgroups, runtime, and
+    /// files again.
+    fn outstanding(&self) -> Option<Work> {
+        let is_saved = !self.checkpoint.is_pending();
+        let ready = self.ready_call();
+        let is_answering = !self.calls.is_empty() || !self.answers.is_empty();
+        if self.checkpoint.is_due() {
+            return Some(Work::Save);
+        }
+        if self.exposure.outdated && (is_saved || ready.is_some()) {
+            return Some(Work::Expose);
+        }
+        if let Some(scope) = self.cgroups {
+            return Some(Work::Bind(scope));
+        }
+        if self.has_saved_move() {
+            return Some(Work::Move);
+        }
+        if let Some(at) = ready {
+            return Some(Work::Answer(at));
+        }
+        if let Some(writes) = self.updates
+            && is_saved
+            && !is_answering
+        {
+            return Some(Work::Write(writes));
+        }
+        if self.delivery.wants_call
+            && is_saved
+            && self.plan.is_none()
+            && self.delivery.is_free(self.now)
+        {
+            return Some(Work::Update);
+        }
+        let has_written = self.updates < Some(Writes::Always);
+        if has_written && self.look_at_move_due().is_some_and(|due| due <= self.now) {
+            return Some(Work::LookAtMove);
+        }
+        None
+    }
+
+    fn carry_out(&mut self, work: Work) {
+        match work {
+            Work::Save => {
+                self.checkpoint.begin();
+                self.effects.push(Effect::Save(self.ledger.claims().collect()));
+            }
+            Work::Expose => self.show_decided(),
+            Work::Bind(scope) => self.bind(scope),
+            Work::Move => self.move_saved(),
+            Work::Answer(at) => self.go_on(at),
+            Work::Write(writes) => self.write_updates(writes),
+            Work::Update => self.call(),
+            Work::LookAtMove => self.look_at_move(),
+        }
+    }
+
     /// When [`Input::Time`] is due; a moment that is over means at once, but after all other inputs.
     pub fn due(&self) -> Option<Instant> {
-        let has_backlog = self.enforcement.has_unsettled()
+        let has_backlog = self.outstanding().is_some()
+            || self.enforcement.has_unsettled()
             || self.enforcement.is_untidy()
-            || self.delivery.owing
             || self.balance.unbalanced && self.plan.is_none()
             || self.drift.has_confirmed();
         if has_backlog {
@@ -133,17 +253,13 @@ impl Owner {
             self.settle(&id);
         } else if self.enforcement.is_untidy() {
             self.enforcement.tidy();
-        } else if std::mem::take(&mut self.delivery.owing) {
-            self.flush();
         } else if self.balance.unbalanced && self.plan.is_none() {
             self.balance.unbalanced = false;
             self.rebalance();
         } else if let Some(finding) = self.drift.next() {
             self.repair(finding);
-        } else if is_due(self.look_at_move_due()) {
-            self.look_at_move();
         } else if is_due(self.checkpoint.retry_at()) {
-            self.save_again();
+            self.checkpoint.changed = true;
         } else if is_due(Some(self.hotplug.due())) {
             self.check_machine();
         } else if is_due(self.enforcement.due()) {
@@ -151,7 +267,8 @@ impl Owner {
         } else if is_due(self.quotas.due()) {
             self.follow_quotas();
         } else if is_due(Some(self.orphans.quiet_until())) {
-            self.quiet_period_ended();
+            let event = self.orphans.quiet_period_ended(now);
+            self.apply(event);
         } else if is_due(self.exposure.due()) {
             self.follow_exposed();
         } else if is_due(self.movable_at()) {
@@ -172,16 +289,43 @@ impl Owner {
 
     /// Has the ledger record an event, and logs what it does.
     pub(super) fn apply(&mut self, event: Event) -> Outcome {
+        let brings_updates = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
         let outcome = self.ledger.apply(event);
         self.log();
-        self.mark_outdated(outcome);
+        if brings_updates {
+            // Nothing else follows from them.
+            return outcome;
+        }
+        self.follow(outcome);
         outcome
     }
 
-    pub(super) fn apply_all(&mut self, events: Vec<Event>) {
+    pub(super) fn apply_all(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.apply(event);
         }
+    }
+
+    /// What an outcome makes outstanding.
+    fn follow(&mut self, outcome: Outcome) {
+        self.checkpoint.changed |= outcome.claims;
+        self.exposure.outdated |= outcome.reach || outcome.adopted;
+        self.exposure.unadopted |= outcome.adopted;
+        if outcome.rules {
+            self.enforcement.settle_all(&self.ledger);
+        }
+        self.mark_cgroups(Scope::Binding);
+        if outcome.due {
+            self.mark_updates(Writes::WhenNoneWaits);
+        }
+    }
+
+    pub(super) fn mark_cgroups(&mut self, scope: Scope) {
+        self.cgroups = self.cgroups.max(Some(scope));
+    }
+
+    pub(super) fn mark_updates(&mut self, writes: Writes) {
+        self.updates = self.updates.max(Some(writes));
     }
 
     /// Has the ledger know what time it is.
@@ -195,17 +339,41 @@ impl Owner {
         notes
     }
 
-    /// Marks what an outcome has made out of date.
-    fn mark_outdated(&mut self, outcome: Outcome) {
-        self.checkpoint.changed |= outcome.claims;
-        self.exposure.outdated |= outcome.reach || outcome.adopted;
-        self.exposure.unadopted |= outcome.adopted;
-        if outcome.rules {
-            self.enforcement.settle_all(&self.ledger);
+    // Inputs: what the runtime calls and gets.
+
+    /// A runtime has connected.
+    fn connected(&mut self, capabilities: &Capabilities, answer_within: Duration) {
+        self.answer_within = answer_within;
+        self.delivery.connected(capabilities.unsolicited_updates);
+        // Calls of the connection before have no answer.
+        self.calls.clear();
+        self.answers.clear();
+        if let Some(plan) = &mut self.plan {
+            plan.drop_call();
         }
+        self.rewatches = true;
+        if self.strict
+            && let Some(warning) = cannot_promise(capabilities)
+        {
+            log::warn!("{warning}");
+        }
+        self.effects.push(Effect::Subscribe(Subscriptions {
+            before_start: self.ledger.mechanism() == Mechanism::Partitions,
+            validation: self.strict,
+        }));
     }
 
-    /// Handles one call of the runtime: decides, logs, saves, carries out, answers.
+    /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
+    fn validate(&mut self, id: CallId, container: &ContainerId, set: Option<CpuSet>) {
+        let validated =
+            if self.strict { validate(&self.ledger, container, set) } else { Ok(()) };
+        if validated.is_err() {
+            self.record.counters.count_rejection(STRICT);
+        }
+        self.effects.push(Effect::Validated(id, validated));
+    }
+
+    /// Has the ledger decide about a call of the runtime, or record it.
     fn handle(&mut self, id: CallId, mut call: Call) {
         let call_info = CallInfo { id, kind: EventKind::from(&call), since: self.now };
         self.delivery.pace.went_on(self.now);
@@ -213,7 +381,7 @@ impl Owner {
         self.prepare(&mut call);
         match call {
             Call::Admission(admission) => self.make_room(admission, call_info),
-            Call::Event(event) => self.follow(event, call_info),
+            Call::Event(event) => self.record_call(event, call_info),
         }
     }
 
@@ -231,9 +399,7 @@ impl Owner {
         locate_devices(self.hotplug.kernel(), self.hotplug.sysfs(), call);
         self.enforcement.note_left(call);
         let active = self.kubelet.note_call(call, self.ledger.settings().policy, self.now);
-        if let Some(event) = active {
-            self.apply(event);
-        }
+        self.apply_all(active);
     }
 
     /// Decides about a request. Its answer comes when the decision is on disk, and cgroups keep
@@ -249,14 +415,17 @@ impl Owner {
                 return self.refuse(call, Refusal(rejection.to_string()));
             }
         };
-        self.mark_outdated(decision.outcome);
+        self.follow(decision.outcome);
         let target = self.ledger.target(&decision.container);
         let is_exclusive = target.is_some_and(|target| target.adjustment.is_exclusive());
-        self.keep(call, notes, Handled::Decision(decision), is_exclusive);
+        let id = decision.container.clone();
+        let step =
+            if decision.creation.is_some() { CgroupStep::Reserve(id) } else { CgroupStep::Settle(id) };
+        self.keep(call, notes, Handled::Decision(decision), step, is_exclusive);
     }
 
     /// Has the ledger record what the runtime reports.
-    fn follow(&mut self, event: Event, call: CallInfo) {
+    fn record_call(&mut self, event: Event, call: CallInfo) {
         let lists = matches!(event, Event::Synchronize { .. });
         let removes = matches!(event, Event::Remove(_));
         if let Event::Remove(id) = &event {
@@ -266,41 +435,67 @@ impl Owner {
         let step = CgroupStep::of(&event);
         let outcome = self.ledger.apply(event);
         let notes = self.log();
-        self.mark_outdated(outcome);
+        self.follow(outcome);
         if removes || lists {
             self.end_deserted();
         }
         self.balance.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
-        self.keep(call, notes, Handled::Event { step, lists, answer_has_updates }, false);
+        self.keep(call, notes, Handled::Event { lists, answer_has_updates }, step, false);
     }
 
-    /// Goes on with a call when what it has changed is on disk. A call that changes no claim and is
-    /// about none waits for no disk.
-    fn keep(&mut self, call: CallInfo, notes: Vec<Note>, handled: Handled, is_exclusive: bool) {
+    /// Keeps a call until it can be answered. One that changes no claim and is about none waits for
+    /// no disk.
+    fn keep(
+        &mut self,
+        call: CallInfo,
+        notes: Vec<Note>,
+        handled: Handled,
+        step: CgroupStep,
+        is_exclusive: bool,
+    ) {
         let waits = is_exclusive || self.checkpoint.changed;
-        let handled = HandledCall { call, notes, handled, unsaved: !waits };
-        if waits {
-            self.after_save(AfterSave::Answer(Box::new(handled)));
-        } else {
-            self.show_decided();
-            self.finish(handled, None);
-        }
+        let save = waits.then(|| self.checkpoint.save_of_now());
+        self.calls.push_back(HandledCall { call, notes, handled, step, save });
     }
 
-    /// Carries out what a call has led to, and answers it. `failed`: why it is not on disk.
-    pub(super) fn finish(&mut self, handled: HandledCall, failed: Option<&str>) {
-        let HandledCall { call, notes, handled, unsaved } = handled;
-        if failed.is_none() {
+    /// The first call that waits for no disk any more.
+    fn ready_call(&self) -> Option<usize> {
+        let is_ready = |call: &HandledCall| {
+            call.save.is_none_or(|save| self.checkpoint.has_ended(save))
+        };
+        self.calls.iter().position(is_ready)
+    }
+
+    /// Goes on with a call that is ready: has its cgroups settled, and then answers it.
+    fn go_on(&mut self, at: usize) {
+        let Some(handled) = self.calls.get_mut(at) else { return };
+        let step = std::mem::take(&mut handled.step);
+        if step != CgroupStep::None {
+            return self.take_cgroup_step(at, step);
+        }
+        let Some(HandledCall { call, notes, handled, save, .. }) = self.calls.remove(at) else {
+            return;
+        };
+        if save.is_none() || self.checkpoint.error().is_none() {
             let placement = &self.ledger.settings().placement;
             self.record.counters.given(&notes, self.ledger.topology(), placement);
         }
         match handled {
-            Handled::Decision(decision) => self.finish_decision(decision, call, unsaved, failed),
-            Handled::Event { step, lists, answer_has_updates } => {
-                if let Some(refused) = self.enforcement.follow(step, &self.ledger) {
-                    self.fall_back(refused);
+            Handled::Decision(decision) => {
+                // What has come between may have changed it.
+                let mut decision = self.ledger.revised(decision);
+                self.hold_back_early(&mut decision.due, save.is_none());
+                let mut response =
+                    Response { updates: decision.due.updates.clone(), ..Response::default() };
+                if let Some(Creation { adjustment, exposed, .. }) = &decision.creation {
+                    response.adjustment = *adjustment;
+                    if let Some(reach) = exposed {
+                        self.expose(&decision.container, **reach, &mut response);
+                    }
                 }
-                self.bind(Scope::Binding);
+                self.answer(call, response, Sent::Decision(decision));
+            }
+            Handled::Event { lists, answer_has_updates } => {
                 if lists {
                     self.checks.soon(self.now);
                     self.announce();
@@ -309,64 +504,51 @@ impl Owner {
                     return self.answer(call, Response::default(), Sent::Nothing);
                 }
                 let mut due = self.ledger.due(&Channel::Runtime);
-                self.hold_back_early(&mut due, unsaved);
+                self.hold_back_early(&mut due, save.is_none());
                 let response = Response { updates: due.updates.clone(), ..Response::default() };
                 self.answer(call, response, Sent::Due(due));
             }
         }
     }
 
-    fn finish_decision(
-        &mut self,
-        mut decision: Decision,
-        call: CallInfo,
-        unsaved: bool,
-        failed: Option<&str>,
-    ) {
-        if !unsaved {
-            // Other calls may have been handled while it waited for the disk.
-            decision = self.ledger.revised(decision);
-        }
-        if let Some(error) = failed
-            && let Some(refusal) = self.refuse_unsaved(&decision, call.kind, error)
-        {
-            return self.refuse(call, refusal);
-        }
-        let refused = if decision.creation.is_some() {
-            match self.enforcement.reserve(&decision.container, &self.ledger) {
-                Ok(refused) => refused,
-                Err(refusal) => {
-                    // The container keeps its claim for the kubelet's next try, within seconds, so
-                    // that a restarted container finds its own CPUs.
-                    let why = format!("CPUs cannot be taken yet: {refusal}");
-                    let refusal = self.record.refuse(
-                        call.kind,
-                        &decision.container,
-                        &why,
-                        &self.ledger,
-                        self.now,
-                    );
-                    return self.refuse(call, refusal);
-                }
+    /// Settles the cgroup that a call is about, or refuses the call.
+    fn take_cgroup_step(&mut self, at: usize, step: CgroupStep) {
+        let Some(HandledCall { call, handled, save, .. }) = self.calls.get(at) else { return };
+        let call = *call;
+        let failed = save.and_then(|_| self.checkpoint.error());
+        let refusal = match handled {
+            Handled::Decision(decision) => {
+                let decision = self.ledger.revised(decision.clone());
+                failed.and_then(|error| self.refuse_unsaved(&decision, call.kind, &error))
             }
-        } else {
-            let step = CgroupStep::Settle(decision.container.clone());
-            self.enforcement.follow(step, &self.ledger)
+            Handled::Event { .. } => None,
         };
-        let fell_back = refused.is_some_and(|refused| self.fall_back(refused));
-        if self.bind(Scope::Binding) || fell_back {
-            decision = self.ledger.revised(decision);
+        let refusal = match refusal {
+            Some(refusal) => Some(refusal),
+            None => self.settle_before_answer(step, call),
+        };
+        if let Some(refusal) = refusal {
+            self.calls.remove(at);
+            self.refuse(call, refusal);
         }
-        self.hold_back_early(&mut decision.due, unsaved);
-        let mut response =
-            Response { updates: decision.due.updates.clone(), ..Response::default() };
-        if let Some(Creation { adjustment, exposed, .. }) = &decision.creation {
-            response.adjustment = *adjustment;
-            if let Some(reach) = exposed {
-                self.expose(&decision.container, **reach, &mut response);
+    }
+
+    /// Takes a step of a call. Returns why the call has to be refused.
+    fn settle_before_answer(&mut self, step: CgroupStep, call: CallInfo) -> Option<Refusal> {
+        match self.enforcement.follow(step, &self.ledger) {
+            Ok(None) => None,
+            Ok(Some(refused)) => {
+                self.fall_back(refused);
+                None
+            }
+            Err((target, refusal)) => {
+                // The container keeps its claim for the kubelet's next try, within seconds, so that
+                // a restarted container finds its own CPUs.
+                let why = format!("CPUs cannot be taken yet: {refusal}");
+                let id = target.subject.id;
+                Some(self.record.refuse(call.kind, &id, &why, &self.ledger, self.now))
             }
         }
-        self.answer(call, response, Sent::Decision(decision));
     }
 
     fn refuse(&mut self, call: CallInfo, refusal: Refusal) {
@@ -382,11 +564,34 @@ impl Owner {
         self.answers.insert(call.id, SentAnswer { call, outcome, updates, sent });
     }
 
-    /// Counts a call when its answer has gone out: the moment of a step does not show how long its
-    /// writes took.
-    fn count(&mut self, SentAnswer { call, outcome, updates, .. }: &SentAnswer) {
-        let took = self.now.saturating_duration_since(call.since);
-        self.record.counters.handled(call.kind, took, *outcome, *updates);
+    /// An answer has gone out, or was too late: then what it carried stays due.
+    fn answered(&mut self, id: CallId, delivered: bool) {
+        let Some(answer) = self.answers.remove(&id) else { return };
+        // The moment of a step does not show how long its writes took.
+        let took = self.now.saturating_duration_since(answer.call.since);
+        self.record.counters.handled(answer.call.kind, took, answer.outcome, answer.updates);
+        if delivered {
+            let now = self.now;
+            let pace = &mut self.delivery.pace;
+            match answer.sent {
+                Sent::Nothing => pace.answered(&[], false, now),
+                Sent::Decision(decision) => {
+                    // After a request the runtime makes its next call as soon as it has made the
+                    // updates.
+                    pace.answered(&decision.due.updates, true, now);
+                    self.apply(Event::Answered(decision));
+                }
+                Sent::Due(due) => {
+                    pace.answered(&due.updates, false, now);
+                    self.apply(Event::Sent(due));
+                }
+            }
+        }
+        self.updates = if self.ledger.owes() {
+            self.updates.max(Some(Writes::WhenNoneWaits))
+        } else {
+            None
+        };
     }
 
     /// Updates that the kernel is not ready for stay due, and those that give CPUs which are not on
@@ -426,31 +631,313 @@ impl Owner {
         Some(refusal)
     }
 
-    /// Has cgroups keep others off exclusive CPUs. Returns whether what the ledger learns from that
-    /// may make updates due.
-    pub(super) fn bind(&mut self, scope: Scope) -> bool {
-        let events = self.enforcement.bind(scope, &self.ledger, self.now);
-        self.rewatches = true;
-        let mut due = false;
-        for event in events {
-            due |= self.apply(event).due;
+    /// A call of the runtime has ended. `made`: whether the runtime says that it has made the
+    /// updates.
+    fn returned(&mut self, made: bool) {
+        let updates = self.delivery.returned(made, self.now);
+        // Writes of newer decisions may have come before the call, and this call has undone them.
+        let stale = updates.into_iter().filter(|update| {
+            let target = self.ledger.target(&update.container);
+            !made || target.is_some_and(|target| target.adjustment != update.adjustment)
+        });
+        let stale: Vec<ContainerId> = stale.map(|update| update.container).collect();
+        if !stale.is_empty() {
+            self.apply(Event::Drifted(stale));
         }
-        due
+        // Shared containers come to the CPUs that others have left.
+        self.mark_cgroups(Scope::Binding);
     }
 
-    /// The kernel refused something. Returns whether updates may be due because of that.
-    pub(super) fn fall_back(&mut self, refused: RefusedTarget) -> bool {
-        let Some(event) = self.enforcement.fall_back(&refused) else { return false };
-        let due = self.apply(event).due;
-        let (target, refusal) = refused;
-        self.record.kernel_refused(target.subject, refusal.to_string());
-        due
+    // Inputs: what the node shows.
+
+    /// A write of the claims has ended.
+    fn saved(&mut self, result: &Result<(), StateError>) {
+        let had_failed = self.checkpoint.ended(result, self.now);
+        match result {
+            Ok(()) if had_failed => log::info!("checkpoint: written again"),
+            Ok(()) => {}
+            Err(error) => {
+                self.record.counters.checkpoint_errors += 1;
+                log::error!("{error}");
+            }
+        }
+    }
+
+    /// Another program may have written into a cgroup or made some, or containers have left CPUs by
+    /// now that others wait for.
+    fn look_at_groups(&mut self) {
+        self.mark_cgroups(Scope::Binding);
+        self.mark_owed();
+    }
+
+    pub(super) fn mark_owed(&mut self) {
+        if self.ledger.owes() {
+            self.mark_updates(Writes::WhenNoneWaits);
+        }
+    }
+
+    fn check_machine(&mut self) {
+        let Some(event) = self.hotplug.changed(&self.ledger, self.now) else { return };
+        self.apply(event);
+        if self.ledger.bound().is_empty() {
+            log::error!(
+                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers"
+            );
+        }
     }
 
     /// Has the ledger forget pods that have ended without a report.
-    pub(super) fn end_deserted(&mut self) {
+    fn end_deserted(&mut self) {
         let deserted = self.ledger.deserted().collect();
         let ended = deserted_pods(self.checks.verifier(), deserted);
         self.apply_all(ended);
+    }
+
+    /// A new configuration. Moves that programs had notice of are planned again.
+    fn reconfigure(&mut self, reading: Reading) {
+        let (in_force, mechanism) = (self.ledger.settings(), self.ledger.mechanism());
+        let machine = self.hotplug.machine();
+        let followed = self.config.follow(reading, machine, in_force, mechanism);
+        let Some((before, event)) = followed else { return };
+        self.exposure.noticed = None;
+        self.show_planned(&BTreeMap::new());
+        self.apply_all(event);
+        let policy = self.ledger.settings().policy;
+        let active = self.kubelet.reconfigure(self.config.config(), policy, self.now);
+        self.apply_all(active);
+        let kubelet = self.config.config().kubelet_state_dir();
+        if before.kubelet_state_dir() != kubelet {
+            self.effects.push(Effect::WatchKubelet(kubelet.map(Path::to_owned)));
+        }
+    }
+
+    /// A check pass has ended.
+    fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        self.checks.ended();
+        // CPUs that a foreign partition has just taken are no drift.
+        self.check_machine();
+        self.mark_cgroups(Scope::All);
+        // One that waits for others has a part of its CPUs, as decided.
+        drifted.retain(|Finding { target, .. }| {
+            self.is_decided(target) && !self.ledger.is_waiting(&target.subject.id)
+        });
+        self.quotas.written(self.now);
+        let all_as_decided = drifted.is_empty();
+        // What another mechanism has left above a container may be what keeps it off its CPUs.
+        let mut all_drift = drifted.iter().flat_map(|finding| &finding.drift);
+        let all_are_set = all_drift.all(|drift| matches!(drift, Drift::Effective(_)));
+        let next = self.drift.note(drifted, &self.delivery.pace, self.now);
+        self.checks.set_due(next);
+        self.record.history().late = self.drift.suspects.late().cloned().collect();
+        let ended = self.orphans.ended(sightings, self.now);
+        self.apply_all(ended);
+        self.end_deserted();
+        if all_are_set && self.ledger.mechanism() == Mechanism::Runtime {
+            self.enforcement.let_go(&self.ledger);
+        }
+        self.mark_owed();
+        if all_as_decided && self.ledger.waits() && !self.delivery.calls() {
+            self.mark_updates(Writes::Always);
+        }
+    }
+
+    // What is outstanding.
+
+    /// Has cgroups keep others off exclusive CPUs.
+    fn bind(&mut self, scope: Scope) {
+        let events = self.enforcement.bind(scope, &self.ledger, self.now);
+        self.rewatches = true;
+        self.apply_all(events);
+        // What these say of cgroups is how they are by now.
+        self.cgroups = None;
+    }
+
+    /// Brings due updates to containers that no answer has carried: writes cgroups where a call is
+    /// not safe, or not enough.
+    fn write_updates(&mut self, writes: Writes) {
+        self.updates = None;
+        if !self.ledger.owes() {
+            return;
+        }
+        let calls = self.delivery.calls();
+        self.delivery.wants_call |= calls;
+        if calls && writes < Writes::Always && self.ledger.mechanism() != Mechanism::Groups {
+            return;
+        }
+        // Containers that wait for others have to stay until a check shows that these have left.
+        if writes < Writes::Always && self.ledger.waits() {
+            self.checks.soon(self.now);
+            return;
+        }
+        self.write_cpus(|_| true);
+        // Shared containers come to the CPUs that others have left.
+        self.mark_cgroups(Scope::Binding);
+    }
+
+    /// Calls the runtime with all due updates.
+    fn call(&mut self) {
+        self.delivery.wants_call = false;
+        let mut due = self.ledger.due(&Channel::Runtime);
+        let early = self.enforcement.too_early(&due.updates, &self.ledger);
+        due.hold_back(|id| early.contains(id));
+        if !early.is_empty() {
+            self.enforcement.look_again(self.now);
+        }
+        if !due.updates.is_empty() {
+            self.delivery.called(due.updates.clone(), self.now);
+            self.effects.push(Effect::Update(due.updates.clone()));
+        }
+        self.apply(Event::Sent(due));
+    }
+
+    /// Writes due updates into cgroups, in the ledger's order: those of these containers. The next
+    /// answer repeats them to the runtime; if cgroups cannot be written, it is the only way.
+    ///
+    /// Returns whether any was written.
+    pub(super) fn write_cpus(&mut self, includes: impl Fn(&ContainerId) -> bool) -> bool {
+        let mut any = false;
+        if self.enforcement.cannot_write().is_some() {
+            return any;
+        }
+        // One that cannot be written holds up no other, but those that are to have CPUs which it does
+        // not leave.
+        let mut failed = Vec::new();
+        let (mut kept, mut kept_exclusively) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        for _ in 0..ROUNDS {
+            let mut due = self.ledger.due(&Channel::Groups);
+            due.hold_back(|id| failed.contains(id) || !includes(id));
+            if due.updates.is_empty() {
+                break;
+            }
+            for update in &due.updates {
+                let Some(target) = self.ledger.target(&update.container) else { continue };
+                let target = Target { adjustment: update.adjustment, ..target };
+                let exclusive = update.adjustment.is_exclusive();
+                let taken = if exclusive { kept } else { kept_exclusively };
+                if update.adjustment.cpus().is_disjoint(&taken)
+                    && self.enforcement.set_cpus(&target)
+                {
+                    any = true;
+                    continue;
+                }
+                failed.push(update.container.clone());
+                let still = self.set_on(&target).unwrap_or_default();
+                kept |= still;
+                if exclusive {
+                    kept_exclusively |= still;
+                }
+            }
+            due.hold_back(|id| failed.contains(id));
+            self.apply(Event::Sent(due));
+        }
+        any
+    }
+
+    /// The CPUs that are set for a container's cgroup.
+    fn set_on(&self, target: &Target) -> Option<CpuSet> {
+        Some(self.checks.verifier()?.set_for(target.cgroup.as_ref()?)?.cpus)
+    }
+
+    /// The kernel refused something.
+    fn fall_back(&mut self, refused: RefusedTarget) {
+        let Some(event) = self.enforcement.fall_back(&refused) else { return };
+        self.apply(event);
+        let (target, refusal) = refused;
+        self.record.kernel_refused(target.subject, refusal.to_string());
+    }
+
+    // Work that is due now and then.
+
+    /// Settles the quotas of all pods, and watches those that are to stay lifted.
+    fn follow_quotas(&mut self) {
+        let (again, files) = self.enforcement.settle_pod_quotas(&quotas::settled(&self.ledger));
+        self.quotas.lifted_again += again;
+        self.quotas.followed();
+        let watched = files.into_iter().map(|file| (file, Watched::File)).collect();
+        self.effects.push(Effect::WatchQuotas(watched));
+    }
+
+    /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
+    /// refuses, others leave its CPUs by their cgroups at once.
+    fn settle(&mut self, id: &ContainerId) -> bool {
+        let settled = self.enforcement.settle(id, &self.ledger);
+        let refused = settled.is_err();
+        if let Err(refused) = settled {
+            self.fall_back(refused);
+        }
+        if refused || self.enforcement.is_settled() {
+            self.mark_cgroups(Scope::Binding);
+        }
+        let lifts = self.ledger.target(id).is_some_and(|target| target.lifts_pod_quota);
+        if lifts && !self.enforcement.has_unsettled() {
+            self.quotas.written(self.now);
+        }
+        !refused && self.ledger.mechanism() == Mechanism::Partitions
+    }
+
+    /// Whether the decision is still the same as when the check pass began.
+    fn is_decided(&self, target: &Target) -> bool {
+        self.ledger.target(&target.subject.id).as_ref() == Some(target)
+    }
+
+    /// Repairs the drifts of a container that still count.
+    fn repair(&mut self, Finding { target, drift }: Finding) {
+        let mut all_written = true;
+        for drift in drift {
+            if !self.is_decided(&target) {
+                break;
+            }
+            let calls = self.delivery.calls();
+            let repair = Repair::of(&target, &drift, self.ledger.mechanism(), calls);
+            let action = self.repair_by(repair, &target);
+            all_written &= action == Action::Written;
+            let decided = self.drift.count(&target, &drift, action);
+            let (found, done) = (drift.to_string(), action.to_string());
+            let subject = target.subject.clone();
+            self.record.history().drifted(now(), subject, decided, found, done);
+        }
+        if all_written {
+            self.drift.suspects.repaired(&target.subject.id, self.now);
+        }
+    }
+
+    fn repair_by(&mut self, repair: Repair, target: &Target) -> Action {
+        let id = &target.subject.id;
+        let drifted = Event::Drifted(vec![id.clone()]);
+        let written = match repair {
+            Repair::Partition { set_cpus } => {
+                let mut written = self.settle(id);
+                if set_cpus {
+                    written = written && self.enforcement.set_cpus(target);
+                    self.apply(drifted);
+                }
+                written
+            }
+            Repair::SetCpus => {
+                self.apply(drifted);
+                // It does not come to CPUs that others have still to leave.
+                self.write_cpus(|other| other == id)
+            }
+            // The runtime should have lifted it. If the cgroup cannot be written, the update is
+            // sent again.
+            Repair::OwnQuota if self.enforcement.lift_quota(target) => true,
+            Repair::OwnQuota | Repair::SendAgain => {
+                self.apply(drifted);
+                if self.delivery.calls() {
+                    return Action::Sent;
+                }
+                false
+            }
+            Repair::PodQuota => {
+                let written = self.enforcement.settle_pod_quota(target);
+                return if written { Action::Written } else { Action::Nothing };
+            }
+            Repair::Widen(mask) => {
+                let widened = self.checks.widen(target, mask);
+                return if widened { Action::Widened } else { Action::Inherited };
+            }
+            Repair::Nothing => return Action::Nothing,
+        };
+        if written { Action::Written } else { Action::Deferred }
     }
 }

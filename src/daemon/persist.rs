@@ -1,6 +1,5 @@
-//! [`Checkpoint`]: whether the ledger's claims are on disk, and what waits until they are.
+//! [`Checkpoint`]: whether the ledger's claims are on disk.
 
-use super::calls::HandledCall;
 use crate::checkpoint::StateError;
 use std::time::{Duration, Instant};
 
@@ -15,9 +14,11 @@ pub(super) struct Checkpoint {
     /// How many writes have begun.
     begun: u64,
     failed: Option<Failure>,
-    /// What waits for the end of which write.
-    waiting: Vec<(u64, AfterSave)>,
 }
+
+/// A write of the claims, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Save(u64);
 
 /// The last write has failed, or is stalled.
 #[derive(Debug)]
@@ -26,33 +27,25 @@ struct Failure {
     retry_at: Instant,
 }
 
-/// What comes after the claims are on disk.
-#[derive(Debug)]
-pub(super) enum AfterSave {
-    Answer(Box<HandledCall>),
-    Deliver,
-    Move,
-}
-
 impl Checkpoint {
     pub(super) fn new() -> Checkpoint {
-        Checkpoint { changed: true, is_writing: false, begun: 0, failed: None, waiting: Vec::new() }
+        Checkpoint { changed: true, is_writing: false, begun: 0, failed: None }
     }
 
-    /// Whether claims of the ledger are not on disk.
+    /// Whether claims of the ledger are not on disk, and a write of them has not failed.
     pub(super) fn is_pending(&self) -> bool {
         self.changed || self.is_writing
     }
 
-    /// Begins a write of the claims if that is needed and possible.
-    pub(super) fn begin(&mut self) -> bool {
-        let begins = self.changed && !self.is_writing;
-        if begins {
-            self.changed = false;
-            self.is_writing = true;
-            self.begun += 1;
-        }
-        begins
+    /// Whether a write is needed and possible.
+    pub(super) fn is_due(&self) -> bool {
+        self.changed && !self.is_writing
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.changed = false;
+        self.is_writing = true;
+        self.begun += 1;
     }
 
     /// Returns whether the write before had failed.
@@ -65,23 +58,14 @@ impl Checkpoint {
         std::mem::replace(&mut self.failed, failure).is_some()
     }
 
-    /// Has this wait for the end of the write that has all claims of now. One delivery is enough.
-    pub(super) fn wait(&mut self, then: AfterSave) {
-        let number = self.begun + u64::from(self.changed);
-        let is_delivery = |(of, what): &(u64, AfterSave)| {
-            *of == number && matches!((what, &then), (AfterSave::Deliver, AfterSave::Deliver))
-        };
-        if !self.waiting.iter().any(is_delivery) {
-            self.waiting.push((number, then));
-        }
+    /// The write that has all claims of now.
+    pub(super) fn save_of_now(&self) -> Save {
+        Save(self.begun + u64::from(self.changed))
     }
 
-    /// What has waited for the writes that have ended.
-    pub(super) fn take_due(&mut self) -> Vec<AfterSave> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let (due, later) = waiting.into_iter().partition(|(number, _)| *number <= self.begun);
-        self.waiting = later;
-        due.into_iter().map(|(_, then): (u64, AfterSave)| then).collect()
+    /// Whether this write has ended, on disk or [failed](Checkpoint::error).
+    pub(super) fn has_ended(&self, Save(number): Save) -> bool {
+        number < self.begun || (number == self.begun && !self.is_writing)
     }
 
     /// When a failed write is to be tried again.
@@ -92,9 +76,27 @@ impl Checkpoint {
     pub(super) fn error(&self) -> Option<String> {
         self.failed.as_ref().map(|failure| failure.why.clone())
     }
+}
 
-    /// The runtime has connected again: calls of the connection before have no answer.
-    pub(super) fn drop_answers(&mut self) {
-        self.waiting.retain(|(_, then)| !matches!(then, AfterSave::Answer(_)));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_during_a_write_is_in_the_next_one() {
+        let (mut checkpoint, now) = (Checkpoint::new(), Instant::now());
+        let first = checkpoint.save_of_now();
+        checkpoint.begin();
+        checkpoint.changed = true;
+        let second = checkpoint.save_of_now();
+        assert!(!checkpoint.has_ended(first) && !checkpoint.is_due());
+        checkpoint.ended(&Ok(()), now);
+        assert!(checkpoint.has_ended(first) && !checkpoint.has_ended(second));
+        assert!(checkpoint.is_due());
+        checkpoint.begin();
+        assert!(checkpoint.has_ended(first) && !checkpoint.has_ended(second));
+        checkpoint.ended(&Ok(()), now);
+        assert!(checkpoint.has_ended(second) && !checkpoint.is_pending());
+        assert!(checkpoint.has_ended(checkpoint.save_of_now()), "all of now is on disk");
     }
 }

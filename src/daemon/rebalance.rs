@@ -8,9 +8,7 @@
 
 use super::balance::{PlanRun, StepRun};
 use super::calls::CallInfo;
-use super::owner::Owner;
-use super::persist::AfterSave;
-use crate::exclusivity::Scope;
+use super::owner::{Owner, Writes};
 use crate::ledger::{
     Admission, ContainerId, Event, Ledger, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
 };
@@ -55,7 +53,7 @@ impl Owner {
             } else {
                 // The decision saves them, and its answer carries them.
                 self.balance.planned(plan.occasion, plan.steps.len(), None);
-                self.apply_all(plan.steps.into_iter().map(Event::Move).collect());
+                self.apply_all(plan.steps.into_iter().map(Event::Move));
             }
         }
         self.decide(admission, call);
@@ -77,7 +75,7 @@ impl Owner {
             let why = "programs have notice of it first (noticeSeconds)".to_owned();
             self.balance.planned(Occasion::Departure, 0, Some(why));
         }
-        self.flush_owed();
+        self.mark_owed();
     }
 
     /// Whether the daemon itself can carry moves out.
@@ -116,7 +114,7 @@ impl Owner {
                 self.balance.planned(occasion, 0, Some(why));
                 return None;
             }
-            self.apply_all(bound.into_iter().map(Event::BoundItself).collect());
+            self.apply_all(bound.into_iter().map(Event::BoundItself));
         }
         let why = "the threads of containers in it have CPU affinities of their own".to_owned();
         self.balance.planned(occasion, 0, Some(why));
@@ -162,35 +160,41 @@ impl Owner {
             // The runtime would undo the step with an update that it is still making.
             Some("stopped: the runtime is still changing a container in it")
         } else {
-            run.step = Some(StepRun { step: step.clone(), undone: None, look: None });
-            let moved = self.apply(Event::Move(step)).moved;
+            let moved = self.apply(Event::Move(step.clone())).moved;
+            let save = self.checkpoint.save_of_now();
+            if let Some(run) = &mut self.plan {
+                run.step = Some(StepRun { step, undone: None, save: Some(save), look: None });
+            }
             if moved { None } else { Some("stopped: CPUs have changed since it was made") }
         };
-        match stopped {
-            Some(why) => self.plan_ended(Some(why.to_owned())),
-            None => self.after_save(AfterSave::Move),
+        if let Some(why) = stopped {
+            self.plan_ended(Some(why.to_owned()));
         }
     }
 
-    /// The step is on disk, or not: brings the container to its CPUs.
-    pub(super) fn move_saved(&mut self, failed: Option<&str>) {
-        let Some(StepRun { step, undone, look }) =
+    /// Whether the present step has been written, or could not be, and is not carried out yet.
+    pub(super) fn has_saved_move(&self) -> bool {
+        let step = self.plan.as_ref().and_then(|run| run.step.as_ref());
+        step.and_then(|step| step.save).is_some_and(|save| self.checkpoint.has_ended(save))
+    }
+
+    /// The step is on disk, or not: the container is to come to its CPUs.
+    pub(super) fn move_saved(&mut self) {
+        let failed = self.checkpoint.error();
+        let Some(StepRun { undone, save, look, .. }) =
             self.plan.as_mut().and_then(|run| run.step.as_mut())
         else {
             return;
         };
+        *save = None;
         // What cannot be saved is taken back all the same.
         if failed.is_some() && undone.is_none() {
             return self.take_back("the plugin cannot keep its state".to_owned());
         }
         *look = Some((self.now, LOOKS));
-        let has_ended = self.ledger.target(&step.container).is_none();
-        // Shared containers leave the new CPUs, and the groups above the container get them.
-        self.bind(Scope::Binding);
-        self.write_cpus();
-        // The groups above lose the old ones.
-        self.bind(Scope::Binding);
-        if has_ended { self.step_ended() } else { self.look_at_move() }
+        // Shared containers leave the new CPUs, the groups above the container get them, it moves,
+        // and the groups above lose the old ones.
+        self.mark_updates(Writes::Always);
     }
 
     /// When to look whether a move is in force.
@@ -206,13 +210,9 @@ impl Owner {
             return;
         };
         let Some((at, left)) = look else { return };
-        let is_first = *left == LOOKS;
         let is_last = *left == 0;
         (*at, *left) = (now + PAUSE, left.saturating_sub(1));
         let id = step.container.clone();
-        if !is_first {
-            self.bind(Scope::Binding);
-        }
         let difference = match self.ledger.target(&id) {
             Some(target) => self.difference(&target),
             None => None,
@@ -235,7 +235,10 @@ impl Owner {
         let undone = run.step.clone().undone(why.clone());
         run.undone = Some(why);
         self.apply(Event::Move(undone));
-        self.after_save(AfterSave::Move);
+        let save = self.checkpoint.save_of_now();
+        if let Some(step) = self.plan.as_mut().and_then(|run| run.step.as_mut()) {
+            step.save = Some(save);
+        }
     }
 
     /// A step is in force, or has been taken back.
@@ -258,7 +261,7 @@ impl Owner {
             self.decide(admission, call);
         } else {
             self.show_planned(&BTreeMap::new());
-            self.flush_owed();
+            self.mark_owed();
         }
     }
 

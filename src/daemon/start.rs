@@ -26,7 +26,7 @@ use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -140,18 +140,20 @@ impl Owner {
             balance: Balance::default(),
             plan: None,
             answer_within: Duration::ZERO,
+            cgroups: None,
+            updates: None,
+            calls: VecDeque::new(),
+            answers: BTreeMap::new(),
             effects: Vec::new(),
             rewatches: false,
-            answers: BTreeMap::new(),
         };
         owner.apply(Event::Mechanism(mechanism));
-        if let Some(event) = owner.hotplug.changed(&owner.ledger, now) {
-            owner.apply(event);
-        }
+        let machine = owner.hotplug.changed(&owner.ledger, now);
+        owner.apply_all(machine);
         let active = kubelet.and_then(|look| owner.kubelet.check(look, config.policy(), now));
-        if let Some(event) = active {
-            owner.apply(event);
-        }
+        owner.apply_all(active);
+        // What runs is in the runtime's list only.
+        (owner.cgroups, owner.updates) = (None, None);
         Ok(owner)
     }
 }

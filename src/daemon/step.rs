@@ -53,6 +53,14 @@ pub enum Input {
     Time,
 }
 
+impl Input {
+    /// Whether the step may read or write files of the kernel. What is outstanding after another one
+    /// waits for the next [`Input::Time`], which is due at once.
+    pub(super) fn may_wait_for_kernel(&self) -> bool {
+        !matches!(self, Input::Answered(..) | Input::Validate(..) | Input::WentOn | Input::Quotas)
+    }
+}
+
 #[derive(Debug)]
 pub enum Effect {
     /// The answer to [`Input::Connected`]: the optional calls that the runtime is asked for.

@@ -4,56 +4,17 @@
 //! plugin has changed the CPUs, or if its own answer was late or lost and the runtime would go on
 //! without it.
 
-use super::owner::Owner;
-use super::step::Effect;
 use crate::cpuset::CpuSet;
-use crate::edge::{Capabilities, Refusal, Subscriptions};
-use crate::ledger::{ContainerId, Ledger, Mechanism, Policy, Stance};
-use crate::view::counters::STRICT;
+use crate::edge::{Capabilities, Refusal};
+use crate::ledger::{ContainerId, Ledger, Policy, Stance};
 use crate::wording;
-use std::time::Duration;
-
-impl Owner {
-    /// A runtime has connected.
-    pub(super) fn connected(&mut self, capabilities: &Capabilities, answer_within: Duration) {
-        self.answer_within = answer_within;
-        self.delivery.connected(capabilities.unsolicited_updates);
-        self.checkpoint.drop_answers();
-        self.answers.clear();
-        if let Some(plan) = &mut self.plan {
-            plan.drop_call();
-        }
-        self.rewatches = true;
-        if self.strict
-            && let Some(warning) = cannot_promise(capabilities)
-        {
-            log::warn!("{warning}");
-        }
-        self.effects.push(Effect::Subscribe(Subscriptions {
-            before_start: self.ledger.mechanism() == Mechanism::Partitions,
-            validation: self.strict,
-        }));
-    }
-
-    /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
-    pub(super) fn validate(
-        &mut self,
-        container: &ContainerId,
-        set: Option<CpuSet>,
-    ) -> Result<(), Refusal> {
-        if !self.strict {
-            return Ok(());
-        }
-        let validated = validate(&self.ledger, container, set);
-        if validated.is_err() {
-            self.record.counters.count_rejection(STRICT);
-        }
-        validated
-    }
-}
 
 /// Whether the CPUs that the runtime is about to set are the decided ones.
-fn validate(ledger: &Ledger, container: &ContainerId, set: Option<CpuSet>) -> Result<(), Refusal> {
+pub(super) fn validate(
+    ledger: &Ledger,
+    container: &ContainerId,
+    set: Option<CpuSet>,
+) -> Result<(), Refusal> {
     if ledger.settings().policy == Policy::None || ledger.stance() != Stance::Assign {
         return Ok(());
     }
@@ -83,7 +44,7 @@ fn described(set: Option<CpuSet>) -> String {
 }
 
 /// A warning, if `strict` cannot be kept with this runtime.
-fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
+pub(super) fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
     let version = match capabilities.nri {
         _ if capabilities.validation => return None,
         Some(version) => format!("NRI {version}"),

@@ -7,7 +7,7 @@ use super::partition;
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// The cgroups that bind. What is below a loose one is bound, whatever it says.
     Binding,

@@ -66,15 +66,15 @@ impl Node {
     }
 
     fn reserve(&mut self, id: &str) -> Result<(), KernelRefusal> {
-        let id = ContainerId(id.to_owned());
-        let refused = self.enforcement.reserve(&id, &self.ledger)?;
+        let step = CgroupStep::Reserve(ContainerId(id.to_owned()));
+        let refused = self.enforcement.follow(step, &self.ledger).map_err(|(_, why)| why)?;
         refused.into_iter().for_each(|refused| self.fall_back(refused));
         Ok(())
     }
 
     fn settle(&mut self, id: &str) {
         let step = CgroupStep::Settle(ContainerId(id.to_owned()));
-        let refused = self.enforcement.follow(step, &self.ledger);
+        let refused = self.enforcement.follow(step, &self.ledger).unwrap();
         refused.into_iter().for_each(|refused| self.fall_back(refused));
     }
 

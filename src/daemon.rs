@@ -23,7 +23,6 @@
 //! `enforcement` writes cgroups and `delivery` knows what the runtime is doing, both when the owner
 //! says so.
 
-mod balance;
 mod calls;
 mod checks;
 mod complete;
@@ -32,12 +31,11 @@ mod delivery;
 mod drift;
 mod enforcement;
 mod executor;
-mod expose;
 mod exposed_files;
 mod hotplug;
 mod kubelet;
 mod main_loop;
-mod notice;
+mod moves;
 mod orphans;
 mod owner;
 mod pace;
@@ -45,7 +43,6 @@ mod paths;
 mod persist;
 mod poller;
 mod quotas;
-mod rebalance;
 mod reload;
 mod report;
 mod start;

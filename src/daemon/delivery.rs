@@ -1,8 +1,11 @@
 //! [`Delivery`]: calls of the runtime that bring updates without an event, and how fast it makes
 //! updates.
 
+use super::calls::SentAnswer;
 use super::pace::Pace;
+use super::step::CallId;
 use crate::ledger::Update;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// The least time between a call that has failed and the next one: what follows from the failure is
@@ -16,6 +19,10 @@ pub(super) struct Delivery {
     /// The updates of the call that is under way.
     calling: Option<Vec<Update>>,
     not_before: Option<Instant>,
+    /// How long it waits for an answer.
+    pub(super) answer_within: Duration,
+    /// Answers that it may not have yet.
+    pub(super) answers: BTreeMap<CallId, SentAnswer>,
     /// Whether to call when that is possible.
     pub(super) wants_call: bool,
     pub(super) pace: Pace,
@@ -23,8 +30,10 @@ pub(super) struct Delivery {
 
 impl Delivery {
     /// `calls`: whether the runtime can be called without an event.
-    pub(super) fn connected(&mut self, calls: bool) {
+    pub(super) fn connected(&mut self, calls: bool, answer_within: Duration) {
         self.calls = calls;
+        self.answer_within = answer_within;
+        self.answers.clear();
         self.not_before = None;
         self.pace.reconnected();
     }
@@ -65,7 +74,7 @@ mod tests {
     fn a_call_that_has_failed_is_not_repeated_at_once() {
         let now = Instant::now();
         let mut delivery = Delivery::default();
-        delivery.connected(true);
+        delivery.connected(true, Duration::ZERO);
         delivery.called(Vec::new(), now);
         delivery.returned(true, now);
         assert!(delivery.is_free(now));
@@ -73,7 +82,7 @@ mod tests {
         delivery.returned(false, now);
         assert!(!delivery.is_free(now));
         assert!(delivery.is_free(now + AFTER_FAILURE));
-        delivery.connected(true);
+        delivery.connected(true, Duration::ZERO);
         assert!(delivery.is_free(now));
     }
 }

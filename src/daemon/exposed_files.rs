@@ -1,4 +1,5 @@
-//! [`ExposedFiles`]: which CPUs the files of containers name.
+//! [`ExposedFiles`]: the files that tell containers their CPUs (`exposeCpus: file`) follow the
+//! ledger, before anything is changed and after.
 //!
 //! A program must never run on a CPU that its file does not name. So the file names old and new CPUs
 //! before cgroups change, and only the new ones when the kernel has them in force.
@@ -6,9 +7,10 @@
 use crate::cpuset::CpuSet;
 use crate::exposed::{Content, Directories};
 use crate::ledger::environment::Description;
-use crate::ledger::{ContainerId, MovePlan, Reach};
+use crate::ledger::{ContainerId, Ledger, Reach, Target};
 use crate::topology::Topology;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::verify::Verifier;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How often to check whether a container has left its old CPUs.
@@ -18,37 +20,40 @@ const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct ExposedFiles {
-    pub(super) directories: Directories,
-    pub(super) shown: BTreeMap<ContainerId, Shown>,
-    /// Containers whose files may say something else.
-    unwritten: BTreeSet<ContainerId>,
-    /// Directories of an earlier process, of containers about which nothing is decided now.
-    pub(super) undecided: BTreeSet<ContainerId>,
-    /// Containers that are gone, and whose directories could not be removed.
-    leftover: BTreeSet<ContainerId>,
-    /// The moves that programs have notice of, and when they are to be made.
-    pub(super) noticed: Option<(MovePlan, Instant)>,
+    directories: Directories,
+    /// Of each container that has a directory.
+    files: BTreeMap<ContainerId, Files>,
     /// When to check the containers that may still be on old CPUs.
     due: Option<Instant>,
     /// Whether the CPUs of containers may be others than the files name.
     pub(super) outdated: bool,
-    /// Whether containers may have files that are not among `shown`: those that ran while the
+    /// Whether containers may have directories that are not among `files`: those that ran while the
     /// kubelet's CPU manager was active.
     pub(super) unadopted: bool,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Files {
+    /// They say this, or have to (`written: false`).
+    Follow { shown: Shown, written: bool },
+    /// Nothing is decided about the container now: they stay as they are.
+    Stay,
+    /// The container is gone, and they could not be removed.
+    Left,
+}
+
 /// What a container's files say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shown {
+struct Shown {
     /// Where it may still run, as far as the kernel was asked.
-    pub(super) held: CpuSet,
-    pub(super) decided: Reach,
+    held: CpuSet,
+    decided: Reach,
     /// The exclusive CPUs that a move which has not been decided yet would give it.
-    pub(super) planned: Option<CpuSet>,
+    planned: Option<CpuSet>,
 }
 
 impl Shown {
-    pub(super) fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         self.held == self.decided.all()
     }
 
@@ -69,83 +74,187 @@ impl ExposedFiles {
     pub(super) fn new(directories: Directories) -> ExposedFiles {
         ExposedFiles {
             directories,
-            shown: BTreeMap::new(),
-            unwritten: BTreeSet::new(),
-            undecided: BTreeSet::new(),
-            leftover: BTreeSet::new(),
-            noticed: None,
+            files: BTreeMap::new(),
             due: None,
             outdated: false,
             unadopted: false,
         }
     }
 
-    /// When something is to be checked or a notice runs out.
+    /// When something is to be checked.
     pub(super) fn due(&self) -> Option<Instant> {
-        let ended = self.noticed.as_ref().map(|(_, at)| *at);
-        self.due.into_iter().chain(ended).min()
+        self.due
     }
 
-    pub(super) fn all(&self) -> Vec<(ContainerId, Shown)> {
-        self.shown.iter().map(|(id, shown)| (id.clone(), *shown)).collect()
+    /// Whether a container has files that follow the ledger.
+    pub(super) fn has(&self, id: &ContainerId) -> bool {
+        matches!(self.files.get(id), Some(Files::Follow { .. }))
+    }
+
+    /// Files for a container that is being created. Returns its directory; `None` if they cannot be
+    /// written: then it is created without.
+    pub(super) fn begin(
+        &mut self,
+        id: &ContainerId,
+        decided: Reach,
+        machine: &Topology,
+    ) -> Option<String> {
+        let shown = Shown { held: decided.all(), decided, planned: None };
+        if !self.write(id, shown, machine) {
+            self.remove(id);
+            return None;
+        }
+        self.directories.path(id)?.into_os_string().into_string().ok()
+    }
+
+    /// Names the CPUs that are decided, before anything is changed.
+    pub(super) fn show_decided(
+        &mut self,
+        ledger: &Ledger,
+        verifier: Option<&Verifier>,
+        now: Instant,
+    ) {
+        if std::mem::take(&mut self.unadopted) {
+            self.adopt(ledger, verifier);
+        }
+        self.outdated = false;
+        for (id, files) in self.files.clone() {
+            let shown = match files {
+                Files::Left => continue,
+                _ if !ledger.knows(&id) => {
+                    self.remove(&id);
+                    continue;
+                }
+                Files::Stay => continue,
+                Files::Follow { shown, .. } => shown,
+            };
+            let Some(target) = ledger.target(&id) else { continue };
+            let decided = reach_of(ledger, &target);
+            if decided != shown.decided {
+                let held = shown.held | shown.decided.all();
+                self.write(&id, Shown { held, decided, planned: None }, ledger.topology());
+            }
+        }
+        self.schedule(now);
+    }
+
+    /// Takes over the directories of an earlier process: the listed containers may still be on the
+    /// way to the CPUs that are decided for them.
+    fn adopt(&mut self, ledger: &Ledger, verifier: Option<&Verifier>) {
+        for id in self.directories.list() {
+            let Some(target) = ledger.target(&id) else {
+                // Beside an active kubelet a container that runs has no decision.
+                if ledger.knows(&id) {
+                    self.files.insert(id, Files::Stay);
+                } else {
+                    self.remove(&id);
+                }
+                continue;
+            };
+            let decided = reach_of(ledger, &target);
+            let held = runs_on(verifier, &target).unwrap_or(decided.all());
+            self.write(&id, Shown { held, decided, planned: None }, ledger.topology());
+        }
+    }
+
+    /// Has files name the CPUs that these changes would take away, and no others.
+    pub(super) fn show_planned(
+        &mut self,
+        planned: &BTreeMap<ContainerId, CpuSet>,
+        machine: &Topology,
+    ) {
+        for (id, files) in self.files.clone() {
+            if let Files::Follow { shown, .. } = files {
+                let planned = planned.get(&id).copied();
+                self.write(&id, Shown { planned, ..shown }, machine);
+            }
+        }
+    }
+
+    /// Takes CPUs out of files that containers have left.
+    pub(super) fn settle_all(
+        &mut self,
+        ledger: &Ledger,
+        verifier: Option<&Verifier>,
+        now: Instant,
+    ) {
+        for (id, files) in self.files.clone() {
+            match files {
+                Files::Left => self.remove(&id),
+                Files::Follow { shown, written } if !written || !shown.is_settled() => {
+                    self.settle(&id, ledger, verifier);
+                }
+                Files::Follow { .. } | Files::Stay => {}
+            }
+        }
+        self.schedule(now);
+    }
+
+    /// The files of a container name only its own CPUs as soon as it is on no others.
+    pub(super) fn settle(
+        &mut self,
+        id: &ContainerId,
+        ledger: &Ledger,
+        verifier: Option<&Verifier>,
+    ) {
+        let Some(Files::Follow { shown, .. }) = self.files.get(id).copied() else { return };
+        let Some(target) = ledger.target(id) else { return };
+        let all = shown.decided.all();
+        let is_there = runs_on(verifier, &target).is_some_and(|on| on.is_subset(&all));
+        let held =
+            if is_there && reach_of(ledger, &target) == shown.decided { all } else { shown.held };
+        self.write(id, Shown { held, ..shown }, ledger.topology());
+    }
+
+    /// Removes the files of a container that the runtime has removed. Its CPUs may stay with its pod.
+    pub(super) fn end(&mut self, id: &ContainerId, now: Instant) {
+        if self.files.contains_key(id) {
+            self.remove(id);
+            self.schedule(now);
+        }
     }
 
     /// Returns whether the files say `shown`; if they do not, it is tried again later.
-    pub(super) fn write(&mut self, id: ContainerId, shown: Shown, machine: &Topology) -> bool {
-        let same = self.shown.insert(id.clone(), shown) == Some(shown);
-        if same && !self.unwritten.contains(&id) {
+    fn write(&mut self, id: &ContainerId, shown: Shown, machine: &Topology) -> bool {
+        let before = self.files.get(id).copied();
+        if matches!(before, Some(Files::Follow { shown: same, written: true }) if same == shown) {
             return true;
         }
-        match self.directories.write(&id, &shown.content(machine)) {
-            Ok(()) => {
-                self.unwritten.remove(&id);
-                true
-            }
-            Err(error) => {
-                log::error!("exposeCpus: cannot write the files of container {}: {error}", id.0);
-                self.unwritten.insert(id);
-                false
-            }
+        let result = self.directories.write(id, &shown.content(machine));
+        if let Err(error) = &result {
+            log::error!("exposeCpus: cannot write the files of container {}: {error}", id.0);
         }
+        let written = result.is_ok();
+        self.files.insert(id.clone(), Files::Follow { shown, written });
+        written
     }
 
-    /// Containers whose files say more than they need to, or not what they should.
-    pub(super) fn open(&self) -> Vec<ContainerId> {
-        let open = self
-            .shown
-            .iter()
-            .filter(|(id, shown)| !shown.is_settled() || self.unwritten.contains(*id));
-        open.map(|(id, _)| id.clone()).collect()
-    }
-
-    pub(super) fn remove(&mut self, id: &ContainerId) {
-        self.shown.remove(id);
-        self.unwritten.remove(id);
-        self.undecided.remove(id);
+    fn remove(&mut self, id: &ContainerId) {
+        self.files.remove(id);
         if let Err(error) = self.directories.remove(id) {
             log::error!("exposeCpus: cannot remove the files of container {}: {error}", id.0);
-            self.leftover.insert(id.clone());
+            self.files.insert(id.clone(), Files::Left);
         }
     }
 
-    pub(super) fn has(&self, id: &ContainerId) -> bool {
-        self.shown.contains_key(id) || self.undecided.contains(id)
+    fn schedule(&mut self, now: Instant) {
+        let pause = self.files.values().filter_map(|files| match files {
+            Files::Left | Files::Follow { written: false, .. } => Some(RETRY),
+            Files::Follow { shown, .. } if !shown.is_settled() => Some(PAUSE),
+            Files::Follow { .. } | Files::Stay => None,
+        });
+        self.due = pause.max().map(|pause| now + pause);
     }
+}
 
-    pub(super) fn remove_leftover(&mut self) {
-        for id in std::mem::take(&mut self.leftover) {
-            self.remove(&id);
-        }
-    }
+/// All CPUs of a container that has shared ones only are shared.
+fn reach_of(ledger: &Ledger, target: &Target) -> Reach {
+    let shared = Reach { exclusive: CpuSet::EMPTY, shared: target.runs_on };
+    ledger.reach(&target.subject.id).unwrap_or(shared)
+}
 
-    pub(super) fn schedule(&mut self, now: Instant) {
-        let is_open = self.shown.values().any(|shown| !shown.is_settled());
-        let failed = !self.unwritten.is_empty() || !self.leftover.is_empty();
-        let pause = match (is_open, failed) {
-            (_, true) => Some(RETRY),
-            (true, false) => Some(PAUSE),
-            (false, false) => None,
-        };
-        self.due = pause.map(|pause| now + pause);
-    }
+/// Where the kernel lets a container run.
+fn runs_on(verifier: Option<&Verifier>, target: &Target) -> Option<CpuSet> {
+    let found = verifier?.set_for(target.cgroup.as_ref()?)?;
+    Some(found.runs_on.unwrap_or(found.cpus))
 }

@@ -1,6 +1,5 @@
 //! [`Owner`]: owns the ledger, takes in what happens, and carries out what follows.
 
-use super::balance::{Balance, PlanRun};
 use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
 use super::checks::{Checks, Findings};
 use super::complete::{correct_list, locate_devices};
@@ -11,10 +10,12 @@ use super::enforcement::{CgroupStep, Enforcement, RefusedTarget};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
+use super::moves::Moves;
 use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
 use super::quotas::{self, Quotas};
 use super::reload::ConfigReload;
+use super::report::{announce, figures};
 use super::step::{CallId, Effect, Input};
 use super::suspects::Finding;
 use super::validation::{cannot_promise, validate};
@@ -24,11 +25,13 @@ use crate::config::Reading;
 use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
 use crate::exclusivity::{Scope, Watched};
+use crate::ledger::environment::environment;
 use crate::ledger::{
-    Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Ledger, Mechanism, Note,
-    Outcome, Target,
+    Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
+    Mechanism, Note, Outcome, Reach, Target,
 };
 use crate::verify::Drift;
+use crate::view::NodeFigures;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -62,24 +65,17 @@ pub struct Owner {
     pub(super) orphans: Orphans,
     pub(super) quotas: Quotas,
     pub(super) exposure: ExposedFiles,
-    pub(super) strict: bool,
+    pub(super) moves: Moves,
     /// The moment that the ledger's time counts from.
     pub(super) started: Instant,
     /// The moment of the present step.
     pub(super) now: Instant,
-    pub(super) balance: Balance,
-    /// The plan whose moves are being made.
-    pub(super) plan: Option<PlanRun>,
-    /// How long the runtime waits for an answer.
-    pub(super) answer_within: Duration,
     /// Cgroups may not be what they have to be.
     pub(super) cgroups: Option<Scope>,
     /// Updates may be due that no answer has carried.
     pub(super) updates: Option<Writes>,
     /// Calls that have no answer yet, in order.
     pub(super) calls: VecDeque<HandledCall>,
-    /// Answers that are on their way.
-    pub(super) answers: BTreeMap<CallId, SentAnswer>,
     /// What the present step has led to.
     pub(super) effects: Vec<Effect>,
     /// Whether other cgroups may have to be watched, or new ones of the same names.
@@ -169,7 +165,7 @@ impl Owner {
     fn outstanding(&self) -> Option<Work> {
         let is_saved = !self.checkpoint.is_pending();
         let ready = self.ready_call();
-        let is_answering = !self.calls.is_empty() || !self.answers.is_empty();
+        let is_answering = !self.calls.is_empty() || !self.delivery.answers.is_empty();
         if self.checkpoint.is_due() {
             return Some(Work::Save);
         }
@@ -193,13 +189,12 @@ impl Owner {
         }
         if self.delivery.wants_call
             && is_saved
-            && self.plan.is_none()
+            && self.moves.run.is_none()
             && self.delivery.is_free(self.now)
         {
             return Some(Work::Update);
         }
-        let has_written = self.updates < Some(Writes::Always);
-        if has_written && self.look_at_move_due().is_some_and(|due| due <= self.now) {
+        if self.look_at_move_due().is_some_and(|due| due <= self.now) {
             return Some(Work::LookAtMove);
         }
         None
@@ -211,7 +206,10 @@ impl Owner {
                 self.checkpoint.begin();
                 self.effects.push(Effect::Save(self.ledger.claims().collect()));
             }
-            Work::Expose => self.show_decided(),
+            Work::Expose => {
+                let (ledger, verifier) = (&self.ledger, self.checks.verifier());
+                self.exposure.show_decided(ledger, verifier, self.now);
+            }
             Work::Bind(scope) => self.bind(scope),
             Work::Move => self.move_saved(),
             Work::Answer(at) => self.go_on(at),
@@ -226,7 +224,7 @@ impl Owner {
         let has_backlog = self.outstanding().is_some()
             || self.enforcement.has_unsettled()
             || self.enforcement.is_untidy()
-            || self.balance.unbalanced && self.plan.is_none()
+            || self.moves.unbalanced && self.moves.run.is_none()
             || self.drift.has_confirmed();
         if has_backlog {
             return Some(self.now);
@@ -239,6 +237,7 @@ impl Owner {
             self.quotas.due(),
             Some(self.orphans.quiet_until()),
             self.exposure.due(),
+            self.end_of_notice(),
             self.movable_at(),
             self.checks.due(),
         ];
@@ -253,8 +252,8 @@ impl Owner {
             self.settle(&id);
         } else if self.enforcement.is_untidy() {
             self.enforcement.tidy();
-        } else if self.balance.unbalanced && self.plan.is_none() {
-            self.balance.unbalanced = false;
+        } else if self.moves.unbalanced && self.moves.run.is_none() {
+            self.moves.unbalanced = false;
             self.rebalance();
         } else if let Some(finding) = self.drift.next() {
             self.repair(finding);
@@ -270,7 +269,9 @@ impl Owner {
             let event = self.orphans.quiet_period_ended(now);
             self.apply(event);
         } else if is_due(self.exposure.due()) {
-            self.follow_exposed();
+            self.exposure.settle_all(&self.ledger, self.checks.verifier(), now);
+        } else if is_due(self.end_of_notice()) {
+            self.keep_notice();
         } else if is_due(self.movable_at()) {
             self.rebalance();
         } else if is_due(self.checks.due()) {
@@ -281,10 +282,19 @@ impl Owner {
 
     /// When a container may be moved that may not now.
     fn movable_at(&self) -> Option<Instant> {
-        if self.plan.is_some() {
+        if self.moves.run.is_some() {
             return None;
         }
         self.ledger.next_movable().and_then(|at| self.started.checked_add(at))
+    }
+
+    /// What observers see.
+    pub(super) fn view(&mut self, now: Instant) -> NodeFigures {
+        self.now = now;
+        self.pass_time();
+        let view = self.ledger.view();
+        self.record.history().badges.follow(&view);
+        NodeFigures { view, history: self.record.past(), own: figures(self) }
     }
 
     /// Has the ledger record an event, and logs what it does.
@@ -343,30 +353,28 @@ impl Owner {
 
     /// A runtime has connected.
     fn connected(&mut self, capabilities: &Capabilities, answer_within: Duration) {
-        self.answer_within = answer_within;
-        self.delivery.connected(capabilities.unsolicited_updates);
+        self.delivery.connected(capabilities.unsolicited_updates, answer_within);
         // Calls of the connection before have no answer.
         self.calls.clear();
-        self.answers.clear();
-        if let Some(plan) = &mut self.plan {
+        if let Some(plan) = &mut self.moves.run {
             plan.drop_call();
         }
         self.rewatches = true;
-        if self.strict
+        if self.config.strict()
             && let Some(warning) = cannot_promise(capabilities)
         {
             log::warn!("{warning}");
         }
         self.effects.push(Effect::Subscribe(Subscriptions {
             before_start: self.ledger.mechanism() == Mechanism::Partitions,
-            validation: self.strict,
+            validation: self.config.strict(),
         }));
     }
 
     /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
     fn validate(&mut self, id: CallId, container: &ContainerId, set: Option<CpuSet>) {
         let validated =
-            if self.strict { validate(&self.ledger, container, set) } else { Ok(()) };
+            if self.config.strict() { validate(&self.ledger, container, set) } else { Ok(()) };
         if validated.is_err() {
             self.record.counters.count_rejection(STRICT);
         }
@@ -419,8 +427,11 @@ impl Owner {
         let target = self.ledger.target(&decision.container);
         let is_exclusive = target.is_some_and(|target| target.adjustment.is_exclusive());
         let id = decision.container.clone();
-        let step =
-            if decision.creation.is_some() { CgroupStep::Reserve(id) } else { CgroupStep::Settle(id) };
+        let step = if decision.creation.is_some() {
+            CgroupStep::Reserve(id)
+        } else {
+            CgroupStep::Settle(id)
+        };
         self.keep(call, notes, Handled::Decision(decision), step, is_exclusive);
     }
 
@@ -429,7 +440,7 @@ impl Owner {
         let lists = matches!(event, Event::Synchronize { .. });
         let removes = matches!(event, Event::Remove(_));
         if let Event::Remove(id) = &event {
-            self.unexpose(id);
+            self.exposure.end(id, self.now);
         }
         let answer_has_updates = event.answer_has_updates();
         let step = CgroupStep::of(&event);
@@ -439,7 +450,7 @@ impl Owner {
         if removes || lists {
             self.end_deserted();
         }
-        self.balance.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
+        self.moves.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
         self.keep(call, notes, Handled::Event { lists, answer_has_updates }, step, false);
     }
 
@@ -460,9 +471,8 @@ impl Owner {
 
     /// The first call that waits for no disk any more.
     fn ready_call(&self) -> Option<usize> {
-        let is_ready = |call: &HandledCall| {
-            call.save.is_none_or(|save| self.checkpoint.has_ended(save))
-        };
+        let is_ready =
+            |call: &HandledCall| call.save.is_none_or(|save| self.checkpoint.has_ended(save));
         self.calls.iter().position(is_ready)
     }
 
@@ -498,7 +508,7 @@ impl Owner {
             Handled::Event { lists, answer_has_updates } => {
                 if lists {
                     self.checks.soon(self.now);
-                    self.announce();
+                    announce(&self.ledger);
                 }
                 if !answer_has_updates {
                     return self.answer(call, Response::default(), Sent::Nothing);
@@ -554,19 +564,19 @@ impl Owner {
     fn refuse(&mut self, call: CallInfo, refusal: Refusal) {
         self.effects.push(Effect::Answer(call.id, Err(refusal)));
         let (outcome, sent) = (CreateOutcome::Refused, Sent::Nothing);
-        self.answers.insert(call.id, SentAnswer { call, outcome, updates: 0, sent });
+        self.delivery.answers.insert(call.id, SentAnswer { call, outcome, updates: 0, sent });
     }
 
     fn answer(&mut self, call: CallInfo, response: Response, sent: Sent) {
         let outcome = CreateOutcome::of(response.adjustment.as_ref());
         let updates = response.updates.len();
         self.effects.push(Effect::Answer(call.id, Ok(response)));
-        self.answers.insert(call.id, SentAnswer { call, outcome, updates, sent });
+        self.delivery.answers.insert(call.id, SentAnswer { call, outcome, updates, sent });
     }
 
     /// An answer has gone out, or was too late: then what it carried stays due.
     fn answered(&mut self, id: CallId, delivered: bool) {
-        let Some(answer) = self.answers.remove(&id) else { return };
+        let Some(answer) = self.delivery.answers.remove(&id) else { return };
         // The moment of a step does not show how long its writes took.
         let took = self.now.saturating_duration_since(answer.call.since);
         self.record.counters.handled(answer.call.kind, took, answer.outcome, answer.updates);
@@ -587,11 +597,8 @@ impl Owner {
                 }
             }
         }
-        self.updates = if self.ledger.owes() {
-            self.updates.max(Some(Writes::WhenNoneWaits))
-        } else {
-            None
-        };
+        self.updates =
+            if self.ledger.owes() { self.updates.max(Some(Writes::WhenNoneWaits)) } else { None };
     }
 
     /// Updates that the kernel is not ready for stay due, and those that give CPUs which are not on
@@ -604,6 +611,17 @@ impl Owner {
         }
         let early = self.enforcement.too_early(&due.updates, &self.ledger);
         due.hold_back(|id| early.contains(id));
+    }
+
+    /// Has a container that is being created with exclusive CPUs learn which they are, as
+    /// `exposeCpus` says.
+    fn expose(&mut self, id: &ContainerId, reach: Reach, response: &mut Response) {
+        let machine = self.ledger.topology();
+        match self.ledger.settings().expose_cpus {
+            Exposure::None => {}
+            Exposure::Environment => response.environment = environment(machine, &reach),
+            Exposure::File => response.directory = self.exposure.begin(id, reach, machine),
+        }
     }
 
     /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
@@ -699,8 +717,8 @@ impl Owner {
         let machine = self.hotplug.machine();
         let followed = self.config.follow(reading, machine, in_force, mechanism);
         let Some((before, event)) = followed else { return };
-        self.exposure.noticed = None;
-        self.show_planned(&BTreeMap::new());
+        self.moves.noticed = None;
+        self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
         self.apply_all(event);
         let policy = self.ledger.settings().policy;
         let active = self.kubelet.reconfigure(self.config.config(), policy, self.now);

@@ -43,6 +43,11 @@ impl ConfigReload {
     }
 
     /// A change waits for a restart.
+    pub(super) fn strict(&self) -> bool {
+        self.started.strict()
+    }
+
+    /// A change waits for a restart.
     pub(super) fn pod_resources(&self) -> Option<&PodResources> {
         self.started.pod_resources()
     }

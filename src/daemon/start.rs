@@ -1,6 +1,5 @@
 //! The start of the daemon: everything that can be wrong is found before any container changes.
 
-use super::balance::Balance;
 use super::checks::Checks;
 use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
@@ -9,6 +8,7 @@ use super::enforcement::{Enforcement, wanted};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
+use super::moves::Moves;
 use super::orphans::Orphans;
 use super::owner::Owner;
 use super::paths::{Paths, StartError};
@@ -26,10 +26,10 @@ use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the core reads and writes at once.
 #[derive(Debug, Clone)]
@@ -134,16 +134,12 @@ impl Owner {
             orphans: Orphans::new(now),
             quotas: Quotas::new(now),
             exposure: ExposedFiles::new(directories),
-            strict: config.strict(),
+            moves: Moves::default(),
             started: now,
             now,
-            balance: Balance::default(),
-            plan: None,
-            answer_within: Duration::ZERO,
             cgroups: None,
             updates: None,
             calls: VecDeque::new(),
-            answers: BTreeMap::new(),
             effects: Vec::new(),
             rewatches: false,
         };

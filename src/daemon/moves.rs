@@ -5,16 +5,22 @@
 //! needs it. Where the runtime does, all steps of a plan are in the answer to a creation, in an
 //! order in which each container leaves its CPUs before another one gets them; a plan that would
 //! need a container moved twice is left alone there.
+//!
+//! Programs can have notice of moves (`noticeSeconds`): their files name what is planned so long
+//! before.
 
-use super::balance::{PlanRun, StepRun};
 use super::calls::CallInfo;
 use super::owner::{Owner, Writes};
+use super::persist::Save;
+use crate::clock::now;
+use crate::cpuset::CpuSet;
 use crate::ledger::{
-    Admission, ContainerId, Event, Ledger, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
+    Admission, ContainerId, Event, Ledger, Move, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
 };
 use crate::verify::Drift;
+use crate::view::LastPlan;
 use crate::wording;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The part of the runtime's time limit after which no further step of a plan begins.
@@ -25,12 +31,66 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How many containers with affinities of their own a plan may turn out to need.
 const TRIES: usize = 4;
 
+/// Moves of running containers.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    /// CPUs have become free: others may move there.
+    pub(super) unbalanced: bool,
+    /// Whether the threads of containers cannot be seen, which is in the log then.
+    pub(super) is_blind: bool,
+    /// For each occasion.
+    pub(super) last_plans: BTreeMap<Occasion, LastPlan>,
+    /// The plan whose moves are being made.
+    pub(super) run: Option<PlanRun>,
+    /// The moves that programs have notice of, and when they are to be made.
+    pub(super) noticed: Option<(MovePlan, Instant)>,
+}
+
+impl Moves {
+    pub(super) fn planned(&mut self, occasion: Occasion, moved: usize, why: Option<String>) {
+        self.last_plans.insert(occasion, LastPlan { at: now(), occasion, moved, why });
+    }
+}
+
+/// A plan whose moves are being made, one after the other.
+#[derive(Debug)]
+pub(super) struct PlanRun {
+    pub(super) occasion: Occasion,
+    pub(super) steps: VecDeque<Move>,
+    /// How many containers have moved.
+    pub(super) moved: usize,
+    /// No step begins later.
+    pub(super) until: Instant,
+    pub(super) step: Option<StepRun>,
+    /// The creation that waits for it.
+    pub(super) creation: Option<(Admission, CallInfo)>,
+}
+
+/// A step that is decided, and not known to be in force.
+#[derive(Debug)]
+pub(super) struct StepRun {
+    pub(super) step: Move,
+    /// Why it is being taken back.
+    pub(super) undone: Option<String>,
+    /// The write that has it; `None` when that has ended.
+    pub(super) save: Option<Save>,
+    /// When to look next whether it is in force, and how often to do so at most.
+    pub(super) look: Option<(Instant, usize)>,
+}
+
+impl PlanRun {
+    /// The runtime does not wait for the creation any more.
+    pub(super) fn drop_call(&mut self) {
+        self.creation = None;
+    }
+}
+
 impl Owner {
     /// Makes room for a container that is about to be created, and goes on with its creation.
     pub(super) fn make_room(&mut self, admission: Admission, call: CallInfo) {
         let creates = matches!(admission, Admission::Create { .. });
         // The moves of another plan are being made: the creation waits for none.
-        if !creates || self.ledger.settings().rebalance.is_none() || self.plan.is_some() {
+        if !creates || self.ledger.settings().rebalance.is_none() || self.moves.run.is_some() {
             return self.decide(admission, call);
         }
         let arrival = self.plan(Occasion::Arrival, |ledger| ledger.plan_arrival(&admission));
@@ -49,10 +109,10 @@ impl Owner {
         if let Some(plan) = plan {
             if plan.is_staged() {
                 let why = "it would move a container twice, which an update by the runtime cannot";
-                self.balance.planned(plan.occasion, 0, Some(why.to_owned()));
+                self.moves.planned(plan.occasion, 0, Some(why.to_owned()));
             } else {
                 // The decision saves them, and its answer carries them.
-                self.balance.planned(plan.occasion, plan.steps.len(), None);
+                self.moves.planned(plan.occasion, plan.steps.len(), None);
                 self.apply_all(plan.steps.into_iter().map(Event::Move));
             }
         }
@@ -62,7 +122,7 @@ impl Owner {
     /// Moves containers to better CPUs that have become free.
     pub(super) fn rebalance(&mut self) {
         self.pass_time();
-        if !self.writes_moves() || self.plan.is_some() {
+        if !self.writes_moves() || self.moves.run.is_some() {
             return;
         }
         let plan = self.plan(Occasion::Departure, Ledger::plan_departure);
@@ -73,9 +133,55 @@ impl Owner {
         }
         if plan.is_some() {
             let why = "programs have notice of it first (noticeSeconds)".to_owned();
-            self.balance.planned(Occasion::Departure, 0, Some(why));
+            self.moves.planned(Occasion::Departure, 0, Some(why));
         }
         self.mark_owed();
+    }
+
+    /// Whether the moves of a plan can be made now. If programs are to have notice of them, it is
+    /// given first; a notice of other moves is withdrawn.
+    fn may_move(&mut self, plan: Option<&MovePlan>) -> bool {
+        let given = self.moves.noticed.take();
+        let given = given.and_then(|(noticed, at)| (plan == Some(&noticed)).then_some(at));
+        let mut planned = BTreeMap::new();
+        for step in plan.map(|plan| plan.steps.as_slice()).unwrap_or_default() {
+            if step.outcome == MoveOutcome::Done {
+                planned.insert(step.container.clone(), step.to);
+            }
+        }
+        let Some(plan) = plan else {
+            self.exposure.show_planned(&planned, self.ledger.topology());
+            return false;
+        };
+        if given.is_some_and(|at| at <= self.now) {
+            return true;
+        }
+        if given.is_none() && !self.owes_notice(&planned) {
+            self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
+            return true;
+        }
+        let notice = Duration::from_secs(self.ledger.settings().notice_seconds.into());
+        let at = given.unwrap_or(self.now + notice);
+        self.moves.noticed = Some((plan.clone(), at));
+        self.exposure.show_planned(&planned, self.ledger.topology());
+        false
+    }
+
+    /// Makes the moves that programs had notice of for long enough.
+    pub(super) fn keep_notice(&mut self) {
+        self.rebalance();
+        // Nothing can be moved any more.
+        let now = self.now;
+        self.moves.noticed.take_if(|(_, at)| *at <= now);
+    }
+
+    fn owes_notice(&self, planned: &BTreeMap<ContainerId, CpuSet>) -> bool {
+        self.ledger.settings().notice_seconds > 0 && planned.keys().any(|id| self.exposure.has(id))
+    }
+
+    /// When the moves that programs have notice of are to be made.
+    pub(super) fn end_of_notice(&self) -> Option<Instant> {
+        self.moves.noticed.as_ref().map(|(_, at)| *at)
     }
 
     /// Whether the daemon itself can carry moves out.
@@ -96,7 +202,7 @@ impl Owner {
                 // Most containers that start need no plan: the last one that mattered stays.
                 Err(NoPlan::NoNeed) => return None,
                 Err(why) => {
-                    self.balance.planned(occasion, 0, Some(why.to_string()));
+                    self.moves.planned(occasion, 0, Some(why.to_string()));
                     return None;
                 }
             };
@@ -111,13 +217,13 @@ impl Owner {
                     "mode: suggest, would have moved {}",
                     wording::count(count, "container")
                 );
-                self.balance.planned(occasion, 0, Some(why));
+                self.moves.planned(occasion, 0, Some(why));
                 return None;
             }
             self.apply_all(bound.into_iter().map(Event::BoundItself));
         }
         let why = "the threads of containers in it have CPU affinities of their own".to_owned();
-        self.balance.planned(occasion, 0, Some(why));
+        self.moves.planned(occasion, 0, Some(why));
         None
     }
 
@@ -129,7 +235,7 @@ impl Owner {
         let sees = targets.iter().all(|target| verifier.sees_threads(target));
         let bound = targets.into_iter().filter(|target| verifier.has_bound_itself(target));
         let bound = bound.map(|target| target.subject.id).collect();
-        if !sees && !std::mem::replace(&mut self.balance.is_blind, true) {
+        if !sees && !std::mem::replace(&mut self.moves.is_blind, true) {
             log::warn!(
                 "rebalance: cannot see other containers' threads: programs with CPU affinities of their own are moved too. Give the plugin's pod hostPID: true (overlay host-pid)"
             );
@@ -139,11 +245,11 @@ impl Owner {
 
     /// Begins to make the moves of a plan, for a creation that waits for them.
     fn carry_out_plan(&mut self, plan: MovePlan, creation: Option<(Admission, CallInfo)>) {
-        self.plan = Some(PlanRun {
+        self.moves.run = Some(PlanRun {
             occasion: plan.occasion,
             steps: plan.steps.into(),
             moved: 0,
-            until: self.now + self.answer_within.mul_f64(PATIENCE),
+            until: self.now + self.delivery.answer_within.mul_f64(PATIENCE),
             step: None,
             creation,
         });
@@ -152,7 +258,7 @@ impl Owner {
 
     /// Begins the next step of the plan.
     fn next_move(&mut self) {
-        let Some(run) = &mut self.plan else { return };
+        let Some(run) = &mut self.moves.run else { return };
         let Some(step) = run.steps.pop_front() else { return self.plan_ended(None) };
         let stopped = if self.now > run.until {
             Some("stopped: the runtime does not wait any longer")
@@ -162,7 +268,7 @@ impl Owner {
         } else {
             let moved = self.apply(Event::Move(step.clone())).moved;
             let save = self.checkpoint.save_of_now();
-            if let Some(run) = &mut self.plan {
+            if let Some(run) = &mut self.moves.run {
                 run.step = Some(StepRun { step, undone: None, save: Some(save), look: None });
             }
             if moved { None } else { Some("stopped: CPUs have changed since it was made") }
@@ -174,7 +280,7 @@ impl Owner {
 
     /// Whether the present step has been written, or could not be, and is not carried out yet.
     pub(super) fn has_saved_move(&self) -> bool {
-        let step = self.plan.as_ref().and_then(|run| run.step.as_ref());
+        let step = self.moves.run.as_ref().and_then(|run| run.step.as_ref());
         step.and_then(|step| step.save).is_some_and(|save| self.checkpoint.has_ended(save))
     }
 
@@ -182,7 +288,7 @@ impl Owner {
     pub(super) fn move_saved(&mut self) {
         let failed = self.checkpoint.error();
         let Some(StepRun { undone, save, look, .. }) =
-            self.plan.as_mut().and_then(|run| run.step.as_mut())
+            self.moves.run.as_mut().and_then(|run| run.step.as_mut())
         else {
             return;
         };
@@ -197,15 +303,19 @@ impl Owner {
         self.mark_updates(Writes::Always);
     }
 
-    /// When to look whether a move is in force.
+    /// When to look whether a move is in force, once it has been carried out.
     pub(super) fn look_at_move_due(&self) -> Option<Instant> {
-        let step = self.plan.as_ref()?.step.as_ref()?;
+        if self.updates == Some(Writes::Always) {
+            return None;
+        }
+        let step = self.moves.run.as_ref()?.step.as_ref()?;
         step.look.map(|(at, _)| at)
     }
 
     pub(super) fn look_at_move(&mut self) {
         let now = self.now;
-        let Some(StepRun { step, look, .. }) = self.plan.as_mut().and_then(|run| run.step.as_mut())
+        let Some(StepRun { step, look, .. }) =
+            self.moves.run.as_mut().and_then(|run| run.step.as_mut())
         else {
             return;
         };
@@ -226,7 +336,7 @@ impl Owner {
 
     /// Takes the present step back, or gives up after that.
     fn take_back(&mut self, why: String) {
-        let Some(run) = self.plan.as_mut().and_then(|run| run.step.as_mut()) else { return };
+        let Some(run) = self.moves.run.as_mut().and_then(|run| run.step.as_mut()) else { return };
         run.look = None;
         if run.undone.is_some() {
             return self.step_ended();
@@ -236,31 +346,31 @@ impl Owner {
         run.undone = Some(why);
         self.apply(Event::Move(undone));
         let save = self.checkpoint.save_of_now();
-        if let Some(step) = self.plan.as_mut().and_then(|run| run.step.as_mut()) {
+        if let Some(step) = self.moves.run.as_mut().and_then(|run| run.step.as_mut()) {
             step.save = Some(save);
         }
     }
 
     /// A step is in force, or has been taken back.
     fn step_ended(&mut self) {
-        let Some(run) = &mut self.plan else { return };
+        let Some(run) = &mut self.moves.run else { return };
         let Some(StepRun { step, undone, .. }) = run.step.take() else { return };
         if let Some(why) = undone {
             return self.plan_ended(Some(format!("taken back: {why}")));
         }
         run.moved += usize::from(step.outcome == MoveOutcome::Done);
-        self.settle_files_of(&step.container);
+        self.exposure.settle(&step.container, &self.ledger, self.checks.verifier());
         self.next_move();
     }
 
     /// All moves are made, or the rest is not, and why. The creation that waited goes on.
     fn plan_ended(&mut self, why: Option<String>) {
-        let Some(PlanRun { occasion, moved, creation, .. }) = self.plan.take() else { return };
-        self.balance.planned(occasion, moved, why);
+        let Some(PlanRun { occasion, moved, creation, .. }) = self.moves.run.take() else { return };
+        self.moves.planned(occasion, moved, why);
         if let Some((admission, call)) = creation {
             self.decide(admission, call);
         } else {
-            self.show_planned(&BTreeMap::new());
+            self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
             self.mark_owed();
         }
     }

@@ -43,6 +43,7 @@ mod paths;
 mod persist;
 mod poller;
 mod quotas;
+mod rebalance;
 mod reload;
 mod report;
 mod start;

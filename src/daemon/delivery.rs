@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 /// seen at once, as of a runtime that is not there.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// Whether due updates are written into cgroups while containers wait for CPUs of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Writes {
+    /// No: the runtime may not have made the updates by which the others leave these.
+    WhenNoneWaits,
+    /// Yes: a check pass has shown that the others have left, or this process has moved them itself.
+    Always,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
     /// Whether the runtime can be called without an event.

@@ -42,8 +42,6 @@ pub(super) struct Enforcement {
     due: Option<Instant>,
     /// When the kernel refused a write within the last second.
     refused_at: Option<Instant>,
-    /// When cgroups were last made what they have to be.
-    bound_at: Option<Instant>,
     /// Partitions of an earlier life, with the containers' names.
     left: Vec<(String, CgroupPath)>,
     /// Containers whose partitions and quotas the main loop settles when it is idle.
@@ -137,7 +135,6 @@ impl Enforcement {
             written: 0,
             due: None,
             refused_at: None,
-            bound_at: None,
             left: Vec::new(),
             unsettled: VecDeque::new(),
             has_unreleased: false,
@@ -267,7 +264,6 @@ impl Enforcement {
         let waits = !report.withheld.is_empty() || report.deferred;
         let recently = self.refused_at.filter(|refused| now < *refused + AFTER_REFUSAL);
         self.refused_at = if report.errors > 0 { Some(now) } else { recently };
-        self.bound_at = Some(now);
         let pause = if self.refused_at.is_none() { PAUSE } else { AFTER_REFUSAL };
         self.due = waits.then(|| now + pause);
         self.followed = true;

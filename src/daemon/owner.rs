@@ -4,7 +4,7 @@ use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
 use super::checks::{Checks, Findings};
 use super::complete::{correct_list, locate_devices};
 use super::decision_log::DecisionLog;
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Writes};
 use super::drift::{Action, DriftWatcher, Repair};
 use super::enforcement::{CgroupStep, Enforcement, RefusedTarget};
 use super::exposed_files::ExposedFiles;
@@ -15,7 +15,6 @@ use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
 use super::quotas::{self, Quotas};
 use super::reload::ConfigReload;
-use super::report::{announce, figures};
 use super::step::{CallId, Effect, Input};
 use super::suspects::Finding;
 use super::validation::{cannot_promise, validate};
@@ -31,7 +30,6 @@ use crate::ledger::{
     Mechanism, Note, Outcome, Reach, Target,
 };
 use crate::verify::Drift;
-use crate::view::NodeFigures;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -82,15 +80,6 @@ pub struct Owner {
     pub(super) rewatches: bool,
 }
 
-/// Whether due updates are written into cgroups while containers wait for CPUs of others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Writes {
-    /// No: the runtime may not have made the updates by which the others leave these.
-    WhenNoneWaits,
-    /// Yes: a check pass has shown that the others have left, or this process has moved them itself.
-    Always,
-}
-
 /// What can be outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -98,6 +87,8 @@ enum Work {
     Save,
     /// Files of containers name the CPUs that they are about to get.
     Expose,
+    /// The cgroup of the container that the call at this place is about becomes what it has to be.
+    Settle(usize),
     /// Cgroups keep others off exclusive CPUs.
     Bind(Scope),
     /// A step of a plan is on disk: the container moves.
@@ -159,9 +150,9 @@ impl Owner {
         std::mem::take(&mut self.effects)
     }
 
-    /// What to do first of all that is outstanding, and not awaited. The order keeps the invariants through
-    /// a crash between any two of them: state file, files of containers, cgroups, runtime, and
-    /// files again.
+    /// What to do first of all that is outstanding and waits for nothing. The order keeps the
+    /// invariants, also if the process ends between any two of them: state file, files of
+    /// containers, cgroups, runtime, and these files again.
     fn outstanding(&self) -> Option<Work> {
         let is_saved = !self.checkpoint.is_pending();
         let ready = self.ready_call();
@@ -172,11 +163,19 @@ impl Owner {
         if self.exposure.outdated && (is_saved || ready.is_some()) {
             return Some(Work::Expose);
         }
-        if let Some(scope) = self.cgroups {
-            return Some(Work::Bind(scope));
+        if let Some(at) = ready
+            && self.calls[at].step != CgroupStep::None
+        {
+            return Some(Work::Settle(at));
         }
         if self.has_saved_move() {
             return Some(Work::Move);
+        }
+        // Cgroups above a container that moves follow when the step is on disk.
+        if let Some(scope) = self.cgroups
+            && !self.is_saving_move()
+        {
+            return Some(Work::Bind(scope));
         }
         if let Some(at) = ready {
             return Some(Work::Answer(at));
@@ -210,9 +209,10 @@ impl Owner {
                 let (ledger, verifier) = (&self.ledger, self.checks.verifier());
                 self.exposure.show_decided(ledger, verifier, self.now);
             }
+            Work::Settle(at) => self.settle_for_call(at),
             Work::Bind(scope) => self.bind(scope),
             Work::Move => self.move_saved(),
-            Work::Answer(at) => self.go_on(at),
+            Work::Answer(at) => self.answer_call(at),
             Work::Write(writes) => self.write_updates(writes),
             Work::Update => self.call(),
             Work::LookAtMove => self.look_at_move(),
@@ -288,25 +288,14 @@ impl Owner {
         self.ledger.next_movable().and_then(|at| self.started.checked_add(at))
     }
 
-    /// What observers see.
-    pub(super) fn view(&mut self, now: Instant) -> NodeFigures {
-        self.now = now;
-        self.pass_time();
-        let view = self.ledger.view();
-        self.record.history().badges.follow(&view);
-        NodeFigures { view, history: self.record.past(), own: figures(self) }
-    }
-
     /// Has the ledger record an event, and logs what it does.
     pub(super) fn apply(&mut self, event: Event) -> Outcome {
-        let brings_updates = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
+        let decides_nothing = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
         let outcome = self.ledger.apply(event);
         self.log();
-        if brings_updates {
-            // Nothing else follows from them.
-            return outcome;
+        if !decides_nothing {
+            self.follow(outcome);
         }
-        self.follow(outcome);
         outcome
     }
 
@@ -476,13 +465,8 @@ impl Owner {
         self.calls.iter().position(is_ready)
     }
 
-    /// Goes on with a call that is ready: has its cgroups settled, and then answers it.
-    fn go_on(&mut self, at: usize) {
-        let Some(handled) = self.calls.get_mut(at) else { return };
-        let step = std::mem::take(&mut handled.step);
-        if step != CgroupStep::None {
-            return self.take_cgroup_step(at, step);
-        }
+    /// Answers a call whose cgroups are settled.
+    fn answer_call(&mut self, at: usize) {
         let Some(HandledCall { call, notes, handled, save, .. }) = self.calls.remove(at) else {
             return;
         };
@@ -508,7 +492,7 @@ impl Owner {
             Handled::Event { lists, answer_has_updates } => {
                 if lists {
                     self.checks.soon(self.now);
-                    announce(&self.ledger);
+                    self.announce();
                 }
                 if !answer_has_updates {
                     return self.answer(call, Response::default(), Sent::Nothing);
@@ -522,21 +506,20 @@ impl Owner {
     }
 
     /// Settles the cgroup that a call is about, or refuses the call.
-    fn take_cgroup_step(&mut self, at: usize, step: CgroupStep) {
-        let Some(HandledCall { call, handled, save, .. }) = self.calls.get(at) else { return };
-        let call = *call;
-        let failed = save.and_then(|_| self.checkpoint.error());
-        let refusal = match handled {
-            Handled::Decision(decision) => {
-                let decision = self.ledger.revised(decision.clone());
-                failed.and_then(|error| self.refuse_unsaved(&decision, call.kind, &error))
+    fn settle_for_call(&mut self, at: usize) {
+        let Some(handled) = self.calls.get_mut(at) else { return };
+        let step = std::mem::take(&mut handled.step);
+        let call = handled.call;
+        let failed = handled.save.and_then(|_| self.checkpoint.error());
+        let id = match &handled.handled {
+            Handled::Decision(Decision { container, creation: Some(_), .. }) => {
+                Some(container.clone())
             }
-            Handled::Event { .. } => None,
+            Handled::Decision(_) | Handled::Event { .. } => None,
         };
-        let refusal = match refusal {
-            Some(refusal) => Some(refusal),
-            None => self.settle_before_answer(step, call),
-        };
+        let unsaved =
+            id.zip(failed).and_then(|(id, why)| self.refuse_unsaved(&id, call.kind, &why));
+        let refusal = unsaved.or_else(|| self.settle_before_answer(step, call));
         if let Some(refusal) = refusal {
             self.calls.remove(at);
             self.refuse(call, refusal);
@@ -629,23 +612,18 @@ impl Owner {
     /// show their CPUs, and a restarted one has its CPUs on disk under its name.
     fn refuse_unsaved(
         &mut self,
-        decision: &Decision,
+        id: &ContainerId,
         kind: EventKind,
         error: &str,
     ) -> Option<Refusal> {
-        let Some(Creation { adjustment: Some(adjustment), inherited: false, .. }) =
-            decision.creation
-        else {
-            return None;
-        };
-        if !adjustment.is_exclusive() {
+        if !self.ledger.is_newly_exclusive(id) {
             return None;
         }
         let why = format!(
             "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
         );
-        let refusal = self.record.refuse(kind, &decision.container, &why, &self.ledger, self.now);
-        self.apply(Event::Revoked(decision.container.clone()));
+        let refusal = self.record.refuse(kind, id, &why, &self.ledger, self.now);
+        self.apply(Event::Revoked(id.clone()));
         Some(refusal)
     }
 
@@ -833,7 +811,7 @@ impl Owner {
                 let exclusive = update.adjustment.is_exclusive();
                 let taken = if exclusive { kept } else { kept_exclusively };
                 if update.adjustment.cpus().is_disjoint(&taken)
-                    && self.enforcement.set_cpus(&target)
+                    && self.enforcement.set_cpus(&target, self.now)
                 {
                     any = true;
                     continue;
@@ -926,7 +904,7 @@ impl Owner {
             Repair::Partition { set_cpus } => {
                 let mut written = self.settle(id);
                 if set_cpus {
-                    written = written && self.enforcement.set_cpus(target);
+                    written = written && self.enforcement.set_cpus(target, self.now);
                     self.apply(drifted);
                 }
                 written
@@ -938,7 +916,7 @@ impl Owner {
             }
             // The runtime should have lifted it. If the cgroup cannot be written, the update is
             // sent again.
-            Repair::OwnQuota if self.enforcement.lift_quota(target) => true,
+            Repair::OwnQuota if self.enforcement.lift_quota(target, self.now) => true,
             Repair::OwnQuota | Repair::SendAgain => {
                 self.apply(drifted);
                 if self.delivery.calls() {

@@ -253,8 +253,6 @@ pub struct Creation {
     pub adjustment: Option<Adjustment>,
     /// The CPUs that it is to use in the end, if it learns them (`exposeCpus`) and has exclusive ones.
     pub exposed: Option<Box<Reach>>,
-    /// Whether these are the CPUs of the instance before it: on disk under its name.
-    pub inherited: bool,
 }
 
 /// What has changed since the outcome before.

@@ -190,7 +190,7 @@ impl Ledger {
     fn creation(&self, found: Option<ContainerRef<'_>>) -> Creation {
         let found = if self.node.assigns() { found } else { None };
         let Some(found) = found else {
-            return Creation { adjustment: None, exposed: None, inherited: false };
+            return Creation { adjustment: None, exposed: None };
         };
         let exposed = if self.node.settings.expose_cpus == Exposure::None {
             None
@@ -200,7 +200,6 @@ impl Ledger {
         Creation {
             adjustment: desired::desired(&self.node, &self.pool, found.pod, found.entry),
             exposed,
-            inherited: found.entry.inherited,
         }
     }
 

@@ -131,6 +131,13 @@ impl Ledger {
         target::reach(&self.node, &self.books, &self.pool, self.books.find(id)?)
     }
 
+    /// Whether this container was given exclusive CPUs that no instance of it had before: the state
+    /// file must have them before the runtime does.
+    pub fn is_newly_exclusive(&self, id: &ContainerId) -> bool {
+        let found = self.books.find(id).filter(|_| self.node.assigns());
+        found.is_some_and(|found| found.entry.claim().is_some() && !found.entry.inherited)
+    }
+
     pub fn knows(&self, container: &ContainerId) -> bool {
         self.books.find(container).is_some()
     }

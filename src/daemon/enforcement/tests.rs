@@ -11,6 +11,7 @@ use crate::placement;
 use crate::topology::synthetic::Machine;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 use tempfile::TempDir;
 
 /// A node with a pod and a group beside all pods, of which CPUs 1-2 are no pod's at present.
@@ -202,7 +203,7 @@ fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
-    assert!(!node.enforcement.set_cpus(&placed));
+    assert!(!node.enforcement.set_cpus(&placed, Instant::now()));
     // It is not for ever that the kernel is waited for, but the runtime must not write them either.
     assert_eq!(node.enforcement.next_unsettled().as_ref(), Some(&id));
     let refused = node.enforcement.settle(&id, &node.ledger).unwrap_err();
@@ -343,7 +344,7 @@ fn a_write_that_fails_is_counted() {
     let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
     let mut tried = Vec::new();
     let mut write = |node: &mut Node| {
-        let written = node.enforcement.set_cpus(&target);
+        let written = node.enforcement.set_cpus(&target, Instant::now());
         tried.push((node.enforcement.errors, written));
     };
     write(&mut node);

@@ -4,6 +4,7 @@ use super::{Enforcement, RefusedTarget};
 use crate::exclusivity::{KernelRefusal, QuotaChange, Writer};
 use crate::ledger::{CgroupPath, ContainerId, Event, Ledger, Target, Update};
 use std::path::PathBuf;
+use std::time::Instant;
 
 impl Enforcement {
     /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
@@ -89,19 +90,20 @@ impl Enforcement {
     }
 
     /// Sets a container's CPUs without the runtime. Returns whether that worked.
-    pub(in crate::daemon) fn set_cpus(&mut self, target: &Target) -> bool {
-        self.write(target, Writer::set_cpus)
+    pub(in crate::daemon) fn set_cpus(&mut self, target: &Target, now: Instant) -> bool {
+        self.write(target, now, Writer::set_cpus)
     }
 
     /// Lifts an exclusive container's CFS quota. Returns whether that worked.
-    pub(in crate::daemon) fn lift_quota(&mut self, target: &Target) -> bool {
-        self.write(target, |writer, target| Ok(writer.lift_quota(target)?))
+    pub(in crate::daemon) fn lift_quota(&mut self, target: &Target, now: Instant) -> bool {
+        self.write(target, now, |writer, target| Ok(writer.lift_quota(target)?))
     }
 
     /// Logs and counts what the kernel refuses, except for a group that no longer exists.
     fn write(
         &mut self,
         target: &Target,
+        now: Instant,
         write: impl FnOnce(&Writer, &Target) -> Result<(), KernelRefusal>,
     ) -> bool {
         let Ok(writer) = &self.writer else { return false };
@@ -112,7 +114,7 @@ impl Enforcement {
                     self.errors += 1;
                     // Where cgroups bind a container by itself its file is watched: the refused
                     // write is reported like any other, and must not lead to the next one.
-                    self.refused_at = self.bound_at;
+                    self.refused_at = Some(now);
                     log::warn!("{}: {refused}", target.subject);
                 }
                 false

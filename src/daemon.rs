@@ -14,9 +14,10 @@
 //! out, and brings their ends back as inputs. It alone holds the state directory, the connection to
 //! the runtime and inotify.
 //!
-//! A decision is on disk before the runtime gets it: the call goes on when [`Effect::Save`] has
-//! ended. Calls that change no claim go on meanwhile. A disk that fails or does not respond keeps
-//! out new exclusive containers, and nothing else.
+//! Each input is taken in the same way: it becomes events, the ledger applies them, and what is
+//! outstanding then is carried out in one order, `Owner::outstanding`. A decision is on disk before
+//! the runtime gets it: the call waits for [`Effect::Save`]. Calls that change no claim do not. A disk
+//! that fails or does not respond keeps out new exclusive containers, and nothing else.
 //!
 //! The parts beside the owner (`kubelet`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
 //! they return events for the ledger, or what to repair, and know nothing of each other.

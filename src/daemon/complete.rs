@@ -3,7 +3,7 @@
 use crate::kernel::Kernel;
 use crate::ledger::{Admission, Call, Event};
 use crate::topology::sysfs;
-use crate::verify::{InForce, Verifier};
+use crate::verify::{Observed, Verifier};
 use std::path::Path;
 
 /// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
@@ -13,8 +13,8 @@ pub(super) fn correct_list(verifier: Option<&Verifier>, call: &mut Call) {
     let Call::Event(Event::Synchronize { containers, .. }) = call else { return };
     let Some(verifier) = verifier else { return };
     for container in containers {
-        let set = container.cgroup.as_ref().and_then(|group| verifier.set_for(group));
-        let Some(InForce { cpus: set, runs_on, mems, partitioned }) = set else { continue };
+        let set = container.cgroup.as_ref().and_then(|group| verifier.observe(group));
+        let Some(Observed { cpus: set, runs_on, mems, partitioned }) = set else { continue };
         container.partitioned = partitioned;
         container.outdated = container.cpus != Some(set);
         if container.outdated {

@@ -170,7 +170,7 @@ mod tests {
             cgroup: None,
             adjustment: Adjustment::shared(set).unwrap(),
             runs_on,
-            avoids: None,
+            kept_from_siblings: None,
             enforced_by: Mechanism::Partitions,
             running: true,
             lifts_pod_quota: false,

@@ -255,6 +255,6 @@ fn reach_of(ledger: &Ledger, target: &Target) -> Reach {
 
 /// Where the kernel lets a container run.
 fn runs_on(verifier: Option<&Verifier>, target: &Target) -> Option<CpuSet> {
-    let found = verifier?.set_for(target.cgroup.as_ref()?)?;
+    let found = verifier?.observe(target.cgroup.as_ref()?)?;
     Some(found.runs_on.unwrap_or(found.cpus))
 }

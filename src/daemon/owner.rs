@@ -831,7 +831,7 @@ impl Owner {
 
     /// The CPUs that are set for a container's cgroup.
     fn set_on(&self, target: &Target) -> Option<CpuSet> {
-        Some(self.checks.verifier()?.set_for(target.cgroup.as_ref()?)?.cpus)
+        Some(self.checks.verifier()?.observe(target.cgroup.as_ref()?)?.cpus)
     }
 
     /// The kernel refused something.

@@ -23,7 +23,7 @@ pub struct Target {
     pub runs_on: CpuSet,
     /// For a container that cgroups keep in the pool: the CPUs of its own pod that it must not name
     /// (`PodEntry::kept_from_siblings`). Whatever else is set for it is right.
-    pub avoids: Option<CpuSet>,
+    pub kept_from_siblings: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,
     pub running: bool,
@@ -87,14 +87,15 @@ pub(super) fn target(
     let by_now = by_now.and_then(|cpus| adjustment.divided(cpus, exclusive));
     let adjustment = by_now.unwrap_or(adjustment);
     let bound = !adjustment.is_exclusive() && !node.is_updated(found.uid);
-    let avoids = pod.kept_from_siblings();
-    let may_use = if bound { Adjustment::shared(node.possible() - avoids) } else { None };
+    let kept_from_siblings = pod.kept_from_siblings();
+    let may_use =
+        if bound { Adjustment::shared(node.possible() - kept_from_siblings) } else { None };
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         adjustment,
         runs_on: left_of(node, books, pool, &may_use.unwrap_or(adjustment)),
-        avoids: bound.then_some(avoids),
+        kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),

@@ -44,7 +44,7 @@ pub enum Drift {
 
 /// The state of a container's cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InForce {
+pub struct Observed {
     /// At least one.
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
@@ -146,7 +146,7 @@ impl Verifier {
 
     /// The state of a container's cgroup; `None` if it cannot be read or has no CPUs set. Some OCI
     /// runtimes set the CPUs of an inner cgroup instead.
-    pub fn set_for(&self, group: &CgroupPath) -> Option<InForce> {
+    pub fn observe(&self, group: &CgroupPath) -> Option<Observed> {
         let cpus = self.on.cpus(group, CPUS).ok().filter(|cpus| !cpus.is_empty())?;
         // Version 1 shows all nodes in a cgroup without own ones.
         let mems = match self.on.version() {
@@ -156,7 +156,12 @@ impl Verifier {
         let partitioned = is_partition_of(&self.on, group, cpus).unwrap_or(false);
         let effective = self.on.cpus(group, EFFECTIVE).ok();
         let runs_on = effective.map(|left| left & cpus).filter(|left| !left.is_empty());
-        Some(InForce { cpus, runs_on, mems: mems.map(|nodes| nodes.iter().collect()), partitioned })
+        Some(Observed {
+            cpus,
+            runs_on,
+            mems: mems.map(|nodes| nodes.iter().collect()),
+            partitioned,
+        })
     }
 
     pub fn has(&self, group: &CgroupPath) -> bool {
@@ -182,7 +187,7 @@ impl Verifier {
             CgroupVersion::V2 => EFFECTIVE,
         };
         let decided = target.adjustment.cpus();
-        let is_wrong = match &target.avoids {
+        let is_wrong = match &target.kept_from_siblings {
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
             None if target.enforced_by == Mechanism::Groups => {
                 set != decided && !self.has_none_of(group, file, decided)

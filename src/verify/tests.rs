@@ -76,7 +76,7 @@ fn exclusive(cpus: &str, enforced_by: Mechanism) -> Target {
         cgroup: CgroupPath::new("kubepods/poda/c"),
         adjustment: Adjustment::exclusive(cpus).unwrap(),
         runs_on: cpus,
-        avoids: None,
+        kept_from_siblings: None,
         enforced_by,
         running: true,
         lifts_pod_quota: true,
@@ -114,7 +114,7 @@ fn the_plugins_own_threads_count_where_its_cgroup_is_wider() {
     let target = Target {
         adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: pool,
-        avoids: Some(CpuSet::EMPTY),
+        kept_from_siblings: Some(CpuSet::EMPTY),
         lifts_pod_quota: false,
         ..exclusive("0-5", Mechanism::Groups)
     };

@@ -16,7 +16,7 @@ fn finding(name: &str, set: &str) -> Finding {
         cgroup: None,
         adjustment: Adjustment::shared(cpus).unwrap(),
         runs_on: cpus,
-        avoids: None,
+        kept_from_siblings: None,
         enforced_by: Mechanism::Runtime,
         running: true,
         lifts_pod_quota: false,

@@ -165,12 +165,19 @@ fn check_beside_an_ended_container(mechanism: Mechanism, early: bool) {
         }
         carry_out(&mut tree, &Layout::of(&node.ledger).goal, |_, _| true);
         let target = node.ledger.target(&ContainerId("half".into())).unwrap();
-        let (avoids, set) = (target.avoids.unwrap(), tree.cpus(&group("half")).unwrap());
-        assert!(set.is_disjoint(&avoids), "step {step}: {set} is set, {avoids} are others'");
+        let (kept_from_siblings, set) =
+            (target.kept_from_siblings.unwrap(), tree.cpus(&group("half")).unwrap());
+        assert!(
+            set.is_disjoint(&kept_from_siblings),
+            "step {step}: {set} is set, {kept_from_siblings} are others'"
+        );
         // What is sent to the runtime is accepted, too.
         node.send_due();
         let sent = node.set["half"];
-        assert!(sent.is_disjoint(&avoids), "step {step}: {sent} is sent, {avoids} are others'");
+        assert!(
+            sent.is_disjoint(&kept_from_siblings),
+            "step {step}: {sent} is sent, {kept_from_siblings} are others'"
+        );
         tree.put(&group("half"), sent);
         node.event(Event::QuietPeriod).unwrap();
     }

@@ -200,7 +200,7 @@ impl Ledger {
         Creation {
             adjustment: desired::desired(&self.node, &self.pool, found.pod, found.entry),
             exposed,
-            inherited: found.entry.inherited,
+            inherited: found.entry.is_inheriting(),
         }
     }
 

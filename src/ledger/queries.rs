@@ -105,7 +105,7 @@ impl Ledger {
 
     /// Whether this container waits for CPUs that others are about to leave.
     pub fn is_waiting(&self, container: &ContainerId) -> bool {
-        self.books.find(container).is_some_and(|found| found.entry.waits)
+        self.books.find(container).is_some_and(|found| found.entry.waits())
     }
 
     /// Where all containers should run that exist and that the ledger decides about, in order of

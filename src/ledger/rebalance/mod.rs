@@ -141,7 +141,7 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
     if node.settings.placement.topology_manager.scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         return Some(StayReason::PodScope);
     }
-    if entry.phase != Phase::Running || entry.waits || entry.lost {
+    if entry.phase() != Phase::Running || entry.waits() || entry.lost {
         return Some(StayReason::Changing);
     }
     let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);

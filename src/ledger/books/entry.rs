@@ -30,10 +30,8 @@ pub(crate) struct ContainerEntry {
     pub(crate) lost: bool,
     pub(crate) terms: Terms,
     pub(crate) applied: Applied,
-    /// Whether it was given the numbers of its CPUs when it was created: they cannot follow.
-    told: bool,
-    /// Whether its threads have affinities of their own.
-    has_own_affinity: bool,
+    /// Why it keeps its CPUs as long as it runs, if it has shown a reason.
+    fixed_by: Option<StayReason>,
     pub(crate) created_at: Option<i64>,
     pub(crate) enforced_by: Mechanism,
     pub(crate) cgroup: Option<CgroupPath>,
@@ -209,12 +207,12 @@ impl ContainerEntry {
 
     /// It keeps its CPUs: its program knows their numbers.
     pub(crate) fn tell(&mut self) {
-        self.told = true;
+        self.fixed_by = Some(StayReason::Environment);
     }
 
     /// It keeps its CPUs: its threads have chosen among them.
     pub(crate) fn bind_itself(&mut self) {
-        self.has_own_affinity = true;
+        self.fixed_by.get_or_insert(StayReason::OwnAffinity);
     }
 }
 
@@ -328,8 +326,7 @@ impl ContainerEntry {
             lost: false,
             terms,
             applied,
-            told: false,
-            has_own_affinity: false,
+            fixed_by: None,
             created_at: container.created_at,
             enforced_by,
             cgroup: container.cgroup.clone(),
@@ -414,19 +411,9 @@ impl ContainerEntry {
         matches!(self.life, Life::Ended { instance: LastInstance::Unlisted, .. })
     }
 
-    /// Why it never moves to other CPUs, as far as its own history and wishes go.
-    pub(crate) fn stays(&self) -> Option<StayReason> {
-        if self.terms.movable == Some(false) {
-            Some(StayReason::Wish)
-        } else if self.told {
-            Some(StayReason::Environment)
-        } else if self.has_own_affinity {
-            Some(StayReason::OwnAffinity)
-        } else if self.applied.keeps_mems() {
-            Some(StayReason::MemoryNodes)
-        } else {
-            None
-        }
+    /// Why it keeps its CPUs as long as it runs, if its own program is the reason.
+    pub(crate) fn fixed_by(&self) -> Option<StayReason> {
+        self.fixed_by
     }
 
     pub(crate) fn id(&self) -> &ContainerId {

@@ -151,6 +151,10 @@ impl ContainerEntry {
     pub(crate) fn move_to(&mut self, cpus: CpuSet, margin: Margin) {
         self.assign(cpus, margin);
         self.lost = false;
+        // Only those of the instance before are on disk under its name.
+        if let Life::Creating { inherited } = &mut self.life {
+            *inherited = false;
+        }
     }
 
     /// It comes back to what the instance before it had.

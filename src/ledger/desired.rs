@@ -2,7 +2,7 @@
 //! was applied. Nothing counts as applied before it has gone out.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::{Books, Certainty, ContainerEntry, ContainerRef, Phase, PodEntry};
+use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
 use super::event::{Channel, Due};
 use super::node::{Node, Pool};
 use super::order::{CpuChange, OrderedUpdates, in_order};
@@ -132,7 +132,7 @@ pub(super) fn record(books: &mut Books, due: &Due) {
         let is_due = |update: &Update| update.container == id;
         if due.basis.is_some() && !due.updates.iter().any(is_due) && !due.waiting.contains(&id) {
             books.change_found(&id, |entry| {
-                entry.waits &= due.written && entry.enforced_by == Mechanism::Partitions;
+                entry.wait(due.written && entry.enforced_by == Mechanism::Partitions);
             });
         }
     }
@@ -141,14 +141,13 @@ pub(super) fn record(books: &mut Books, due: &Due) {
             if due.written {
                 entry.applied.record_written(adjustment);
             } else {
-                entry.applied.record(adjustment);
-                entry.updated_early = entry.phase == Phase::Created;
+                entry.update(adjustment);
             }
-            entry.waits = false;
+            entry.wait(false);
         });
     }
     for id in &due.waiting {
-        books.change_found(id, |entry| entry.waits = true);
+        books.change_found(id, |entry| entry.wait(true));
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) enum Instance {
 /// Which instance of its name the container of an event is.
 pub(crate) fn instance(books: &Books, uid: &PodUid, container: &Container) -> Instance {
     match books.container(uid, &container.name).map(|found| found.entry) {
-        Some(entry) if *entry.id() == container.id && !entry.unlisted => Instance::Present,
-        Some(entry) if entry.before.as_ref() == Some(&container.id) => Instance::Replaced,
+        Some(entry) if *entry.id() == container.id && !entry.is_unlisted() => Instance::Present,
+        Some(entry) if entry.follows(&container.id) => Instance::Replaced,
         _ => Instance::Unknown,
     }
 }

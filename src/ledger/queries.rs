@@ -105,7 +105,7 @@ impl Ledger {
 
     /// Whether this container waits for CPUs that others are about to leave.
     pub fn is_waiting(&self, container: &ContainerId) -> bool {
-        self.books.find(container).is_some_and(|found| found.entry.waits)
+        self.books.find(container).is_some_and(|found| found.entry.waits())
     }
 
     /// Where all containers should run that exist and that the ledger decides about, in order of
@@ -135,7 +135,7 @@ impl Ledger {
     /// file must have them before the runtime does.
     pub fn is_newly_exclusive(&self, id: &ContainerId) -> bool {
         let found = self.books.find(id).filter(|_| self.node.assigns());
-        found.is_some_and(|found| found.entry.claim().is_some() && !found.entry.inherited)
+        found.is_some_and(|found| found.entry.claim().is_some() && !found.entry.is_inheriting())
     }
 
     pub fn knows(&self, container: &ContainerId) -> bool {

@@ -82,7 +82,7 @@ pub(super) fn target(
     }
     let adjustment = desired(node, pool, pod, entry)?;
     // One that waits has what was set last.
-    let by_now = entry.applied.cpus().filter(|_| entry.waits);
+    let by_now = entry.applied.cpus().filter(|_| entry.waits());
     let exclusive = entry.applied.exclusive().unwrap_or_default();
     let by_now = by_now.and_then(|cpus| adjustment.divided(cpus, exclusive));
     let adjustment = by_now.unwrap_or(adjustment);
@@ -97,7 +97,7 @@ pub(super) fn target(
         runs_on: left_of(node, books, pool, &may_use.unwrap_or(adjustment)),
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
-        running: entry.phase == Phase::Running,
+        running: entry.phase() == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
     })
 }
@@ -183,7 +183,7 @@ pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
                 exclusive: entry.claim(),
                 mixed: entry.is_mixed(),
                 partitioned: entry.claim().is_some() && entry.enforced_by == Mechanism::Partitions,
-                running: entry.phase == Phase::Running,
+                running: entry.phase() == Phase::Running,
             })
             .collect(),
     }

@@ -144,7 +144,7 @@ fn container(
         margin: entry.margin(),
         cpus_wish: entry.terms.cpus,
         runs_on,
-        phase: entry.phase,
+        phase: entry.phase(),
         enforced_by: entry.enforced_by,
         stays: if can_move { stays(node, pod, entry) } else { None },
         created_at: entry.created_at,

@@ -1,6 +1,6 @@
 //! What earlier events have shown and a runtime's list does not.
 
-use crate::ledger::books::Books;
+use crate::ledger::books::{Books, Phase};
 use crate::ledger::model::{Container, ContainerId, CpuRequest, MilliCpu, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::policy::Mechanism;
@@ -18,7 +18,7 @@ pub(super) struct Followed {
     /// Containers for which the kernel refused a partition.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
-    /// When containers started or last moved.
+    /// When running containers started or last moved.
     settled_at: HashMap<ContainerId, Option<Duration>>,
 }
 
@@ -29,7 +29,9 @@ impl Followed {
         let fallen_back = books.containers().map(|found| found.entry).filter(|entry| {
             node.mechanism == Mechanism::Partitions && entry.enforced_by == Mechanism::Groups
         });
-        let settled_at = books.containers().map(|found| found.entry);
+        // A list has containers as running that do not run yet: these start with it.
+        let running = books.containers().map(|found| found.entry);
+        let running = running.filter(|entry| entry.phase() == Phase::Running);
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
         let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
         Followed {
@@ -40,7 +42,7 @@ impl Followed {
                 .chain(known)
                 .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
-            settled_at: settled_at.map(|one| (one.id().clone(), one.settled_at())).collect(),
+            settled_at: running.map(|one| (one.id().clone(), one.settled_at())).collect(),
         }
     }
 

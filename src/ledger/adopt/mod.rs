@@ -11,7 +11,7 @@ mod followed;
 mod repair;
 mod sources;
 
-use super::books::{Applied, Books, ContainerEntry, ContainerRef, Phase};
+use super::books::{Applied, Books, ContainerEntry, ContainerRef};
 use super::claim::Claim;
 use super::claim::KubeletClaim;
 use super::desired::mems_are_ours;
@@ -233,12 +233,12 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
     let mechanism = node.mechanism;
-    let mut entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
+    let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
     // It may know its CPUs, and may have started a moment ago.
     if node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
-    entry.settle(Some(node.now));
+    entry.start(node.now);
     books.enter_found(uid, &container.name, entry);
 }
 

@@ -21,46 +21,72 @@ use core::time::Duration;
 pub(crate) struct ContainerEntry {
     /// The runtime's id of the present or last instance.
     pub(super) id: ContainerId,
-    /// The instance before this one. Late events of it change nothing.
-    pub(crate) before: Option<ContainerId>,
-    /// Whether it has the exclusive CPUs of the instance before and has not run yet.
-    pub(crate) inherited: bool,
+    before: Option<Predecessor>,
+    life: Life,
     pub(crate) kind: ContainerKind,
     pub(crate) cpu: CpuRequest,
     holding: Option<Holding>,
-    /// Whether it has fewer CPUs than it asks for since some went offline.
+    /// Whether it has fewer CPUs than it asks for since some went offline, perhaps none.
     pub(crate) lost: bool,
-    loan: Loan,
     pub(crate) terms: Terms,
-    pub(crate) phase: Phase,
-    /// Whether the runtime has the answer to its creation, or shows otherwise that it exists. A
-    /// container cannot be updated before.
-    pub(crate) answered: bool,
-    /// Whether it was updated before its process ran: the update may have changed only the
-    /// runtime's own record.
-    pub(crate) updated_early: bool,
-    /// Whether an earlier instance has ended: after this one's end the next may come soon.
-    pub(crate) restarted: bool,
-    /// Whether the runtime has removed its last instance, or could not create it. A new one may
-    /// come as long as its pod lives.
-    pub(crate) removed: bool,
-    /// Whether the runtime has listed no instance of it, and its claim is all that is known. It may
-    /// be between two instances, or its pod may have ended unreported.
-    pub(crate) unlisted: bool,
     pub(crate) applied: Applied,
-    /// Whether it waits for CPUs that others have yet to leave, see
-    /// [`order`](crate::ledger::order).
-    pub(crate) waits: bool,
-    /// When its process started or it last moved, as [`Event::Time`](crate::ledger::Event::Time)
-    /// counts; `None` while it is on CPUs that it is not to keep.
-    settled_at: Option<Duration>,
-    /// Whether it was given the numbers of its CPUs when it was created: they cannot follow.
-    told: bool,
-    /// Whether its threads have affinities of their own.
-    has_own_affinity: bool,
+    /// Why it keeps its CPUs as long as it runs, if it has shown a reason.
+    fixed_by: Option<StayReason>,
     pub(crate) created_at: Option<i64>,
     pub(crate) enforced_by: Mechanism,
     pub(crate) cgroup: Option<CgroupPath>,
+}
+
+/// The instance before a container's present one.
+#[derive(Debug, Clone)]
+struct Predecessor {
+    /// Late events of it change nothing.
+    id: ContainerId,
+    /// Whether it, or one before it, has ended: after the end of the present one the next may come
+    /// soon.
+    ended: bool,
+}
+
+/// What is known of a container's present or last instance. Only methods of [`ContainerEntry`]
+/// change it, and no instance that has ended runs again.
+#[derive(Debug, Clone, Copy)]
+enum Life {
+    /// The runtime waits for the answer to its creation, or the answer was lost: it cannot be
+    /// updated.
+    Creating {
+        /// Whether its exclusive CPUs are those of the instance before it.
+        inherited: bool,
+    },
+    /// It exists, and its process may not run yet.
+    Created {
+        /// Whether it has been updated: that may have changed only the runtime's own record.
+        updated_early: bool,
+        /// As when it runs.
+        waits: bool,
+    },
+    Running {
+        /// When its process started or it last moved, as
+        /// [`Event::Time`](crate::ledger::Event::Time) counts; `None` while it is on CPUs that it
+        /// is not to keep.
+        settled_at: Option<Duration>,
+        /// Whether it waits for CPUs that others have yet to leave, see
+        /// [`order`](crate::ledger::order).
+        waits: bool,
+    },
+    /// Its process has ended, or its creation has failed; its CPUs are kept until its pod ends.
+    Ended { loan: Loan, instance: LastInstance },
+}
+
+/// What the runtime has of the last instance of a container that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastInstance {
+    Stopped,
+    /// The runtime has removed it, or could not create it. A new one may come as long as the pod
+    /// lives.
+    Removed,
+    /// The runtime has listed none, and the claim is all that is known. The container may be
+    /// between two instances, or its pod may have ended unreported.
+    Unlisted,
 }
 
 /// Exclusive CPUs, at least one.
@@ -99,9 +125,8 @@ impl Phase {
 /// would move all shared containers twice. The ledger lends them at once if that may be the last
 /// chance (see [`PodEntry::end`](super::pod::PodEntry::end)), and otherwise if the container has
 /// not come back after a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loan {
-    #[default]
     Awaited,
     /// It had not come back at the end of the last quiet period.
     Overdue,
@@ -126,11 +151,18 @@ impl ContainerEntry {
     pub(crate) fn move_to(&mut self, cpus: CpuSet, margin: Margin) {
         self.assign(cpus, margin);
         self.lost = false;
+        // Only those of the instance before are on disk under its name.
+        if let Life::Creating { inherited } = &mut self.life {
+            *inherited = false;
+        }
     }
 
     /// It comes back to what the instance before it had.
     pub(crate) fn inherit(&mut self, before: &ContainerEntry) {
         self.holding = before.holding;
+        if self.holding.is_some() {
+            self.come_back();
+        }
     }
 
     /// Some of its CPUs may have gone offline.
@@ -168,7 +200,6 @@ impl ContainerEntry {
 
     /// It has no exclusive CPUs any more. Returns those that it had.
     pub(crate) fn release(&mut self) -> Option<CpuSet> {
-        self.inherited = false;
         self.lost = false;
         self.unassign()
     }
@@ -178,47 +209,113 @@ impl ContainerEntry {
         self.holding.take().map(|held| held.cpus)
     }
 
-    /// It has started, or moved to CPUs that it keeps (`None`: does not keep).
-    pub(crate) fn settle(&mut self, at: Option<Duration>) {
-        self.settled_at = at;
-    }
-
     /// It keeps its CPUs: its program knows their numbers.
     pub(crate) fn tell(&mut self) {
-        self.told = true;
+        self.fixed_by = Some(StayReason::Environment);
     }
 
     /// It keeps its CPUs: its threads have chosen among them.
     pub(crate) fn bind_itself(&mut self) {
-        self.has_own_affinity = true;
+        self.fixed_by.get_or_insert(StayReason::OwnAffinity);
+    }
+}
+
+/// The life of an instance: it changes in no other way.
+impl ContainerEntry {
+    /// The exclusive CPUs that it is created with are those of the instance before it.
+    pub(crate) fn come_back(&mut self) {
+        if let Life::Creating { inherited } = &mut self.life {
+            *inherited = true;
+        }
+    }
+
+    /// The runtime shows that it exists, whether or not the answer to its creation has gone out.
+    pub(crate) fn exist(&mut self) {
+        if let Life::Creating { .. } = self.life {
+            self.life = Life::Created { updated_early: false, waits: false };
+        }
+    }
+
+    /// The answer to its creation has gone out, with this adjustment.
+    pub(crate) fn answer(&mut self, adjustment: Option<&Adjustment>) {
+        self.exist();
+        if let Some(adjustment) = adjustment {
+            self.applied.record(adjustment);
+        }
+    }
+
+    /// The runtime has got this update.
+    pub(crate) fn update(&mut self, adjustment: &Adjustment) {
+        self.applied.record(adjustment);
+        if let Life::Created { updated_early, .. } = &mut self.life {
+            *updated_early = true;
+        }
+    }
+
+    /// Whether it waits from now on for CPUs that others have yet to leave.
+    pub(crate) fn wait(&mut self, for_others: bool) {
+        if let Life::Created { waits, .. } | Life::Running { waits, .. } = &mut self.life {
+            *waits = for_others;
+        }
+    }
+
+    /// Its process runs. The runtime may report the start of a short process after its end.
+    pub(crate) fn start(&mut self, now: Duration) {
+        let (updated_early, waits) = match self.life {
+            Life::Creating { .. } => (false, false),
+            Life::Created { updated_early, waits } => (updated_early, waits),
+            Life::Running { .. } | Life::Ended { .. } => return,
+        };
+        // The ledger repeats the update.
+        if updated_early {
+            self.applied.invalidate();
+        }
+        self.life = Life::Running { settled_at: Some(now), waits };
+    }
+
+    /// It has moved to CPUs that it keeps (`None`: does not keep).
+    pub(crate) fn settle(&mut self, at: Option<Duration>) {
+        if let Life::Running { settled_at, .. } = &mut self.life {
+            *settled_at = at;
+        }
     }
 
     pub(super) fn end(&mut self) {
         if self.is_alive() {
-            self.phase = Phase::Ended;
-            self.loan = Loan::Awaited;
+            self.life = Life::Ended { loan: Loan::Awaited, instance: LastInstance::Stopped };
+        }
+    }
+
+    /// The runtime has removed it, or could not create it.
+    pub(crate) fn remove(&mut self) {
+        self.end();
+        if let Life::Ended { instance, .. } = &mut self.life {
+            *instance = LastInstance::Removed;
         }
     }
 
     /// The shared pool uses its CPUs until it is back.
     pub(super) fn lend(&mut self) {
-        self.loan = Loan::Lent;
+        if let Life::Ended { loan, .. } = &mut self.life {
+            *loan = Loan::Lent;
+        }
     }
 
     /// A quiet period has ended: after two of them without the container its CPUs are lent.
     pub(super) fn stay_away(&mut self) {
-        self.loan = match self.loan {
-            Loan::Awaited => Loan::Overdue,
-            Loan::Overdue | Loan::Lent => Loan::Lent,
-        };
+        if let Life::Ended { loan, .. } = &mut self.life {
+            *loan = match loan {
+                Loan::Awaited => Loan::Overdue,
+                Loan::Overdue | Loan::Lent => Loan::Lent,
+            };
+        }
     }
 }
 
 impl ContainerEntry {
-    /// A container that exists, or will once the answer to its creation is there (`answered`).
+    /// A container that is being created, with shared CPUs.
     pub(crate) fn new(
         container: &Container,
-        phase: Phase,
         enforced_by: Mechanism,
         terms: Terms,
         applied: Applied,
@@ -226,24 +323,14 @@ impl ContainerEntry {
         ContainerEntry {
             id: container.id.clone(),
             before: None,
-            inherited: false,
+            life: Life::Creating { inherited: false },
             kind: container.kind,
             cpu: container.cpu,
             holding: None,
             lost: false,
-            loan: Loan::default(),
             terms,
-            phase,
-            answered: phase != Phase::Created,
-            updated_early: false,
-            restarted: false,
-            removed: false,
-            unlisted: false,
             applied,
-            waits: false,
-            settled_at: None,
-            told: false,
-            has_own_affinity: false,
+            fixed_by: None,
             created_at: container.created_at,
             enforced_by,
             cgroup: container.cgroup.clone(),
@@ -268,36 +355,69 @@ impl ContainerEntry {
             claim.cpu,
         );
         let (runtime, terms) = (Mechanism::Runtime, Terms::default());
-        let mut entry =
-            ContainerEntry::new(&container, Phase::Ended, runtime, terms, Applied::nothing());
-        entry.unlisted = true;
+        let mut entry = ContainerEntry::new(&container, runtime, terms, Applied::nothing());
+        entry.life = Life::Ended { loan: Loan::Awaited, instance: LastInstance::Unlisted };
         entry.assign(claim.cpus, margin);
         entry.mix(claim.mixed);
         entry
     }
 
-    pub(crate) fn follow(&mut self, before: Option<&ContainerEntry>) {
-        self.before = before.map(|before| before.id.clone());
-        self.restarted = before.is_some_and(|before| !before.is_alive() || before.restarted);
+    /// It replaces this instance.
+    pub(crate) fn follow(&mut self, before: &ContainerEntry) {
+        let ended = !before.is_alive() || before.was_restarted();
+        self.before = Some(Predecessor { id: before.id.clone(), ended });
     }
 
-    pub(crate) fn settled_at(&self) -> Option<Duration> {
-        self.settled_at
+    /// Whether it has replaced an instance with this id.
+    pub(crate) fn follows(&self, id: &ContainerId) -> bool {
+        self.before.as_ref().is_some_and(|before| before.id == *id)
     }
 
-    /// Why it never moves to other CPUs, as far as its own history and wishes go.
-    pub(crate) fn stays(&self) -> Option<StayReason> {
-        if self.terms.movable == Some(false) {
-            Some(StayReason::Wish)
-        } else if self.told {
-            Some(StayReason::Environment)
-        } else if self.has_own_affinity {
-            Some(StayReason::OwnAffinity)
-        } else if self.applied.keeps_mems() {
-            Some(StayReason::MemoryNodes)
-        } else {
-            None
+    /// Whether an earlier instance has ended.
+    pub(super) fn was_restarted(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.ended)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.life {
+            Life::Creating { .. } | Life::Created { .. } => Phase::Created,
+            Life::Running { .. } => Phase::Running,
+            Life::Ended { .. } => Phase::Ended,
         }
+    }
+
+    /// Whether it is being created with the exclusive CPUs of the instance before it.
+    pub(crate) fn is_inheriting(&self) -> bool {
+        matches!(self.life, Life::Creating { inherited: true })
+    }
+
+    /// Whether it waits for CPUs that others have yet to leave.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.life, Life::Created { waits: true, .. } | Life::Running { waits: true, .. })
+    }
+
+    /// When its process started or it last moved; `None` if it does not run, or is on CPUs that it
+    /// is not to keep.
+    pub(crate) fn settled_at(&self) -> Option<Duration> {
+        match self.life {
+            Life::Running { settled_at, .. } => settled_at,
+            Life::Creating { .. } | Life::Created { .. } | Life::Ended { .. } => None,
+        }
+    }
+
+    /// Whether the runtime has removed its last instance, or could not create it.
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self.life, Life::Ended { instance: LastInstance::Removed, .. })
+    }
+
+    /// Whether the runtime has listed no instance of it.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        matches!(self.life, Life::Ended { instance: LastInstance::Unlisted, .. })
+    }
+
+    /// Why it keeps its CPUs as long as it runs, if its own program is the reason.
+    pub(crate) fn fixed_by(&self) -> Option<StayReason> {
+        self.fixed_by
     }
 
     pub(crate) fn id(&self) -> &ContainerId {
@@ -327,22 +447,14 @@ impl ContainerEntry {
         self.margin() != Margin::NONE
     }
 
-    /// The answer to its creation has gone out, with this adjustment.
-    pub(crate) fn answer(&mut self, adjustment: Option<&Adjustment>) {
-        self.answered = true;
-        if let Some(adjustment) = adjustment {
-            self.applied.record(adjustment);
-        }
-    }
-
     /// Whether the runtime can update it.
     pub(crate) fn is_updatable(&self) -> bool {
-        self.is_alive() && self.answered
+        matches!(self.life, Life::Created { .. } | Life::Running { .. })
     }
 
     /// Whether its process runs, or may soon.
     pub(crate) fn is_alive(&self) -> bool {
-        self.phase != Phase::Ended
+        !matches!(self.life, Life::Ended { .. })
     }
 
     /// Its part of its pod's budget. The amount of one with exclusive CPUs may be unknown, because
@@ -390,13 +502,13 @@ impl ContainerEntry {
 
     /// Whether it has ended and is not expected back soon.
     pub(crate) fn stays_away(&self) -> bool {
-        self.phase == Phase::Ended && self.loan == Loan::Lent
+        matches!(self.life, Life::Ended { loan: Loan::Lent, .. })
     }
 
     /// Whether an update is due, wherever shared containers run.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.is_updatable()
-            && (self.waits
+            && (self.waits()
                 || match &self.holding {
                     Some(held) => self.applied.differs_from_claim(&held.cpus, self.is_mixed()),
                     None => self.applied.differs_from_shared(self.cpu.limit),

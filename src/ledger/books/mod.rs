@@ -166,12 +166,12 @@ impl Books {
 
     /// Whether containers wait for CPUs that others are about to leave.
     pub(super) fn waits(&self) -> bool {
-        self.unsettled().any(|found| found.entry.waits && found.entry.is_alive())
+        self.unsettled().any(|found| found.entry.waits())
     }
 
     /// The containers that do.
     pub(super) fn waiting(&self) -> Vec<ContainerId> {
-        let waiting = self.unsettled().filter(|found| found.entry.waits && found.entry.is_alive());
+        let waiting = self.unsettled().filter(|found| found.entry.waits());
         waiting.map(|found| found.entry.id.clone()).collect()
     }
 }

@@ -148,7 +148,7 @@ impl PodEntry {
         let asks = |entry: &&ContainerEntry| entry.cpu.amount() > Some(MilliCpu(0));
         let running = || {
             let entries = self.containers.values();
-            entries.filter(|entry| entry.phase == Phase::Running).filter(asks)
+            entries.filter(|entry| entry.phase() == Phase::Running).filter(asks)
         };
         let shares = running().any(|entry| entry.claim().is_none());
         let whole = || running().any(|entry| self.is_whole(entry.kind, &entry.cpu));
@@ -169,7 +169,7 @@ impl PodEntry {
     /// If no container of the pod is alive, lends the CPUs of all that were never restarted.
     pub(crate) fn lend_if_quiet(&mut self) {
         if !self.containers.values().any(ContainerEntry::is_alive) {
-            for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
+            for entry in self.containers.values_mut().filter(|entry| !entry.was_restarted()) {
                 entry.lend();
             }
         }
@@ -186,12 +186,12 @@ impl PodEntry {
     /// Whether none of its containers has an instance. It may have ended, or be between two tries
     /// to create one.
     pub(super) fn is_deserted(&self) -> bool {
-        self.containers.values().all(|entry| entry.removed || entry.unlisted)
+        self.containers.values().all(|entry| entry.is_removed() || entry.is_unlisted())
     }
 
     /// Whether the runtime has removed all instances of its containers.
     pub(crate) fn is_empty(&self) -> bool {
-        self.containers.values().all(|entry| entry.removed)
+        self.containers.values().all(ContainerEntry::is_removed)
     }
 
     /// How many CPUs the pod keeps free for its containers that no event has named yet.
@@ -227,7 +227,7 @@ impl PodEntry {
         let (mut running, mut kept) = (0, 0);
         let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
-            match (entry.claim(), entry.phase, entry.kind) {
+            match (entry.claim(), entry.phase(), entry.kind) {
                 (None, ..) => {}
                 (Some(claim), Phase::Ended, ContainerKind::Init) => {
                     kept += claim.len();

@@ -44,7 +44,7 @@ impl Held {
             let Some(claim) = entry.claim() else { continue };
             let partition = entry.enforced_by == Mechanism::Partitions;
             held.all |= claim;
-            if partition && entry.phase == Phase::Running {
+            if partition && entry.phase() == Phase::Running {
                 held.by_kernel |= claim;
             }
             if !entry.is_lent() {
@@ -124,7 +124,7 @@ impl Claimed {
             margin: entry.margin(),
             mixed: entry.is_mixed(),
             cpu: entry.cpu,
-            held: (entry.is_lent(), entry.phase, entry.enforced_by),
+            held: (entry.is_lent(), entry.phase(), entry.enforced_by),
         })
     }
 
@@ -138,7 +138,7 @@ impl Claimed {
     }
 
     fn is_held_as(&self, entry: &ContainerEntry) -> bool {
-        self.held == (entry.is_lent(), entry.phase, entry.enforced_by)
+        self.held == (entry.is_lent(), entry.phase(), entry.enforced_by)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::standby;
 use crate::ledger::adopt::recall;
-use crate::ledger::books::{Applied, Books, ContainerEntry, Phase};
+use crate::ledger::books::{Applied, Books, ContainerEntry};
 use crate::ledger::identity::identify;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
@@ -66,11 +66,12 @@ fn enter(
     let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
     let applied = Applied::found(container, false);
     let mechanism = node.mechanism;
-    let mut entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
+    let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
     entry.assign(claim.unwrap_or_default(), Margin::NONE);
-    entry.inherited = matches!(grant, Grant::Kept(_));
-    if matches!(grant, Grant::Chosen(..)) {
-        books.moves.started(node.settings.rebalance.as_ref());
+    match grant {
+        Grant::Shared => {}
+        Grant::Kept(_) => entry.come_back(),
+        Grant::Chosen(..) => books.moves.started(node.settings.rebalance.as_ref()),
     }
     if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
@@ -103,7 +104,9 @@ fn enter(
         pod.refused = false;
         if let Some(entry) = pod.container_mut(&container.name) {
             entry.keep_idle(margin);
-            entry.follow(before);
+            if let Some(before) = before {
+                entry.follow(before);
+            }
         }
         what.map(|what| (pod.subject(container), what))
     });

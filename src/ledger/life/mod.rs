@@ -9,7 +9,7 @@ pub(super) use update::update;
 
 use super::adjustment::Adjustment;
 use super::adopt::adopt_late;
-use super::books::{Books, ContainerRef, Phase};
+use super::books::{Books, ContainerEntry, ContainerRef};
 use super::identity::{Instance, instance, whose};
 use super::model::{Container, ContainerId, Pod, Qos, SandboxId};
 use super::node::Node;
@@ -19,7 +19,7 @@ pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: 
     let uid = whose(node, books, pod, &mut container);
     match instance(books, &uid, &container) {
         Instance::Present => {
-            books.change_container(&uid, &container.name, |entry| entry.answered = true);
+            books.change_container(&uid, &container.name, ContainerEntry::exist);
         }
         Instance::Replaced => {}
         Instance::Unknown => adopt_late(node, books, &uid, &container),
@@ -40,22 +40,10 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     }
     let Some(mut pod) = books.change(&uid) else { return };
     let Some(entry) = pod.container_mut(&container.name) else { return };
-    entry.inherited = false;
-    entry.answered = true;
-    // The runtime may report the start of a short process after its end.
-    if entry.phase == Phase::Ended {
-        return;
+    entry.start(node.now);
+    if entry.is_alive() {
+        pod.detect_resources();
     }
-    // An update before this moment may have changed only the runtime's own record: the ledger
-    // repeats it.
-    if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
-        entry.applied.invalidate();
-    }
-    if entry.phase == Phase::Created {
-        entry.settle(Some(node.now));
-    }
-    entry.phase = Phase::Running;
-    pod.detect_resources();
 }
 
 /// A container's process has ended, or its creation failed.
@@ -77,7 +65,7 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     };
     let (uid, name) = (uid.clone(), name.to_owned());
     if entry.claim().is_some() {
-        books.change_container(&uid, &name, |entry| entry.removed = true);
+        books.change_container(&uid, &name, ContainerEntry::remove);
         return;
     }
     books.remove(&uid, &name);

@@ -4,7 +4,7 @@
 //! take over later without a list from the runtime, and moves no container whose CPUs are legal.
 
 use crate::ledger::adopt::adopt_set;
-use crate::ledger::books::{Applied, Books, Certainty, ContainerEntry, Phase};
+use crate::ledger::books::{Applied, Books, Certainty, ContainerEntry};
 use crate::ledger::event::Wanted;
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
@@ -41,19 +41,17 @@ pub(crate) fn create(
     }
     let applied = Applied::found(container, false);
     let mechanism = node.mechanism;
-    let entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
+    let entry = ContainerEntry::new(container, mechanism, terms, applied);
     books.enter(uid, &container.name, entry, |pod, before| {
         pod.refused = false;
         let Some(entry) = pod.container_mut(&container.name) else { return };
+        let Some(before) = before else { return };
         entry.follow(before);
         // A container that comes back without CPUs keeps the claim of its name, for the moment at
         // which the ledger assigns CPUs.
-        if let Some(before) = before
-            && container.cpus.is_none()
-        {
+        if container.cpus.is_none() {
             entry.inherit(before);
         }
-        entry.inherited = entry.claim().is_some();
     });
     adopt_set(node, books, uid, container);
     Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn update(
         return Err(rejection);
     }
     books.change_container(&uid, &container.name, |entry| {
-        entry.answered = true;
+        entry.exist();
         // The request overwrites what was set: its quota would throttle exclusive CPUs, and its
         // CPUs are not the ledger's.
         if wanted.sets_quota {

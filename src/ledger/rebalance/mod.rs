@@ -132,22 +132,25 @@ fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Reside
 /// pod can have, so that no other one needs some where it was. Partitions stay: in a storm of kills
 /// and restarts, Linux 6.12 warned and lost CPUs after one had got entirely different CPUs.
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
-    if let Some(reason) = entry.stays() {
-        return Some(reason);
+    let scope = node.settings.placement.topology_manager.scope;
+    if entry.terms.movable == Some(false) {
+        Some(StayReason::Wish)
+    } else if let Some(reason) = entry.fixed_by() {
+        Some(reason)
+    } else if entry.applied.keeps_mems() {
+        Some(StayReason::MemoryNodes)
+    } else if entry.enforced_by == Mechanism::Partitions {
+        Some(StayReason::Partition)
+    } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
+        Some(StayReason::PodScope)
+    } else if entry.phase() != Phase::Running || entry.waits() || entry.lost {
+        Some(StayReason::Changing)
+    } else {
+        let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);
+        let stayed = node.now.saturating_sub(entry.settled_at()?);
+        let left = min_stay.saturating_sub(stayed);
+        if left.is_zero() { None } else { Some(StayReason::MinStay(left)) }
     }
-    if entry.enforced_by == Mechanism::Partitions {
-        return Some(StayReason::Partition);
-    }
-    if node.settings.placement.topology_manager.scope == Scope::Pod && !has_all_of_pod(pod, entry) {
-        return Some(StayReason::PodScope);
-    }
-    if entry.phase != Phase::Running || entry.waits || entry.lost {
-        return Some(StayReason::Changing);
-    }
-    let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);
-    let stayed = node.now.saturating_sub(entry.settled_at()?);
-    let left = min_stay.saturating_sub(stayed);
-    if left.is_zero() { None } else { Some(StayReason::MinStay(left)) }
 }
 
 /// Whether no other container of the pod has exclusive CPUs, or can get some beside these.

@@ -73,6 +73,19 @@ fn a_start_reported_after_the_stop_revives_no_container() {
     node.check("s", "0-1,6-15");
 }
 
+/// The runtime does not list an instance that has ended, and reports its removal later.
+#[test]
+fn a_start_reported_after_the_removal_revives_no_container() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "c", "1", 4000).unwrap();
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.event(Event::Synchronize { pods: vec![a.clone()], containers: Vec::new() }).unwrap();
+    next.remove("1");
+    next.start(&a, "c", "1", 4000);
+    assert_eq!(next.ledger.view().containers[0].phase, Phase::Ended);
+}
+
 #[test]
 fn late_events_of_a_replaced_instance_change_nothing() {
     let mut node = Node::new();

@@ -113,3 +113,21 @@ fn a_container_that_lost_a_cpu_keeps_the_others_after_the_kubelets_manager_stops
     node.stop("any");
     node.check("a", "2-4");
 }
+
+/// The checkpoint has those of the instance before it. Until it has the others, the daemon may have
+/// to refuse the container.
+#[test]
+fn cpus_that_replace_lost_ones_before_the_answer_are_not_inherited() {
+    let (mut node, a) = busy_node();
+    node.stop("a");
+    let create = Admission::Create { pod: a.clone(), container: container(&a, "c", "b", 4000) };
+    let decision = node.ledger.admit(create).unwrap();
+    let id = decision.container.clone();
+    assert!(!node.ledger.is_newly_exclusive(&id));
+    node.ledger.apply(Event::Machine(machine_without("9")));
+    assert!(!node.ledger.is_newly_exclusive(&id));
+    node.ledger.apply(Event::Machine(machine_without("5")));
+    let decision = node.ledger.revised(decision);
+    assert_eq!(decision.adjustment().unwrap().cpus(), "2-4,6".parse().unwrap());
+    assert!(node.ledger.is_newly_exclusive(&id));
+}

@@ -153,6 +153,21 @@ fn a_container_stays_for_as_long_as_configured() {
     assert_eq!(stays(&node), None);
 }
 
+/// The runtime lists it as soon as it has created it.
+#[test]
+fn a_container_that_is_listed_before_its_start_stays_for_as_long_as_configured() {
+    let min_stay = Duration::from_secs(60);
+    let mut node = Node::with(with(Rebalance { min_stay, ..rebalancing() }), Vec::new());
+    let two = guaranteed("two", 2000);
+    let new = container(&two, "c", "two", 2000);
+    node.event(Admission::Create { pod: two.clone(), container: new.clone() }).unwrap();
+    let listed = Container { cpus: Some("2-3".parse().unwrap()), ..new };
+    let list = Event::Synchronize { pods: vec![two.clone()], containers: vec![listed] };
+    node.event(list).unwrap();
+    node.start(&two, "c", "two", 2000);
+    assert_eq!(stays(&node), Some(StayReason::MinStay(min_stay)));
+}
+
 /// Found by random histories: with all reserved CPUs offline the lowest free CPU stays shared, and
 /// the first step of a plan may free a lower one that the second step needs.
 #[test]

@@ -110,7 +110,7 @@ fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let mut applied = Applied::nothing();
     applied.record(&adjustment(has, exclusive));
     let container = container(&owner, "c", id, 2000);
-    ContainerEntry::new(&container, Phase::Running, Mechanism::Runtime, Terms::default(), applied)
+    ContainerEntry::new(&container, Mechanism::Runtime, Terms::default(), applied)
 }
 
 /// The messages that move all containers from the first CPUs to the second, a line each.

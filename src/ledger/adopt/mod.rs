@@ -58,7 +58,9 @@ pub(super) fn synchronize(
             applied.has_lifted();
         }
         container.cpu = cpu;
-        enter(node, books, uid, container, applied);
+        // An update before its process runs may change only the runtime's own record.
+        let phase = if container.not_started { Phase::Created } else { Phase::Running };
+        enter(node, books, uid, container, phase, applied);
     }
     followed.take_up(books);
     settle(node, books, &containers, evidence);
@@ -151,7 +153,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     let ours = mems_are_ours(node, exclusive, container.mems);
     let applied = Applied::found(container, ours);
     let container = &Container { cpus: exclusive, ..container.clone() };
-    enter(node, books, uid, container, applied);
+    enter(node, books, uid, container, Phase::Running, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);
     }
@@ -229,11 +231,20 @@ fn list_pods(
     pods.into_iter().map(|pod| (pod.sandbox.clone(), identify(node, books, pod))).collect()
 }
 
-fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
+fn enter(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    phase: Phase,
+    applied: Applied,
+) {
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
     let mechanism = node.mechanism;
-    let mut entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
+    let mut entry = ContainerEntry::new(container, phase, mechanism, terms, applied);
+    // The runtime has it.
+    entry.answered = true;
     // It may know its CPUs, and may have started a moment ago.
     if node.settings.expose_cpus == Exposure::Environment {
         entry.tell();

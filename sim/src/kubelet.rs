@@ -64,8 +64,11 @@ impl World {
                 let shares = !self.is_static()
                     || pod.wishes(container.slot, ("cpus", "shared"))
                     || self.usable.gives_none(pod.namespace);
+                // What counts for the plugin is the cgroup, which another program may have written.
+                let set = self.read(&self.dir(container), "cpuset.cpus").parse::<CpuSet>();
                 if let Some(claim) = self.claim_of(container)
                     && !shares
+                    && set == Ok(claim)
                     && claim.len() as u64 * 1000 == container.request
                     && container.cpus == claim.to_string()
                     && claim.is_subset(&self.kernel.lock().usable())

@@ -408,9 +408,15 @@ impl World {
     }
 
     /// Whoever has no exclusive CPUs runs on all that are left.
+    ///
+    /// The CPUs of a container that is created and does not run yet are not lent: where the runtime
+    /// keeps exclusivity, no call could take them back before it starts. The kubelet's own CPU manager
+    /// keeps the CPUs of an admitted pod out of the pool as well, whether its containers run or not.
     fn wrong_pool(&self) -> Option<String> {
         let all = self.occupants();
-        let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).collect();
+        let created = self.containers.values().filter(|one| one.state == State::Created);
+        let waiting = created.filter_map(|one| one.exclusive);
+        let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).chain(waiting).collect();
         let mut pool = self.kernel.lock().usable() - alone;
         let reserved = self.reserved();
         // Where nothing else is left, shared containers have the reserved CPUs.

@@ -174,6 +174,17 @@ impl Container {
         self.exclusive.is_some() || self.mixed
     }
 
+    /// Its state in NRI's messages. What is about to run is still created there, and so is what never
+    /// ran; what has ended runs until the runtime has written that down.
+    fn wire_state(&self) -> wire::ContainerState {
+        match self.state {
+            State::Created | State::Starting => wire::ContainerState::CONTAINER_CREATED,
+            State::Exited if self.never_ran => wire::ContainerState::CONTAINER_CREATED,
+            State::Running | State::Exited => wire::ContainerState::CONTAINER_RUNNING,
+            State::Creating | State::Unknown => wire::ContainerState::CONTAINER_UNKNOWN,
+        }
+    }
+
     /// What plugins have set, or the kubelet.
     pub fn cfs_quota(&self) -> i64 {
         if self.quota == 0 { quota(self.limit) } else { self.quota }
@@ -363,6 +374,7 @@ impl Pod {
             pod_sandbox_id: self.sandbox_id(),
             name,
             labels,
+            state: container.wire_state().into(),
             linux: MessageField::some(linux),
             created_at: container.created_at,
             ..Default::default()

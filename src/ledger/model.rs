@@ -230,6 +230,8 @@ pub struct Container {
     /// Whether the runtime's description is older than what is set: CRI-O, after a restart, lists
     /// containers as it created them, `cpu` included.
     pub outdated: bool,
+    /// Whether its process does not run yet, as the runtime says.
+    pub not_started: bool,
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
     pub created_at: Option<i64>,
@@ -255,6 +257,7 @@ impl Container {
             devices: Vec::new(),
             partitioned: false,
             outdated: false,
+            not_started: false,
             cgroup: None,
             created_at: None,
         }

@@ -342,6 +342,22 @@ fn an_update_before_the_process_runs_is_sent_again() {
 }
 
 #[test]
+fn an_update_of_a_container_that_is_listed_before_it_runs_is_sent_again() {
+    for (not_started, repeated) in [(true, Some("2-5")), (false, None)] {
+        let mut node = Node::new();
+        let a = guaranteed("a", 4000);
+        let container = Container { not_started, ..container(&a, "c", "a", 4000) };
+        let (pods, containers) = (vec![a.clone()], vec![container]);
+        node.event(Event::Synchronize { pods, containers }).unwrap();
+        node.check("a", "2-5");
+        node.set.clear();
+        node.start(&a, "c", "a", 4000);
+        node.send_due();
+        assert_eq!(node.set.get("a").map(CpuSet::to_string).as_deref(), repeated);
+    }
+}
+
+#[test]
 fn under_strict_reservation_shared_containers_use_reserved_cpus_only_when_no_others_are_left() {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;

@@ -75,6 +75,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         runs_on: None,
         partitioned: false,
         outdated: false,
+        not_started: container.state == wire::ContainerState::CONTAINER_CREATED.into(),
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }
 }
@@ -177,8 +178,9 @@ fn non_empty(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::nri::projection;
     use crate::ledger::Qos;
-    use protobuf::MessageField;
+    use protobuf::{Message, MessageField};
 
     fn cpu(shares: Option<u64>, quota: Option<i64>, period: Option<u64>) -> wire::LinuxCPU {
         fn set<T, W>(value: Option<T>, wrap: impl FnOnce(T) -> W) -> MessageField<W> {
@@ -396,6 +398,20 @@ mod tests {
         {
             let container_ = wire::Container { created_at, ..Default::default() };
             assert_eq!(container(&container_, &wire::PodSandbox::new()).created_at, expected);
+        }
+    }
+    #[test]
+    fn only_a_created_container_has_not_started() {
+        use wire::ContainerState::{CONTAINER_CREATED, CONTAINER_RUNNING, CONTAINER_UNKNOWN};
+        for (state, not_started) in
+            [(CONTAINER_CREATED, true), (CONTAINER_RUNNING, false), (CONTAINER_UNKNOWN, false)]
+        {
+            let sent = wire::Container { state: state.into(), ..Default::default() };
+            let sent = wire::SynchronizeRequest { containers: vec![sent], ..Default::default() };
+            let sent = sent.write_to_bytes().unwrap();
+            let read: wire::SynchronizeRequest = projection::parse(&sent).unwrap();
+            let converted = container(&read.containers[0], &wire::PodSandbox::new());
+            assert_eq!(converted.not_started, not_started, "{state:?}");
         }
     }
 }

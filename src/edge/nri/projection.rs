@@ -62,9 +62,10 @@ const POD: &[Field] = &[
 ];
 
 const CONTAINER: &[Field] = &[
-    Text(1), // id
-    Text(2), // pod_sandbox_id
-    Text(3), // name
+    Text(1),   // id
+    Text(2),   // pod_sandbox_id
+    Text(3),   // name
+    Number(4), // state
     Texts(5, |label| {
         [CONTAINER_NAME_LABEL, POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)
     }),

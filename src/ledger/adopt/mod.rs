@@ -150,7 +150,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     let exclusive = exclusive_part(node, books, uid, container, &evidence);
     let ours = mems_are_ours(node, exclusive, container.mems);
     let applied = Applied::found(container, ours);
-    let container = &Container { cpus: exclusive, ..container.clone() };
+    let container = &Container { cpus: exclusive, not_started: false, ..container.clone() };
     enter(node, books, uid, container, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);
@@ -238,7 +238,11 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     if node.settings.expose_cpus == Exposure::Environment {
         entry.tell();
     }
-    entry.start(node.now);
+    if container.not_started {
+        entry.exist();
+    } else {
+        entry.start(node.now);
+    }
     books.enter_found(uid, &container.name, entry);
 }
 

@@ -132,7 +132,7 @@ async fn the_plugin_takes_over_when_the_kubelets_manager_stops() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             turn += 1;
             let event = create(&format!("n{turn}"), Qos::Burstable, 100);
-            pinned = daemon.event(event).await.unwrap().adjustment;
+            pinned = daemon.event(event).await.unwrap().setting;
         }
         assert_eq!(pinned.unwrap().cpus().to_string(), "0-7,12-15");
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");

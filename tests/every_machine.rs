@@ -9,8 +9,8 @@
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Annotations, Bounds, Channel, Container, ContainerId, ContainerKind,
-    CpuRequest, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
+    Admission, Annotations, Bounds, Channel, Container, ContainerId, ContainerKind, CpuRequest,
+    CpuSetting, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
     Update, Wanted,
 };
 use nri_cpu_manager::placement::{
@@ -54,7 +54,7 @@ struct Node<'a> {
     ledger: Ledger,
     live: Vec<Live>,
     /// What the runtime has set for each running container.
-    pins: BTreeMap<ContainerId, Adjustment>,
+    pins: BTreeMap<ContainerId, CpuSetting>,
     random: &'a mut Random,
     counts: &'a mut Counts,
 }
@@ -160,7 +160,7 @@ impl Node<'_> {
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-        let Ok(adjustment) = self.admit(create) else {
+        let Ok(setting) = self.admit(create) else {
             self.counts.refused += 1;
             assert_eq!(
                 self.ledger.exclusive(),
@@ -169,14 +169,14 @@ impl Node<'_> {
             );
             return false;
         };
-        let adjustment = adjustment.unwrap();
-        if adjustment.is_exclusive() {
+        let setting = setting.unwrap();
+        if setting.is_exclusive() {
             self.counts.exclusive += 1;
-            assert_eq!(Some(adjustment.cpus().len()), container.cpu.limit.unwrap().whole_cpus());
+            assert_eq!(Some(setting.cpus().len()), container.cpu.limit.unwrap().whole_cpus());
         } else {
             self.counts.shared += 1;
         }
-        self.pins.insert(container.id.clone(), adjustment);
+        self.pins.insert(container.id.clone(), setting);
         self.event(Event::Started { pod: pod.clone(), container: container.clone() });
         if container.kind == ContainerKind::Init {
             self.check();
@@ -231,21 +231,21 @@ impl Node<'_> {
             let grown = was.cpus().is_subset(&is.cpus());
             assert!(grown || is.cpus().is_subset(&was.cpus()), "{was:?} became {is:?}");
         }
-        for (id, adjustment) in pins.iter().filter(|(_, adjustment)| adjustment.is_exclusive()) {
+        for (id, setting) in pins.iter().filter(|(_, setting)| setting.is_exclusive()) {
             assert!(
-                *id == container.id || self.pins[id] == *adjustment,
+                *id == container.id || self.pins[id] == *setting,
                 "the other container {id} was moved"
             );
         }
     }
 
     /// Decides about a request, and carries out the answer. Returns where a new container runs.
-    fn admit(&mut self, admission: Admission) -> Result<Option<Adjustment>, Rejection> {
+    fn admit(&mut self, admission: Admission) -> Result<Option<CpuSetting>, Rejection> {
         let decision = self.ledger.admit(admission)?;
-        let adjustment = decision.adjustment();
+        let setting = decision.setting();
         self.carry_out(&decision.due.updates);
         self.ledger.apply(Event::Answered(decision));
-        Ok(adjustment)
+        Ok(setting)
     }
 
     fn event(&mut self, event: Event) {
@@ -260,8 +260,8 @@ impl Node<'_> {
 
     fn carry_out(&mut self, updates: &[Update]) {
         for update in updates {
-            if let Some(adjustment) = self.pins.get_mut(&update.container) {
-                *adjustment = update.adjustment;
+            if let Some(setting) = self.pins.get_mut(&update.container) {
+                *setting = update.setting;
             }
         }
     }
@@ -289,9 +289,9 @@ impl Node<'_> {
         let online = self.ledger.topology().online();
         let placement = &self.ledger.settings().placement;
         let mut exclusive = CpuSet::EMPTY;
-        for adjustment in self.pins.values().filter(|adjustment| adjustment.is_exclusive()) {
-            assert!(adjustment.cpus().is_disjoint(&exclusive), "exclusive twice");
-            exclusive |= adjustment.cpus();
+        for setting in self.pins.values().filter(|setting| setting.is_exclusive()) {
+            assert!(setting.cpus().is_disjoint(&exclusive), "exclusive twice");
+            exclusive |= setting.cpus();
         }
         assert!(exclusive.is_disjoint(&placement.reserved), "reserved CPUs are exclusive");
         assert!(exclusive.is_subset(&online), "offline CPUs are exclusive");
@@ -308,11 +308,11 @@ impl Node<'_> {
             }
         }
         let idle = idle - placement.reserved;
-        for adjustment in self.pins.values() {
-            assert!(adjustment.cpus().is_disjoint(&idle), "a container runs on idle CPUs");
-            assert!(!adjustment.cpus().is_empty());
-            assert!(adjustment.cpus().is_subset(&online));
-            assert!(adjustment.is_exclusive() || adjustment.cpus().is_disjoint(&exclusive));
+        for setting in self.pins.values() {
+            assert!(setting.cpus().is_disjoint(&idle), "a container runs on idle CPUs");
+            assert!(!setting.cpus().is_empty());
+            assert!(setting.cpus().is_subset(&online));
+            assert!(setting.is_exclusive() || setting.cpus().is_disjoint(&exclusive));
         }
         let held = self.ledger.exclusive();
         assert!(exclusive.is_subset(&held));

@@ -252,7 +252,7 @@ async fn shared_containers_are_explained() {
     .await;
     local(async {
         let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
-        // Left alone: there is no adjustment.
+        // Left alone: there is no setting.
         daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
         has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);

@@ -112,7 +112,7 @@ async fn no_creation_waits_for_a_notice() {
             let daemon = Daemon::beside_kubelet(&more, None);
             fragmented(&daemon).await;
             let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
-            assert_eq!(answer.adjustment.unwrap().cpus().to_string(), expected, "{notice}");
+            assert_eq!(answer.setting.unwrap().cpus().to_string(), expected, "{notice}");
         })
         .await;
     }
@@ -129,7 +129,7 @@ async fn a_move_after_the_end_of_another_pod_has_notice() {
             let (pod, container) = in_group(&daemon, name, (Qos::Guaranteed, milli), set);
             let create = Admission::Create { pod: pod.clone(), container: container.clone() };
             let answer = daemon.event(create).await.unwrap();
-            assert_eq!(answer.adjustment.unwrap().cpus().to_string(), set);
+            assert_eq!(answer.setting.unwrap().cpus().to_string(), set);
             daemon.event(Event::Started { pod: pod.clone(), container }).await.unwrap();
             (pod, answer.directory.unwrap())
         };

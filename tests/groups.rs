@@ -375,7 +375,7 @@ async fn an_answer_carries_the_moves_that_it_needs() {
         let daemon = Daemon::beside_kubelet(MOVES, None);
         fragmented(&daemon).await;
         let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
-        assert_eq!(answer.adjustment.unwrap().cpus().to_string(), "8-15");
+        assert_eq!(answer.setting.unwrap().cpus().to_string(), "8-15");
         assert_eq!(updates(&answer), ["id-two 2-3"]);
         assert_eq!(daemon.claims_on_disk(), ["eight 8-15", "two 2-3"]);
     })
@@ -391,7 +391,7 @@ async fn a_container_moves_when_it_has_stayed_for_long_enough() {
             fragmented(&daemon).await;
             tokio::time::sleep(Duration::from_millis(wait)).await;
             let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
-            let cpus = answer.adjustment.unwrap().cpus().to_string();
+            let cpus = answer.setting.unwrap().cpus().to_string();
             assert_eq!(cpus, expected, "{wait} ms");
         })
         .await;

@@ -56,10 +56,7 @@ fn reserved(status: &Status) -> String {
 async fn sent(daemon: &Observed) -> Vec<String> {
     let Response { updates, .. } =
         daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
-    updates
-        .iter()
-        .map(|update| format!("{} {}", update.container, update.adjustment.cpus()))
-        .collect()
+    updates.iter().map(|update| format!("{} {}", update.container, update.setting.cpus())).collect()
 }
 
 fn on_disk(daemon: &Observed) -> Vec<String> {

@@ -38,7 +38,7 @@ impl StepObserver for Heard {
         let heard = match happening {
             Happening::Decided(admission, decided) => {
                 let response = decided.as_ref().map(|decision| Response {
-                    adjustment: decision.adjustment(),
+                    setting: decision.setting(),
                     updates: decision.due.updates.clone(),
                     ..Response::default()
                 });
@@ -123,10 +123,9 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
             }
             _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
         }
-        let adjustment = simulated.as_ref().ok().and_then(|response| response.adjustment);
+        let setting = simulated.as_ref().ok().and_then(|response| response.setting);
         same.events += 1;
-        same.exclusive +=
-            usize::from(adjustment.is_some_and(|adjustment| adjustment.is_exclusive()));
+        same.exclusive += usize::from(setting.is_some_and(|setting| setting.is_exclusive()));
         same.refused += usize::from(simulated.is_err());
     }
     simulation.join().unwrap();

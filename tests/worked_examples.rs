@@ -61,13 +61,13 @@ impl Node {
             let pod = pod.clone();
             let decided = self.ledger.admit(Admission::Create { pod, container });
             let begins = decided.map(|decision| {
-                let adjustment = decision.adjustment().unwrap();
+                let setting = decision.setting().unwrap();
                 self.ledger.apply(Event::Answered(decision));
-                adjustment
+                setting
             });
             answers.push(match begins {
-                Ok(adjustment) if adjustment.is_exclusive() => format!("={}", adjustment.cpus()),
-                Ok(adjustment) => adjustment.cpus().to_string(),
+                Ok(setting) if setting.is_exclusive() => format!("={}", setting.cpus()),
+                Ok(setting) => setting.cpus().to_string(),
                 Err(rejection) => rejection.to_string(),
             });
         }
@@ -236,7 +236,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
         let updates = decision.unwrap().due.updates;
         let ours = updates.iter().find(|update| update.container.0 == id).unwrap();
         assert_eq!(
-            (ours.adjustment.cpus().to_string().as_str(), ours.adjustment.is_exclusive()),
+            (ours.setting.cpus().to_string().as_str(), ours.setting.is_exclusive()),
             (expect, true)
         );
     }

@@ -4,7 +4,7 @@ use super::callgrind::case;
 use super::node::{Node, Size};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::annotations::MAX_ANNOTATIONS;
-use nri_cpu_manager::ledger::{Adjustment, Admission, Event, Ledger, Mechanism, Qos};
+use nri_cpu_manager::ledger::{Admission, CpuSetting, Event, Ledger, Mechanism, Qos};
 use nri_cpu_manager::placement::kubelet::{Demand, take};
 use nri_cpu_manager::placement::{
     EngineKind, NumaNodes, Rejection, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
@@ -77,11 +77,11 @@ fn compact(size: Size, at: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// From the call to its answer.
-fn admit(ledger: &mut Ledger, admission: Admission) -> Result<Option<Adjustment>, Rejection> {
+fn admit(ledger: &mut Ledger, admission: Admission) -> Result<Option<CpuSetting>, Rejection> {
     let decision = ledger.admit(admission)?;
-    let adjustment = decision.adjustment();
+    let setting = decision.setting();
     ledger.apply(Event::Answered(decision));
-    Ok(adjustment)
+    Ok(setting)
 }
 
 /// Admission of an exclusive container and of a shared one, from the call to the answer.
@@ -94,8 +94,8 @@ fn admissions(node: &Node, size: Size, at: &str) -> Result<(), Box<dyn Error>> {
         let (mut ledger, event) = black_box(node.clone().admission(qos, milli)?);
         let answer = case(&name, || admit(&mut ledger, event))?;
         match answer? {
-            Some(adjustment) if adjustment.is_exclusive() == exclusive => {}
-            adjustment => return Err(format!("{name}: pinned to {adjustment:?}").into()),
+            Some(setting) if setting.is_exclusive() == exclusive => {}
+            setting => return Err(format!("{name}: pinned to {setting:?}").into()),
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Channel, Container, ContainerId, ContainerKind, CpuRequest, Event,
+    Admission, Channel, Container, ContainerId, ContainerKind, CpuRequest, CpuSetting, Event,
     Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Update, What,
 };
 use nri_cpu_manager::placement::{self, Hint, Rejection};
@@ -145,19 +145,18 @@ impl Node {
     ) -> Result<Result<Option<(CpuSet, Hint)>, Rejection>, String> {
         self.ledger.take_notes();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-        let adjustment = match self.decide(create)? {
-            Ok(adjustment) => adjustment.ok_or("not pinned")?,
+        let setting = match self.decide(create)? {
+            Ok(setting) => setting.ok_or("not pinned")?,
             Err(rejection) => return Ok(Err(rejection)),
         };
         let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
             What::Assigned { placement, .. } => Some((placement.cpus, placement.hint)),
             _ => None,
         });
-        if adjustment.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == adjustment.cpus())
-        {
+        if setting.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == setting.cpus()) {
             return Err(format!(
                 "{} is pinned to {:?}, logged {assigned:?}",
-                container.name, adjustment
+                container.name, setting
             ));
         }
         let started = Event::Started { pod: pod.clone(), container: container.clone() };
@@ -167,10 +166,10 @@ impl Node {
         } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
             let mut cpu = container.cpu;
             // The limit of an exclusive container is lifted.
-            if adjustment.is_exclusive() {
+            if setting.is_exclusive() {
                 cpu.limit = None;
             }
-            running.push(Container { cpus: Some(adjustment.cpus()), cpu, ..container });
+            running.push(Container { cpus: Some(setting.cpus()), cpu, ..container });
         }
         Ok(Ok(assigned))
     }
@@ -191,7 +190,7 @@ impl Node {
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
         let synchronize = Event::Synchronize { pods, containers };
         let updates = self.event(synchronize)?;
-        match updates.iter().find(|update| update.adjustment.is_exclusive()) {
+        match updates.iter().find(|update| update.setting.is_exclusive()) {
             Some(update) => Err(format!("a restart moves {update:?}")),
             None => Ok(()),
         }
@@ -202,17 +201,17 @@ impl Node {
     fn decide(
         &mut self,
         admission: Admission,
-    ) -> Result<Result<Option<Adjustment>, Rejection>, String> {
+    ) -> Result<Result<Option<CpuSetting>, Rejection>, String> {
         let decided = self.ledger.admit(admission);
         self.ledger.check()?;
         let decision = match decided {
             Ok(decision) => decision,
             Err(rejection) => return Ok(Err(rejection)),
         };
-        let adjustment = decision.adjustment();
+        let setting = decision.setting();
         self.carry_out(&decision.due.updates);
         self.ledger.apply(Event::Answered(decision));
-        Ok(Ok(adjustment))
+        Ok(Ok(setting))
     }
 
     /// Records an event and carries out the answer: updates of containers. An error is a defect.
@@ -234,7 +233,7 @@ impl Node {
         for update in updates {
             let mut running = self.live.values_mut().flat_map(|(_, running)| running);
             if let Some(container) = running.find(|running| running.id == update.container) {
-                container.cpus = Some(update.adjustment.cpus());
+                container.cpus = Some(update.setting.cpus());
             }
         }
     }

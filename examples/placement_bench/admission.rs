@@ -3,7 +3,7 @@
 use crate::runner::options::Config;
 use crate::runner::simulated::{Node, PodSpec};
 use crate::timing::{Timing, time_each};
-use nri_cpu_manager::ledger::{Adjustment, Admission, Event, Ledger, Pod};
+use nri_cpu_manager::ledger::{Admission, CpuSetting, Event, Ledger, Pod};
 use nri_cpu_manager::placement::{EngineKind, Rejection};
 use nri_cpu_manager::topology::Topology;
 use serde::Deserialize;
@@ -38,7 +38,7 @@ pub(crate) fn time_admission(
     let (pod, creations) = calls(&mut node, &last.pod)?;
     // A refusal or a shared container would be fast, and no comparison.
     let adjustments = admit(&mut node.ledger.clone(), pod.clone(), creations.clone())?;
-    if !adjustments.iter().flatten().any(Adjustment::is_exclusive) {
+    if !adjustments.iter().flatten().any(CpuSetting::is_exclusive) {
         return Err("the last pod gets no exclusive CPUs".into());
     }
     Ok(time_each(
@@ -62,12 +62,12 @@ fn admit(
     ledger: &mut Ledger,
     pod: Pod,
     creations: Vec<Admission>,
-) -> Result<Vec<Option<Adjustment>>, Rejection> {
+) -> Result<Vec<Option<CpuSetting>>, Rejection> {
     ledger.apply(Event::RunPod(pod));
     let mut adjustments = Vec::with_capacity(creations.len());
     for creation in creations {
         let decision = ledger.admit(creation)?;
-        adjustments.push(decision.adjustment());
+        adjustments.push(decision.setting());
         ledger.apply(Event::Answered(decision));
     }
     Ok(adjustments)

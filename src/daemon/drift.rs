@@ -119,7 +119,7 @@ impl DriftWatcher {
     pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace, now: Instant) -> Instant {
         let mut confirmed = self.suspects.note(found, pace, now);
         // Shared containers leave CPUs before others come back to them.
-        confirmed.sort_by_key(|finding| finding.target.adjustment.is_exclusive());
+        confirmed.sort_by_key(|finding| finding.target.setting.is_exclusive());
         self.confirmed.extend(confirmed);
         self.suspects.next_check(pace, now)
     }
@@ -147,7 +147,7 @@ impl DriftWatcher {
 /// kernel does not let it run.
 fn compared(target: &Target, drift: &Drift) -> CpuSet {
     match drift {
-        Drift::Set(_) => target.adjustment.cpus(),
+        Drift::Set(_) => target.setting.cpus(),
         _ => target.runs_on,
     }
 }
@@ -155,7 +155,7 @@ fn compared(target: &Target, drift: &Drift) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Adjustment, ContainerId, Mechanism, Subject};
+    use crate::ledger::{ContainerId, CpuSetting, Mechanism, Subject};
 
     #[test]
     fn a_drift_names_the_cpus_that_the_group_was_compared_with() {
@@ -168,7 +168,7 @@ mod tests {
                 id: ContainerId("id".into()),
             },
             cgroup: None,
-            adjustment: Adjustment::shared(set).unwrap(),
+            setting: CpuSetting::shared(set).unwrap(),
             runs_on,
             kept_from_siblings: None,
             enforced_by: Mechanism::Partitions,

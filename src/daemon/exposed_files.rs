@@ -249,7 +249,7 @@ impl ExposedFiles {
 
 /// All CPUs of a container that has shared ones only are shared.
 fn reach_of(ledger: &Ledger, target: &Target) -> Reach {
-    let shared = Reach { exclusive: CpuSet::EMPTY, shared: target.runs_on };
+    let shared = Reach::shared(target.runs_on);
     ledger.reach(&target.subject.id).unwrap_or(shared)
 }
 

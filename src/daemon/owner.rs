@@ -414,7 +414,7 @@ impl Owner {
         };
         self.follow(decision.outcome);
         let target = self.ledger.target(&decision.container);
-        let is_exclusive = target.is_some_and(|target| target.adjustment.is_exclusive());
+        let is_exclusive = target.is_some_and(|target| target.setting.is_exclusive());
         let id = decision.container.clone();
         let step = if decision.creation.is_some() {
             CgroupStep::Reserve(id)
@@ -481,8 +481,8 @@ impl Owner {
                 self.hold_back_early(&mut decision.due, save.is_none());
                 let mut response =
                     Response { updates: decision.due.updates.clone(), ..Response::default() };
-                if let Some(Creation { adjustment, exposed, .. }) = &decision.creation {
-                    response.adjustment = *adjustment;
+                if let Some(Creation { setting, exposed, .. }) = &decision.creation {
+                    response.setting = *setting;
                     if let Some(reach) = exposed {
                         self.expose(&decision.container, **reach, &mut response);
                     }
@@ -551,7 +551,7 @@ impl Owner {
     }
 
     fn answer(&mut self, call: CallInfo, response: Response, sent: Sent) {
-        let outcome = CreateOutcome::of(response.adjustment.as_ref());
+        let outcome = CreateOutcome::of(response.setting.as_ref());
         let updates = response.updates.len();
         self.effects.push(Effect::Answer(call.id, Ok(response)));
         self.delivery.answers.insert(call.id, SentAnswer { call, outcome, updates, sent });
@@ -588,7 +588,7 @@ impl Owner {
     /// disk yet.
     fn hold_back_early(&mut self, due: &mut Due, unsaved: bool) {
         if unsaved && self.checkpoint.is_pending() {
-            let updates = due.updates.iter().filter(|update| update.adjustment.is_exclusive());
+            let updates = due.updates.iter().filter(|update| update.setting.is_exclusive());
             let exclusive: Vec<_> = updates.map(|update| update.container.clone()).collect();
             due.hold_back(|id| exclusive.contains(id));
         }
@@ -634,7 +634,7 @@ impl Owner {
         // Writes of newer decisions may have come before the call, and this call has undone them.
         let stale = updates.into_iter().filter(|update| {
             let target = self.ledger.target(&update.container);
-            !made || target.is_some_and(|target| target.adjustment != update.adjustment)
+            !made || target.is_some_and(|target| target.setting != update.setting)
         });
         let stale: Vec<ContainerId> = stale.map(|update| update.container).collect();
         if !stale.is_empty() {
@@ -807,10 +807,10 @@ impl Owner {
             }
             for update in &due.updates {
                 let Some(target) = self.ledger.target(&update.container) else { continue };
-                let target = Target { adjustment: update.adjustment, ..target };
-                let exclusive = update.adjustment.is_exclusive();
+                let target = Target { setting: update.setting, ..target };
+                let exclusive = update.setting.is_exclusive();
                 let taken = if exclusive { kept } else { kept_exclusively };
-                if update.adjustment.cpus().is_disjoint(&taken)
+                if update.setting.cpus().is_disjoint(&taken)
                     && self.enforcement.set_cpus(&target, self.now)
                 {
                     any = true;

@@ -116,11 +116,11 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Adjustment;
+    use crate::ledger::CpuSetting;
 
     fn changes(count: usize) -> Vec<Update> {
-        let adjustment = Adjustment::shared("0-3".parse().unwrap()).unwrap();
-        (0..count).map(|i| Update { container: id(i), adjustment }).collect()
+        let setting = CpuSetting::shared("0-3".parse().unwrap()).unwrap();
+        (0..count).map(|i| Update { container: id(i), setting }).collect()
     }
 
     fn id(index: usize) -> ContainerId {

@@ -82,7 +82,7 @@ impl ConfigReload {
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
         let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
-        let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::Applied };
+        let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::AppliedSetting };
         let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");

@@ -19,9 +19,9 @@ pub(super) fn validate(
         return Ok(());
     }
     let (subject, why) = match ledger.target(container) {
-        Some(target) if set == Some(target.adjustment.cpus()) => return Ok(()),
+        Some(target) if set == Some(target.setting.cpus()) => return Ok(()),
         Some(target) => {
-            let (decided, set) = (target.adjustment.cpus(), described(set));
+            let (decided, set) = (target.setting.cpus(), described(set));
             let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \

@@ -10,7 +10,7 @@ pub use capabilities::{Capabilities, Runtime, Version};
 
 use crate::cpuset::CpuSet;
 use crate::ledger::environment::Variable;
-use crate::ledger::{Adjustment, Call, ContainerId, Update};
+use crate::ledger::{Call, ContainerId, CpuSetting, Update};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub enum Message {
 pub struct Response {
     /// For [`Admission::Create`](crate::ledger::Admission::Create): where the new container runs;
     /// `None` leaves it alone.
-    pub adjustment: Option<Adjustment>,
+    pub setting: Option<CpuSetting>,
     /// Environment variables for the new container.
     pub environment: Vec<Variable>,
     /// A directory of the host that the new container gets, read-only.

@@ -37,7 +37,7 @@ impl Writer {
         }
         let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
         // The runtime may make the cgroups later.
-        ignore_gone(partition::reserve(&self.on, group, target.adjustment.cpus()))
+        ignore_gone(partition::reserve(&self.on, group, target.setting.cpus()))
     }
 
     /// Prepares a change of containers' CPUs, by the runtime or here: waits until no removed cgroup
@@ -53,8 +53,8 @@ impl Writer {
 
     fn await_added(&self, target: &Target, until: Instant) -> Result<(), KernelRefusal> {
         let Some(group) = &target.cgroup else { return Ok(()) };
-        let exclusive = target.adjustment.is_exclusive();
-        let awaited = if exclusive { target.adjustment.exclusive_cpus() } else { target.runs_on };
+        let exclusive = target.setting.is_exclusive();
+        let awaited = if exclusive { target.setting.exclusive_cpus() } else { target.runs_on };
         let added = awaited - self.on.cpus(group, CPUS).unwrap_or_default();
         if added.is_empty() {
             return Ok(());
@@ -74,7 +74,7 @@ impl Writer {
     pub fn settle(&self, target: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
         ignore_gone(if target.is_partition() {
-            partition::ensure(&self.on, group, target.adjustment.cpus(), self.kind)
+            partition::ensure(&self.on, group, target.setting.cpus(), self.kind)
         } else {
             partition::release(&self.on, group).map_err(KernelRefusal::from)
         })
@@ -110,7 +110,7 @@ impl Writer {
     pub fn set_cpus(&self, target: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
         self.await_added(target, partition::deadline(&self.on))?;
-        let cpus = target.adjustment.cpus();
+        let cpus = target.setting.cpus();
         match self.on.write(group, CPUS, &cpus.to_string()) {
             Err(error) if error.is_forbidden() && self.on.is_own(group) => {
                 Ok(affinity::confine_self(self.on.kernel(), cpus).map_err(|_| error)?)
@@ -122,7 +122,7 @@ impl Writer {
     /// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.
     pub fn lift_quota(&self, target: &Target) -> Result<(), FileError> {
         match &target.cgroup {
-            Some(group) if target.adjustment.is_exclusive() => quota::end(&self.on, group),
+            Some(group) if target.setting.is_exclusive() => quota::end(&self.on, group),
             _ => Ok(()),
         }
     }

@@ -1,5 +1,4 @@
-//! [`Claim`]: exclusive CPUs and whose they are; [`Reach`]: with the shared ones beside them;
-//! [`KubeletClaim`]: exclusive CPUs that the kubelet assigned.
+//! [`Claim`]: exclusive CPUs and whose they are; [`KubeletClaim`]: those that the kubelet assigned.
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use crate::cpuset::CpuSet;
@@ -27,20 +26,6 @@ pub struct Claim {
 impl Claim {
     pub(super) fn is_of(&self, uid: &PodUid, container: &str) -> bool {
         &self.pod_uid == uid && self.container == container
-    }
-}
-
-/// The CPUs of a container with exclusive ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    pub exclusive: CpuSet,
-    /// CPUs that it uses together with others (`cpus: exclusive+shared`).
-    pub shared: CpuSet,
-}
-
-impl Reach {
-    pub fn all(&self) -> CpuSet {
-        self.exclusive | self.shared
     }
 }
 

@@ -1,12 +1,12 @@
 //! What each container should have, and the updates that bring it there: the difference from what
 //! was applied. Nothing counts as applied before it has gone out.
 
-use super::adjustment::{Adjustment, Update};
 use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
 use super::event::{Channel, Due};
 use super::node::{Node, Pool};
 use super::order::{CpuChange, OrderedUpdates, in_order};
 use super::policy::{Mechanism, Policy};
+use super::setting::{CpuSetting, Reach, Update};
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
@@ -22,11 +22,12 @@ pub(super) fn desired(
     pool: &Pool,
     pod: &PodEntry,
     entry: &ContainerEntry,
-) -> Option<Adjustment> {
-    let adjustment = match entry.claim() {
-        Some(claim) if !entry.is_mixed() => Adjustment::exclusive(claim)?,
+) -> Option<CpuSetting> {
+    let setting = match entry.claim() {
+        Some(claim) if !entry.is_mixed() => CpuSetting::exclusive(claim)?,
         Some(claim) => {
-            Adjustment::exclusive(claim)?.and_shared(cpus_of_shared(node, pool, pod, entry))
+            let shared = cpus_of_shared(node, pool, pod, entry) - claim;
+            CpuSetting::of(Reach { exclusive: claim, shared })?
         }
         None => {
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
@@ -35,10 +36,10 @@ pub(super) fn desired(
             if everywhere && !entry.applied.is_set() {
                 return None;
             }
-            Adjustment::shared(cpus)?.with_limit(limit)
+            CpuSetting::shared(cpus)?.with_limit(limit)
         }
     };
-    Some(adjustment.with_mems(mems(node, entry)))
+    Some(setting.with_mems(mems(node, entry)))
 }
 
 /// The CPUs of the shared pool that the runtime sets for a container.
@@ -136,12 +137,12 @@ pub(super) fn record(books: &mut Books, due: &Due) {
             });
         }
     }
-    for Update { container, adjustment } in &due.updates {
+    for Update { container, setting } in &due.updates {
         books.change_found(container, |entry| {
             if due.written {
-                entry.applied.record_written(adjustment);
+                entry.applied.record_written(setting);
             } else {
-                entry.update(adjustment);
+                entry.update(setting);
             }
             entry.wait(false);
         });
@@ -233,7 +234,7 @@ fn steps<'a>(
         return in_order(changes(node, pool, owed, channel).collect(), last, bound);
     }
     if exclusive > 0 {
-        updates.sort_by_key(|update| update.adjustment.is_exclusive());
+        updates.sort_by_key(|update| update.setting.is_exclusive());
     }
     OrderedUpdates { updates, waiting: Vec::new() }
 }

@@ -1,7 +1,7 @@
 //! What a program gets to know of its container's CPUs. Environment variables are set at creation
 //! and never change; files with the same values can follow.
 
-use super::claim::Reach;
+use super::setting::Reach;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 

@@ -1,12 +1,12 @@
 //! Everything that changes the ledger, and its answers.
 
-use super::adjustment::{Adjustment, Update};
 use super::books::Basis;
 use super::cgroup::CgroupPath;
-use super::claim::{KubeletClaim, Reach};
+use super::claim::KubeletClaim;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
 use super::policy::{Mechanism, Stance};
+use super::setting::{CpuSetting, Reach, Update};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
@@ -241,8 +241,8 @@ pub struct Decision {
 
 impl Decision {
     /// Where the new container runs; `None` if the request creates none, or leaves it alone.
-    pub fn adjustment(&self) -> Option<Adjustment> {
-        self.creation.as_ref()?.adjustment
+    pub fn setting(&self) -> Option<CpuSetting> {
+        self.creation.as_ref()?.setting
     }
 }
 
@@ -250,7 +250,7 @@ impl Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creation {
     /// Where it runs; `None` leaves it alone.
-    pub adjustment: Option<Adjustment>,
+    pub setting: Option<CpuSetting>,
     /// The CPUs that it is to use in the end, if it learns them (`exposeCpus`) and has exclusive ones.
     pub exposed: Option<Box<Reach>>,
 }

@@ -20,7 +20,6 @@
 //!   container;
 //! * the answers to create, update and stop carry the changes of other containers.
 
-mod adjustment;
 mod adopt;
 pub mod annotations;
 mod books;
@@ -43,6 +42,7 @@ mod queries;
 mod rebalance;
 mod request;
 mod resize;
+mod setting;
 mod settings;
 mod target;
 pub mod terms;
@@ -52,11 +52,10 @@ mod view;
 pub mod wish;
 
 pub use crate::placement::wishes::Margin;
-pub use adjustment::{Adjustment, Update};
 pub use annotations::Annotations;
 pub use books::Phase;
 pub use cgroup::CgroupPath;
-pub use claim::{Claim, KubeletClaim, Named, Reach};
+pub use claim::{Claim, KubeletClaim, Named};
 pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
@@ -66,6 +65,7 @@ pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayR
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Mechanism, Policy, Stance};
+pub use setting::{CpuSetting, Reach, Update};
 pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
@@ -190,7 +190,7 @@ impl Ledger {
     fn creation(&self, found: Option<ContainerRef<'_>>) -> Creation {
         let found = if self.node.assigns() { found } else { None };
         let Some(found) = found else {
-            return Creation { adjustment: None, exposed: None };
+            return Creation { setting: None, exposed: None };
         };
         let exposed = if self.node.settings.expose_cpus == Exposure::None {
             None
@@ -198,7 +198,7 @@ impl Ledger {
             target::reach(&self.node, &self.books, &self.pool, found).map(Box::new)
         };
         Creation {
-            adjustment: desired::desired(&self.node, &self.pool, found.pod, found.entry),
+            setting: desired::desired(&self.node, &self.pool, found.pod, found.entry),
             exposed,
         }
     }
@@ -259,8 +259,8 @@ impl Ledger {
                 (outcome.adopted, outcome.rules) = (self.node.assigns(), self.node.assigns());
             }
             Event::Answered(Decision { container, creation, due, .. }) => {
-                if let Some(Creation { adjustment, .. }) = creation {
-                    life::created(books, &container, adjustment.as_ref());
+                if let Some(Creation { setting, .. }) = creation {
+                    life::created(books, &container, setting.as_ref());
                 }
                 desired::record(books, &due);
             }

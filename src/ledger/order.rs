@@ -5,17 +5,17 @@
 //! once. So a container that leaves CPUs and gets some that another one has yet to leave needs two
 //! steps; the second one is in the next message.
 
-use super::adjustment::{Adjustment, Update};
 use super::books::ContainerEntry;
 use super::model::ContainerId;
 use super::policy::Mechanism;
+use super::setting::{CpuSetting, Reach, Update};
 use crate::cpuset::CpuSet;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuChange<'a> {
     pub(super) entry: &'a ContainerEntry,
     /// Where it is to run in the end.
-    pub(super) to: Adjustment,
+    pub(super) to: CpuSetting,
 }
 
 /// The updates of one message, in order.
@@ -52,7 +52,7 @@ impl CpuChange<'_> {
     }
 
     pub(super) fn update(&self) -> Update {
-        Update { container: self.entry.id().clone(), adjustment: self.to }
+        Update { container: self.entry.id().clone(), setting: self.to }
     }
 
     /// Of `wanted`, the CPUs that it has and leaves, exclusive or not.
@@ -64,8 +64,8 @@ impl CpuChange<'_> {
         OrderedUpdate { update: self.update(), waits: false }
     }
 
-    fn step_to(&self, to: Adjustment) -> OrderedUpdate {
-        let update = Update { container: self.entry.id().clone(), adjustment: to };
+    fn step_to(&self, to: CpuSetting) -> OrderedUpdate {
+        let update = Update { container: self.entry.id().clone(), setting: to };
         OrderedUpdate { update, waits: to != self.to }
     }
 
@@ -89,13 +89,13 @@ impl CpuChange<'_> {
         if rest == before {
             None
         } else {
-            Some(self.step_to(self.to.divided(rest, CpuSet::EMPTY)?))
+            Some(self.step_to(self.to.reaching(Reach::shared(rest))?))
         }
     }
 
     /// Whether this step changes where the container runs.
     fn is_moved_by(&self, step: &OrderedUpdate) -> bool {
-        self.before() != Some(step.update.adjustment.cpus())
+        self.before() != Some(step.update.setting.cpus())
     }
 
     /// A step of a container that shares CPUs, if others have yet to leave all that it gets: it
@@ -142,7 +142,7 @@ pub(super) fn in_order(
         }
     }
     let in_the_way = steps.iter().filter(|_| !bound);
-    let shared_now: CpuSet = in_the_way.map(|step| step.update.adjustment.cpus()).collect();
+    let shared_now: CpuSet = in_the_way.map(|step| step.update.setting.cpus()).collect();
     let (exclusive, mut waiting) = exclusive_in_order(exclusive, &(shared_now | late), leave);
     steps.extend(exclusive);
     let widen =

@@ -2,11 +2,12 @@
 
 use super::Ledger;
 use super::books::ContainerRef;
-use super::claim::{Claim, Reach};
+use super::claim::Claim;
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
 use super::rebalance;
+use super::setting::Reach;
 use super::settings::{RebalanceMode, Settings};
 use super::target::{self, Deserted, Holder, PodPlace, Target};
 use super::view::View;

@@ -1,14 +1,13 @@
 //! What the enforcer and the verifier need to know of a container.
 
-use super::adjustment::Adjustment;
 use super::books::{Books, ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
-use super::claim::Reach;
 use super::desired::desired;
 use super::model::{ContainerId, PodUid, Qos, SandboxId};
 use super::node::{Node, Pool};
 use super::note::Subject;
 use super::policy::Mechanism;
+use super::setting::{CpuSetting, Reach};
 use crate::cpuset::CpuSet;
 
 /// A container that exists, and where it should run.
@@ -18,7 +17,7 @@ pub struct Target {
     pub subject: Subject,
     pub cgroup: Option<CgroupPath>,
     /// What the runtime sets for it.
-    pub adjustment: Adjustment,
+    pub setting: CpuSetting,
     /// Where its processes may really run: without the CPUs that the kernel keeps for others.
     pub runs_on: CpuSet,
     /// For a container that cgroups keep in the pool: the CPUs of its own pod that it must not name
@@ -40,7 +39,7 @@ impl Target {
 
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
-        self.adjustment.is_exclusive() && self.enforced_by == Mechanism::Partitions
+        self.setting.is_exclusive() && self.enforced_by == Mechanism::Partitions
     }
 }
 
@@ -80,21 +79,21 @@ pub(super) fn target(
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
-    let adjustment = desired(node, pool, pod, entry)?;
+    let setting = desired(node, pool, pod, entry)?;
     // One that waits has what was set last.
     let by_now = entry.applied.cpus().filter(|_| entry.waits());
     let exclusive = entry.applied.exclusive().unwrap_or_default();
-    let by_now = by_now.and_then(|cpus| adjustment.divided(cpus, exclusive));
-    let adjustment = by_now.unwrap_or(adjustment);
-    let bound = !adjustment.is_exclusive() && !node.is_updated(found.uid);
+    let by_now = by_now.and_then(|cpus| setting.reaching(Reach::divided(cpus, exclusive)));
+    let setting = by_now.unwrap_or(setting);
+    let bound = !setting.is_exclusive() && !node.is_updated(found.uid);
     let kept_from_siblings = pod.kept_from_siblings();
     let may_use =
-        if bound { Adjustment::shared(node.possible() - kept_from_siblings) } else { None };
+        if bound { CpuSetting::shared(node.possible() - kept_from_siblings) } else { None };
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
-        adjustment,
-        runs_on: left_of(node, books, pool, &may_use.unwrap_or(adjustment)),
+        setting,
+        runs_on: left_of(node, books, pool, &may_use.unwrap_or(setting)),
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
         running: entry.phase() == Phase::Running,
@@ -112,8 +111,8 @@ pub(super) fn reach(
     let exclusive = found.entry.claim()?;
     let mut shared = CpuSet::EMPTY;
     if found.entry.is_mixed() {
-        let adjustment = desired(node, pool, found.pod, found.entry)?;
-        shared = left_of(node, books, pool, &adjustment) - exclusive;
+        let setting = desired(node, pool, found.pod, found.entry)?;
+        shared = left_of(node, books, pool, &setting) - exclusive;
     }
     Some(Reach { exclusive, shared })
 }
@@ -129,10 +128,10 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
     })
 }
 
-/// Where a container with this adjustment runs. The kernel lets a group that has no CPU left run
+/// Where a container with this setting runs. The kernel lets a group that has no CPU left run
 /// where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, adjustment: &Adjustment) -> CpuSet {
-    let (cpus, own) = (adjustment.cpus(), adjustment.exclusive_cpus());
+pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, setting: &CpuSetting) -> CpuSet {
+    let (cpus, own) = (setting.cpus(), setting.exclusive_cpus());
     if cpus == own {
         return own;
     }

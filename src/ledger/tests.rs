@@ -70,32 +70,32 @@ impl Node {
         Node { ledger: Ledger::new(machine(2, 8), settings, remembered), set: BTreeMap::new() }
     }
 
-    fn event(&mut self, call: impl Into<Call>) -> Result<Option<Adjustment>, String> {
-        let (adjustment, updates) = match call.into() {
+    fn event(&mut self, call: impl Into<Call>) -> Result<Option<CpuSetting>, String> {
+        let (setting, updates) = match call.into() {
             Call::Admission(admission) => {
                 let decision = admit(&mut self.ledger, admission);
                 let decision = decision.map_err(|why| why.to_string())?;
-                (decision.adjustment(), decision.due.updates)
+                (decision.setting(), decision.due.updates)
             }
             Call::Event(event) => (None, report(&mut self.ledger, event)),
         };
         for update in updates {
-            self.set.insert(update.container.0, update.adjustment.cpus());
+            self.set.insert(update.container.0, update.setting.cpus());
         }
-        Ok(adjustment)
+        Ok(setting)
     }
 
     /// Creates and starts a container; returns its CPUs, none ("") if it was not pinned.
     fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
-        let adjustment = self.event(Admission::Create {
+        let setting = self.event(Admission::Create {
             pod: pod.clone(),
             container: container(pod, name, id, milli),
         })?;
-        if let Some(adjustment) = adjustment {
-            self.set.insert(id.to_owned(), adjustment.cpus());
+        if let Some(setting) = setting {
+            self.set.insert(id.to_owned(), setting.cpus());
         }
         self.start(pod, name, id, milli);
-        Ok(adjustment.map_or_else(String::new, |adjustment| adjustment.cpus().to_string()))
+        Ok(setting.map_or_else(String::new, |setting| setting.cpus().to_string()))
     }
 
     fn start(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) {
@@ -116,7 +116,7 @@ impl Node {
     /// Sends the due updates to the runtime.
     fn send_due(&mut self) {
         for update in deliver(&mut self.ledger, Channel::Runtime) {
-            self.set.insert(update.container.0, update.adjustment.cpus());
+            self.set.insert(update.container.0, update.setting.cpus());
         }
     }
 

@@ -11,7 +11,7 @@
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::{
-    Adjustment, Admission, Channel, ContainerId, ContainerKind, Decision, Event, Ledger, MovePlan,
+    Admission, Channel, ContainerId, ContainerKind, CpuSetting, Decision, Event, Ledger, MovePlan,
     NoPlan, Pod, Update,
 };
 use crate::placement::Rejection;
@@ -304,10 +304,10 @@ impl Simulation<'_> {
         let decided = self.ledger.admit(create.clone());
         self.see(&Happening::Decided(&create, &decided));
         let decided = decided.map(|decision| {
-            let adjustment = decision.adjustment();
+            let setting = decision.setting();
             self.ledger.apply(Event::Answered(decision));
-            let exclusive = adjustment.filter(Adjustment::is_exclusive);
-            exclusive.map(|adjustment| adjustment.exclusive_cpus())
+            let exclusive = setting.filter(CpuSetting::is_exclusive);
+            exclusive.map(|setting| setting.exclusive_cpus())
         });
         // Notes are for the log, and follow from the decision.
         self.ledger.take_notes();

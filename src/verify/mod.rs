@@ -186,7 +186,7 @@ impl Verifier {
             CgroupVersion::V1 => "cpuset.effective_cpus",
             CgroupVersion::V2 => EFFECTIVE,
         };
-        let decided = target.adjustment.cpus();
+        let decided = target.setting.cpus();
         let is_wrong = match &target.kept_from_siblings {
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
             None if target.enforced_by == Mechanism::Groups => {
@@ -210,13 +210,13 @@ impl Verifier {
         }
         let effective = self.on.cpus(group, file)?;
         // The kernel takes shared CPUs for a new partition away a moment before that one runs.
-        let own = target.adjustment.exclusive_cpus();
+        let own = target.setting.exclusive_cpus();
         let is_right = own.is_subset(&effective) && effective.is_subset(&target.runs_on);
         // A drift above explains this one.
         if drift.is_empty() && !is_right && !self.confines_itself(group, target) {
             drift.push(Drift::Effective(effective));
         }
-        if target.adjustment.is_exclusive() {
+        if target.setting.is_exclusive() {
             drift.extend(quota_of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {

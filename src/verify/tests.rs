@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ledger::note::Subject;
-use crate::ledger::{Adjustment, ContainerId, Mechanism};
+use crate::ledger::{ContainerId, CpuSetting, Mechanism};
 use std::fs;
 use tempfile::TempDir;
 
@@ -74,7 +74,7 @@ fn exclusive(cpus: &str, enforced_by: Mechanism) -> Target {
             id: ContainerId("id".into()),
         },
         cgroup: CgroupPath::new("kubepods/poda/c"),
-        adjustment: Adjustment::exclusive(cpus).unwrap(),
+        setting: CpuSetting::exclusive(cpus).unwrap(),
         runs_on: cpus,
         kept_from_siblings: None,
         enforced_by,
@@ -112,7 +112,7 @@ fn the_plugins_own_threads_count_where_its_cgroup_is_wider() {
     let own = std::process::id();
     let pool: CpuSet = "0-5".parse().unwrap();
     let target = Target {
-        adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
+        setting: CpuSetting::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: pool,
         kept_from_siblings: Some(CpuSet::EMPTY),
         lifts_pod_quota: false,
@@ -259,7 +259,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
     let target = Target {
-        adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
+        setting: CpuSetting::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Mechanism::Partitions)
     };
@@ -311,8 +311,7 @@ fn a_quota_of_an_exclusive_container() {
     // The pod's is not ours to lift in this mode.
     machine.file("kubepods/poda/cpu.max", "300000 100000\n");
     assert_eq!(machine.check(&target, None), ["it has the CFS quota \"300000 100000\""]);
-    let shared =
-        Target { adjustment: Adjustment::shared(target.runs_on).unwrap(), ..target.clone() };
+    let shared = Target { setting: CpuSetting::shared(target.runs_on).unwrap(), ..target.clone() };
     assert_eq!(machine.check(&shared, None), [""; 0]);
     machine.lift(&shared);
     assert_eq!(machine.check(&target, None).len(), 1, "a shared container keeps its own");

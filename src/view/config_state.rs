@@ -32,7 +32,7 @@ pub struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
     /// It changed the settings in force.
-    Applied,
+    AppliedSetting,
     /// It means the same as before.
     Unchanged,
 }
@@ -59,7 +59,7 @@ impl ConfigState {
         self.fault = None;
         self.waiting = waiting;
         self.count(match reload {
-            Reload::Applied => APPLIED,
+            Reload::AppliedSetting => APPLIED,
             Reload::Unchanged => UNCHANGED,
         });
     }

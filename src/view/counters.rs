@@ -1,7 +1,7 @@
 //! What the ledger's owner counts: a few additions per event, however many containers there are.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Adjustment, Admission, Call, Note, What};
+use crate::ledger::{Admission, Call, CpuSetting, Note, What};
 use crate::placement::{Reason, Scope, Settings, TopologyPolicy};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
@@ -57,10 +57,10 @@ impl CreateOutcome {
     ];
 
     /// That of a container which begins there.
-    pub fn of(adjustment: Option<&Adjustment>) -> CreateOutcome {
-        match adjustment {
+    pub fn of(setting: Option<&CpuSetting>) -> CreateOutcome {
+        match setting {
             None => CreateOutcome::Untouched,
-            Some(adjustment) if adjustment.is_exclusive() => CreateOutcome::Exclusive,
+            Some(setting) if setting.is_exclusive() => CreateOutcome::Exclusive,
             Some(_) => CreateOutcome::Shared,
         }
     }

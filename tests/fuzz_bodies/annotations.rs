@@ -161,7 +161,7 @@ fn admit(annotations: &HashMap<String, String>) {
     let mut ledger = node::ledger_with_wishes();
     match ledger.admit(Admission::Create { pod, container }) {
         Ok(decision) => {
-            assert!(decision.adjustment().is_some() && annotations.len() <= MAX_ANNOTATIONS);
+            assert!(decision.setting().is_some() && annotations.len() <= MAX_ANNOTATIONS);
         }
         Err(why) => assert!(why.to_string().len() <= MAX_REFUSAL, "{why}"),
     }

@@ -200,7 +200,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 assert_eq!(ledger.check(), Ok(()));
             }
             Message::Validate { container, cpus, reply, .. } => {
-                let decided = ledger.target(&container).map(|target| target.adjustment.cpus());
+                let decided = ledger.target(&container).map(|target| target.setting.cpus());
                 let approved = decided.is_some() && decided == cpus;
                 let refusal = Refusal("not as decided".into());
                 drop(reply.send(if approved { Ok(()) } else { Err(refusal) }));
@@ -218,9 +218,9 @@ fn answer(
     match call {
         ledger::Call::Admission(admission) => match ledger.admit(admission) {
             Ok(decision) => {
-                let adjustment = decision.adjustment();
+                let setting = decision.setting();
                 let updates = decision.due.updates.clone();
-                let response = edge::Response { adjustment, updates, ..edge::Response::default() };
+                let response = edge::Response { setting, updates, ..edge::Response::default() };
                 (Ok(response), Some(Event::Answered(decision)))
             }
             Err(rejection) => (Err(Refusal(rejection.to_string())), None),

@@ -6,7 +6,7 @@ use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::edge::nri::wire;
 use nri_cpu_manager::ledger::{
-    Adjustment, Admission, Call, ContainerId, CpuRequest, Event, MilliCpu, Qos, SandboxId, Wanted,
+    Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, SandboxId, Wanted,
 };
 use protobuf::Message as _;
 use std::time::Duration;
@@ -117,7 +117,7 @@ async fn events_without_a_name() {
 async fn creations_are_pinned_and_others_moved() {
     let decide = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => at_once(Response {
-            adjustment: Adjustment::exclusive("8-17".parse().unwrap()),
+            setting: CpuSetting::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             directory: Some("/var/lib/nri-cpu-manager/exposed/new".to_owned()),
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
@@ -340,8 +340,8 @@ async fn time_limits() {
 async fn cancelled_calls() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { container, .. }) => {
-            let adjustment = Adjustment::shared(container.id.0.parse().unwrap());
-            (Duration::from_millis(700), Ok(Response { adjustment, ..Response::default() }))
+            let setting = CpuSetting::shared(container.id.0.parse().unwrap());
+            (Duration::from_millis(700), Ok(Response { setting, ..Response::default() }))
         }
         _ => content(call),
     };

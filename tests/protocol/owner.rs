@@ -5,7 +5,7 @@ use nri_cpu_manager::edge::nri::{Ended, Identity, SessionError, run_session};
 use nri_cpu_manager::edge::{
     DaemonSender, Message, Refusal, Response, Session, Subscriptions, Updater,
 };
-use nri_cpu_manager::ledger::{Adjustment, Call, ContainerId, Update};
+use nri_cpu_manager::ledger::{Call, ContainerId, CpuSetting, Update};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
@@ -115,8 +115,8 @@ pub(crate) fn refuse(why: &str) -> Answer {
 }
 
 pub(crate) fn shared(id: &str, cpus: &str) -> Update {
-    let adjustment = Adjustment::shared(cpus.parse().unwrap()).unwrap();
-    Update { container: ContainerId(id.into()), adjustment }
+    let setting = CpuSetting::shared(cpus.parse().unwrap()).unwrap();
+    Update { container: ContainerId(id.into()), setting }
 }
 
 /// A plugin that runs, and the way to tell it to stop.

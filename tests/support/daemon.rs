@@ -79,7 +79,7 @@ impl Daemon {
 
     pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
         let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
-        Ok(decision.adjustment.unwrap().cpus().to_string())
+        Ok(decision.setting.unwrap().cpus().to_string())
     }
 
     /// Creates a container for which the kubelet has set these CPUs; returns the CPUs that the answer
@@ -96,7 +96,7 @@ impl Daemon {
         }
         let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
         assert_eq!(decision.updates, []);
-        Ok(decision.adjustment.map(|adjustment| adjustment.cpus().to_string()))
+        Ok(decision.setting.map(|setting| setting.cpus().to_string()))
     }
 
     /// Replaces the kubelet's state file as the kubelet does.
@@ -126,7 +126,7 @@ impl Daemon {
 /// The updates of an answer, each as "CONTAINER CPUS".
 pub(crate) fn updates(answer: &Response) -> Vec<String> {
     let updates = answer.updates.iter();
-    updates.map(|update| format!("{} {}", update.container, update.adjustment.cpus())).collect()
+    updates.map(|update| format!("{} {}", update.container, update.setting.cpus())).collect()
 }
 
 /// A container with a cgroup in which these CPUs are set.

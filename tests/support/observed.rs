@@ -148,7 +148,7 @@ impl Observed {
 
     pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
         let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
-        Ok(decision.adjustment.unwrap().cpus().to_string())
+        Ok(decision.setting.unwrap().cpus().to_string())
     }
 }
 

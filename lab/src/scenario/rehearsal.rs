@@ -7,7 +7,7 @@ use std::time::Duration;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, Adjustment, Admission, Channel, ContainerId, CpuRequest, Due, Event, Ledger, MilliCpu,
+    self, Admission, Channel, ContainerId, CpuRequest, CpuSetting, Due, Event, Ledger, MilliCpu,
     MovePlan, NoPlan, PodUid, Qos, SandboxId,
 };
 
@@ -51,13 +51,13 @@ impl Rehearsal {
     }
 
     /// Decides about a request, and carries out the answer. Returns where a new container runs.
-    fn admit(&mut self, admission: Admission) -> Result<Option<Adjustment>, String> {
+    fn admit(&mut self, admission: Admission) -> Result<Option<CpuSetting>, String> {
         let decision = self.ledger.admit(admission).map_err(|why| why.to_string())?;
-        let adjustment = decision.adjustment();
+        let setting = decision.setting();
         self.sent(&decision.due);
         self.ledger.apply(Event::Answered(decision));
         self.log();
-        Ok(adjustment)
+        Ok(setting)
     }
 
     fn event(&mut self, event: Event) {
@@ -73,7 +73,7 @@ impl Rehearsal {
 
     fn sent(&mut self, due: &Due) {
         let updates = due.updates.iter();
-        self.cpus.extend(updates.map(|one| (one.container.0.clone(), one.adjustment.cpus())));
+        self.cpus.extend(updates.map(|one| (one.container.0.clone(), one.setting.cpus())));
     }
 
     fn log(&mut self) {
@@ -195,8 +195,8 @@ impl Rehearsal {
         let (pod, container) = reported(pod)?;
         let wanted = ledger::Wanted { cpu, sets_quota: true, cpus: None };
         let update = Admission::Update { pod, container, wanted };
-        if let Some(adjustment) = self.admit(update)? {
-            self.cpus.insert(name.to_owned(), adjustment.cpus());
+        if let Some(setting) = self.admit(update)? {
+            self.cpus.insert(name.to_owned(), setting.cpus());
         }
         let pod = self.pods.iter_mut().find(|pod| pod.name == name).unwrap();
         (pod.containers[0].cpu_request, pod.containers[0].cpu_limit) = (amount, amount);
@@ -209,8 +209,8 @@ impl Rehearsal {
         self.event(Event::RunPod(reported.clone()));
         let create = Admission::Create { pod: reported.clone(), container: container.clone() };
         self.rebalance(self.ledger.plan_arrival(&create));
-        let adjustment = self.admit(create)?.unwrap();
-        self.cpus.insert(pod.name.clone(), adjustment.cpus());
+        let setting = self.admit(create)?.unwrap();
+        self.cpus.insert(pod.name.clone(), setting.cpus());
         self.event(Event::Started { pod: reported, container });
         if only.command == pod::BINDS {
             self.event(Event::BoundItself(ContainerId(pod.name.clone())));

@@ -61,9 +61,9 @@ impl Node {
     fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<(), KernelRefusal>) {
         let decision = self.ledger.admit(create(id)).unwrap();
         let reserved = self.reserve(id);
-        let adjustment = decision.adjustment();
+        let setting = decision.setting();
         self.ledger.apply(Event::Answered(decision));
-        (adjustment.map(|adjustment| adjustment.cpus()), reserved)
+        (setting.map(|setting| setting.cpus()), reserved)
     }
 
     fn reserve(&mut self, id: &str) -> Result<(), KernelRefusal> {
@@ -105,7 +105,7 @@ impl Node {
         self.ledger.admit(Admission::Update { pod, container, wanted }).unwrap();
         self.settle(id);
         let due = self.due(&Channel::Update(ContainerId(id.to_owned())));
-        let text = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
+        let text = |update: &Update| format!("{} {}", update.container, update.setting.cpus());
         due.updates.iter().map(text).collect()
     }
 }
@@ -199,7 +199,7 @@ fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let (told, id) = (node.grow("c"), ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);
     let placed = node.ledger.target(&id).unwrap();
-    assert!(placed.is_partition() && placed.adjustment.cpus().to_string() == "1-4");
+    assert!(placed.is_partition() && placed.setting.cpus().to_string() == "1-4");
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
@@ -213,7 +213,7 @@ fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     assert_eq!(node.due(&Channel::Runtime).updates, []);
     fs::write(&effective, "0,3-7\n").unwrap();
     let due = node.due(&Channel::Runtime).updates;
-    let due: Vec<String> = due.iter().map(|update| update.adjustment.cpus().to_string()).collect();
+    let due: Vec<String> = due.iter().map(|update| update.setting.cpus().to_string()).collect();
     assert_eq!(due, ["1-4"]);
 }
 
@@ -232,8 +232,8 @@ fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         Admission::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
     };
     let decision = node.ledger.admit(shared("s")).unwrap();
-    let adjustment = decision.adjustment().unwrap();
-    assert_eq!(adjustment.cpus().to_string(), "0,3-7");
+    let setting = decision.setting().unwrap();
+    assert_eq!(setting.cpus().to_string(), "0,3-7");
     node.ledger.apply(Event::Answered(decision));
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
@@ -324,8 +324,8 @@ fn all_changes_of_an_answer_wait_together() {
         container.cpu = CpuRequest { request: amount, limit: amount };
         let id = container.id.clone();
         let decision = node.ledger.admit(Admission::Create { pod, container }).unwrap();
-        let adjustment = decision.adjustment().unwrap();
-        updates.push(Update { container: id, adjustment });
+        let setting = decision.setting().unwrap();
+        updates.push(Update { container: id, setting });
     }
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
     let start = Instant::now();

@@ -1,7 +1,7 @@
 //! Looks in the order in which a watcher would make them.
 
 use super::*;
-use crate::ledger::{Adjustment, Mechanism, Subject, Update};
+use crate::ledger::{CpuSetting, Mechanism, Subject, Update};
 
 fn finding(name: &str, set: &str) -> Finding {
     let cpus = "4-7".parse().unwrap();
@@ -14,7 +14,7 @@ fn finding(name: &str, set: &str) -> Finding {
     let target = Target {
         subject,
         cgroup: None,
-        adjustment: Adjustment::shared(cpus).unwrap(),
+        setting: CpuSetting::shared(cpus).unwrap(),
         runs_on: cpus,
         kept_from_siblings: None,
         enforced_by: Mechanism::Runtime,
@@ -25,8 +25,8 @@ fn finding(name: &str, set: &str) -> Finding {
 }
 
 fn changes(count: usize) -> Vec<Update> {
-    let adjustment = Adjustment::shared("4-7".parse().unwrap()).unwrap();
-    (0..count).map(|i| Update { container: ContainerId(i.to_string()), adjustment }).collect()
+    let setting = CpuSetting::shared("4-7".parse().unwrap()).unwrap();
+    (0..count).map(|i| Update { container: ContainerId(i.to_string()), setting }).collect()
 }
 
 /// A watcher with its clock.

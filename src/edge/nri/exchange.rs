@@ -194,9 +194,9 @@ impl AnswerKind {
                 encode(&wire::SynchronizeResponse { update, ..Default::default() })
             }
             AnswerKind::Create(_) => {
-                let adjust = response.adjustment.as_ref().map(|adjustment| {
+                let adjust = response.setting.as_ref().map(|setting| {
                     let Response { environment, directory, .. } = response;
-                    outgoing::container_adjustment(adjustment, environment, directory.as_deref())
+                    outgoing::container_adjustment(setting, environment, directory.as_deref())
                 });
                 encode(&wire::CreateContainerResponse {
                     adjust: adjust.into(),

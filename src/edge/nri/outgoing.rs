@@ -2,7 +2,7 @@
 
 use super::wire;
 use crate::ledger::environment::{DIRECTORY, Variable};
-use crate::ledger::{Adjustment, ContainerId, MilliCpu, Update};
+use crate::ledger::{ContainerId, CpuSetting, MilliCpu, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ const MOUNT_OPTIONS: [&str; 5] = ["rbind", "ro", "nosuid", "nodev", "noexec"];
 const NO_QUOTA: i64 = -1;
 
 pub(super) fn container_adjustment(
-    adjustment: &Adjustment,
+    setting: &CpuSetting,
     environment: &[Variable],
     directory: Option<&str>,
 ) -> wire::ContainerAdjustment {
@@ -34,7 +34,7 @@ pub(super) fn container_adjustment(
         variables.push(variable(&(DIRECTORY, MOUNTED.to_owned())));
     }
     let linux = wire::LinuxContainerAdjustment {
-        resources: MessageField::some(resources(adjustment)),
+        resources: MessageField::some(resources(setting)),
         ..Default::default()
     };
     wire::ContainerAdjustment {
@@ -67,7 +67,7 @@ pub(super) fn updates(
 
 fn update(update: &Update) -> wire::ContainerUpdate {
     let linux = wire::LinuxContainerUpdate {
-        resources: MessageField::some(resources(&update.adjustment)),
+        resources: MessageField::some(resources(&update.setting)),
         ..Default::default()
     };
     wire::ContainerUpdate {
@@ -81,14 +81,14 @@ fn update(update: &Update) -> wire::ContainerUpdate {
 
 /// CPUs, and a quota: none for exclusive CPUs, or that of a limit that holds again. Memory nodes
 /// only if they are part of the decision: a change moves a running container's memory.
-fn resources(adjustment: &Adjustment) -> wire::LinuxResources {
+fn resources(setting: &CpuSetting) -> wire::LinuxResources {
     let mut cpu = wire::LinuxCPU {
-        cpus: adjustment.cpus().to_string(),
-        mems: adjustment.mems().map_or_else(String::new, |mems| mems.to_string()),
+        cpus: setting.cpus().to_string(),
+        mems: setting.mems().map_or_else(String::new, |mems| mems.to_string()),
         ..Default::default()
     };
-    let (limit, period) = adjustment.limit().map(MilliCpu::quota).unzip();
-    let quota = if adjustment.is_exclusive() { Some(NO_QUOTA) } else { limit };
+    let (limit, period) = setting.limit().map(MilliCpu::quota).unzip();
+    let quota = if setting.is_exclusive() { Some(NO_QUOTA) } else { limit };
     if let Some(value) = quota {
         cpu.quota = MessageField::some(wire::OptionalInt64 { value, ..Default::default() });
     }
@@ -103,17 +103,17 @@ mod tests {
     use super::*;
 
     fn shared(id: &str, cpus: &str) -> Update {
-        let adjustment = Adjustment::shared(cpus.parse().unwrap()).unwrap();
-        Update { container: ContainerId(id.into()), adjustment }
+        let setting = CpuSetting::shared(cpus.parse().unwrap()).unwrap();
+        Update { container: ContainerId(id.into()), setting }
     }
 
     #[test]
-    fn adjustments() {
-        for (adjustment, cpus, quota) in [
-            (Adjustment::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
-            (Adjustment::shared("0-1".parse().unwrap()), "0-1", None),
+    fn settings_of_new_containers() {
+        for (setting, cpus, quota) in [
+            (CpuSetting::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
+            (CpuSetting::shared("0-1".parse().unwrap()), "0-1", None),
         ] {
-            let made = container_adjustment(&adjustment.unwrap(), &[], None);
+            let made = container_adjustment(&setting.unwrap(), &[], None);
             let cpu = &made.linux.resources.cpu;
             assert_eq!(
                 (cpu.cpus.as_str(), cpu.quota.as_ref().map(|quota| quota.value)),
@@ -123,29 +123,26 @@ mod tests {
             assert!(cpu.shares.is_none() && cpu.period.is_none());
         }
         // Its CPUs are no longer its own, so its limit holds again.
-        let adjustment =
-            Adjustment::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
-        let made = container_adjustment(&adjustment, &[], None);
+        let setting =
+            CpuSetting::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
+        let made = container_adjustment(&setting, &[], None);
         let cpu = &made.linux.resources.cpu;
         assert_eq!((cpu.quota.value, cpu.period.value), (250_000, 100_000));
-        let adjustment = Adjustment::exclusive("4".parse().unwrap()).unwrap();
-        let made = container_adjustment(
-            &adjustment.with_mems(Some([0, 3].into_iter().collect())),
-            &[],
-            None,
-        );
+        let setting = CpuSetting::exclusive("4".parse().unwrap()).unwrap();
+        let made =
+            container_adjustment(&setting.with_mems(Some([0, 3].into_iter().collect())), &[], None);
         assert_eq!(made.linux.resources.cpu.mems, "0,3");
-        let made = container_adjustment(&adjustment.with_mems(Some(Default::default())), &[], None);
+        let made = container_adjustment(&setting.with_mems(Some(Default::default())), &[], None);
         assert_eq!(made.linux.resources.cpu.mems, "", "an empty set is never sent");
     }
 
     #[test]
     fn updates_are_complete() {
-        let exclusive = Adjustment::exclusive("4".parse().unwrap()).unwrap();
+        let exclusive = CpuSetting::exclusive("4".parse().unwrap()).unwrap();
         let asked = [
             shared("b", "0-1"),
             shared("a", "0-2"),
-            Update { container: ContainerId("x".into()), adjustment: exclusive },
+            Update { container: ContainerId("x".into()), setting: exclusive },
         ];
         let made = updates(&asked, None);
         let sent: Vec<_> = made

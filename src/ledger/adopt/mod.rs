@@ -11,7 +11,7 @@ mod followed;
 mod repair;
 mod sources;
 
-use super::books::{Applied, Books, ContainerEntry, ContainerRef};
+use super::books::{AppliedSetting, Books, ContainerEntry, ContainerRef};
 use super::claim::Claim;
 use super::claim::KubeletClaim;
 use super::desired::mems_are_ours;
@@ -49,7 +49,7 @@ pub(super) fn synchronize(
         let exclusive = exclusive_part(node, books, uid, container, &evidence);
         let alone = exclusive.is_some_and(|set| evidence.names(uid, container, &set));
         let ours = mems_are_ours(node, exclusive, container.mems);
-        let mut applied = Applied::found(container, ours);
+        let mut applied = AppliedSetting::found(container, ours);
         if alone || container.partitioned {
             applied.set_exclusive(exclusive.unwrap_or_default());
         }
@@ -149,7 +149,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     let evidence = Evidence::new(ours.collect(), Vec::new());
     let exclusive = exclusive_part(node, books, uid, container, &evidence);
     let ours = mems_are_ours(node, exclusive, container.mems);
-    let applied = Applied::found(container, ours);
+    let applied = AppliedSetting::found(container, ours);
     let container = &Container { cpus: exclusive, not_started: false, ..container.clone() };
     enter(node, books, uid, container, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
@@ -229,7 +229,13 @@ fn list_pods(
     pods.into_iter().map(|pod| (pod.sandbox.clone(), identify(node, books, pod))).collect()
 }
 
-fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
+fn enter(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    applied: AppliedSetting,
+) {
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
     let mechanism = node.mechanism;

@@ -1,8 +1,7 @@
 //! [`ContainerEntry`]: what the ledger keeps of a container.
 
-use super::applied::Applied;
+use super::applied_setting::AppliedSetting;
 use crate::cpuset::CpuSet;
-use crate::ledger::adjustment::Adjustment;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
 use crate::ledger::model::{
@@ -10,6 +9,7 @@ use crate::ledger::model::{
 };
 use crate::ledger::moves::StayReason;
 use crate::ledger::policy::Mechanism;
+use crate::ledger::setting::CpuSetting;
 use crate::ledger::terms::Terms;
 use crate::ledger::wish::Cpus;
 use crate::placement::Wishes;
@@ -29,7 +29,7 @@ pub(crate) struct ContainerEntry {
     /// Whether it has fewer CPUs than it asks for since some went offline, perhaps none.
     pub(crate) lost: bool,
     pub(crate) terms: Terms,
-    pub(crate) applied: Applied,
+    pub(crate) applied: AppliedSetting,
     /// Why it keeps its CPUs as long as it runs, if it has shown a reason.
     fixed_by: Option<StayReason>,
     pub(crate) created_at: Option<i64>,
@@ -236,17 +236,17 @@ impl ContainerEntry {
         }
     }
 
-    /// The answer to its creation has gone out, with this adjustment.
-    pub(crate) fn answer(&mut self, adjustment: Option<&Adjustment>) {
+    /// The answer to its creation has gone out, with this setting.
+    pub(crate) fn answer(&mut self, setting: Option<&CpuSetting>) {
         self.exist();
-        if let Some(adjustment) = adjustment {
-            self.applied.record(adjustment);
+        if let Some(setting) = setting {
+            self.applied.record(setting);
         }
     }
 
     /// The runtime has got this update.
-    pub(crate) fn update(&mut self, adjustment: &Adjustment) {
-        self.applied.record(adjustment);
+    pub(crate) fn update(&mut self, setting: &CpuSetting) {
+        self.applied.record(setting);
         if let Life::Created { updated_early, .. } = &mut self.life {
             *updated_early = true;
         }
@@ -318,7 +318,7 @@ impl ContainerEntry {
         container: &Container,
         enforced_by: Mechanism,
         terms: Terms,
-        applied: Applied,
+        applied: AppliedSetting,
     ) -> ContainerEntry {
         ContainerEntry {
             id: container.id.clone(),
@@ -355,7 +355,7 @@ impl ContainerEntry {
             claim.cpu,
         );
         let (runtime, terms) = (Mechanism::Runtime, Terms::default());
-        let mut entry = ContainerEntry::new(&container, runtime, terms, Applied::nothing());
+        let mut entry = ContainerEntry::new(&container, runtime, terms, AppliedSetting::nothing());
         entry.life = Life::Ended { loan: Loan::Awaited, instance: LastInstance::Unlisted };
         entry.assign(claim.cpus, margin);
         entry.mix(claim.mixed);

@@ -3,7 +3,7 @@
 //!
 //! All changes of a pod go through a [`PodMut`], which counts the pod anew when it is dropped.
 
-mod applied;
+mod applied_setting;
 mod budget;
 mod entry;
 mod journal;
@@ -11,7 +11,7 @@ mod moves;
 mod pod;
 mod sums;
 
-pub(super) use applied::{Applied, Certainty};
+pub(super) use applied_setting::{AppliedSetting, Certainty};
 pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;

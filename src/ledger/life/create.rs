@@ -2,7 +2,7 @@
 
 use super::standby;
 use crate::ledger::adopt::recall;
-use crate::ledger::books::{Applied, Books, ContainerEntry};
+use crate::ledger::books::{AppliedSetting, Books, ContainerEntry};
 use crate::ledger::identity::identify;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
@@ -64,7 +64,7 @@ fn enter(
 ) {
     let claim = grant.claim();
     let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
-    let applied = Applied::found(container, false);
+    let applied = AppliedSetting::found(container, false);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
     entry.assign(claim.unwrap_or_default(), Margin::NONE);

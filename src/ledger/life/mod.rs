@@ -7,12 +7,12 @@ mod update;
 pub(super) use create::create;
 pub(super) use update::update;
 
-use super::adjustment::Adjustment;
 use super::adopt::adopt_late;
 use super::books::{Books, ContainerEntry, ContainerRef};
 use super::identity::{Instance, instance, whose};
 use super::model::{Container, ContainerId, Pod, Qos, SandboxId};
 use super::node::Node;
+use super::setting::CpuSetting;
 
 /// A container's process is about to run. Only an unknown container changes anything.
 pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
@@ -92,8 +92,8 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
 }
 
 /// The answer to a container's creation has gone out.
-pub(super) fn created(books: &mut Books, id: &ContainerId, adjustment: Option<&Adjustment>) {
-    books.change_found(id, |entry| entry.answer(adjustment));
+pub(super) fn created(books: &mut Books, id: &ContainerId, setting: Option<&CpuSetting>) {
+    books.change_found(id, |entry| entry.answer(setting));
 }
 
 /// The daemon could not answer with a creation's decision: the container gets nothing.

@@ -4,7 +4,7 @@
 //! take over later without a list from the runtime, and moves no container whose CPUs are legal.
 
 use crate::ledger::adopt::adopt_set;
-use crate::ledger::books::{Applied, Books, Certainty, ContainerEntry};
+use crate::ledger::books::{AppliedSetting, Books, Certainty, ContainerEntry};
 use crate::ledger::event::Wanted;
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
@@ -39,7 +39,7 @@ pub(crate) fn create(
         books.note_refused(uid, container, &rejection, None);
         return Err(rejection);
     }
-    let applied = Applied::found(container, false);
+    let applied = AppliedSetting::found(container, false);
     let mechanism = node.mechanism;
     let entry = ContainerEntry::new(container, mechanism, terms, applied);
     books.enter(uid, &container.name, entry, |pod, before| {

@@ -107,7 +107,7 @@ fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
     for step in node.ledger.plan_departure().expect("a plan").steps {
         node.event(Event::Move(step)).unwrap();
     }
-    let init = node.ledger.target(&ContainerId("p0".to_owned())).unwrap().adjustment.cpus();
+    let init = node.ledger.target(&ContainerId("p0".to_owned())).unwrap().setting.cpus();
     // Others take what the move has left.
     let rest = guaranteed("rest", 8000);
     node.create(&rest, "c", "rest", 8000).unwrap();
@@ -212,7 +212,7 @@ fn nobody_gets_cpus_that_a_resized_shared_container_leaves_last() {
     let before = node.set["s"];
     let decision = admit(&mut node.ledger, resized(&s, "c", "s", 500, 700)).unwrap();
     for update in decision.due.updates.iter().filter(|update| update.container.0 == "a") {
-        let both = update.adjustment.exclusive_cpus() & before;
+        let both = update.setting.exclusive_cpus() & before;
         assert!(
             both.is_empty(),
             "a gets CPUs {both}, on which s still is: the runtime changes s last"

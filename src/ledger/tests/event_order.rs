@@ -65,11 +65,8 @@ fn a_start_reported_after_the_stop_revives_no_container() {
     node.stop("init");
     node.start(&a, "init", "init", 4000);
     let main = container(&a, "main", "main", 4000);
-    let adjustment = node.event(Admission::Create { pod: a, container: main }).unwrap().unwrap();
-    assert_eq!(
-        (adjustment.is_exclusive(), adjustment.cpus().to_string()),
-        (true, "2-5".to_owned())
-    );
+    let setting = node.event(Admission::Create { pod: a, container: main }).unwrap().unwrap();
+    assert_eq!((setting.is_exclusive(), setting.cpus().to_string()), (true, "2-5".to_owned()));
     node.check("s", "0-1,6-15");
 }
 

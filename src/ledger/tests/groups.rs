@@ -47,7 +47,7 @@ fn with_groups_no_container_is_updated() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     let target = node.ledger.target(&ContainerId("s".into())).unwrap();
     assert_eq!(
-        (target.adjustment.cpus().to_string(), target.runs_on.to_string()),
+        (target.setting.cpus().to_string(), target.runs_on.to_string()),
         ("0-15".into(), "0-1,6-15".into())
     );
     node.stop_pod(&a);

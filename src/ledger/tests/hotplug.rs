@@ -101,8 +101,8 @@ fn a_container_that_lost_a_cpu_keeps_the_others_after_the_kubelets_manager_stops
     let a = guaranteed("a", 4000);
     let rest = guaranteed("rest", 10_000);
     let creation = container(&a, "c", "a", 4000);
-    let adjustment = node.event(Admission::Create { pod: a.clone(), container: creation }).unwrap();
-    assert_eq!(adjustment.unwrap().cpus(), cpus("2-5"));
+    let setting = node.event(Admission::Create { pod: a.clone(), container: creation }).unwrap();
+    assert_eq!(setting.unwrap().cpus(), cpus("2-5"));
     node.create(&rest, "c", "rest", 10_000).unwrap();
     set_offline(&mut node, "5");
     node.start(&a, "c", "a", 4000);
@@ -128,6 +128,6 @@ fn cpus_that_replace_lost_ones_before_the_answer_are_not_inherited() {
     assert!(!node.ledger.is_newly_exclusive(&id));
     node.ledger.apply(Event::Machine(machine_without("5")));
     let decision = node.ledger.revised(decision);
-    assert_eq!(decision.adjustment().unwrap().cpus(), "2-4,6".parse().unwrap());
+    assert_eq!(decision.setting().unwrap().cpus(), "2-4,6".parse().unwrap());
     assert!(node.ledger.is_newly_exclusive(&id));
 }

@@ -22,8 +22,8 @@ impl Node {
         list: &str,
     ) -> Result<(), String> {
         let container = Container { cpus: Some(cpus(list)), ..container(pod, "c", id, milli) };
-        let adjustment = self.event(Admission::Create { pod: pod.clone(), container })?;
-        assert_eq!(adjustment, None, "{id} was not left alone");
+        let setting = self.event(Admission::Create { pod: pod.clone(), container })?;
+        assert_eq!(setting, None, "{id} was not left alone");
         self.set.insert(id.to_owned(), cpus(list));
         self.start(pod, "c", id, milli);
         Ok(())

@@ -54,10 +54,10 @@ fn a_container_that_loses_its_exclusive_cpus_is_logged_once() {
 }
 
 /// A container's update in the next answer.
-fn next_update(node: &mut Node, id: &str) -> Option<Adjustment> {
+fn next_update(node: &mut Node, id: &str) -> Option<CpuSetting> {
     let event = Event::Stop(ContainerId("any".to_owned()));
     let updates = report(&mut node.ledger, event);
-    updates.into_iter().find(|update| update.container.0 == id).map(|update| update.adjustment)
+    updates.into_iter().find(|update| update.container.0 == id).map(|update| update.setting)
 }
 
 /// The CFS quota is lifted while a container has exclusive CPUs, where it could only throttle.
@@ -75,14 +75,14 @@ fn a_container_that_shares_again_gets_its_limit_back() {
     for event in [offline, reserved] {
         let mut node = Node { ledger: busy.ledger.clone(), set: busy.set.clone() };
         node.event(event).unwrap();
-        let adjustment = next_update(&mut node, "a").unwrap();
-        assert!(!adjustment.is_exclusive());
-        assert_eq!(adjustment.limit(), four);
+        let setting = next_update(&mut node, "a").unwrap();
+        assert!(!setting.is_exclusive());
+        assert_eq!(setting.limit(), four);
         // The limit stays until a resize, with which the kubelet sets a new one itself.
         let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
-        assert_eq!(target.adjustment, adjustment);
+        assert_eq!(target.setting, setting);
         resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
-        let resized = node.ledger.target(&ContainerId("a".to_owned())).unwrap().adjustment;
+        let resized = node.ledger.target(&ContainerId("a".to_owned())).unwrap().setting;
         assert_eq!((resized.is_exclusive(), resized.limit()), (false, None));
     }
     // The list after a restart has no quota, because it is lifted: the checkpoint has the limit.
@@ -97,9 +97,9 @@ fn a_container_that_shares_again_gets_its_limit_back() {
         let mut ledger = Ledger::new(machine(2, 8), settings, busy.ledger.claims().collect());
         let event = Event::Synchronize { pods: pods.clone(), containers: containers.clone() };
         let updates = report(&mut ledger, event);
-        let adjustment =
-            updates.iter().find(|update| update.container.0 == "a").map(|update| update.adjustment);
-        assert_eq!(adjustment.map(|adjustment| adjustment.limit()), expect);
+        let setting =
+            updates.iter().find(|update| update.container.0 == "a").map(|update| update.setting);
+        assert_eq!(setting.map(|setting| setting.limit()), expect);
     }
 }
 
@@ -134,10 +134,10 @@ fn an_unpinning_that_was_not_sent_stays_due() {
     let creation =
         Admission::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };
     let lost = node.ledger.admit(creation).unwrap();
-    assert_eq!(lost.adjustment(), None, "it was never pinned");
+    assert_eq!(lost.setting(), None, "it was never pinned");
     let due = [Update {
         container: ContainerId("s".to_owned()),
-        adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
+        setting: CpuSetting::shared("0-15".parse().unwrap()).unwrap(),
     }];
     assert_eq!(lost.due.updates, due);
     let stop = Event::Stop(ContainerId("other".to_owned()));

@@ -15,20 +15,20 @@ fn mems(list: &[usize]) -> Option<NodeSet> {
     Some(list.iter().copied().collect())
 }
 
-fn create(node: &mut Node, pod: &Pod, container: Container) -> Adjustment {
+fn create(node: &mut Node, pod: &Pod, container: Container) -> CpuSetting {
     let create = Admission::Create { pod: pod.clone(), container };
     node.event(create).unwrap().unwrap()
 }
 
 /// The container's update for a resize to this amount.
-fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustment {
+fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> CpuSetting {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };
     let container = container(pod, "c", id, from);
     let update = Admission::Update { pod: pod.clone(), container, wanted };
     let mut updates = admit(&mut node.ledger, update).unwrap().due.updates.into_iter();
-    updates.find(|update| update.container.0 == id).unwrap().adjustment
+    updates.find(|update| update.container.0 == id).unwrap().setting
 }
 
 #[test]
@@ -36,24 +36,17 @@ fn memory_nodes_follow_the_cpus_through_resizes() {
     let mut node = node();
     let a = guaranteed("a", 8000);
     let shared = pod("s", Qos::Burstable, 500);
-    let adjustment = create(&mut node, &shared, container(&shared, "c", "s", 500));
-    assert_eq!(adjustment.mems(), None, "memory nodes of shared containers are not set");
-    let adjustment = create(&mut node, &a, container(&a, "c", "a", 8000));
-    assert_eq!((adjustment.cpus().to_string().as_str(), adjustment.mems()), ("8-15", mems(&[1])));
-    let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
-    assert_eq!(
-        (adjustment.cpus().to_string().as_str(), adjustment.mems()),
-        ("2-3,8-15", mems(&[0, 1]))
-    );
-    let adjustment = resize(&mut node, &a, "a", 10_000, 4000);
-    assert_eq!((adjustment.cpus().to_string().as_str(), adjustment.mems()), ("8-11", mems(&[1])));
-    let adjustment = resize(&mut node, &a, "a", 4000, 4500);
-    assert!(!adjustment.is_exclusive());
-    assert_eq!(
-        adjustment.mems(),
-        mems(&[0, 1]),
-        "a container that shares again may use all memory"
-    );
+    let setting = create(&mut node, &shared, container(&shared, "c", "s", 500));
+    assert_eq!(setting.mems(), None, "memory nodes of shared containers are not set");
+    let setting = create(&mut node, &a, container(&a, "c", "a", 8000));
+    assert_eq!((setting.cpus().to_string().as_str(), setting.mems()), ("8-15", mems(&[1])));
+    let setting = resize(&mut node, &a, "a", 8000, 10_000);
+    assert_eq!((setting.cpus().to_string().as_str(), setting.mems()), ("2-3,8-15", mems(&[0, 1])));
+    let setting = resize(&mut node, &a, "a", 10_000, 4000);
+    assert_eq!((setting.cpus().to_string().as_str(), setting.mems()), ("8-11", mems(&[1])));
+    let setting = resize(&mut node, &a, "a", 4000, 4500);
+    assert!(!setting.is_exclusive());
+    assert_eq!(setting.mems(), mems(&[0, 1]), "a container that shares again may use all memory");
 }
 
 #[test]
@@ -75,9 +68,9 @@ fn adopted_memory_nodes_follow_only_if_they_match_the_cpus() {
         let pods = vec![a.clone()];
         let containers = vec![running];
         node.event(Event::Synchronize { pods, containers }).unwrap();
-        let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
+        let setting = resize(&mut node, &a, "a", 8000, 10_000);
         let expect = if follows { mems(&[0, 1]) } else { None };
-        assert_eq!(adjustment.mems(), expect, "{set:?}");
+        assert_eq!(setting.mems(), expect, "{set:?}");
     }
 }
 
@@ -93,8 +86,8 @@ fn memory_nodes_are_set_only_if_configured() {
 fn disabling_the_option_releases_memory_nodes_with_the_next_update() {
     let mut node = node();
     let a = guaranteed("a", 4000);
-    let adjustment = create(&mut node, &a, container(&a, "c", "a", 4000));
-    assert_eq!(adjustment.mems(), mems(&[0]));
+    let setting = create(&mut node, &a, container(&a, "c", "a", 4000));
+    assert_eq!(setting.mems(), mems(&[0]));
     node.event(Event::Settings(settings())).unwrap();
     assert_eq!(resize(&mut node, &a, "a", 4000, 5000).mems(), mems(&[0, 1]));
 }
@@ -109,9 +102,9 @@ fn running_containers_follow_a_reload_of_the_option() {
     for (settings, nodes) in [(settings(), mems(&[0, 1])), (on, mems(&[1]))] {
         node.event(Event::Settings(settings)).unwrap();
         let updates = deliver(&mut node.ledger, Channel::Runtime);
-        let sent: Vec<_> = updates.iter().map(|update| update.adjustment.mems()).collect();
+        let sent: Vec<_> = updates.iter().map(|update| update.setting.mems()).collect();
         assert_eq!(sent, [nodes]);
-        assert_eq!(updates[0].adjustment.cpus().to_string(), "8-15");
+        assert_eq!(updates[0].setting.cpus().to_string(), "8-15");
         assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     }
 }
@@ -128,7 +121,7 @@ fn running_containers_follow_a_reload_of_the_memory_only_nodes() {
     for (settings, nodes) in [(on, mems(&[1, 2, 3])), (off, mems(&[1]))] {
         node.event(Event::Settings(settings)).unwrap();
         let updates = deliver(&mut node.ledger, Channel::Runtime);
-        let sent: Vec<_> = updates.iter().map(|update| update.adjustment.mems()).collect();
+        let sent: Vec<_> = updates.iter().map(|update| update.setting.mems()).collect();
         assert_eq!(sent, [nodes]);
     }
 }

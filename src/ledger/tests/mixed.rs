@@ -28,7 +28,7 @@ fn a_mixed_container_has_its_own_cpus_and_follows_the_pool() {
     node.stop_pod(&guaranteed("b", 4000));
     let mut due = deliver(&mut node.ledger, Channel::Runtime);
     due.sort_by(|one, other| one.container.cmp(&other.container));
-    let due = due.iter().map(|update| (update.container.0.as_str(), update.adjustment.cpus()));
+    let due = due.iter().map(|update| (update.container.0.as_str(), update.setting.cpus()));
     let due: Vec<_> = due.map(|(id, cpus)| (id, cpus.to_string())).collect();
     assert_eq!(due, [("a", "0-15".to_owned()), ("s", "0-1,4-7,9-15".to_owned())]);
 }
@@ -68,7 +68,7 @@ fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
     node.check("a-m", "0-3,6-15");
     let target = node.ledger.target(&ContainerId("a-m".to_owned())).unwrap();
     assert_eq!(target.runs_on.to_string(), "0-3,8-15");
-    assert_eq!(target.adjustment.exclusive_cpus().to_string(), "2-3");
+    assert_eq!(target.setting.exclusive_cpus().to_string(), "2-3");
 }
 
 #[test]

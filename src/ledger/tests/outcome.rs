@@ -98,7 +98,7 @@ fn a_revised_decision_is_as_if_decided_now() {
     let s = pod("s", Qos::Burstable, 100);
     let create = Admission::Create { pod: s.clone(), container: container(&s, "c", "s", 100) };
     let decision = node.ledger.admit(create).unwrap();
-    let begins = |decision: &Decision| decision.adjustment().unwrap().cpus().to_string();
+    let begins = |decision: &Decision| decision.setting().unwrap().cpus().to_string();
     assert_eq!(begins(&decision), "0-15");
     assert_eq!(node.ledger.revised(decision.clone()), decision);
     node.ledger.apply(Event::Unbound([s.uid.clone()].into()));

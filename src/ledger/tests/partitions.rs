@@ -194,8 +194,8 @@ fn a_quota_that_came_back_is_lifted_again() {
         };
         let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![running] };
         let updates = report(&mut node.ledger, event);
-        let adjustment = Adjustment::exclusive(cpus("8-11")).unwrap();
+        let setting = CpuSetting::exclusive(cpus("8-11")).unwrap();
         assert_eq!(updates.len(), updated, "{limit:?}");
-        assert!(updates.iter().all(|update| update.adjustment == adjustment));
+        assert!(updates.iter().all(|update| update.setting == setting));
     }
 }

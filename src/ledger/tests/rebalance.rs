@@ -273,7 +273,7 @@ fn a_step_that_does_not_fit_changes_nothing() {
         Move { to: CpuSet::EMPTY, ..step.clone() },
     ] {
         node.event(Event::Move(wrong.clone())).unwrap();
-        assert_eq!(node.ledger.target(&step.container).unwrap().adjustment.cpus(), cpus("8-9"));
+        assert_eq!(node.ledger.target(&step.container).unwrap().setting.cpus(), cpus("8-9"));
         assert_eq!(*node.ledger.move_totals(), MoveTotals::default(), "{wrong:?}");
     }
     node.create(&guaranteed("three", 3000), "c", "three", 3000).unwrap();
@@ -317,7 +317,7 @@ fn what_lies_badly_moves_when_others_end() {
     for step in plan.steps {
         node.event(Event::Move(step)).unwrap();
     }
-    let now = node.ledger.target(&ContainerId("split".to_owned())).unwrap().adjustment.cpus();
+    let now = node.ledger.target(&ContainerId("split".to_owned())).unwrap().setting.cpus();
     assert!(now.is_subset(&"8-15".parse().unwrap()), "{now}");
     assert_eq!(node.ledger.move_totals().of(Occasion::Departure, MoveOutcome::Done), 1);
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::BudgetKept), "one of two moves is left");

@@ -252,5 +252,5 @@ fn a_container_that_starts_during_the_list_keeps_its_cpus() {
     node.event(Event::Started { pod: a, container }).unwrap();
     assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
     let due = node.ledger.due(&Channel::Groups).updates;
-    assert_eq!(due.iter().map(|update| update.adjustment.cpus()).collect::<Vec<_>>(), [own]);
+    assert_eq!(due.iter().map(|update| update.setting.cpus()).collect::<Vec<_>>(), [own]);
 }

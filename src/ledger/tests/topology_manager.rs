@@ -69,8 +69,8 @@ fn create_with_devices(
     let devices =
         on.iter().map(|&at| Device { block: false, major: 242, minor: 0, node: Some(at) });
     let container = Container { devices: devices.collect(), ..container(&pod, "c", name, milli) };
-    let adjustment = node.event(Admission::Create { pod, container })?;
-    Ok(adjustment.unwrap().cpus().to_string())
+    let setting = node.event(Admission::Create { pod, container })?;
+    Ok(setting.unwrap().cpus().to_string())
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn create_burstable(
 ) -> Result<String, String> {
     let cpu = CpuRequest { request: Some(MilliCpu(request)), limit: pod.budget };
     let container = Container { cpu, ..container(pod, name, name, 0) };
-    let adjustment = node.event(Admission::Create { pod: pod.clone(), container })?;
-    Ok(adjustment.unwrap().cpus().to_string())
+    let setting = node.event(Admission::Create { pod: pod.clone(), container })?;
+    Ok(setting.unwrap().cpus().to_string())
 }
 
 #[test]

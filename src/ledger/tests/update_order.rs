@@ -1,6 +1,6 @@
 //! The order of the updates of a decision.
 
-use super::super::books::{Applied, ContainerEntry};
+use super::super::books::{AppliedSetting, ContainerEntry};
 use super::super::order::{CpuChange, in_order};
 use super::super::terms::Terms;
 use super::hotplug::machine_without;
@@ -8,7 +8,7 @@ use super::resize::resize;
 use super::*;
 
 fn lines(updates: &[Update]) -> Vec<String> {
-    let lines = updates.iter().map(|one| format!("{} {}", one.container, one.adjustment.cpus()));
+    let lines = updates.iter().map(|one| format!("{} {}", one.container, one.setting.cpus()));
     lines.collect()
 }
 
@@ -41,10 +41,10 @@ fn a_container_leaves_cpus_before_others_are_moved_onto_them() {
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,8-15", "a 6-7"]);
     assert!(node.ledger.waits() && node.ledger.owes());
     let shared = ContainerId("s".to_owned());
-    assert_eq!(node.ledger.target(&shared).unwrap().adjustment.cpus().to_string(), "0-1,8-15");
+    assert_eq!(node.ledger.target(&shared).unwrap().setting.cpus().to_string(), "0-1,8-15");
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-3,8-15"]);
     assert!(!node.ledger.waits() && !node.ledger.owes());
-    assert_eq!(node.ledger.target(&shared).unwrap().adjustment.cpus().to_string(), "0-3,8-15");
+    assert_eq!(node.ledger.target(&shared).unwrap().setting.cpus().to_string(), "0-3,8-15");
 }
 
 #[test]
@@ -99,25 +99,25 @@ fn a_container_that_only_gains_cpus_is_updated_last() {
     assert!(!node.ledger.waits());
 }
 
-fn adjustment(list: &str, exclusive: bool) -> Adjustment {
+fn setting(list: &str, exclusive: bool) -> CpuSetting {
     let set = cpus(list);
-    if exclusive { Adjustment::exclusive(set).unwrap() } else { Adjustment::shared(set).unwrap() }
+    if exclusive { CpuSetting::exclusive(set).unwrap() } else { CpuSetting::shared(set).unwrap() }
 }
 
 /// A container with these CPUs set.
 fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let owner = guaranteed(id, 2000);
-    let mut applied = Applied::nothing();
-    applied.record(&adjustment(has, exclusive));
+    let mut applied = AppliedSetting::nothing();
+    applied.record(&setting(has, exclusive));
     let container = container(&owner, "c", id, 2000);
     ContainerEntry::new(&container, Mechanism::Runtime, Terms::default(), applied)
 }
 
 /// The messages that move all containers from the first CPUs to the second, a line each.
 fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
-    let mut entries: Vec<(ContainerEntry, Adjustment)> = Vec::new();
+    let mut entries: Vec<(ContainerEntry, CpuSetting)> = Vec::new();
     for (id, has, to, exclusive) in containers {
-        entries.push((entry(id, has, *exclusive), adjustment(to, *exclusive)));
+        entries.push((entry(id, has, *exclusive), setting(to, *exclusive)));
     }
     let mut messages = Vec::new();
     for _ in 0..4 {
@@ -129,7 +129,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
             all.find(|entry| *entry.id() == update.container)
                 .unwrap()
                 .applied
-                .record(&update.adjustment);
+                .record(&update.setting);
         }
         if !updates.is_empty() {
             messages.push(lines(&updates).join(", "));
@@ -175,7 +175,7 @@ fn one_that_shares_cpus_until_now_leaves_what_others_get() {
     let mut a = entry("a", "8", true);
     let b = entry("b", "4-5", false);
     let mut c = entry("c", "0-3,9", false);
-    let [to_a, to_b, to_c] = ["8-9", "0-1", "4-5"].map(|list| adjustment(list, true));
+    let [to_a, to_b, to_c] = ["8-9", "0-1", "4-5"].map(|list| setting(list, true));
     let changes = vec![
         CpuChange { entry: &a, to: to_a },
         CpuChange { entry: &b, to: to_b },
@@ -184,8 +184,8 @@ fn one_that_shares_cpus_until_now_leaves_what_others_get() {
     let first = in_order(changes, None, true);
     assert_eq!(lines(&first.updates), ["a 8", "c 2-3,9", "b 0-1"]);
     assert_eq!(first.waiting, [a.id().clone(), c.id().clone()]);
-    a.applied.record(&first.updates[0].adjustment);
-    c.applied.record(&first.updates[1].adjustment);
+    a.applied.record(&first.updates[0].setting);
+    c.applied.record(&first.updates[1].setting);
     assert!(!c.applied.is_exclusive());
     let changes = vec![CpuChange { entry: &a, to: to_a }, CpuChange { entry: &c, to: to_c }];
     assert_eq!(lines(&in_order(changes, None, true).updates), ["c 4-5", "a 8-9"]);
@@ -197,8 +197,8 @@ fn what_cgroups_bind_is_in_nobodys_way() {
     let shared = entry("s", "0-9", false);
     let exclusive = entry("a", "10", true);
     let order = |bound, last: Option<&ContainerId>| {
-        let to_shared = CpuChange { entry: &shared, to: adjustment("1-9", false) };
-        let to_exclusive = CpuChange { entry: &exclusive, to: adjustment("0", true) };
+        let to_shared = CpuChange { entry: &shared, to: setting("1-9", false) };
+        let to_exclusive = CpuChange { entry: &exclusive, to: setting("0", true) };
         lines(&in_order(vec![to_shared, to_exclusive], last, bound).updates)
     };
     assert_eq!(order(true, None), ["s 1-9", "a 0"]);
@@ -206,8 +206,8 @@ fn what_cgroups_bind_is_in_nobodys_way() {
     assert_eq!(order(true, Some(shared.id())), ["s 1-9", "a 0"]);
     assert_eq!(order(false, Some(shared.id())), ["s 1-9"]);
     let within = |bound| {
-        let to_shared = CpuChange { entry: &shared, to: adjustment("1-9", false) };
-        let to_exclusive = CpuChange { entry: &exclusive, to: adjustment("5", true) };
+        let to_shared = CpuChange { entry: &shared, to: setting("1-9", false) };
+        let to_exclusive = CpuChange { entry: &exclusive, to: setting("5", true) };
         lines(&in_order(vec![to_shared, to_exclusive], None, bound).updates)
     };
     assert_eq!(within(true), ["s 1-9", "a 5"]);
@@ -215,13 +215,13 @@ fn what_cgroups_bind_is_in_nobodys_way() {
 
 #[test]
 fn an_exclusive_cpu_that_becomes_shared_is_left_first() {
-    let before = adjustment("2-3", true).and_shared(cpus("4-5"));
-    let after = adjustment("2", true).and_shared(cpus("3-5"));
+    let before = CpuSetting::of(Reach { exclusive: cpus("2-3"), shared: cpus("4-5") }).unwrap();
+    let after = CpuSetting::of(Reach { exclusive: cpus("2"), shared: cpus("3-5") }).unwrap();
     let mut mixed = entry("m", "2-3", true);
     mixed.applied.record(&before);
     let shared = entry("s", "4-6", false);
     let order = |mixed: &ContainerEntry, bound| {
-        let to_shared = CpuChange { entry: &shared, to: adjustment("3-5", false) };
+        let to_shared = CpuChange { entry: &shared, to: setting("3-5", false) };
         let to_mixed = CpuChange { entry: mixed, to: after };
         lines(&in_order(vec![to_shared, to_mixed], None, bound).updates)
     };

@@ -113,7 +113,7 @@ pub(super) fn resize(
     pod: &Pod,
     from: u64,
     to: u64,
-) -> Result<Option<Adjustment>, String> {
+) -> Result<Option<CpuSetting>, String> {
     node.event(resized(pod, "c", "a", from, to))
 }
 
@@ -199,7 +199,7 @@ fn a_container_after_an_init_container_takes_over_its_cache() {
         let container = Container { kind, ..container(&a, name, name, milli) };
         Admission::Create { pod: a.clone(), container }
     };
-    let cpus = |adjustment: Option<Adjustment>| adjustment.unwrap().cpus().to_string();
+    let cpus = |setting: Option<CpuSetting>| setting.unwrap().cpus().to_string();
     let first = node.event(create("i", ContainerKind::Init, 4000)).unwrap();
     assert_eq!(cpus(first), "8-11");
     node.start(&a, "i", "i", 4000);
@@ -313,15 +313,15 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
         ..container(&burstable, "c", "a", 0)
     };
     let event = Admission::Create { pod: burstable.clone(), container: container.clone() };
-    let adjustment = node.event(event).unwrap().unwrap();
-    assert!(adjustment.is_exclusive());
-    assert_eq!(adjustment.cpus().to_string(), "2-3");
+    let setting = node.event(event).unwrap().unwrap();
+    assert!(setting.is_exclusive());
+    assert_eq!(setting.cpus().to_string(), "2-3");
     // It keeps them through a restart of the plugin, still permitted or not.
     let claims: Vec<Claim> = node.ledger.claims().collect();
     for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
     {
         let mut again = node_with(settings, claims.clone());
-        let running = Container { cpus: Some(adjustment.cpus()), ..container.clone() };
+        let running = Container { cpus: Some(setting.cpus()), ..container.clone() };
         let event = Event::Synchronize { pods: vec![burstable.clone()], containers: vec![running] };
         again.event(event).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");

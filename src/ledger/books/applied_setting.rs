@@ -1,16 +1,15 @@
-//! [`Applied`]: what is set for a container.
+//! [`AppliedSetting`]: what is set for a container.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::adjustment::{Adjustment, Part};
 use crate::ledger::model::{Container, MilliCpu};
+use crate::ledger::setting::{CpuSetting, Reach};
 use crate::nodeset::NodeSet;
 
 /// What the runtime, the kubelet or the daemon has set for a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedSetting {
     /// `None` if no CPUs are set: it runs on all of them.
-    cpus: Option<CpuSet>,
-    exclusive: Part,
+    reach: Option<Reach>,
     certainty: Certainty,
     mems: Mems,
     quota: CfsQuota,
@@ -46,29 +45,29 @@ enum CfsQuota {
     Restored(MilliCpu),
 }
 
-impl Applied {
+impl AppliedSetting {
     /// What an event says of a container. `mems_are_ours`: the ledger has set its memory nodes.
-    pub(crate) fn found(container: &Container, mems_are_ours: bool) -> Applied {
+    pub(crate) fn found(container: &Container, mems_are_ours: bool) -> AppliedSetting {
         let mems = match container.mems {
             None => Mems::Unset,
             Some(mems) if mems_are_ours => Mems::Ours(mems),
             Some(_) => Mems::Others,
         };
         let quota = if container.cpu.limit.is_some() { CfsQuota::Set } else { CfsQuota::Unset };
-        Applied { cpus: container.cpus, mems, quota, ..Applied::nothing() }
+        let reach = container.cpus.map(Reach::shared);
+        AppliedSetting { reach, mems, quota, ..AppliedSetting::nothing() }
     }
 
-    pub(crate) fn nothing() -> Applied {
-        Applied {
-            cpus: None,
-            exclusive: Part::None,
+    pub(crate) fn nothing() -> AppliedSetting {
+        AppliedSetting {
+            reach: None,
             certainty: Certainty::Set,
             mems: Mems::Unset,
             quota: CfsQuota::Unset,
         }
     }
 
-    pub(crate) fn record(&mut self, sent: &Adjustment) {
+    pub(crate) fn record(&mut self, sent: &CpuSetting) {
         self.set(sent, Certainty::Set);
         if let Some(mems) = sent.mems() {
             self.mems = Mems::Ours(mems);
@@ -80,32 +79,25 @@ impl Applied {
         }
     }
 
-    pub(crate) fn record_written(&mut self, written: &Adjustment) {
+    pub(crate) fn record_written(&mut self, written: &CpuSetting) {
         self.set(written, Certainty::Written);
     }
 
-    fn set(&mut self, now: &Adjustment, certainty: Certainty) {
-        self.cpus = Some(now.cpus());
-        // No set is worked out for a container that shares all of its CPUs.
-        self.exclusive = if now.is_exclusive() {
-            Part::of(&now.cpus(), now.exclusive_cpus())
-        } else {
-            Part::None
-        };
+    fn set(&mut self, now: &CpuSetting, certainty: Certainty) {
+        self.reach = Some(now.reach());
         self.certainty = certainty;
     }
 
     /// What is set may differ from the record: an update is due, unless nothing was set.
     pub(crate) fn invalidate(&mut self) {
-        if self.cpus.is_some() {
+        if self.is_set() {
             self.certainty = Certainty::Doubtful;
         }
     }
 
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        (self.cpus, self.certainty) = (Some(cpus), Certainty::Set);
-        self.exclusive = Part::None;
+        (self.reach, self.certainty) = (Some(Reach::shared(cpus)), Certainty::Set);
     }
 
     pub(crate) fn sets_quota(&mut self) {
@@ -118,40 +110,35 @@ impl Applied {
 
     /// Of the CPUs that are set, these are exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
-        let cpus = self.cpus.unwrap_or_default();
-        self.exclusive = Part::of(&cpus, exclusive & cpus);
+        self.reach = self.cpus().map(|cpus| Reach::divided(cpus, exclusive));
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.cpus.is_some()
+        self.reach.is_some()
     }
 
     /// The CPUs that are set, or may be set.
     pub(crate) fn cpus(&self) -> Option<CpuSet> {
-        self.cpus
+        self.reach.map(|reach| reach.all())
     }
 
     /// Those of the CPUs that are set which only this container has.
     pub(crate) fn exclusive(&self) -> Option<CpuSet> {
-        match self.exclusive {
-            Part::None => None,
-            Part::All => self.cpus,
-            Part::Some(part) => Some(part),
-        }
+        self.reach.map(|reach| reach.exclusive).filter(|exclusive| !exclusive.is_empty())
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
-        !matches!(self.exclusive, Part::None)
+        self.reach.is_some_and(|reach| reach.is_exclusive())
     }
 
     /// The CPUs that the runtime has set, if that is certain.
     pub(crate) fn certain_cpus(&self) -> Option<CpuSet> {
-        if self.certainty == Certainty::Set { self.cpus } else { None }
+        if self.certainty == Certainty::Set { self.cpus() } else { None }
     }
 
     /// Whether exactly these are set, with this certainty or a greater one.
     pub(crate) fn is_on(&self, cpus: &CpuSet, certainty: Certainty) -> bool {
-        self.certainty >= certainty && self.cpus.as_ref() == Some(cpus)
+        self.certainty >= certainty && self.cpus() == Some(*cpus)
     }
 
     /// Whether memory nodes are set that must stay.
@@ -169,14 +156,12 @@ impl Applied {
     }
 
     /// Whether other CPUs are set than should be, or others of them are exclusive.
-    pub(crate) fn differs_in_cpus(&self, desired: &Adjustment, certainty: Certainty) -> bool {
-        !self.is_on(&desired.cpus(), certainty)
-            || self.is_exclusive() != desired.is_exclusive()
-            || (self.is_exclusive() && self.exclusive() != Some(desired.exclusive_cpus()))
+    pub(crate) fn differs_in_cpus(&self, desired: &CpuSetting, certainty: Certainty) -> bool {
+        self.certainty < certainty || self.reach != Some(desired.reach())
     }
 
     /// Whether what is set differs from what should be, so that an update is due.
-    pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
+    pub(crate) fn differs(&self, desired: &CpuSetting) -> bool {
         self.differs_in_cpus(desired, Certainty::Set)
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
@@ -197,7 +182,7 @@ impl Applied {
     /// The same for a container that shares CPUs, whichever these are.
     pub(crate) fn differs_from_shared(&self, limit: Option<MilliCpu>) -> bool {
         self.is_exclusive()
-            || (self.cpus.is_some() && self.certainty < Certainty::Set)
+            || (self.is_set() && self.certainty < Certainty::Set)
             || self.differs_in_quota(false, limit.filter(|_| self.lacks_quota()))
     }
 

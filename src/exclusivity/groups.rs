@@ -19,8 +19,11 @@ use crate::ledger::{CgroupPath, PodUid, Target};
 use crate::wording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// How long a value that the kernel has refused for a container is not written again: each call of
+/// the runtime makes a pass.
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Plans in one pass: each finds out which cgroups cannot be written, and the next does without.
 const ROUNDS: usize = 4;
 
@@ -39,6 +42,15 @@ pub struct Report {
     pub distrusted: BTreeMap<CgroupPath, String>,
     /// What other programs allow a cgroup.
     pub bounds: BTreeMap<CgroupPath, Bound>,
+}
+
+impl Report {
+    /// The runtime has to keep the pod of a container in the pool, as its cgroup cannot be written.
+    fn unbind_pods_with(&mut self, layout: &Layout, leaf: &CgroupPath, why: &str) {
+        for pod in layout.pods.iter().filter(|pod| leaf.is_below(&pod.group)) {
+            self.unbound.insert(pod.uid.clone(), why.to_owned());
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -67,8 +79,17 @@ pub struct Groups {
     pub partitions: bool,
     /// Pods whose cgroup was missing at the last check of all.
     missing: BTreeSet<PodUid>,
+    /// Containers whose cgroups the kernel has just refused to write.
+    refused: BTreeMap<CgroupPath, Refusal>,
     /// This program's own container, if it cannot write that, and its threads' affinity.
     own: Option<(CgroupPath, CpuSet)>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    cpus: CpuSet,
+    at: Instant,
+    why: String,
 }
 
 impl Groups {
@@ -80,6 +101,7 @@ impl Groups {
     pub fn follow(&mut self, layout: &Layout, scope: Scope, now: Instant) -> Report {
         let mut report = Report { unbound: layout.nowhere.clone(), ..Report::default() };
         let Some(on) = self.on.clone() else { return report };
+        self.refused.retain(|_, refusal| now < refusal.at + AFTER_REFUSAL);
         let tops = &layout.goal.tops;
         let classes = tops.iter().filter(|(_, level)| **level == CgroupLevel::Class);
         self.unnamed.extend(classes.map(|(class, level)| (class.clone(), *level)));
@@ -112,6 +134,11 @@ impl Groups {
                         report.deferred = true;
                         return false;
                     }
+                    if let Some(refusal) = self.refused.get(group).filter(|one| one.cpus == cpus) {
+                        report.deferred = true;
+                        report.unbind_pods_with(layout, group, &refusal.why);
+                        return false;
+                    }
                     // Where a write has failed, the rest of the plan is another one.
                     self.remember_write(group, cpus);
                     self.memory.save();
@@ -121,8 +148,8 @@ impl Groups {
                             true
                         }
                         Err(error) => {
-                            has_learnt |=
-                                self.failed(layout, &goal, group, &error, now, &mut report);
+                            let failed = (group, cpus, &error);
+                            has_learnt |= self.failed(layout, &goal, failed, now, &mut report);
                             false
                         }
                     }
@@ -292,8 +319,7 @@ impl Groups {
         &mut self,
         layout: &Layout,
         goal: &Goal,
-        group: &CgroupPath,
-        error: &FileError,
+        (group, cpus, error): (&CgroupPath, CpuSet, &FileError),
         now: Instant,
         report: &mut Report,
     ) -> bool {
@@ -304,9 +330,9 @@ impl Groups {
         } else if error.is_forbidden() && is_own() {
             self.own = Some((group.clone(), CpuSet::EMPTY));
         } else {
-            for pod in layout.pods.iter().filter(|pod| group.is_below(&pod.group)) {
-                report.unbound.insert(pod.uid.clone(), error.to_string());
-            }
+            let why = error.to_string();
+            report.unbind_pods_with(layout, group, &why);
+            self.refused.insert(group.clone(), Refusal { cpus, at: now, why });
             return false;
         }
         true
@@ -331,6 +357,7 @@ impl Groups {
         let Some(on) = self.on.clone() else { return undone };
         // A refused write would be reported like any other, and lead to the next one.
         self.binding.clear();
+        self.refused.clear();
         // What is restored for another program is not its next write.
         self.interference = Interference::default();
         let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();

@@ -105,8 +105,8 @@ impl CpuSetting {
     }
 
     /// At least one CPU.
-    pub fn reach(&self) -> Reach {
-        self.reach
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// The CPUs, at least one.

@@ -84,7 +84,7 @@ impl AppliedSetting {
     }
 
     fn set(&mut self, now: &CpuSetting, certainty: Certainty) {
-        self.reach = Some(now.reach());
+        self.reach = Some(*now.reach());
         self.certainty = certainty;
     }
 
@@ -119,16 +119,16 @@ impl AppliedSetting {
 
     /// The CPUs that are set, or may be set.
     pub(crate) fn cpus(&self) -> Option<CpuSet> {
-        self.reach.map(|reach| reach.all())
+        self.reach.as_ref().map(Reach::all)
     }
 
     /// Those of the CPUs that are set which only this container has.
     pub(crate) fn exclusive(&self) -> Option<CpuSet> {
-        self.reach.map(|reach| reach.exclusive).filter(|exclusive| !exclusive.is_empty())
+        self.reach.as_ref().filter(|reach| reach.is_exclusive()).map(|reach| reach.exclusive)
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.reach.is_some_and(|reach| reach.is_exclusive())
+        self.reach.as_ref().is_some_and(Reach::is_exclusive)
     }
 
     /// The CPUs that the runtime has set, if that is certain.
@@ -157,7 +157,7 @@ impl AppliedSetting {
 
     /// Whether other CPUs are set than should be, or others of them are exclusive.
     pub(crate) fn differs_in_cpus(&self, desired: &CpuSetting, certainty: Certainty) -> bool {
-        self.certainty < certainty || self.reach != Some(desired.reach())
+        self.certainty < certainty || self.reach.as_ref() != Some(desired.reach())
     }
 
     /// Whether what is set differs from what should be, so that an update is due.
@@ -170,13 +170,10 @@ impl AppliedSetting {
     /// The same for a container with these exclusive CPUs, without memory, and without the shared
     /// CPUs of a `mixed` one.
     pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
-        let is_set = if mixed {
-            self.certainty == Certainty::Set
-                && self.exclusive().is_some_and(|own| claim.is_subset(&own))
-        } else {
-            self.is_on(claim, Certainty::Set)
-        };
-        !is_set || !self.is_exclusive() || self.differs_in_quota(true, None)
+        let is_set = self.reach.as_ref().is_some_and(|Reach { exclusive, shared }| {
+            if mixed { claim.is_subset(exclusive) } else { claim == exclusive && shared.is_empty() }
+        });
+        self.certainty < Certainty::Set || !is_set || self.differs_in_quota(true, None)
     }
 
     /// The same for a container that shares CPUs, whichever these are.

@@ -3,7 +3,12 @@
 
 use super::super::goal::PodGroup;
 use super::*;
+use crate::kernel::{Kernel, Linux};
 use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 struct Node {
@@ -58,6 +63,10 @@ impl Node {
     }
 
     fn pass(&mut self, pool: &str, scope: Scope) -> Report {
+        self.pass_at(pool, scope, Instant::now())
+    }
+
+    fn pass_at(&mut self, pool: &str, scope: Scope, now: Instant) -> Report {
         let place = |(uid, group): &(&str, &str)| PodGroup {
             uid: PodUid((*uid).to_owned()),
             group: path(group),
@@ -76,7 +85,7 @@ impl Node {
         };
         let pods = self.pods.iter().map(place).collect();
         let layout = Layout { goal, pods, ..Layout::default() };
-        self.groups.follow(&layout, scope, Instant::now())
+        self.groups.follow(&layout, scope, now)
     }
 
     /// A container's processes run.
@@ -332,4 +341,77 @@ fn all_of_it_can_be_undone() {
     assert!(released.groups >= 2 && released.errors.is_empty(), "{released:?}");
     assert_eq!([node.get(CLASS), node.get("kubepods/podg/pause")], ["0-6", ""]);
     assert_eq!(node.groups.release(cpus("0-7")).groups, 0);
+}
+
+/// Refuses all writes into one container's cgroup.
+#[derive(Debug, Default)]
+struct Refusing {
+    tries: AtomicUsize,
+}
+
+impl Kernel for Refusing {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        Linux.read(path)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        if !path.parent().unwrap().ends_with("podg/refused") {
+            return Linux.write(path, text);
+        }
+        self.tries.fetch_add(1, Ordering::Relaxed);
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn check_writable(&self, path: &Path) -> io::Result<()> {
+        Linux.check_writable(path)
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
+        Linux.entries(path)
+    }
+
+    fn number(&self, path: &Path) -> io::Result<u64> {
+        Linux.number(path)
+    }
+
+    fn set_affinity(&self, thread: u32, cpus: CpuSet) -> io::Result<()> {
+        Linux.set_affinity(thread, cpus)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Linux.resolve(path)
+    }
+
+    fn own_process(&self) -> u32 {
+        Linux.own_process()
+    }
+
+    fn now(&self) -> Instant {
+        Linux.now()
+    }
+
+    fn pause(&self, duration: Duration) {
+        Linux.pause(duration);
+    }
+}
+
+#[test]
+fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
+    let mut node = Node::new();
+    for group in ["kubepods/podg", "kubepods/podg/c", "kubepods/podg/refused"] {
+        node.set(group, "0-7");
+    }
+    let kernel = Arc::new(Refusing::default());
+    let on = Hierarchy::open_on(Arc::clone(&kernel) as Arc<dyn Kernel>, node.root.path()).unwrap();
+    node.groups = Groups::new(on, Memory::default());
+    let start = Instant::now();
+    for (pool, after, tries) in
+        [("0-5", 0, 1), ("0-5", 10, 1), ("0-4", 20, 2), ("0-4", 900, 2), ("0-4", 1100, 3)]
+    {
+        let now = start + Duration::from_millis(after);
+        let report = node.pass_at(pool, Scope::Binding, now);
+        assert_eq!(kernel.tries.load(Ordering::Relaxed), tries, "{pool} after {after} ms");
+        let unbound: Vec<&str> = report.unbound.keys().map(|pod| pod.0.as_str()).collect();
+        assert_eq!(unbound, ["g"]);
+    }
 }

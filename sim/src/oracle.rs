@@ -113,6 +113,14 @@ impl Oracle {
         }
     }
 
+    /// The plugin can know from now on that the kubelet assigns no CPUs. What shows it again does
+    /// not give the plugin more time.
+    pub fn kubelet_ended(&mut self, until: Duration) {
+        if let Some(window) = self.keyed.get_mut(&Key::Kubelet) {
+            window.until.get_or_insert(until);
+        }
+    }
+
     pub fn allow(&mut self, name: &'static str, dir: &str, until: Duration) {
         self.timed.push(Window { name, dir: dir.to_owned(), until: Some(until) });
     }

@@ -174,7 +174,7 @@ impl World {
         }
         self.usable = file;
         self.in_force = settings;
-        self.note_policy(false);
+        self.note_policy();
         true
     }
 

@@ -16,6 +16,9 @@ use std::time::Duration;
 
 const RECONCILE: Duration = Duration::from_secs(10);
 
+/// The window in which the kubelet's CPU manager assigns CPUs.
+const ASSIGNED: &str = "assigned by the kubelet";
+
 /// What `cpu_manager_state` says; there is none before the first switch.
 #[derive(Debug, Default)]
 pub struct CpuManager {
@@ -55,9 +58,9 @@ impl World {
         self.say(format!("the kubelet's CPU manager: {:?}", self.cpu_manager.policy));
         self.oracle.is_unsteady = true;
         self.oracle.changed = true;
-        self.oracle.open(Key::Kubelet, "assigned by the kubelet", "");
+        self.oracle.open(Key::Kubelet, ASSIGNED, "");
         if was_static {
-            self.note_policy(false);
+            self.note_policy();
             for serial in self.running_containers() {
                 let container = &self.containers[&serial];
                 let pod = &self.pods[&container.pod];
@@ -84,11 +87,25 @@ impl World {
         self.tell_of_kubelet();
     }
 
-    /// The plugin learns that the kubelet no longer assigns CPUs: by its state file, or because the
-    /// kubelet creates a container without CPUs.
-    pub fn note_policy(&mut self, creates: bool) {
-        if !self.cpu_manager.is_static() && (creates || self.is_kubelet_visible()) {
-            self.oracle.close(Key::Kubelet, self.now + Duration::from_secs(25));
+    /// The plugin learns by the kubelet's state file that the kubelet no longer assigns CPUs.
+    pub fn note_policy(&mut self) {
+        if !self.cpu_manager.is_static() && self.is_kubelet_visible() {
+            self.oracle.kubelet_ended(self.now + Duration::from_secs(25));
+        }
+    }
+
+    /// The plugin is about to receive a request that names CPUs. Without the state file it then
+    /// has to stand back, also if the kubelet made the request before its policy changed.
+    pub fn note_cpus_named(&mut self) {
+        if !self.is_kubelet_visible() {
+            self.oracle.open(Key::Kubelet, ASSIGNED, "");
+        }
+    }
+
+    /// The plugin has answered the creation of a container for which the kubelet names no CPUs.
+    pub fn note_no_cpus_named(&mut self) {
+        if !self.cpu_manager.is_static() {
+            self.oracle.kubelet_ended(self.now + Duration::from_secs(25));
         }
     }
 

@@ -204,8 +204,8 @@ impl World {
         let (id, slot) = (container.pod, container.slot);
         let is_crio = self.settings.is_crio();
         let is_peace = self.settings.trouble == Trouble::None;
-        if reply.heard {
-            self.note_policy(true);
+        if reply.heard && !container.is_named {
+            self.note_no_cpus_named();
         }
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };

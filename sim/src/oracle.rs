@@ -113,6 +113,14 @@ impl Oracle {
         }
     }
 
+    /// The plugin can know from now on that the kubelet assigns no CPUs. What shows it again does
+    /// not give the plugin more time.
+    pub fn kubelet_ended(&mut self, until: Duration) {
+        if let Some(window) = self.keyed.get_mut(&Key::Kubelet) {
+            window.until.get_or_insert(until);
+        }
+    }
+
     pub fn allow(&mut self, name: &'static str, dir: &str, until: Duration) {
         self.timed.push(Window { name, dir: dir.to_owned(), until: Some(until) });
     }
@@ -353,8 +361,10 @@ impl World {
             let is_over = matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
             !is_over && (refused == 0 || serials > refused as usize)
         };
+        // As the kubelet, the plugin may choose other CPUs for a container than those of the pod's ended
+        // init containers, and the pod holds both. A container without resources asks for the pod's.
         let most = |pod: &Pod| {
-            let slots: u64 = pod.slots.iter().map(|slot| slot.request).sum();
+            let slots: u64 = (0..pod.slots.len()).map(|slot| pod.of_container(slot).0).sum();
             slots.max(pod.request()).div_ceil(1000)
         };
         let asked: u64 = self.pods.values().filter(has_cpus).map(most).sum();

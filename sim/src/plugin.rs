@@ -533,11 +533,7 @@ impl World {
         let claim = self.claim_on_disk(container);
         let is_its = match claim {
             Ok(claim) => claim == Some(set),
-            Err(_) => {
-                let mut others = self.processes().filter(|(_, other)| other.serial != serial);
-                let kernel = self.kernel.lock();
-                is_all && others.all(|(pid, _)| kernel.allowed(pid).is_disjoint(&set))
-            }
+            Err(_) => is_all && self.is_alone_on(serial, set),
         };
         let may_share = self.oracle.is_unsteady || container.is_named;
         let is_elsewhere = !is_all && before.is_some_and(|before| !set.is_subset(&before));
@@ -549,14 +545,32 @@ impl World {
         }
     }
 
+    fn is_alone_on(&self, serial: Serial, cpus: CpuSet) -> bool {
+        let mut others = self.processes().filter(|(_, other)| other.serial != serial);
+        let kernel = self.kernel.lock();
+        others.all(|(pid, _)| kernel.allowed(pid).is_disjoint(&cpus))
+    }
+
     /// The plugin has answered with what it does about the list: containers keep what it has found,
-    /// or share CPUs under a new configuration.
+    /// or share CPUs under a new configuration. While the disk fails, a container with exclusive CPUs has
+    /// the ones that its cgroup and the runtime have, where nothing else runs.
     pub fn notice_found(&mut self) {
         for serial in self.running_containers() {
             let container = &self.containers[&serial];
             let set = self.read(&self.dir(container), "cpuset.cpus").parse::<CpuSet>().ok();
-            let Ok(claim) = self.claim_on_disk(container) else { return };
             let is_all = set.is_some_and(|set| set.len() as u64 * 1000 == container.request);
+            let claim = match (self.claim_on_disk(container), set) {
+                (Ok(claim), _) => claim,
+                (Err(_), Some(set))
+                    if container.exclusive.is_some()
+                        && is_all
+                        && container.cpus == set.to_string()
+                        && self.is_alone_on(serial, set) =>
+                {
+                    Some(set)
+                }
+                (Err(_), _) => continue,
+            };
             let shares = claim.is_none() && !is_all && self.oracle.is_unsteady;
             if shares || claim.is_some() && claim == set && !container.mixed {
                 self.container(serial).exclusive = claim;

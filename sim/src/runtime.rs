@@ -152,6 +152,9 @@ impl World {
                 self.plugin.pending.insert(id, kind);
                 self.after(PATIENCE, move |world| world.patience_ends(id));
                 self.after(TIMEOUT, move |world| world.runtime_gives_up(id));
+                if self.names_cpus(&what) {
+                    self.note_cpus_named();
+                }
                 self.input(Input::Call(id, call));
             }
             Ok(Asked::WentOn) => {
@@ -161,6 +164,17 @@ impl World {
             Ok(Asked::Validate(..)) => self.fail("a validation of nothing"),
             Ok(Asked::Nothing(_)) => self.finish(),
             Err(status) => self.fail(format!("{method} was not understood: {}", status.message)),
+        }
+    }
+
+    /// Whether the kubelet names CPUs in this request.
+    fn names_cpus(&self, what: &What) -> bool {
+        match what {
+            What::Name { .. } => true,
+            What::Container(Event::CREATE_CONTAINER, serial) => {
+                self.containers.get(serial).is_some_and(|container| container.is_named)
+            }
+            _ => false,
         }
     }
 

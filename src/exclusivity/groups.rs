@@ -277,13 +277,17 @@ impl Groups {
         });
     }
 
-    /// After the writes: one value of each cgroup is left.
+    /// After the writes: one value of each cgroup is left, and none of a container that has exactly
+    /// its exclusive CPUs. The runtime sets these too, so a release leaves them, as it leaves all
+    /// that the runtime has set.
     fn settle(&mut self, goal: &Goal, tree: &CgroupTree) {
         self.binding.retain(|group| !tree.contains(group));
         for group in tree.groups() {
             let Some(set) = tree.cpus(group) else { continue };
             let Some(record) = self.memory.get(group) else { continue };
-            if record.ours.contains(&set) {
+            if goal.exclusive.get(group) == Some(&set) && !goal.mixed.contains(group) {
+                self.memory.forget(group);
+            } else if record.ours.contains(&set) {
                 self.memory.change(group, |record| record.ours = vec![set]);
             } else if record.before == set && !record.ours.is_empty() {
                 // Nothing was written here: the value is the one that was found, and no news.
@@ -350,8 +354,8 @@ impl Groups {
         }
     }
 
-    /// Undoes all writes: a cgroup's CPUs, and the lifted quotas of pods. What failed stays
-    /// remembered.
+    /// Undoes all writes: a cgroup's CPUs, and the lifted quotas of pods. Containers stay on their
+    /// exclusive CPUs. What failed stays remembered.
     pub fn release(&mut self, widest: CpuSet) -> Undone {
         let mut undone = Undone::default();
         let Some(on) = self.on.clone() else { return undone };

@@ -16,6 +16,8 @@ struct Node {
     groups: Groups,
     /// Uids and cgroups. All of them run.
     pods: Vec<(&'static str, &'static str)>,
+    /// Cgroups and CPUs of exclusive containers beside `kubepods/podg/c`, which has the rest.
+    exclusive: BTreeMap<CgroupPath, CpuSet>,
 }
 
 const CLASS: &str = "kubepods/burstable";
@@ -35,7 +37,8 @@ impl Node {
         fs::write(root.path().join("cpuset.cpus.effective"), "0-7\n").unwrap();
         let on = Hierarchy::open(root.path()).unwrap();
         let pods = vec![("a", "kubepods/burstable/poda"), ("g", "kubepods/podg")];
-        let node = Node { root, groups: Groups::new(on, Memory::default()), pods };
+        let node =
+            Node { root, groups: Groups::new(on, Memory::default()), pods, exclusive: [].into() };
         node.set("kubepods", "");
         node.set(CLASS, "");
         node.set("kubepods/burstable/poda", "");
@@ -76,10 +79,13 @@ impl Node {
             Some(class) if class == path(CLASS) => (class, CgroupLevel::Class),
             _ => (path(group), CgroupLevel::Pod),
         });
+        let rest = self.exclusive.values().fold(cpus("0-7") - cpus(pool), |rest, own| rest - *own);
+        let mut exclusive = self.exclusive.clone();
+        exclusive.insert(path("kubepods/podg/c"), rest);
         let goal = Goal {
             pool: cpus(pool),
             widest: cpus("0-7"),
-            exclusive: [(path("kubepods/podg/c"), cpus("0-7") - cpus(pool))].into(),
+            exclusive,
             tops: tops.collect(),
             ..Goal::default()
         };
@@ -414,4 +420,24 @@ fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
         let unbound: Vec<&str> = report.unbound.keys().map(|pod| pod.0.as_str()).collect();
         assert_eq!(unbound, ["g"]);
     }
+}
+
+/// Groups set these where a container is in the way of another, before the runtime does. The runtime
+/// has them by the time of the release, so that nothing would correct another value.
+#[test]
+fn a_release_leaves_containers_their_exclusive_cpus() {
+    let mut node = Node::new();
+    let container = "kubepods/podg/c";
+    node.pods.push(("h", "kubepods/podh"));
+    node.exclusive.insert(path("kubepods/podh/c"), cpus("6"));
+    for (group, list) in
+        [("kubepods/podg", ""), (container, "6"), ("kubepods/podh", ""), ("kubepods/podh/c", "6")]
+    {
+        node.set(group, list);
+    }
+    node.follow("0-5");
+    assert_eq!([node.get(CLASS), node.get(container)], ["0-5", "7"]);
+    let released = node.groups.release(cpus("0-7"));
+    assert!(released.errors.is_empty(), "{released:?}");
+    assert_eq!([node.get(CLASS), node.get(container)], ["", "7"]);
 }

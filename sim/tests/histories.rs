@@ -44,6 +44,21 @@ fn a_created_container_keeps_its_cpus_out_of_the_pool() {
     assert!(played.ends_with(" violations=0\n"), "{played}");
 }
 
+/// The runtime passes on a request that names CPUs after the kubelet's CPU manager was switched off:
+/// the plugin stands back until a container is created without.
+#[test]
+fn a_late_request_that_names_cpus_counts() {
+    let played = play(&["--seed", "2500291", "--runs", "1", "--quick"]);
+    assert!(played.ends_with(" violations=0\n"), "{played}");
+}
+
+/// The kernel has refused a write, and the look a second later comes while a slow disk saves a move.
+#[test]
+fn a_look_at_cgroups_waits_for_a_move_that_is_being_saved() {
+    let played = play(&["--seed", "2713907", "--runs", "1", "--quick"]);
+    assert!(played.ends_with(" violations=0\n"), "{played}");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

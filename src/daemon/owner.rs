@@ -233,7 +233,7 @@ impl Owner {
             self.look_at_move_due(),
             self.checkpoint.retry_at(),
             Some(self.hotplug.due()),
-            self.enforcement.due(),
+            self.groups_due(),
             self.quotas.due(),
             Some(self.orphans.quiet_until()),
             self.exposure.due(),
@@ -261,7 +261,7 @@ impl Owner {
             self.checkpoint.changed = true;
         } else if is_due(Some(self.hotplug.due())) {
             self.check_machine();
-        } else if is_due(self.enforcement.due()) {
+        } else if is_due(self.groups_due()) {
             self.look_at_groups();
         } else if is_due(self.quotas.due()) {
             self.follow_quotas();
@@ -278,6 +278,12 @@ impl Owner {
             let pass = self.checks.begin(&self.ledger);
             self.effects.extend(pass.map(Effect::Check));
         }
+    }
+
+    /// When to look at cgroups again. None of them is bound while a step of a plan is being saved: a
+    /// look would change nothing, and be due again at once.
+    fn groups_due(&self) -> Option<Instant> {
+        if self.is_saving_move() { None } else { self.enforcement.due() }
     }
 
     /// When a container may be moved that may not now.

@@ -47,7 +47,7 @@ const ROUNDS: usize = 4;
 /// an [`Effect`].
 ///
 /// Each input is taken in the same way: it becomes events, the ledger applies them, and what is
-/// outstanding then is carried out in one order ([`Owner::outstanding`]).
+/// outstanding then is carried out in one order (`Owner::outstanding`).
 #[derive(Debug)]
 pub struct Owner {
     pub(super) ledger: Ledger,

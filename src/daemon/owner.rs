@@ -180,9 +180,11 @@ impl Owner {
         if let Some(at) = ready {
             return Some(Work::Answer(at));
         }
+        // All drifts of a check pass are repaired first: one round for them all.
         if let Some(writes) = self.updates
             && is_saved
             && !is_answering
+            && !self.drift.has_confirmed()
         {
             return Some(Work::Write(writes));
         }
@@ -297,9 +299,13 @@ impl Owner {
     /// Has the ledger record an event, and logs what it does.
     pub(super) fn apply(&mut self, event: Event) -> Outcome {
         let decides_nothing = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
+        let is_drift = matches!(event, Event::Drifted(_));
         let outcome = self.ledger.apply(event);
         self.log();
-        if !decides_nothing {
+        if is_drift {
+            // What cgroups have to be is the same.
+            self.mark_updates(Writes::WhenNoneWaits);
+        } else if !decides_nothing {
             self.follow(outcome);
         }
         outcome

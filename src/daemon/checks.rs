@@ -15,7 +15,7 @@ pub struct Findings {
     pub(super) sightings: Vec<Sighting>,
 }
 
-/// A look at all containers, which can take long: it does not use the core.
+/// Compares all containers with their decisions, which can take long: it does not use the core.
 #[derive(Debug)]
 pub struct CheckPass {
     verifier: Verifier,

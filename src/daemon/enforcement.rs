@@ -22,9 +22,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
 /// left that names them.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
-/// The time to the next look where the kernel has refused a write.
+/// The time to the next check where the kernel has refused a write.
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
-/// The time between two looks for CPUs that a container was about to leave.
+/// The time between two checks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -35,10 +35,10 @@ pub(super) struct Enforcement {
     groups: Groups,
     /// Whether all groups were made what they have to be; later only those that bind are read.
     followed: bool,
-    /// What the last look found.
+    /// What the last pass found.
     pub(super) report: Report,
     pub(super) written: u64,
-    /// When to look again for CPUs that a container was about to leave.
+    /// When to check again for CPUs that a container was about to leave.
     due: Option<Instant>,
     /// When the kernel refused a write within the last second.
     refused_at: Option<Instant>,
@@ -313,14 +313,14 @@ impl Enforcement {
         }
     }
 
-    /// When to look again for CPUs that a container was about to leave.
+    /// When to check again for CPUs that a container was about to leave.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// A watched file was written, or these directories are new. Returns whether to look at once:
+    /// A watched file was written, or these directories are new. Returns whether to check at once:
     /// directly after the kernel has refused writes, what is seen are mostly this program's own, and
-    /// the look comes later.
+    /// the check comes later.
     pub(super) fn noticed(&mut self, created: &[PathBuf], now: Instant) -> bool {
         self.groups.created(created);
         let Some(later) = self.refused_at.map(|refused| refused + AFTER_REFUSAL) else {
@@ -333,7 +333,7 @@ impl Enforcement {
         false
     }
 
-    pub(super) fn look_again(&mut self, now: Instant) {
+    pub(super) fn check_again(&mut self, now: Instant) {
         self.due = Some(now + PAUSE);
     }
 

@@ -57,9 +57,9 @@ pub(super) struct StepRun {
 pub(super) enum Progress {
     /// It is in the claims of this write, and nothing has changed yet.
     Saving(Save),
-    /// It has been carried out, or is about to be: when to look next whether it is in force, and how
+    /// It has been carried out, or is about to be: when to check next whether it is in force, and how
     /// often to do so at most.
-    Moving { look: Instant, left: usize },
+    Moving { check_at: Instant, left: usize },
 }
 
 impl PlanRun {

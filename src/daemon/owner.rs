@@ -100,7 +100,7 @@ enum Work {
     /// The runtime is called with due updates.
     Update,
     /// A container that has moved may be where it has to be: its files name only its own CPUs then.
-    LookAtMove,
+    CheckMove,
 }
 
 impl Owner {
@@ -121,7 +121,7 @@ impl Owner {
             Input::Checked(found) => self.checked(found),
             Input::Groups(created) => {
                 if self.enforcement.noticed(&created, now) {
-                    self.look_at_groups();
+                    self.check_groups();
                 }
             }
             Input::Quotas => self.quotas.written(now),
@@ -133,7 +133,7 @@ impl Owner {
             Input::Config(reading) => self.reconfigure(reading),
             // What is outstanding comes first.
             Input::Time if self.outstanding().is_some() => {
-                if self.look_at_move_due().is_some_and(|due| due <= now) {
+                if self.move_check_due().is_some_and(|due| due <= now) {
                     self.mark_cgroups(Scope::Binding);
                 }
             }
@@ -195,8 +195,8 @@ impl Owner {
         {
             return Some(Work::Update);
         }
-        if self.look_at_move_due().is_some_and(|due| due <= self.now) {
-            return Some(Work::LookAtMove);
+        if self.move_check_due().is_some_and(|due| due <= self.now) {
+            return Some(Work::CheckMove);
         }
         None
     }
@@ -217,7 +217,7 @@ impl Owner {
             Work::Answer(at) => self.answer_call(at),
             Work::Write(writes) => self.write_updates(writes),
             Work::Update => self.call(),
-            Work::LookAtMove => self.look_at_move(),
+            Work::CheckMove => self.check_move(),
         }
     }
 
@@ -232,7 +232,7 @@ impl Owner {
             return Some(self.now);
         }
         let timers = [
-            self.look_at_move_due(),
+            self.move_check_due(),
             self.checkpoint.retry_at(),
             Some(self.hotplug.due()),
             self.groups_due(),
@@ -264,7 +264,7 @@ impl Owner {
         } else if is_due(Some(self.hotplug.due())) {
             self.check_machine();
         } else if is_due(self.groups_due()) {
-            self.look_at_groups();
+            self.check_groups();
         } else if is_due(self.quotas.due()) {
             self.follow_quotas();
         } else if is_due(Some(self.orphans.quiet_until())) {
@@ -282,8 +282,8 @@ impl Owner {
         }
     }
 
-    /// When to look at cgroups again. None of them is bound while a step of a plan is being saved: a
-    /// look would change nothing, and be due again at once.
+    /// When to check cgroups again. None of them is bound while a step of a plan is being saved: a
+    /// check would change nothing, and be due again at once.
     fn groups_due(&self) -> Option<Instant> {
         if self.is_saving_move() { None } else { self.enforcement.due() }
     }
@@ -673,7 +673,7 @@ impl Owner {
 
     /// Another program may have written into a cgroup or made some, or containers have left CPUs by
     /// now that others wait for.
-    fn look_at_groups(&mut self) {
+    fn check_groups(&mut self) {
         self.mark_cgroups(Scope::Binding);
         self.mark_owed();
     }
@@ -789,7 +789,7 @@ impl Owner {
         let early = self.enforcement.too_early(&due.updates, &self.ledger);
         due.hold_back(|id| early.contains(id));
         if !early.is_empty() {
-            self.enforcement.look_again(self.now);
+            self.enforcement.check_again(self.now);
         }
         if !due.updates.is_empty() {
             self.delivery.called(due.updates.clone(), self.now);

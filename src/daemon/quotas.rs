@@ -34,7 +34,7 @@ impl Quotas {
         }
     }
 
-    /// When to look at the quotas.
+    /// When to check the quotas.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }

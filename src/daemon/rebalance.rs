@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 /// The part of the runtime's time limit after which no further step of a plan begins.
 const PATIENCE: f64 = 0.4;
-/// How long to wait for the kernel until a step is in force, and how often to look.
-const LOOKS: usize = 20;
+/// How long to wait for the kernel until a step is in force, and how often to check.
+const CHECKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 /// How many containers with affinities of their own a plan may turn out to need.
 const TRIES: usize = 4;
@@ -254,7 +254,7 @@ impl Owner {
     /// The step is on disk, or not: the container is to come to its CPUs.
     pub(super) fn move_saved(&mut self) {
         let is_saved = self.checkpoint.error().is_none();
-        let progress = Progress::Moving { look: self.now, left: LOOKS };
+        let progress = Progress::Moving { check_at: self.now, left: CHECKS };
         let Some(run) = self.present_step_mut() else { return };
         // What cannot be saved is taken back all the same.
         if !is_saved && run.undone.is_none() {
@@ -266,23 +266,25 @@ impl Owner {
         self.mark_updates(Writes::Always);
     }
 
-    /// When to look whether a move is in force, once it has been carried out.
-    pub(super) fn look_at_move_due(&self) -> Option<Instant> {
+    /// When to check whether a move is in force, once it has been carried out.
+    pub(super) fn move_check_due(&self) -> Option<Instant> {
         match self.present_step()?.progress {
-            Progress::Moving { look, .. } if self.updates != Some(Writes::Always) => Some(look),
+            Progress::Moving { check_at, .. } if self.updates != Some(Writes::Always) => {
+                Some(check_at)
+            }
             Progress::Moving { .. } | Progress::Saving(_) => None,
         }
     }
 
-    pub(super) fn look_at_move(&mut self) {
+    pub(super) fn check_move(&mut self) {
         let next = self.now + PAUSE;
-        let Some(StepRun { step, progress: Progress::Moving { look, left }, .. }) =
+        let Some(StepRun { step, progress: Progress::Moving { check_at, left }, .. }) =
             self.present_step_mut()
         else {
             return;
         };
         let is_last = *left == 0;
-        (*look, *left) = (next, left.saturating_sub(1));
+        (*check_at, *left) = (next, left.saturating_sub(1));
         let id = step.container.clone();
         let target = self.ledger.target(&id);
         match target.and_then(|target| self.difference(&target)) {

@@ -71,12 +71,12 @@ pub enum Effect {
     Save(Vec<Claim>),
     /// Call the runtime with these updates. At most one at a time.
     Update(Vec<Update>),
-    /// Look at all containers. At most one at a time.
+    /// Check all containers. At most one at a time.
     Check(CheckPass),
     /// Watch these for [`Input::Groups`], and nothing else.
     WatchGroups(BTreeMap<PathBuf, Watched>),
     /// Watch these for [`Input::Quotas`], and nothing else.
     WatchQuotas(BTreeMap<PathBuf, Watched>),
-    /// Follow the kubelet's state file in this directory, beginning with a look at it.
+    /// Follow the kubelet's state file in this directory, beginning with its content.
     WatchKubelet(Option<PathBuf>),
 }

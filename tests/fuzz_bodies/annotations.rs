@@ -114,7 +114,6 @@ pub fn container(container: &mut wire::Container) {
         linux.oom_score_adj = MessageField::none();
         forget(linux.special_fields.mut_unknown_fields());
     }
-    container.state = Default::default();
     container.pid = 0;
     forget(container.special_fields.mut_unknown_fields());
 }

@@ -18,6 +18,8 @@ pub(super) struct Moves {
     pub(super) is_blind: bool,
     /// For each occasion.
     pub(super) last_plans: BTreeMap<Occasion, LastPlan>,
+    /// The write that has the last move.
+    pub(super) unsaved: Option<Save>,
     /// The plan whose moves are being made.
     pub(super) run: Option<PlanRun>,
     /// The moves that programs have notice of, and when they are to be made.

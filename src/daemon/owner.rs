@@ -171,7 +171,7 @@ impl Owner {
         if self.has_saved_move() {
             return Some(Work::Move);
         }
-        // Cgroups above a container that moves follow when the step is on disk.
+        // Cgroups above a container that moves follow when the move is on disk.
         if let Some(scope) = self.cgroups
             && !self.is_saving_move()
         {
@@ -320,6 +320,9 @@ impl Owner {
     /// What an outcome makes outstanding.
     fn follow(&mut self, outcome: Outcome) {
         self.checkpoint.changed |= outcome.claims;
+        if outcome.moved {
+            self.moves.unsaved = Some(self.checkpoint.save_of_now());
+        }
         self.exposure.outdated |= outcome.reach || outcome.adopted;
         self.exposure.unadopted |= outcome.adopted;
         if outcome.rules {

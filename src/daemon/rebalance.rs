@@ -241,9 +241,10 @@ impl Owner {
         }
     }
 
-    /// Whether the present step is being written.
+    /// Whether a move is being written. Until then the container is on its old CPUs, which the ledger
+    /// counts as free.
     pub(super) fn is_saving_move(&self) -> bool {
-        self.save_of_move().is_some()
+        self.moves.unsaved.is_some_and(|save| !self.checkpoint.has_ended(save))
     }
 
     /// Whether the present step has been written, or could not be, and is not carried out yet.

@@ -18,13 +18,19 @@ fn histories_hold() {
     assert!(played.ends_with(" violations=0\n"), "{played}");
 }
 
+/// Plays one history, which must have no violation.
+#[track_caller]
+fn check(seed: &str) {
+    let played = play(&["--seed", seed, "--runs", "1", "--quick"]);
+    assert!(played.ends_with(" violations=0\n"), "{played}");
+}
+
 /// Containers that each have to leave CPUs for another one, after the kubelet's CPU manager was
 /// switched off.
 #[test]
 fn a_takeover_from_the_kubelet_ends() {
     for seed in ["1017", "2024"] {
-        let played = play(&["--seed", seed, "--runs", "1", "--quick"]);
-        assert!(played.ends_with(" violations=0\n"), "{played}");
+        check(seed);
     }
 }
 
@@ -32,31 +38,27 @@ fn a_takeover_from_the_kubelet_ends() {
 /// that changes only the runtime's own record, and is repeated after the start.
 #[test]
 fn a_container_that_starts_during_the_list_has_no_drift() {
-    let played = play(&["--seed", "1101196", "--runs", "1", "--quick"]);
-    assert!(played.ends_with(" violations=0\n"), "{played}");
+    check("1101196");
 }
 
 /// Beside a sidecar that is refused again and again, a container of its pod that came while the plugin
 /// was away stays created: it may start at any moment, and the pool lacks its CPUs.
 #[test]
 fn a_created_container_keeps_its_cpus_out_of_the_pool() {
-    let played = play(&["--seed", "1304106", "--runs", "1", "--quick"]);
-    assert!(played.ends_with(" violations=0\n"), "{played}");
+    check("1304106");
 }
 
 /// The runtime passes on a request that names CPUs after the kubelet's CPU manager was switched off:
 /// the plugin stands back until a container is created without.
 #[test]
 fn a_late_request_that_names_cpus_counts() {
-    let played = play(&["--seed", "2500291", "--runs", "1", "--quick"]);
-    assert!(played.ends_with(" violations=0\n"), "{played}");
+    check("2500291");
 }
 
-/// The kernel has refused a write, and the look a second later comes while a slow disk saves a move.
+/// The kernel has refused a write, and the check a second later comes while a slow disk saves a move.
 #[test]
-fn a_look_at_cgroups_waits_for_a_move_that_is_being_saved() {
-    let played = play(&["--seed", "2713907", "--runs", "1", "--quick"]);
-    assert!(played.ends_with(" violations=0\n"), "{played}");
+fn a_check_of_cgroups_waits_for_a_move_that_is_being_saved() {
+    check("2713907");
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod writes;
 
 use crate::config::Config;
 use crate::exclusivity::{
-    Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
-    Scope, Watched, Writer, writable,
+    AFTER_REFUSAL, Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory,
+    ProbeError, Report, Scope, Watched, Writer, writable,
 };
 use crate::kernel::Kernel;
 use crate::ledger::{
@@ -22,8 +22,6 @@ use std::time::{Duration, Instant, SystemTime};
 /// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
 /// left that names them.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
-/// The time to the next check where the kernel has refused a write.
-const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// The time between two checks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
 

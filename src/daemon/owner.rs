@@ -298,7 +298,7 @@ impl Owner {
 
     /// Has the ledger record an event, and logs what it does.
     pub(super) fn apply(&mut self, event: Event) -> Outcome {
-        let decides_nothing = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
+        let decides_nothing = event.decides_nothing();
         let is_drift = matches!(event, Event::Drifted(_));
         let outcome = self.ledger.apply(event);
         self.log();

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How long a value that the kernel has refused for a container is not written again: each call of
 /// the runtime makes a pass.
-const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+pub const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Plans in one pass: each finds out which cgroups cannot be written, and the next does without.
 const ROUNDS: usize = 4;
 

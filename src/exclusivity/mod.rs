@@ -38,7 +38,7 @@ pub use cgroup_tree::{CgroupTree, Refused};
 pub use files::Scope;
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};
-pub use groups::{Groups, Report, Undone};
+pub use groups::{AFTER_REFUSAL, Groups, Report, Undone};
 pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};
 pub use interference::Bound;
 pub use mechanism::{Exclusivity, Means};

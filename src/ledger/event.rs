@@ -182,6 +182,11 @@ impl Event {
         matches!(self, Event::Synchronize { .. } | Event::Stop(_))
     }
 
+    /// Whether it says only what has gone out, or what time it is: no decision changes.
+    pub(crate) fn decides_nothing(&self) -> bool {
+        matches!(self, Event::Answered(_) | Event::Sent(_) | Event::Time(_))
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Event::Synchronize { .. } => "synchronize",

@@ -210,8 +210,7 @@ impl Ledger {
                 trial.apply(event);
             });
         }
-        // What has gone out changes no claim, and so no pool.
-        let same_pool = matches!(event, Event::Answered(_) | Event::Sent(_) | Event::Time(_));
+        let same_pool = event.decides_nothing();
         let mut outcome = Outcome::default();
         let Ledger { node, books, .. } = self;
         match event {

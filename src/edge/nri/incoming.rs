@@ -400,6 +400,7 @@ mod tests {
             assert_eq!(container(&container_, &wire::PodSandbox::new()).created_at, expected);
         }
     }
+
     #[test]
     fn only_a_created_container_has_not_started() {
         use wire::ContainerState::{CONTAINER_CREATED, CONTAINER_RUNNING, CONTAINER_UNKNOWN};

@@ -1,4 +1,4 @@
-//! [`PartitionType`]: the type of a cpuset partition.
+//! [`PartitionType`]: the type of a cpuset partition, and [`PartitionState`].
 
 use std::fmt;
 
@@ -26,5 +26,60 @@ impl PartitionType {
 impl fmt::Display for PartitionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What `cpuset.cpus.partition` of a cgroup says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PartitionState {
+    /// An ordinary cgroup.
+    #[default]
+    Member,
+    Valid(PartitionType),
+    /// It was to be a partition, and the kernel treats it like an ordinary cgroup.
+    Invalid(PartitionType),
+}
+
+impl PartitionState {
+    /// Reads the file's text. The kernel appends a reason to the state of an invalid partition.
+    pub fn parse(text: &str) -> Option<PartitionState> {
+        if text == "member" {
+            return Some(PartitionState::Member);
+        }
+        let kind = PartitionType::ALL.into_iter().find(|kind| text.starts_with(kind.name()))?;
+        let rest = &text[kind.name().len()..];
+        if rest.is_empty() {
+            Some(PartitionState::Valid(kind))
+        } else if rest.starts_with(" invalid") {
+            Some(PartitionState::Invalid(kind))
+        } else {
+            None
+        }
+    }
+
+    pub fn is_valid(self) -> bool {
+        matches!(self, PartitionState::Valid(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states() {
+        use PartitionState::*;
+        use PartitionType::*;
+        for (text, state) in [
+            ("member", Some(Member)),
+            ("root", Some(Valid(Root))),
+            ("isolated", Some(Valid(Isolated))),
+            ("root invalid (Cpu list in cpuset.cpus not exclusive)", Some(Invalid(Root))),
+            ("isolated invalid", Some(Invalid(Isolated))),
+            ("rootless", None),
+            ("", None),
+        ] {
+            assert_eq!(PartitionState::parse(text), state, "{text}");
+        }
     }
 }

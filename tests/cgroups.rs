@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{CgroupLevel, CgroupTree, Goal, PlanOutcome, carry_out};
+use nri_cpu_manager::exclusivity::{CgroupLevel, CgroupTree, Goal, PlanOutcome, Write, carry_out};
 use nri_cpu_manager::ledger::CgroupPath;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -232,7 +232,7 @@ impl Node {
             left -= 1;
             assert!(!value.is_empty(), "{group} is emptied");
             let before = self.kernel.clone();
-            self.kernel.write(group, value).unwrap();
+            self.kernel.write(group, Write::Cpus(value)).unwrap();
             WRITES.fetch_add(1, Ordering::Relaxed);
             let now = self.overlaps();
             let empty = self.empty_cuts();
@@ -368,7 +368,7 @@ impl Node {
                 // Cgroups above the bounded ones keep a CPU, so that the pool is not empty there.
                 let top = self.root == group.as_str() || path(self.root).is_below(group);
                 let value = mask(bits) | if top { all().lowest(1) } else { CpuSet::EMPTY };
-                if self.kernel.write(group, value).is_ok() {
+                if self.kernel.write(group, Write::Cpus(value)).is_ok() {
                     self.disturbed = true;
                     if !self.is_leaf(group) && !value.is_empty() {
                         self.bounds.insert(group.clone(), value);
@@ -376,7 +376,8 @@ impl Node {
                 }
             }
             Op::Emptied { group } if !groups.is_empty() => {
-                let _ = self.kernel.write(&groups[group % groups.len()], CpuSet::EMPTY);
+                let _ =
+                    self.kernel.write(&groups[group % groups.len()], Write::Cpus(CpuSet::EMPTY));
             }
             Op::Hotplug { mask: bits } => {
                 // Two CPUs stay online, and claims lose CPUs that go offline.

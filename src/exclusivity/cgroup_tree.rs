@@ -13,7 +13,30 @@
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use crate::partition::{PartitionState, PartitionType};
 use std::collections::BTreeMap;
+
+/// One write into a file of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    /// `cpuset.cpus`
+    Cpus(CpuSet),
+    /// `cpuset.cpus.exclusive`
+    Exclusive(CpuSet),
+    /// `cpuset.cpus.partition`; `None` is `member`.
+    Partition(Option<PartitionType>),
+}
+
+/// What a cgroup's files for partitions say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PartitionFiles {
+    /// `cpuset.cpus.exclusive`
+    pub exclusive: CpuSet,
+    /// `cpuset.cpus.exclusive.effective`
+    pub effective: CpuSet,
+    /// `cpuset.cpus.partition`
+    pub state: PartitionState,
+}
 
 /// Cgroups and their CPUs: all of a hierarchy, or those that a plan is about and the ones above
 /// these.
@@ -29,7 +52,7 @@ pub struct CgroupTree {
 struct Cgroup {
     cpus: CpuSet,
     occupied: bool,
-    partition: bool,
+    partition: PartitionFiles,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +63,8 @@ pub enum Refused {
     Populated,
     #[error("the machine cannot have these CPUs (ERANGE)")]
     Impossible,
+    #[error("a cgroup beside it has some of these exclusive CPUs (EINVAL)")]
+    NotExclusive,
 }
 
 impl CgroupTree {
@@ -70,24 +95,31 @@ impl CgroupTree {
         }
     }
 
-    /// Makes a cgroup a valid partition of its CPUs, or an ordinary cgroup.
-    pub fn partition(&mut self, group: &CgroupPath, partition: bool) {
-        if let Some(group) = self.groups.get_mut(group) {
-            group.partition = partition;
-        }
-    }
-
     pub fn set_online(&mut self, online: CpuSet) {
         self.online = online;
     }
 
-    /// Writes `cpuset.cpus`; a refusal changes nothing.
-    pub fn write(&mut self, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
-        let Some(set) = self.cpus(group) else { return Err(Refused::Gone) };
+    /// Writes a file; a refusal changes nothing. A write that succeeds may still leave the cgroup, or
+    /// another one, an invalid partition.
+    pub fn write(&mut self, group: &CgroupPath, write: Write) -> Result<(), Refused> {
+        if !self.contains(group) {
+            return Err(Refused::Gone);
+        }
+        match write {
+            Write::Cpus(cpus) => self.write_cpus(group, cpus),
+            Write::Exclusive(cpus) => self.write_exclusive(group, cpus),
+            Write::Partition(kind) => {
+                self.write_partition(group, kind);
+                Ok(())
+            }
+        }
+    }
+
+    fn write_cpus(&mut self, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
         if !cpus.is_subset(&self.possible) {
             return Err(Refused::Impossible);
         }
-        let empties = cpus.is_empty() && !set.is_empty();
+        let empties = cpus.is_empty() && !self.cpus(group).unwrap_or_default().is_empty();
         if empties && !self.empties_populated && self.is_populated(group) {
             return Err(Refused::Populated);
         }
@@ -95,10 +127,46 @@ impl CgroupTree {
         Ok(())
     }
 
+    fn write_exclusive(&mut self, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
+        if !cpus.is_subset(&self.possible) {
+            return Err(Refused::Impossible);
+        }
+        let mut files = self.partition(group);
+        files.exclusive = cpus;
+        files.effective = cpus & self.exclusive_above(group);
+        self.put_partition(group, files);
+        Ok(())
+    }
+
+    fn write_partition(&mut self, group: &CgroupPath, kind: Option<PartitionType>) {
+        let mut files = self.partition(group);
+        files.state = kind.map_or(PartitionState::Member, PartitionState::Valid);
+        self.put_partition(group, files);
+    }
+
+    /// The exclusive CPUs that the cgroup above can pass on.
+    fn exclusive_above(&self, group: &CgroupPath) -> CpuSet {
+        group.parent().map_or(self.possible, |parent| self.partition(&parent).effective)
+    }
+
     /// Records what is set for a cgroup; makes it where it does not exist.
     pub fn put(&mut self, group: &CgroupPath, cpus: CpuSet) {
         self.make(group);
         self.groups.entry(group.clone()).or_default().cpus = cpus;
+    }
+
+    /// Records what a cgroup's files for partitions say; makes it where it does not exist.
+    pub fn put_partition(&mut self, group: &CgroupPath, files: PartitionFiles) {
+        self.make(group);
+        self.groups.entry(group.clone()).or_default().partition = files;
+    }
+
+    pub fn partition(&self, group: &CgroupPath) -> PartitionFiles {
+        self.groups.get(group).map(|group| group.partition).unwrap_or_default()
+    }
+
+    pub fn online(&self) -> CpuSet {
+        self.online
     }
 
     pub fn possible(&self) -> CpuSet {
@@ -118,7 +186,9 @@ impl CgroupTree {
     /// would have.
     pub fn effective(&self, group: &CgroupPath) -> CpuSet {
         match self.groups.get(group) {
-            Some(group) if group.partition => group.cpus & self.online,
+            Some(known) if known.partition.state.is_valid() => {
+                known.partition.effective & self.online
+            }
             Some(known) => cut(known.cpus, self.above(group)),
             None => self.above(group),
         }
@@ -128,8 +198,9 @@ impl CgroupTree {
         match group.parent() {
             Some(parent) => self.effective(&parent),
             None => {
-                let partitions = self.groups.values().filter(|group| group.partition);
-                self.online - partitions.map(|group| group.cpus).collect::<CpuSet>()
+                let partitions = self.groups.values().map(|group| group.partition);
+                let partitions = partitions.filter(|files| files.state.is_valid());
+                self.online - partitions.map(|files| files.effective).collect::<CpuSet>()
             }
         }
     }
@@ -142,7 +213,7 @@ impl CgroupTree {
     }
 
     pub fn is_partition(&self, group: &CgroupPath) -> bool {
-        self.groups.get(group).is_some_and(|group| group.partition)
+        self.partition(group).state.is_valid()
     }
 
     /// Whether a cgroup or one below it has processes.
@@ -209,33 +280,33 @@ mod tests {
     fn a_group_runs_on_what_is_left_of_its_parents_cpus() {
         let mut tree = tree();
         check(&tree, &[("k/a/c", "0-7"), ("k/new", "0-7")]);
-        tree.write(&path("k/a/c"), cpus("2-3")).unwrap();
-        tree.write(&path("k/a"), cpus("0-1")).unwrap();
+        tree.write(&path("k/a/c"), Write::Cpus(cpus("2-3"))).unwrap();
+        tree.write(&path("k/a"), Write::Cpus(cpus("0-1"))).unwrap();
         check(&tree, &[("k/a", "0-1"), ("k/a/c", "0-1"), ("k/b/c", "0-7"), ("k/a/new", "0-1")]);
         assert!(tree.is_cut_empty(&path("k/a/c")) && !tree.is_cut_empty(&path("k/a")));
-        tree.write(&path("k/a"), cpus("0-2")).unwrap();
+        tree.write(&path("k/a"), Write::Cpus(cpus("0-2"))).unwrap();
         check(&tree, &[("k/a/c", "2")]);
     }
 
     #[test]
     fn populated_groups_cannot_be_emptied() {
         let mut tree = tree();
-        tree.write(&path("k/a"), cpus("0-1")).unwrap();
-        assert_eq!(tree.write(&path("k/a"), CpuSet::EMPTY), Err(Refused::Populated));
+        tree.write(&path("k/a"), Write::Cpus(cpus("0-1"))).unwrap();
+        assert_eq!(tree.write(&path("k/a"), Write::Cpus(CpuSet::EMPTY)), Err(Refused::Populated));
         check(&tree, &[("k/a/c", "0-1")]);
         let mut later = tree.clone().emptying_populated();
-        later.write(&path("k/a"), CpuSet::EMPTY).unwrap();
+        later.write(&path("k/a"), Write::Cpus(CpuSet::EMPTY)).unwrap();
         check(&later, &[("k/a/c", "0-7")]);
         tree.occupy(&path("k/a/c"), false);
-        tree.write(&path("k/a"), CpuSet::EMPTY).unwrap();
-        assert_eq!(tree.write(&path("k/none"), cpus("0")), Err(Refused::Gone));
+        tree.write(&path("k/a"), Write::Cpus(CpuSet::EMPTY)).unwrap();
+        assert_eq!(tree.write(&path("k/none"), Write::Cpus(cpus("0"))), Err(Refused::Gone));
     }
 
     #[test]
     fn offline_cpus_count_when_they_come() {
         let mut tree = tree();
-        tree.write(&path("k/a"), cpus("7-8")).unwrap();
-        assert_eq!(tree.write(&path("k/a"), cpus("12")), Err(Refused::Impossible));
+        tree.write(&path("k/a"), Write::Cpus(cpus("7-8"))).unwrap();
+        assert_eq!(tree.write(&path("k/a"), Write::Cpus(cpus("12"))), Err(Refused::Impossible));
         check(&tree, &[("k/a/c", "7")]);
         tree.set_online(cpus("0-6"));
         check(&tree, &[("k/a/c", "0-6")]);
@@ -246,8 +317,10 @@ mod tests {
     #[test]
     fn a_partition_takes_its_cpus_from_all_others() {
         let mut tree = tree();
-        tree.write(&path("k/a/c"), cpus("2-3")).unwrap();
-        tree.partition(&path("k/a/c"), true);
+        for group in ["k", "k/a", "k/a/c"] {
+            tree.write(&path(group), Write::Exclusive(cpus("2-3"))).unwrap();
+        }
+        tree.write(&path("k/a/c"), Write::Partition(Some(PartitionType::Root))).unwrap();
         check(&tree, &[("k", "0-1,4-7"), ("k/a/c", "2-3"), ("k/a", "0-1,4-7")]);
         tree.remove(&path("k/a"));
         check(&tree, &[("k/b/c", "0-7")]);

@@ -34,7 +34,7 @@ mod watch;
 mod writer;
 
 pub use affinity::widen;
-pub use cgroup_tree::{CgroupTree, Refused};
+pub use cgroup_tree::{CgroupTree, PartitionFiles, Refused, Write};
 pub use files::Scope;
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::errno::Errno;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{CgroupTree, Refused};
+use nri_cpu_manager::exclusivity::{CgroupTree, Refused, Write};
 use nri_cpu_manager::ledger::CgroupPath;
 
 use super::{Comparison, ComparisonSettings, Mismatch};
@@ -227,7 +227,7 @@ impl Comparer {
         let mut results = (OK.to_owned(), OK.to_owned());
         match action {
             Action::Write(group, cpus) => {
-                let expected = self.tree.write(group, *cpus).map_err(errno);
+                let expected = self.tree.write(group, Write::Cpus(*cpus)).map_err(errno);
                 // Without the newline, an empty list would not be a write.
                 let result = fs::write(directory(group).join("cpuset.cpus"), format!("{cpus}\n"));
                 let result =
@@ -336,6 +336,7 @@ fn errno(refused: Refused) -> Errno {
         Refused::Gone => Errno::ENOENT,
         Refused::Populated => Errno::ENOSPC,
         Refused::Impossible => Errno::ERANGE,
+        Refused::NotExclusive => Errno::EINVAL,
     }
 }
 

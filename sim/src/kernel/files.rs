@@ -2,7 +2,7 @@
 
 use super::{CGROUPS, Errno, FOREIGN, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
 use nri_cpu_manager::cpuset::{CpuSet, ParseError};
-use nri_cpu_manager::exclusivity::{Refused, Watched};
+use nri_cpu_manager::exclusivity::{Refused, Watched, Write};
 use nri_cpu_manager::ledger::CgroupPath;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -149,10 +149,11 @@ impl State {
             ParseError::PastLimit { .. } => Errno::ERANGE,
             _ => Errno::EINVAL,
         })?;
-        self.tree.write(&group, cpus).map_err(|refused| match refused {
+        self.tree.write(&group, Write::Cpus(cpus)).map_err(|refused| match refused {
             Refused::Gone => Errno::ENODEV,
             Refused::Populated => Errno::ENOSPC,
             Refused::Impossible => Errno::ERANGE,
+            Refused::NotExclusive => Errno::EINVAL,
         })
     }
 

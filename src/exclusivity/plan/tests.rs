@@ -1,3 +1,4 @@
+use super::super::cgroup_tree::Write;
 use super::*;
 
 fn path(path: &str) -> CgroupPath {
@@ -112,7 +113,7 @@ fn cpus_that_a_container_has_still_to_leave_are_not_shared() {
     let goal = goal("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
     let outcome = carry_out(&mut tree, &goal, |_, _| panic!("nothing to write"));
     assert_eq!(outcome.withheld, cpus("4-7"));
-    tree.write(&path("k/poda/c"), cpus("2-3")).unwrap();
+    tree.write(&path("k/poda/c"), Write::Cpus(cpus("2-3"))).unwrap();
     check(&mut tree, &goal, &["k/burstable 0-1,4-7"]);
 }
 

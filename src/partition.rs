@@ -62,6 +62,16 @@ impl PartitionState {
     }
 }
 
+impl fmt::Display for PartitionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PartitionState::Member => f.write_str("member"),
+            PartitionState::Valid(kind) => write!(f, "{kind}"),
+            PartitionState::Invalid(kind) => write!(f, "{kind} invalid"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{CgroupLevel, CgroupTree, Goal, PlanOutcome, Write, carry_out};
+use nri_cpu_manager::exclusivity::{
+    CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out,
+};
 use nri_cpu_manager::ledger::CgroupPath;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -213,7 +215,7 @@ impl Node {
         });
         let entering = entering.count();
         let mut done = self.kernel.clone();
-        carry_out(&mut done, &goal, |_, _| true);
+        carry_out(&mut done, &goal, |_, _| Some(PartitionFiles::default()));
         let differing =
             done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
         let mut overlaps = self.overlaps();
@@ -227,26 +229,26 @@ impl Node {
         let mut left = limit;
         let outcome = carry_out(&mut tree, &goal, |group, value| {
             if left == 0 || self.is_refused(group) {
-                return false;
+                return None;
             }
             left -= 1;
-            assert!(!value.is_empty(), "{group} is emptied");
+            assert_ne!(value, Write::Cpus(CpuSet::EMPTY), "{group} is emptied");
             let before = self.kernel.clone();
-            self.kernel.write(group, Write::Cpus(value)).unwrap();
+            self.kernel.write(group, value).unwrap();
             WRITES.fetch_add(1, Ordering::Relaxed);
             let now = self.overlaps();
             let empty = self.empty_cuts();
             assert!(
                 now.is_subset(&overlaps),
-                "{group} := {value}: {now:?}\n{before:#?}\n{goal:#?}"
+                "{group} := {value:?}: {now:?}\n{before:#?}\n{goal:#?}"
             );
             assert!(
                 empty.is_subset(&cuts),
-                "{group} := {value}: {empty:?}\n{before:#?}\n{goal:#?}"
+                "{group} := {value:?}: {empty:?}\n{before:#?}\n{goal:#?}"
             );
             overlaps = now;
             cuts = empty;
-            true
+            Some(self.kernel.partition(group))
         });
         assert_eq!(tree, self.kernel);
         if limit == usize::MAX && self.refused.is_none() {
@@ -255,8 +257,9 @@ impl Node {
             if undisturbed {
                 assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {goal:#?}");
             }
-            let again =
-                carry_out(&mut tree, &goal, |group, value| panic!("{group} := {value} {goal:#?}"));
+            let again = carry_out(&mut tree, &goal, |group, value| {
+                panic!("{group} := {value:?} {goal:#?}")
+            });
             assert_eq!(again.written, 0);
             if self.bounds.is_empty() {
                 // systemd clears those whose values may vanish.

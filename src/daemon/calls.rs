@@ -1,9 +1,8 @@
 //! Calls of the runtime on their way to an answer.
 
-use super::enforcement::CgroupStep;
 use super::persist::Save;
 use super::step::CallId;
-use crate::ledger::{Decision, Due, Note};
+use crate::ledger::{ContainerId, Decision, Due, Note};
 use crate::view::counters::{CreateOutcome, EventKind};
 use std::time::Instant;
 
@@ -21,8 +20,8 @@ pub(super) struct HandledCall {
     pub(super) call: CallInfo,
     pub(super) notes: Vec<Note>,
     pub(super) handled: Handled,
-    /// What has to be done to single cgroups before the answer.
-    pub(super) step: CgroupStep,
+    /// The container whose pod's CFS quota is lifted, or restored, before the answer.
+    pub(super) quota_of: Option<ContainerId>,
     /// The answer waits for this write; `None` if it may come before claims of others are on disk.
     pub(super) save: Option<Save>,
 }

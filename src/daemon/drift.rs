@@ -6,7 +6,7 @@
 use super::pace::Pace;
 use super::suspects::{Finding, Suspects};
 use crate::cpuset::CpuSet;
-use crate::ledger::{Mechanism, Target};
+use crate::ledger::Target;
 use crate::verify::Drift;
 use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,10 +16,8 @@ use std::time::Instant;
 /// The next safe way to repair a drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repair {
-    /// Settle the container's partition, and set its CPUs if these differ.
-    Partition {
-        set_cpus: bool,
-    },
+    /// Make the cgroups what they have to be.
+    Bind,
     /// Write the CPUs into its cgroup. The next answer may be hours away: until then only the
     /// runtime's record is wrong.
     SetCpus,
@@ -36,19 +34,16 @@ pub(super) enum Repair {
 
 impl Repair {
     /// `calls`: whether the runtime can be called without an event.
-    pub(super) fn of(target: &Target, drift: &Drift, mechanism: Mechanism, calls: bool) -> Repair {
-        let partitions = mechanism == Mechanism::Partitions;
+    pub(super) fn of(target: &Target, drift: &Drift, calls: bool) -> Repair {
         match drift {
-            Drift::Effective(_) if !target.is_partition() => Repair::Nothing,
-            Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_) if partitions => {
-                Repair::Partition { set_cpus: matches!(drift, Drift::Set(_)) }
-            }
+            Drift::Partition(_) => Repair::Bind,
+            Drift::Effective(_) if target.is_partition() => Repair::Bind,
             Drift::Quota(_) => Repair::PodQuota,
             Drift::OwnQuota(_) => Repair::OwnQuota,
             Drift::Set(_) if calls => Repair::SendAgain,
             Drift::Set(_) => Repair::SetCpus,
             Drift::Inherited(_, mask) => Repair::Widen(*mask),
-            Drift::Partition(_) | Drift::Effective(_) | Drift::Process(..) => Repair::Nothing,
+            Drift::Effective(_) | Drift::Process(..) => Repair::Nothing,
         }
     }
 }

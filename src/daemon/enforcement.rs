@@ -5,23 +5,19 @@ mod writes;
 
 use crate::config::Config;
 use crate::exclusivity::{
-    AFTER_REFUSAL, Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory,
-    ProbeError, Report, Scope, Watched, Writer, writable,
+    AFTER_REFUSAL, Exclusivity, Groups, Hierarchy, Layout, Means, Memory, ProbeError, Report,
+    Scope, Watched, writable,
 };
 use crate::kernel::Kernel;
-use crate::ledger::{
-    Call, CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
-};
+use crate::ledger::{Call, CgroupPath, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target};
 use crate::partition::PartitionType;
+use crate::verify::Drift;
 use crate::view::GroupBound;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
-/// left that names them.
-const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 /// The time between two checks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -29,10 +25,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Enforcement {
     pub(super) means: Means,
     /// Or why cgroups cannot be written.
-    writer: Result<Writer, ProbeError>,
+    hierarchy: Result<Hierarchy, ProbeError>,
     groups: Groups,
-    /// Whether all groups were made what they have to be; later only those that bind are read.
-    followed: bool,
+    state: Written,
     /// What the last pass found.
     pub(super) report: Report,
     pub(super) written: u64,
@@ -40,49 +35,30 @@ pub(super) struct Enforcement {
     due: Option<Instant>,
     /// When the kernel refused a write within the last second.
     refused_at: Option<Instant>,
-    /// Partitions of an earlier life, with the containers' names.
-    left: Vec<(String, CgroupPath)>,
-    /// Containers whose partitions and quotas the main loop settles when it is idle.
-    unsettled: VecDeque<ContainerId>,
-    /// Whether something could not be undone at the last try.
-    has_unreleased: bool,
-    /// Whether ended containers may have left something in the groups above them.
-    untidy: bool,
-    /// The topmost groups that containers are or were in.
-    tops: BTreeSet<CgroupPath>,
     pub(super) refusals: u64,
     pub(super) errors: u64,
 }
 
-/// What an event or a request means for cgroups.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum CgroupStep {
-    #[default]
-    None,
-    /// Have CPUs ready for this container, which is about to be created.
-    Reserve(ContainerId),
-    /// Settle this container's cgroup now.
-    Settle(ContainerId),
-    /// Settle this container's cgroup later, in case it did not exist before.
-    Later(ContainerId),
+/// What a pass has changed.
+#[derive(Debug, Default)]
+pub(super) struct Bound {
+    /// What the ledger has to know of it.
+    pub(super) events: Vec<Event>,
+    /// Containers of which the kernel makes no partitions, and why.
+    pub(super) refused: Vec<(Target, String)>,
+    /// Containers whose partitions were ended, and are made again if the kernel does.
+    pub(super) ended: Vec<(Target, Drift)>,
+}
+
+/// What of the cgroups is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// All are what they have to be: later only those that bind are read.
     All,
-    Tidy,
+    Nothing,
+    /// Something could not be undone at the last try.
+    Leftovers,
 }
-
-impl CgroupStep {
-    pub(super) fn of(event: &Event) -> CgroupStep {
-        match event {
-            Event::Starting { container, .. } => CgroupStep::Settle(container.id.clone()),
-            Event::Started { container, .. } => CgroupStep::Later(container.id.clone()),
-            Event::Synchronize { .. } => CgroupStep::All,
-            Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_) => CgroupStep::Tidy,
-            _ => CgroupStep::None,
-        }
-    }
-}
-
-/// A container for which the kernel refused something.
-pub(super) type RefusedTarget = (Target, KernelRefusal);
 
 /// What shall keep others off exclusive CPUs, as the configuration says.
 pub(super) fn wanted(config: &Config) -> Exclusivity {
@@ -106,11 +82,11 @@ impl Enforcement {
     ) -> Result<Enforcement, ProbeError> {
         let means = Means::choose(wanted, kernel, cgroup_root)?;
         means.log(wanted);
-        let writer = writable(kernel, cgroup_root);
-        if let Err(why) = &writer {
+        let hierarchy = writable(kernel, cgroup_root);
+        if let Err(why) = &hierarchy {
             log::warn!("{}", why.consequence());
         }
-        Ok(Enforcement::new(means, writer, partition, memory))
+        Ok(Enforcement::new(means, hierarchy, partition, memory))
     }
 
     pub(super) fn new(
@@ -119,25 +95,19 @@ impl Enforcement {
         partition: PartitionType,
         memory: Memory,
     ) -> Enforcement {
-        let mut groups = match &hierarchy {
-            Ok(hierarchy) => Groups::new(hierarchy.clone(), memory),
+        let groups = match &hierarchy {
+            Ok(hierarchy) => Groups::new(hierarchy.clone(), memory, partition),
             Err(_) => Groups::default(),
         };
-        groups.partitions = means.mechanism == Mechanism::Partitions;
         Enforcement {
             means,
-            writer: hierarchy.map(|hierarchy| Writer::new(hierarchy, partition)),
+            hierarchy,
             groups,
-            followed: false,
+            state: Written::Nothing,
             report: Report::default(),
             written: 0,
             due: None,
             refused_at: None,
-            left: Vec::new(),
-            unsettled: VecDeque::new(),
-            has_unreleased: false,
-            untidy: false,
-            tops: KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect(),
             refusals: 0,
             errors: 0,
         }
@@ -154,7 +124,7 @@ impl Enforcement {
 
     /// Why cgroups cannot be written; `None` if they can.
     pub(super) fn cannot_write(&self) -> Option<&ProbeError> {
-        self.writer.as_ref().err()
+        self.hierarchy.as_ref().err()
     }
 
     /// Pods that the runtime keeps off exclusive CPUs though groups do so elsewhere, and why.
@@ -173,141 +143,98 @@ impl Enforcement {
         })
     }
 
-    fn partitions(&self) -> Option<Writer> {
-        if self.mechanism() == Mechanism::Partitions { self.writer.clone().ok() } else { None }
-    }
-
-    /// Records which listed containers are partitions of an earlier life, where the kernel does not
-    /// keep exclusivity now.
-    pub(super) fn note_left(&mut self, call: &Call) {
+    /// Logs that listed containers stay partitions of an earlier life, where these cannot be ended.
+    pub(super) fn note_left(&self, call: &Call) {
         let Call::Event(Event::Synchronize { pods, containers }) = call else { return };
-        if self.mechanism() == Mechanism::Partitions {
-            return;
-        }
-        let left = containers.iter().filter(|container| container.partitioned);
-        let named = left.filter_map(|container| {
-            let pod = pods.iter().find(|pod| pod.sandbox == container.sandbox);
-            let pod = pod.map_or("?/?".to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name));
-            Some((format!("{pod}/{}", container.name), container.cgroup.clone()?))
-        });
-        self.left = named.collect();
-        if let (Err(why), [(first, _), ..]) = (&self.writer, &self.left[..]) {
-            log::error!(
-                "{first} and {} others are still cpuset partitions of an earlier configuration: {why}. Delete these pods to have them created again",
-                self.left.len() - 1
-            );
-            self.left.clear();
-        }
+        let Err(why) = &self.hierarchy else { return };
+        let mut left = containers.iter().filter(|container| container.partitioned);
+        let Some(first) = left.next() else { return };
+        let pod = pods.iter().find(|pod| pod.sandbox == first.sandbox);
+        let pod = pod.map_or("?/?".to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name));
+        log::error!(
+            "{pod}/{} and {} others are still cpuset partitions of an earlier configuration: {why}. Delete these pods to have them created again",
+            first.name,
+            left.count()
+        );
     }
 
-    /// Takes a step before the call is answered. Returns what the kernel refused.
-    ///
-    /// # Errors
-    /// If the container must not be created yet, because the kernel still withholds its CPUs.
-    /// Nothing could keep others off them.
-    pub(super) fn follow(
-        &mut self,
-        step: CgroupStep,
-        ledger: &Ledger,
-    ) -> Result<Option<RefusedTarget>, RefusedTarget> {
-        match step {
-            CgroupStep::None => {}
-            CgroupStep::All => {
-                self.settle_all(ledger);
-                self.untidy = true;
-                self.followed = false;
-            }
-            CgroupStep::Later(id) => self.unsettled.push_back(id),
-            CgroupStep::Tidy => self.untidy = true,
-            CgroupStep::Reserve(id) => {
-                let Some(writer) = self.partitions() else { return Ok(None) };
-                match self.ask(&id, ledger, |target| writer.reserve(target)) {
-                    Err(withheld @ (_, KernelRefusal::Withheld(_))) => return Err(withheld),
-                    Err(refused) => return Ok(Some(refused)),
-                    Ok(()) => {}
-                }
-            }
-            CgroupStep::Settle(id) => match self.settle(&id, ledger) {
-                // It keeps what it has. Its update waits with the others that are too early.
-                Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
-                Err(refused) => return Ok(Some(refused)),
-                Ok(()) => {}
-            },
-        }
-        Ok(None)
-    }
-
-    /// Makes all groups what they have to be by now. Returns which of them, and which pods'
-    /// cgroups, do not keep containers in the pool from now on, if that has changed.
-    pub(super) fn bind(&mut self, scope: Scope, ledger: &Ledger, now: Instant) -> Vec<Event> {
+    /// Makes all cgroups what they have to be by now.
+    pub(super) fn bind(&mut self, scope: Scope, ledger: &Ledger, now: Instant) -> Bound {
         self.due = None;
         if self.mechanism() == Mechanism::Runtime {
-            return Vec::new();
+            return Bound::default();
         }
         if ledger.stance() != Stance::Assign {
             // What could not be undone waits for the next check of all.
-            if scope == Scope::All || !self.has_unreleased {
+            if scope == Scope::All || self.state != Written::Leftovers {
                 self.let_go(ledger);
             }
-            return Vec::new();
+            return Bound::default();
         }
-        self.has_unreleased = false;
         let layout = Layout::of(ledger);
-        let scope = if self.followed { scope } else { Scope::All };
+        let scope = if self.state == Written::All { scope } else { Scope::All };
+        self.state = Written::All;
         let report = self.groups.follow(&layout, scope, now);
         let before = std::mem::replace(&mut self.report, report);
         let report = &self.report;
         self.written += report.written;
         self.errors += report.errors;
+        self.refusals += report.refused.len() as u64;
         let waits = !report.withheld.is_empty() || report.deferred;
         let recently = self.refused_at.filter(|refused| now < *refused + AFTER_REFUSAL);
         self.refused_at = if report.errors > 0 { Some(now) } else { recently };
         let pause = if self.refused_at.is_none() { PAUSE } else { AFTER_REFUSAL };
         self.due = waits.then(|| now + pause);
-        self.followed = true;
         if scope != Scope::All {
             // Only a check of all groups finds those that are missing.
             let known = before.unbound.iter().filter(|(pod, _)| ledger.has_pod(pod));
             self.report.unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
-        if self.report.errors == 0 {
-            self.end_left();
-        }
         let report = &self.report;
-        let mut events = Vec::new();
+        let mut bound = Bound::default();
         if before.distrusted.keys().ne(report.distrusted.keys()) {
             log_distrusted(&before.distrusted, &report.distrusted);
-            events.push(Event::Distrusted(report.distrusted.keys().cloned().collect()));
+            let distrusted = report.distrusted.keys().cloned().collect();
+            bound.events.push(Event::Distrusted(distrusted));
         }
         if before.unbound.keys().ne(report.unbound.keys()) {
             log_unbound(&before.unbound, &report.unbound);
-            events.push(Event::Unbound(report.unbound.keys().cloned().collect()));
+            bound.events.push(Event::Unbound(report.unbound.keys().cloned().collect()));
         }
-        events
+        if !report.refused.is_empty() || !report.ended.is_empty() {
+            self.name_partitions(ledger, &mut bound);
+        }
+        bound
+    }
+
+    /// Which containers' partitions the last pass could not make, or has found ended.
+    fn name_partitions(&self, ledger: &Ledger, bound: &mut Bound) {
+        for target in ledger.targets() {
+            let Some(group) = &target.cgroup else { continue };
+            if let Some(state) = self.report.ended.get(group) {
+                bound.ended.push((target.clone(), Drift::Partition(state.to_string())));
+            }
+            if let Some(why) = self.report.refused.get(group) {
+                let subject = &target.subject;
+                log::warn!("{subject}: no partition: groups keep others off its CPUs: {why}");
+                bound.events.push(Event::PartitionRefused(subject.id.clone()));
+                bound.refused.push((target, why.clone()));
+            }
+        }
     }
 
     /// All containers are where they have to be by other means: takes out of groups what was left
     /// there. What cannot be undone is tried again with the next check of all.
     pub(super) fn let_go(&mut self, ledger: &Ledger) {
-        self.end_left();
         let released = self.groups.release(ledger.possible());
-        self.followed = false;
-        self.has_unreleased = !released.errors.is_empty();
-        let undone = released.groups + released.quotas;
+        self.state = if released.errors.is_empty() { Written::Nothing } else { Written::Leftovers };
+        let undone = released.groups + released.quotas + released.partitions;
         if undone > 0 {
-            log::info!("cgroups restored: {undone}");
+            let partitions = released.partitions;
+            log::info!("cgroups restored: {undone} (cpuset partitions ended: {partitions})");
         }
         for error in released.errors {
             log::warn!("cannot restore a cgroup, trying again at the next check: {error}");
-        }
-    }
-
-    fn end_left(&mut self) {
-        let left = std::mem::take(&mut self.left);
-        if !left.is_empty()
-            && let Ok(writer) = self.writer.clone()
-        {
-            self.errors += writer.release(&left);
         }
     }
 
@@ -333,59 +260,6 @@ impl Enforcement {
 
     pub(super) fn check_again(&mut self, now: Instant) {
         self.due = Some(now + PAUSE);
-    }
-
-    /// Has all containers' groups settled when the main loop is idle.
-    pub(super) fn settle_all(&mut self, ledger: &Ledger) {
-        if self.mechanism() != Mechanism::Runtime {
-            let groups = ledger.targets().filter(|target| target.cgroup.is_some());
-            self.unsettled = groups.map(|target| target.subject.id).collect();
-        }
-    }
-
-    pub(super) fn next_unsettled(&mut self) -> Option<ContainerId> {
-        self.unsettled.pop_front()
-    }
-
-    pub(super) fn has_unsettled(&self) -> bool {
-        !self.unsettled.is_empty()
-    }
-
-    pub(super) fn is_untidy(&self) -> bool {
-        self.untidy
-    }
-
-    /// Removes what ended containers have left in the groups above them. Nothing waits for this:
-    /// settling a group tidies the groups that it needs.
-    pub(super) fn tidy(&mut self) {
-        self.untidy = false;
-        let Some(writer) = self.partitions() else { return };
-        self.tops.iter().for_each(|top| writer.tidy(top));
-    }
-
-    /// Whether groups may bind less now that partitions are in force: once for all that are settled
-    /// in a row.
-    pub(super) fn is_settled(&self) -> bool {
-        self.mechanism() == Mechanism::Partitions && self.unsettled.is_empty()
-    }
-
-    /// Writes what a container's group has to be, and its pod's quota. A failure of the latter does
-    /// not count.
-    pub(super) fn settle(
-        &mut self,
-        id: &ContainerId,
-        ledger: &Ledger,
-    ) -> Result<(), RefusedTarget> {
-        let settled = match self.partitions() {
-            Some(writer) => self.ask(id, ledger, |target| writer.settle(target)),
-            None => Ok(()),
-        };
-        if self.mechanism() != Mechanism::Runtime
-            && let Some(target) = ledger.target(id)
-        {
-            self.settle_pod_quota(&target);
-        }
-        settled
     }
 }
 

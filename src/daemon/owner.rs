@@ -6,7 +6,7 @@ use super::complete::{correct_list, locate_devices};
 use super::decision_log::DecisionLog;
 use super::delivery::{Delivery, Writes};
 use super::drift::{Action, DriftWatcher, Repair};
-use super::enforcement::{CgroupStep, Enforcement, RefusedTarget};
+use super::enforcement::{Bound, Enforcement};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -87,8 +87,6 @@ enum Work {
     Save,
     /// Files of containers name the CPUs that they are about to get.
     Expose,
-    /// The cgroup of the container that the call at this place is about becomes what it has to be.
-    Settle(usize),
     /// Cgroups keep others off exclusive CPUs.
     Bind(Scope),
     /// A step of a plan is on disk: the container moves.
@@ -163,11 +161,6 @@ impl Owner {
         if self.exposure.outdated && (is_saved || ready.is_some()) {
             return Some(Work::Expose);
         }
-        if let Some(at) = ready
-            && self.calls[at].step != CgroupStep::None
-        {
-            return Some(Work::Settle(at));
-        }
         if self.has_saved_move() {
             return Some(Work::Move);
         }
@@ -211,7 +204,6 @@ impl Owner {
                 let (ledger, verifier) = (&self.ledger, self.checks.verifier());
                 self.exposure.show_decided(ledger, verifier, self.now);
             }
-            Work::Settle(at) => self.settle_for_call(at),
             Work::Bind(scope) => self.bind(scope),
             Work::Move => self.move_saved(),
             Work::Answer(at) => self.answer_call(at),
@@ -224,8 +216,6 @@ impl Owner {
     /// When [`Input::Time`] is due; a moment that is over means at once, but after all other inputs.
     pub fn due(&self) -> Option<Instant> {
         let has_backlog = self.outstanding().is_some()
-            || self.enforcement.has_unsettled()
-            || self.enforcement.is_untidy()
             || self.moves.unbalanced && self.moves.run.is_none()
             || self.drift.has_confirmed();
         if has_backlog {
@@ -250,11 +240,7 @@ impl Owner {
     fn work(&mut self) {
         let now = self.now;
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
-        if let Some(id) = self.enforcement.next_unsettled() {
-            self.settle(&id);
-        } else if self.enforcement.is_untidy() {
-            self.enforcement.tidy();
-        } else if self.moves.unbalanced && self.moves.run.is_none() {
+        if self.moves.unbalanced && self.moves.run.is_none() {
             self.moves.unbalanced = false;
             self.rebalance();
         } else if let Some(finding) = self.drift.next() {
@@ -326,9 +312,9 @@ impl Owner {
         self.exposure.outdated |= outcome.reach || outcome.adopted;
         self.exposure.unadopted |= outcome.adopted;
         if outcome.rules {
-            self.enforcement.settle_all(&self.ledger);
+            self.quotas.written(self.now);
         }
-        self.mark_cgroups(Scope::Binding);
+        self.mark_cgroups(if outcome.rules { Scope::All } else { Scope::Binding });
         if outcome.due {
             self.mark_updates(Writes::WhenNoneWaits);
         }
@@ -430,13 +416,10 @@ impl Owner {
         self.follow(decision.outcome);
         let target = self.ledger.target(&decision.container);
         let is_exclusive = target.is_some_and(|target| target.setting.is_exclusive());
-        let id = decision.container.clone();
-        let step = if decision.creation.is_some() {
-            CgroupStep::Reserve(id)
-        } else {
-            CgroupStep::Settle(id)
-        };
-        self.keep(call, notes, Handled::Decision(decision), step, is_exclusive);
+        // A new container has no cgroup yet.
+        let resized =
+            if decision.creation.is_none() { Some(decision.container.clone()) } else { None };
+        self.keep(call, notes, Handled::Decision(decision), resized, is_exclusive);
     }
 
     /// Has the ledger record what the runtime reports.
@@ -447,15 +430,24 @@ impl Owner {
             self.exposure.end(id, self.now);
         }
         let answer_has_updates = event.answer_has_updates();
-        let step = CgroupStep::of(&event);
+        let starts = match &event {
+            Event::Starting { container, .. } | Event::Started { container, .. } => {
+                Some(container.id.clone())
+            }
+            _ => None,
+        };
         let outcome = self.ledger.apply(event);
         let notes = self.log();
         self.follow(outcome);
         if removes || lists {
             self.end_deserted();
         }
+        if lists {
+            self.mark_cgroups(Scope::All);
+            self.quotas.written(self.now);
+        }
         self.moves.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
-        self.keep(call, notes, Handled::Event { lists, answer_has_updates }, step, false);
+        self.keep(call, notes, Handled::Event { lists, answer_has_updates }, starts, false);
     }
 
     /// Keeps a call until it can be answered. One that changes no claim and is about none waits for
@@ -465,12 +457,12 @@ impl Owner {
         call: CallInfo,
         notes: Vec<Note>,
         handled: Handled,
-        step: CgroupStep,
+        quota_of: Option<ContainerId>,
         is_exclusive: bool,
     ) {
         let waits = is_exclusive || self.checkpoint.changed;
         let save = waits.then(|| self.checkpoint.save_of_now());
-        self.calls.push_back(HandledCall { call, notes, handled, step, save });
+        self.calls.push_back(HandledCall { call, notes, handled, quota_of, save });
     }
 
     /// The first call that waits for no disk any more.
@@ -480,11 +472,21 @@ impl Owner {
         self.calls.iter().position(is_ready)
     }
 
-    /// Answers a call whose cgroups are settled.
+    /// Answers a call, or refuses it.
     fn answer_call(&mut self, at: usize) {
-        let Some(HandledCall { call, notes, handled, save, .. }) = self.calls.remove(at) else {
+        let Some(HandledCall { call, notes, handled, quota_of, save }) = self.calls.remove(at)
+        else {
             return;
         };
+        if let Handled::Decision(Decision { container, creation: Some(_), .. }) = &handled
+            && let Some(why) = save.and_then(|_| self.checkpoint.error())
+            && let Some(refusal) = self.refuse_unsaved(container, call.kind, &why)
+        {
+            return self.refuse(call, refusal);
+        }
+        if let Some(id) = quota_of {
+            self.settle_quota(&id);
+        }
         if save.is_none() || self.checkpoint.error().is_none() {
             let placement = &self.ledger.settings().placement;
             self.record.counters.given(&notes, self.ledger.topology(), placement);
@@ -516,45 +518,6 @@ impl Owner {
                 self.hold_back_early(&mut due, save.is_none());
                 let response = Response { updates: due.updates.clone(), ..Response::default() };
                 self.answer(call, response, Sent::Due(due));
-            }
-        }
-    }
-
-    /// Settles the cgroup that a call is about, or refuses the call.
-    fn settle_for_call(&mut self, at: usize) {
-        let Some(handled) = self.calls.get_mut(at) else { return };
-        let step = std::mem::take(&mut handled.step);
-        let call = handled.call;
-        let failed = handled.save.and_then(|_| self.checkpoint.error());
-        let id = match &handled.handled {
-            Handled::Decision(Decision { container, creation: Some(_), .. }) => {
-                Some(container.clone())
-            }
-            Handled::Decision(_) | Handled::Event { .. } => None,
-        };
-        let unsaved =
-            id.zip(failed).and_then(|(id, why)| self.refuse_unsaved(&id, call.kind, &why));
-        let refusal = unsaved.or_else(|| self.settle_before_answer(step, call));
-        if let Some(refusal) = refusal {
-            self.calls.remove(at);
-            self.refuse(call, refusal);
-        }
-    }
-
-    /// Takes a step of a call. Returns why the call has to be refused.
-    fn settle_before_answer(&mut self, step: CgroupStep, call: CallInfo) -> Option<Refusal> {
-        match self.enforcement.follow(step, &self.ledger) {
-            Ok(None) => None,
-            Ok(Some(refused)) => {
-                self.fall_back(refused);
-                None
-            }
-            Err((target, refusal)) => {
-                // The container keeps its claim for the kubelet's next try, within seconds, so that
-                // a restarted container finds its own CPUs.
-                let why = format!("CPUs cannot be taken yet: {refusal}");
-                let id = target.subject.id;
-                Some(self.record.refuse(call.kind, &id, &why, &self.ledger, self.now))
             }
         }
     }
@@ -756,11 +719,17 @@ impl Owner {
 
     /// Has cgroups keep others off exclusive CPUs.
     fn bind(&mut self, scope: Scope) {
-        let events = self.enforcement.bind(scope, &self.ledger, self.now);
+        let Bound { events, refused, ended } = self.enforcement.bind(scope, &self.ledger, self.now);
         self.rewatches = true;
         self.apply_all(events);
         // What these say of cgroups is how they are by now.
         self.cgroups = None;
+        for (target, drift) in ended {
+            self.repaired(&target, &drift, Action::Written);
+        }
+        for (target, why) in refused {
+            self.record.kernel_refused(target.subject, why);
+        }
     }
 
     /// Brings due updates to containers that no answer has carried: writes cgroups where a call is
@@ -849,14 +818,6 @@ impl Owner {
         Some(self.checks.verifier()?.observe(target.cgroup.as_ref()?)?.cpus)
     }
 
-    /// The kernel refused something.
-    fn fall_back(&mut self, refused: RefusedTarget) {
-        let Some(event) = self.enforcement.fall_back(&refused) else { return };
-        self.apply(event);
-        let (target, refusal) = refused;
-        self.record.kernel_refused(target.subject, refusal.to_string());
-    }
-
     // Work that is due now and then.
 
     /// Settles the quotas of all pods, and watches those that are to stay lifted.
@@ -868,22 +829,16 @@ impl Owner {
         self.effects.push(Effect::WatchQuotas(watched));
     }
 
-    /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
-    /// refuses, others leave its CPUs by their cgroups at once.
-    fn settle(&mut self, id: &ContainerId) -> bool {
-        let settled = self.enforcement.settle(id, &self.ledger);
-        let refused = settled.is_err();
-        if let Err(refused) = settled {
-            self.fall_back(refused);
+    /// Lifts the CFS quota of a container's pod before the container runs, or restores it.
+    fn settle_quota(&mut self, id: &ContainerId) {
+        if self.ledger.mechanism() == Mechanism::Runtime {
+            return;
         }
-        if refused || self.enforcement.is_settled() {
-            self.mark_cgroups(Scope::Binding);
-        }
-        let lifts = self.ledger.target(id).is_some_and(|target| target.lifts_pod_quota);
-        if lifts && !self.enforcement.has_unsettled() {
+        let Some(target) = self.ledger.target(id) else { return };
+        self.enforcement.settle_pod_quota(&target);
+        if target.lifts_pod_quota {
             self.quotas.written(self.now);
         }
-        !refused && self.ledger.mechanism() == Mechanism::Partitions
     }
 
     /// Whether the decision is still the same as when the check pass began.
@@ -899,30 +854,30 @@ impl Owner {
                 break;
             }
             let calls = self.delivery.calls();
-            let repair = Repair::of(&target, &drift, self.ledger.mechanism(), calls);
+            let repair = Repair::of(&target, &drift, calls);
             let action = self.repair_by(repair, &target);
             all_written &= action == Action::Written;
-            let decided = self.drift.count(&target, &drift, action);
-            let (found, done) = (drift.to_string(), action.to_string());
-            let subject = target.subject.clone();
-            self.record.history().drifted(now(), subject, decided, found, done);
+            self.repaired(&target, &drift, action);
         }
         if all_written {
             self.drift.suspects.repaired(&target.subject.id, self.now);
         }
     }
 
+    /// Counts and records a repair.
+    fn repaired(&mut self, target: &Target, drift: &Drift, action: Action) {
+        let decided = self.drift.count(target, drift, action);
+        let (found, done) = (drift.to_string(), action.to_string());
+        self.record.history().drifted(now(), target.subject.clone(), decided, found, done);
+    }
+
     fn repair_by(&mut self, repair: Repair, target: &Target) -> Action {
         let id = &target.subject.id;
         let drifted = Event::Drifted(vec![id.clone()]);
         let written = match repair {
-            Repair::Partition { set_cpus } => {
-                let mut written = self.settle(id);
-                if set_cpus {
-                    written = written && self.enforcement.set_cpus(target, self.now);
-                    self.apply(drifted);
-                }
-                written
+            Repair::Bind => {
+                self.mark_cgroups(Scope::All);
+                true
             }
             Repair::SetCpus => {
                 self.apply(drifted);

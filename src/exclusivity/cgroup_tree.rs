@@ -14,7 +14,9 @@
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::{PartitionState, PartitionType};
+use crate::wording;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One write into a file of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,12 @@ struct Cgroup {
     cpus: CpuSet,
     occupied: bool,
     partition: PartitionFiles,
+}
+
+impl fmt::Display for PartitionFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {}", self.state, wording::cpus(self.effective))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -203,6 +211,13 @@ impl CgroupTree {
                 self.online - partitions.map(|files| files.effective).collect::<CpuSet>()
             }
         }
+    }
+
+    /// The CPUs that a cgroup's parent would have if there were no partitions.
+    pub(super) fn above_without_partitions(&self, group: &CgroupPath) -> CpuSet {
+        let above =
+            |above: CpuSet, group: CgroupPath| cut(self.cpus(&group).unwrap_or_default(), above);
+        group.ancestors().into_iter().fold(self.online, above)
     }
 
     /// Whether a cgroup's CPUs and its parent's have nothing in common, so that it runs on all of

@@ -1,11 +1,11 @@
 //! Reads the cgroups that a plan is about, and makes its writes.
 
-use super::cgroup_tree::CgroupTree;
-use super::goal::{CgroupLevel, Goal, Layout};
-use super::hierarchy::{CPUS, FileError, Hierarchy};
-use super::partition;
+use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
+use super::goal::{CgroupLevel, Goal};
+use super::hierarchy::{CPUS, EFFECTIVE, FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use crate::partition::PartitionState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
@@ -15,42 +15,22 @@ pub enum Scope {
     All,
 }
 
-/// The layout's goal, where a container that is not a partition yet is kept apart by cgroups.
-pub(super) fn goal_now(on: &Hierarchy, layout: &Layout) -> Goal {
-    let mut goal = layout.goal.clone();
-    for (leaf, claim) in &layout.partitions {
-        if !partition::is_partition_of(on, leaf, *claim).unwrap_or(true) {
-            goal.apart.remove(leaf);
-            goal.exclusive.insert(leaf.clone(), *claim);
-            goal.pool -= *claim;
+/// Makes a write, and returns what the cgroup's files for partitions say then. CPUs are written once
+/// more if they are not there: systemd may clear them at the same moment.
+pub(super) fn write(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    write: Write,
+) -> Result<PartitionFiles, FileError> {
+    on.make(group, write)?;
+    if let Write::Cpus(cpus) = write {
+        if on.cpus(group, CPUS)? != cpus {
+            on.make(group, write)?;
         }
+        // They are what they were.
+        return Ok(PartitionFiles::default());
     }
-    if goal.pool.is_empty() {
-        goal.pool = layout.goal.pool;
-    }
-    goal
-}
-
-/// Whether some of these CPUs still belong to a partition that is gone, or to one beside the cgroup.
-pub(super) fn is_early(on: &Hierarchy, layout: &Layout, group: &CgroupPath, cpus: CpuSet) -> bool {
-    let added = cpus - on.cpus(group, CPUS).unwrap_or_default();
-    // A class has as many siblings as there are pods, and no partition among them.
-    let pod = group.parent();
-    let is_beside = layout.goal.apart.iter().any(|leaf| leaf != group && leaf.parent() == pod);
-    let free = if is_beside { partition::check_siblings(on, group, added) } else { Ok(()) };
-    let free = free.and_then(|()| partition::await_removed(on, group, added, on.kernel().now()));
-    free.is_err_and(|why| !why.is_gone())
-}
-
-/// Writes a cgroup's CPUs, and once more if they are not there: systemd may clear them at the same
-/// moment.
-pub(super) fn write(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
-    let list = cpus.to_string();
-    on.write(group, CPUS, &list)?;
-    if on.cpus(group, CPUS)? != cpus {
-        on.write(group, CPUS, &list)?;
-    }
-    Ok(())
+    Ok(partition(on, group, on.free()).0)
 }
 
 /// Restores the CPUs `before`. Nothing can be cleared while pods run: the widest set is as good.
@@ -71,23 +51,66 @@ pub(super) fn undo(
 
 /// The cgroups concerned, as they are. What cannot be read is left out.
 pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
-    let mut tree = CgroupTree::new(on.free(), goal.widest);
+    let free = on.free();
+    let mut reading = Reading { on, free, tree: CgroupTree::new(free, goal.widest) };
     let mut left: Vec<(CgroupPath, CgroupLevel)> = Vec::new();
     for (top, level) in &goal.tops {
         for above in top.ancestors() {
-            if !tree.contains(&above) {
-                tree.put(&above, on.cpus(&above, CPUS).unwrap_or_default());
+            if !reading.tree.contains(&above) {
+                reading.add(&above, on.cpus(&above, CPUS).unwrap_or_default());
             }
         }
         left.push((top.clone(), *level));
     }
     while let Some((group, level)) = left.pop() {
         let Ok(cpus) = on.cpus(&group, CPUS) else { continue };
-        tree.put(&group, cpus);
-        let is_bound = scope == Scope::Binding && goal.is_loose(&group);
+        reading.add(&group, cpus);
+        let has_partitions = !reading.tree.partition(&group).exclusive.is_empty();
+        let is_bound = scope == Scope::Binding && goal.is_loose(&group) && !has_partitions;
         if level != CgroupLevel::Leaf && !is_bound {
             left.extend(on.children(&group).into_iter().map(|child| (child, level.below())));
         }
     }
-    tree
+    reading.tree
+}
+
+struct Reading<'a> {
+    on: &'a Hierarchy,
+    /// The CPUs that no partition has.
+    free: CpuSet,
+    tree: CgroupTree,
+}
+
+impl Reading<'_> {
+    fn add(&mut self, group: &CgroupPath, cpus: CpuSet) {
+        self.tree.put(group, cpus);
+        // What is below a cgroup without exclusive CPUs is no partition.
+        let parent = group.parent();
+        if parent.is_some_and(|above| self.tree.partition(&above).exclusive.is_empty()) {
+            return;
+        }
+        let (files, online) = partition(self.on, group, self.free);
+        if files != PartitionFiles::default() {
+            self.tree.set_online(self.tree.online() | online);
+            self.tree.put_partition(group, files);
+        }
+    }
+}
+
+/// What a cgroup's files for partitions say, and the CPUs that it runs on as a partition. One that
+/// does not have its CPUs, or not alone, counts as invalid: both were seen after the last of the CPUs
+/// that no partition has (`free`) had gone offline.
+fn partition(on: &Hierarchy, group: &CgroupPath, free: CpuSet) -> (PartitionFiles, CpuSet) {
+    let files = on.partition(group);
+    let PartitionState::Valid(kind) = files.state else { return (files, CpuSet::EMPTY) };
+    let cpus = on.cpus(group, EFFECTIVE).unwrap_or_default();
+    if cpus.is_empty() || !cpus.is_subset(&files.effective) || !cpus.is_disjoint(&free) {
+        return (PartitionFiles { state: PartitionState::Invalid(kind), ..files }, CpuSet::EMPTY);
+    }
+    (files, cpus)
+}
+
+/// Whether a container's cgroup is a valid partition of exactly these CPUs, of either type.
+pub fn is_partition_of(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> bool {
+    on.partition(group).state.is_valid() && on.cpus(group, EFFECTIVE).is_ok_and(|has| has == cpus)
 }

@@ -10,8 +10,7 @@
 //!
 //! CPUs that the kernel still holds for a removed cgroup are in no cgroup, and so in no foreign one.
 
-use super::hierarchy::{CgroupVersion, EFFECTIVE, EXCLUSIVE, Hierarchy};
-use super::partition::{EXCLUSIVE_EFFECTIVE, is_valid_one};
+use super::hierarchy::{CgroupVersion, EFFECTIVE, EXCLUSIVE_EFFECTIVE, Hierarchy};
 use super::release::is_of_pods;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, ContainerId, Ledger};
@@ -42,7 +41,8 @@ fn collect(on: &Hierarchy, group: CgroupPath, ours: &[ContainerId], found: &mut 
     if is_of_pods(&group) || ours.iter().any(|id| is_named_after(&group, id)) {
         return;
     }
-    if is_valid_one(on, &group) {
+    let files = on.partition(&group);
+    if files.state.is_valid() {
         let cpus = cpus_of(on, &group);
         if !cpus.is_empty() {
             found.insert(group, cpus);
@@ -50,7 +50,7 @@ fn collect(on: &Hierarchy, group: CgroupPath, ours: &[ContainerId], found: &mut 
         return;
     }
     // A partition below an ordinary cgroup gets its CPUs from the cgroup's exclusive ones.
-    if on.cpus(&group, EXCLUSIVE).is_ok_and(|cpus| !cpus.is_empty()) {
+    if !files.exclusive.is_empty() {
         for child in on.children(&group) {
             collect(on, child, ours, found);
         }
@@ -61,7 +61,8 @@ fn collect(on: &Hierarchy, group: CgroupPath, ours: &[ContainerId], found: &mut 
 fn cpus_of(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_else(|_| {
         // Linux before 6.7: what partitions in it have is not effective in it.
-        let inner = on.children(group).into_iter().filter(|child| is_valid_one(on, child));
+        let inner = on.children(group).into_iter();
+        let inner = inner.filter(|child| on.partition(child).state.is_valid());
         let inner: CpuSet = inner.map(|child| cpus_of(on, &child)).collect();
         on.cpus(group, EFFECTIVE).unwrap_or_default() | inner
     })
@@ -75,7 +76,7 @@ fn is_named_after(group: &CgroupPath, id: &ContainerId) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hierarchy::PARTITION;
+    use super::super::hierarchy::{EXCLUSIVE, PARTITION};
     use super::*;
     use crate::ledger::{Claim, CpuRequest, PodUid, Settings};
     use crate::topology::synthetic::Machine;

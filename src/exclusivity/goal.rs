@@ -7,6 +7,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Ledger, PodPlace, PodUid, Qos};
+use crate::partition::PartitionType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a cgroup is above containers.
@@ -26,14 +27,19 @@ pub struct Goal {
     pub pool: CpuSet,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
-    /// The containers with exclusive CPUs that are no partitions.
+    /// The containers with exclusive CPUs.
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
+    /// Those of them that are to be partitions.
+    pub partitions: BTreeSet<CgroupPath>,
+    pub kind: PartitionType,
+    /// Cgroups whose `cpuset.cpus.exclusive` this program has set. That of others stays as it is.
+    pub ours: BTreeSet<CgroupPath>,
     /// Those of them that use the pool beside these.
     pub mixed: BTreeSet<CgroupPath>,
     /// By pod: the CPUs that its containers in the pool must not name.
     pub kept_from_siblings: BTreeMap<CgroupPath, CpuSet>,
-    /// Containers that are neither bound nor in the way: partitions, and this program's own where its
-    /// threads' affinity is set instead.
+    /// This program's own container, where its threads' affinity is set instead: it is neither bound
+    /// nor in the way.
     pub apart: BTreeSet<CgroupPath>,
     /// The topmost cgroups to bind: classes, pods in no class, containers outside pods' cgroups. None
     /// is below another.
@@ -138,8 +144,6 @@ pub struct Layout {
     /// As far as no other program comes into it.
     pub goal: Goal,
     pub(super) pods: Vec<PodGroup>,
-    /// Containers that run and are to be partitions. Until they are, cgroups keep others off.
-    pub(super) partitions: Vec<(CgroupPath, CpuSet)>,
     /// Pods of which no cgroup is known, and why.
     pub(super) nowhere: BTreeMap<PodUid, String>,
 }
@@ -185,15 +189,11 @@ impl Layout {
             if leaf.mixed {
                 goal.mixed.insert(path.clone());
             }
-            match leaf.exclusive {
-                Some(claim) if leaf.partitioned => {
-                    goal.apart.insert(path.clone());
-                    if leaf.running {
-                        self.partitions.push((path.clone(), claim));
-                    }
-                }
-                Some(claim) => drop(goal.exclusive.insert(path.clone(), claim)),
-                None => {}
+            if let Some(claim) = leaf.exclusive {
+                goal.exclusive.insert(path.clone(), claim);
+            }
+            if leaf.partitioned {
+                goal.partitions.insert(path.clone());
             }
             if pod.qos == Qos::Unknown {
                 goal.tops.insert(path.clone(), CgroupLevel::Leaf);

@@ -5,17 +5,19 @@
 //! permanently: what failed is tried again.
 
 use super::affinity;
-use super::cgroup_tree::CgroupTree;
-use super::files::{Scope, goal_now, is_early, read, undo, write};
+use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
+use super::files::{Scope, read, undo, write};
 use super::goal::{CgroupLevel, Goal, Layout};
-use super::hierarchy::{CPUS, FileError, Hierarchy, unless_gone};
+use super::hierarchy::{CPUS, FileError, Hierarchy, PARTITION, unless_gone};
 use super::interference::{Bound, Distrust, Interference};
 use super::memory::{CgroupRecord, Memory};
 use super::plan::carry_out;
 use super::quota::{self, QuotaChange};
+use super::release::end_partition;
 use super::watch::Watched;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, PodUid, Target};
+use crate::partition::{PartitionState, PartitionType};
 use crate::wording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,9 +35,13 @@ pub struct Report {
     pub errors: u64,
     /// CPUs that containers have still to leave before others get them.
     pub withheld: CpuSet,
-    /// Whether cgroups were left alone for a moment, as the kernel is still removing a partition
-    /// beside them.
+    /// Whether cgroups were left alone for a moment, as the kernel has just refused the same.
     pub deferred: bool,
+    /// Containers of which the kernel makes no partitions, and why.
+    pub refused: BTreeMap<CgroupPath, String>,
+    /// Containers whose partitions another program, or the kernel, has ended since the last pass, and
+    /// what they were then.
+    pub ended: BTreeMap<CgroupPath, PartitionState>,
     /// Pods that the runtime has to keep in the pool, and why.
     pub unbound: BTreeMap<PodUid, String>,
     /// Cgroups that are not relied on, and why: those below are bound as well.
@@ -76,7 +82,10 @@ pub struct Groups {
     unnamed: BTreeMap<CgroupPath, CgroupLevel>,
     /// Cgroups that decide where containers run, to be watched for writes of other programs.
     binding: BTreeSet<CgroupPath>,
-    pub partitions: bool,
+    /// The type of partitions, if there are any.
+    kind: PartitionType,
+    /// Containers that were partitions after the last pass.
+    partitions: BTreeSet<CgroupPath>,
     /// Pods whose cgroup was missing at the last check of all.
     missing: BTreeSet<PodUid>,
     /// Containers whose cgroups the kernel has just refused to write.
@@ -87,14 +96,15 @@ pub struct Groups {
 
 #[derive(Debug)]
 struct Refusal {
-    cpus: CpuSet,
+    write: Write,
     at: Instant,
     why: String,
 }
 
 impl Groups {
-    pub fn new(on: Hierarchy, memory: Memory) -> Groups {
-        Groups { on: Some(on), memory, ..Groups::default() }
+    /// `kind` is the type of partitions to make, where any are to be made.
+    pub fn new(on: Hierarchy, memory: Memory, kind: PartitionType) -> Groups {
+        Groups { on: Some(on), memory, kind, ..Groups::default() }
     }
 
     /// `now` is the moment of this pass: what is observed of other programs counts from then on.
@@ -115,8 +125,12 @@ impl Groups {
             self.find_missing(&on, layout, &mut report);
         }
         for _ in 0..ROUNDS {
-            let mut goal = goal_now(&on, layout);
+            let mut goal = layout.goal.clone();
             goal.tops.extend(self.unnamed.clone());
+            goal.kind = self.kind;
+            goal.partitions.retain(|leaf| !report.refused.contains_key(leaf));
+            let ours = self.memory.groups().filter(|(_, record)| record.exclusive);
+            goal.ours = ours.map(|(group, _)| group.clone()).collect();
             let mut tree = loop {
                 self.restrict(&mut goal, now);
                 let tree = read(&on, &goal, scope);
@@ -125,37 +139,52 @@ impl Groups {
                     break tree;
                 }
             };
+            self.find_ended(&goal, &tree, &mut report);
             let writes = self.remember(&tree, &goal);
             let mut has_learnt = false;
             let mut written = BTreeSet::new();
             if writes {
-                let outcome = carry_out(&mut tree, &goal, |group, cpus| {
-                    if self.partitions && is_early(&on, layout, group, cpus) {
-                        report.deferred = true;
-                        return false;
-                    }
-                    if let Some(refusal) = self.refused.get(group).filter(|one| one.cpus == cpus) {
+                // What the kernel has said to single cgroups.
+                let mut replies = BTreeMap::new();
+                let outcome = carry_out(&mut tree, &goal, |group, wanted| {
+                    let refusal = self.refused.get(group).filter(|one| one.write == wanted);
+                    if let Some(refusal) = refusal {
                         report.deferred = true;
                         report.unbind_pods_with(layout, group, &refusal.why);
-                        return false;
+                        return None;
                     }
                     // Where a write has failed, the rest of the plan is another one.
-                    self.remember_write(group, cpus);
+                    self.remember_write(group, wanted);
                     self.memory.save();
-                    match unless_gone(write(&on, group, cpus)) {
-                        Ok(_) => {
+                    match unless_gone(write(&on, group, wanted)) {
+                        Ok(files) => {
                             written.insert(group.clone());
-                            true
+                            let files = files.unwrap_or_default();
+                            if let (PartitionState::Invalid(_), Ok(text)) =
+                                (files.state, on.read(group, PARTITION))
+                            {
+                                replies.insert(group.clone(), text);
+                            }
+                            Some(files)
                         }
                         Err(error) => {
-                            let failed = (group, cpus, &error);
-                            has_learnt |= self.failed(layout, &goal, failed, now, &mut report);
-                            false
+                            replies.insert(group.clone(), error.to_string());
+                            if let Write::Cpus(_) = wanted {
+                                let failed = (group, wanted, &error);
+                                has_learnt |= self.failed(layout, &goal, failed, now, &mut report);
+                            }
+                            None
                         }
                     }
                 });
                 report.written += outcome.written as u64;
                 report.withheld = outcome.withheld;
+                for (leaf, why) in outcome.refused.into_iter().filter(|(leaf, _)| on.has(leaf)) {
+                    let mut groups = leaf.ancestors().into_iter().chain([leaf.clone()]).rev();
+                    let reply = groups.find_map(|group| replies.get(&group));
+                    let reply = reply.map(|reply| format!(": {reply}")).unwrap_or_default();
+                    report.refused.insert(leaf, format!("{why}{reply}"));
+                }
             }
             self.settle(&goal, &tree);
             let renewed = |group: &CgroupPath| scope == Scope::All || written.contains(group);
@@ -169,6 +198,16 @@ impl Groups {
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
+    }
+
+    /// Partitions that are none any more, or without their CPUs.
+    fn find_ended(&mut self, goal: &Goal, tree: &CgroupTree, report: &mut Report) {
+        for leaf in std::mem::take(&mut self.partitions) {
+            if goal.partitions.contains(&leaf) && tree.contains(&leaf) && !tree.is_partition(&leaf)
+            {
+                report.ended.insert(leaf.clone(), tree.partition(&leaf).state);
+            }
+        }
     }
 
     /// Classes that exist and have no pod yet: with the cgroupfs driver they are there from the
@@ -259,21 +298,22 @@ impl Groups {
     }
 
     /// Remembers, before the first write, all that a plan is going to write. Says whether there is
-    /// anything.
+    /// anything to do or to report.
     fn remember(&mut self, tree: &CgroupTree, goal: &Goal) -> bool {
-        let outcome = carry_out(&mut tree.clone(), goal, |group, cpus| {
-            self.remember_write(group, cpus);
-            true
+        let mut kernel = tree.clone();
+        let outcome = carry_out(&mut tree.clone(), goal, |group, write| {
+            self.remember_write(group, write);
+            kernel.write(group, write).ok().map(|()| kernel.partition(group))
         });
         self.memory.save();
-        outcome.written > 0
+        outcome.written > 0 || !outcome.refused.is_empty()
     }
 
-    fn remember_write(&mut self, group: &CgroupPath, cpus: CpuSet) {
-        self.memory.change(group, |record| {
-            if !record.ours.contains(&cpus) {
-                record.ours.push(cpus);
-            }
+    fn remember_write(&mut self, group: &CgroupPath, write: Write) {
+        self.memory.change(group, |record| match write {
+            Write::Cpus(cpus) if !record.ours.contains(&cpus) => record.ours.push(cpus),
+            Write::Cpus(_) => {}
+            Write::Exclusive(_) | Write::Partition(_) => record.exclusive = true,
         });
     }
 
@@ -284,9 +324,22 @@ impl Groups {
         self.binding.retain(|group| !tree.contains(group));
         for group in tree.groups() {
             let Some(set) = tree.cpus(group) else { continue };
+            let files = tree.partition(group);
+            if files.state.is_valid() && goal.partitions.contains(group) {
+                self.partitions.insert(group.clone());
+            }
+            let Some(record) = self.memory.get(group) else { continue };
+            if record.exclusive && files == PartitionFiles::default() {
+                self.memory.change(group, |record| record.exclusive = false);
+            }
             let Some(record) = self.memory.get(group) else { continue };
             if goal.exclusive.get(group) == Some(&set) && !goal.mixed.contains(group) {
-                self.memory.forget(group);
+                if record.exclusive {
+                    let own = CgroupRecord { exclusive: true, ..CgroupRecord::default() };
+                    self.memory.change(group, |record| *record = own);
+                } else {
+                    self.memory.forget(group);
+                }
             } else if record.ours.contains(&set) {
                 self.memory.change(group, |record| record.ours = vec![set]);
             } else if record.before == set && !record.ours.is_empty() {
@@ -323,7 +376,7 @@ impl Groups {
         &mut self,
         layout: &Layout,
         goal: &Goal,
-        (group, cpus, error): (&CgroupPath, CpuSet, &FileError),
+        (group, write, error): (&CgroupPath, Write, &FileError),
         now: Instant,
         report: &mut Report,
     ) -> bool {
@@ -336,7 +389,7 @@ impl Groups {
         } else {
             let why = error.to_string();
             report.unbind_pods_with(layout, group, &why);
-            self.refused.insert(group.clone(), Refusal { cpus, at: now, why });
+            self.refused.insert(group.clone(), Refusal { write, at: now, why });
             return false;
         }
         true
@@ -354,19 +407,29 @@ impl Groups {
         }
     }
 
-    /// Undoes all writes: a cgroup's CPUs, and the lifted quotas of pods. Containers stay on their
-    /// exclusive CPUs. What failed stays remembered.
+    /// Undoes all writes: partitions, a cgroup's CPUs, and the lifted quotas of pods. Containers stay
+    /// on their exclusive CPUs. What failed stays remembered.
     pub fn release(&mut self, widest: CpuSet) -> Undone {
         let mut undone = Undone::default();
         let Some(on) = self.on.clone() else { return undone };
         // A refused write would be reported like any other, and lead to the next one.
         self.binding.clear();
+        self.partitions.clear();
         self.refused.clear();
         // What is restored for another program is not its next write.
         self.interference = Interference::default();
         let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
         for (group, record) in groups.into_iter().rev() {
             let mut left = CgroupRecord::default();
+            if record.exclusive {
+                match unless_gone(end_partition(&on, &group)) {
+                    Ok(ended) => undone.partitions += u64::from(ended == Some(true)),
+                    Err(error) => {
+                        left.exclusive = true;
+                        undone.errors.push(error);
+                    }
+                }
+            }
             match unless_gone(quota::restore(&on, &mut self.memory, &group)) {
                 Ok(restored) => undone.quotas += u64::from(restored.flatten().is_some()),
                 Err(error) => {
@@ -383,7 +446,7 @@ impl Groups {
                     undone.groups += u64::from(exists.is_some() && !record.ours.is_empty());
                 }
                 Err(error) => {
-                    left = CgroupRecord { quota: left.quota, ..record };
+                    left = CgroupRecord { quota: left.quota, exclusive: left.exclusive, ..record };
                     undone.errors.push(error);
                 }
             }

@@ -1,8 +1,10 @@
 //! [`Hierarchy`]: the files of the kernel's cgroup hierarchy that has the cpuset controller.
 
+use super::cgroup_tree::{PartitionFiles, Write};
 use crate::cpuset::CpuSet;
 use crate::kernel::{Kernel, Linux};
 use crate::ledger::CgroupPath;
+use crate::partition::{PartitionState, PartitionType};
 use nix::errno::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ pub const CPUS: &str = "cpuset.cpus";
 pub const EFFECTIVE: &str = "cpuset.cpus.effective";
 pub const PARTITION: &str = "cpuset.cpus.partition";
 pub(super) const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+pub(super) const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
+const MEMBER: &str = "member";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
@@ -177,6 +181,28 @@ impl Hierarchy {
     pub fn cpus(&self, group: &CgroupPath, file: &str) -> Result<CpuSet, FileError> {
         let text = self.read(group, file)?;
         text.parse().map_err(|_| FileError::Cpus { path: self.directory(group).join(file), text })
+    }
+
+    /// What a cgroup's files for partitions say, as far as they exist: Linux has had them all since
+    /// 6.7.
+    pub(super) fn partition(&self, group: &CgroupPath) -> PartitionFiles {
+        let state = self.read(group, PARTITION).ok();
+        PartitionFiles {
+            exclusive: self.cpus(group, EXCLUSIVE).unwrap_or_default(),
+            effective: self.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default(),
+            state: state.and_then(|text| PartitionState::parse(&text)).unwrap_or_default(),
+        }
+    }
+
+    /// Makes a write. Success does not mean that the value holds: callers read it back.
+    pub(super) fn make(&self, group: &CgroupPath, write: Write) -> Result<(), FileError> {
+        match write {
+            Write::Cpus(cpus) => self.write(group, CPUS, &cpus.to_string()),
+            Write::Exclusive(cpus) => self.write(group, EXCLUSIVE, &cpus.to_string()),
+            Write::Partition(kind) => {
+                self.write(group, PARTITION, kind.map_or(MEMBER, PartitionType::name))
+            }
+        }
     }
 
     /// Writes a file; an empty value clears it. Success does not mean that the value holds: callers

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 const FILE: &str = "cgroups";
 const MODE: u32 = 0o600;
+const EXCLUSIVE: &str = "exclusive";
 const FORMAT: &str = "nri-cpu-manager cgroups 1";
 /// A larger file is not one that this program has written.
 const MAX_BYTES: usize = 4 << 20;
@@ -37,6 +38,8 @@ pub(super) struct CgroupRecord {
     pub(super) ours: Vec<CpuSet>,
     /// The CFS quota before it was lifted.
     pub(super) quota: Option<String>,
+    /// Whether its exclusive CPUs (`cpuset.cpus.exclusive`) are this program's.
+    pub(super) exclusive: bool,
 }
 
 impl Memory {
@@ -103,14 +106,16 @@ impl Memory {
         }
     }
 
-    /// A line a cgroup: path, value before, nothing (a bound in earlier versions), values, quota, with
-    /// tabs between.
+    /// A line a cgroup: path, value before, nothing (a bound in earlier versions), values, quota,
+    /// `exclusive` or nothing, with tabs between.
     fn text(&self) -> String {
         let mut text = format!("{FORMAT} {}\n", self.boot);
-        for (group, CgroupRecord { before, ours, quota }) in &self.groups {
+        for (group, CgroupRecord { before, ours, quota, exclusive }) in &self.groups {
             let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
             let quota = quota.as_deref().unwrap_or_default();
-            text += &format!("{group}\t{before}\t\t{}\t{quota}\n", ours.join(";"));
+            let exclusive = if *exclusive { EXCLUSIVE } else { "" };
+            let ours = ours.join(";");
+            text += &format!("{group}\t{before}\t\t{ours}\t{quota}\t{exclusive}\n");
         }
         text
     }
@@ -132,7 +137,9 @@ fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
     let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
     let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
     let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
-    Some((group, CgroupRecord { before, ours, quota }))
+    // Not there in earlier versions.
+    let exclusive = parts.next() == Some(EXCLUSIVE);
+    Some((group, CgroupRecord { before, ours, quota, exclusive }))
 }
 
 #[cfg(test)]
@@ -155,6 +162,7 @@ mod tests {
             before: "0-9".parse().unwrap(),
             ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
             quota: Some("400000 100000".to_owned()),
+            exclusive: true,
         };
         let mut memory = open();
         memory.change(&group, |stored| *stored = record.clone());

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! * `mechanism` chooses between partitions, cgroups and the runtime, by what `probe` finds.
-//! * `cgroup_tree`, `goal` and `plan` are pure: a model of cgroup v2 cpusets, what cgroups have to
-//!   be, and the writes that lead there. [`Groups`] carries them out.
-//! * [`Writer`] makes cpuset partitions, and sets single containers' CPUs.
+//! * `cgroup_tree`, `hazard`, `goal` and `plan` are pure: a model of cgroup v2 cpusets, the writes
+//!   that break a kernel, what cgroups have to be, and the writes that lead there. [`Groups`] carries
+//!   them out, and reads each back.
+//! * `container` writes into single containers' cgroups what the runtime has not.
 //! * `release` undoes everything.
 //! * `foreign` reads other programs' partitions; nothing here writes them.
 //!
@@ -17,25 +18,26 @@
 
 mod affinity;
 mod cgroup_tree;
+mod container;
 mod files;
 mod foreign;
 mod goal;
 mod groups;
+mod hazard;
 mod hierarchy;
 mod interference;
 mod mechanism;
 mod memory;
-mod partition;
 mod plan;
 mod probe;
 mod quota;
 mod release;
 mod watch;
-mod writer;
 
 pub use affinity::widen;
 pub use cgroup_tree::{CgroupTree, PartitionFiles, Refused, Write};
-pub use files::Scope;
+pub use container::{KernelRefusal, held_beside, lift_quota, set_cpus};
+pub use files::{Scope, is_partition_of};
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};
 pub use groups::{AFTER_REFUSAL, Groups, Report, Undone};
@@ -43,10 +45,8 @@ pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTIT
 pub use interference::Bound;
 pub use mechanism::{Exclusivity, Means};
 pub use memory::Memory;
-pub use partition::{KernelRefusal, is_partition_of};
 pub use plan::{PlanOutcome, carry_out};
 pub use probe::{ProbeError, probe, writable};
 pub use quota::{QuotaChange, quota_of};
 pub use release::undo;
 pub use watch::{Watch, Watched};
-pub use writer::Writer;

@@ -6,17 +6,30 @@
 //! 2. *bind and leave*: loose cgroups and containers that share CPUs leave what is not theirs.
 //! 3. *tighten and enter*: cgroups above containers with exclusive CPUs get these, as far as all
 //!    others have left them by now.
-//! 4. *move*: a container with exclusive CPUs that is still where another is to be, or on all that is
+//! 4. *partition*: a container's cgroup becomes a partition of its CPUs, gets others, or is none any
+//!    more.
+//! 5. *move*: a container with exclusive CPUs that is still where another is to be, or on all that is
 //!    to be the pool, goes to its own, or at least leaves the other's. Then the others enter.
 //!
 //! After each write no container runs on exclusive CPUs of another that did not before, and no
 //! cgroup loses the last CPU that it has in common with its parent. A failed write changes nothing,
 //! so the CPUs that it was to leave are not entered by any other cgroup.
+//!
+//! A partition is an addition to all this: cgroups keep others off its CPUs, whether it is in force or
+//! not. So it can be refused, end and come back without anything else having to change.
 
-use super::cgroup_tree::{CgroupTree, cut};
+use super::cgroup_tree::{CgroupTree, PartitionFiles, Write, cut};
 use super::goal::{CgroupLevel, Goal};
+use super::hazard::hazard;
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use crate::partition::PartitionState;
+use crate::wording;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// CPUs that partitions leave to all other cgroups. Linux 6.12 lets the last one of these go offline,
+/// and then gives CPUs of partitions to everybody.
+const LEFT_TO_OTHERS: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlanOutcome {
@@ -25,6 +38,8 @@ pub struct PlanOutcome {
     pub failed: Vec<CgroupPath>,
     /// CPUs that some cgroup does not have yet, because others have to leave them first.
     pub withheld: CpuSet,
+    /// Containers whose cgroups the kernel does not make partitions, and why. They are ordinary ones.
+    pub refused: BTreeMap<CgroupPath, String>,
 }
 
 /// What one cgroup has to be.
@@ -76,17 +91,22 @@ struct Work<'a, W> {
     tree: &'a mut CgroupTree,
     goal: &'a Goal,
     write: W,
+    /// Cgroups whose `cpuset.cpus.exclusive` this program has set, before this plan or in it.
+    ours: BTreeSet<CgroupPath>,
     outcome: PlanOutcome,
 }
 
-/// Makes the cgroups of `tree` what they have to be, by `write`, which says whether the kernel has
-/// accepted the value. The tree follows.
+/// Makes the cgroups of `tree` what they have to be. The tree follows.
+///
+/// `write` makes a write, and returns what the cgroup's files for partitions say then; `None` if the
+/// kernel has refused the write. After one of `cpuset.cpus` they say what they said before.
 pub fn carry_out(
     tree: &mut CgroupTree,
     goal: &Goal,
-    write: impl FnMut(&CgroupPath, CpuSet) -> bool,
+    write: impl FnMut(&CgroupPath, Write) -> Option<PartitionFiles>,
 ) -> PlanOutcome {
-    let mut work = Work { tree, goal, write, outcome: PlanOutcome::default() };
+    let ours = goal.ours.clone();
+    let mut work = Work { tree, goal, write, ours, outcome: PlanOutcome::default() };
     // What one round has changed may let others enter. A chain of moves has at most as many links as
     // there are containers to move.
     for _ in 0..goal.exclusive.len() + 3 {
@@ -99,9 +119,11 @@ pub fn carry_out(
     work.outcome
 }
 
-impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
+impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     /// All stages once.
     fn round(&mut self) {
+        // Those of containers that have ended are in the way of all others.
+        self.end_partitions(|goal, leaf| !goal.exclusive.contains_key(leaf));
         let Survey { aims, frontier, withheld, .. } = Survey::of(self.tree, self.goal);
         self.outcome.withheld = withheld;
         let claims = self.goal.claims();
@@ -135,6 +157,8 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
             let occupied = self.tighten(&aims, &frontier, aim);
             self.outcome.withheld |= occupied;
         }
+        self.end_partitions(|goal, leaf| !goal.partitions.contains(leaf));
+        self.make_partitions();
         for aim in of(Kind::Move) {
             let own = self.goal.exclusive.get(&aim.group).copied().unwrap_or_default();
             // The containers of a pod can have CPUs in common.
@@ -186,15 +210,205 @@ impl<W: FnMut(&CgroupPath, CpuSet) -> bool> Work<'_, W> {
     }
 
     fn put(&mut self, group: &CgroupPath, value: CpuSet) {
-        if self.outcome.failed.contains(group) {
-            return;
-        }
-        if (self.write)(group, value) {
-            self.tree.put(group, value);
-            self.outcome.written += 1;
-        } else {
+        if !self.outcome.failed.contains(group) && !self.write(group, Write::Cpus(value)) {
             self.outcome.failed.push(group.clone());
         }
+    }
+
+    /// Makes a write that harms no kernel. Returns whether it was accepted.
+    fn write(&mut self, group: &CgroupPath, write: Write) -> bool {
+        if hazard(self.tree, group, write).is_some() {
+            return false;
+        }
+        let Some(files) = (self.write)(group, write) else { return false };
+        match write {
+            Write::Cpus(value) => self.tree.put(group, value),
+            Write::Exclusive(_) | Write::Partition(_) => {
+                self.ours.insert(group.clone());
+                self.tree.put_partition(group, files);
+            }
+        }
+        self.outcome.written += 1;
+        true
+    }
+
+    /// Makes partitions ordinary cgroups that this program has made and that are `over`.
+    fn end_partitions(&mut self, over: impl Fn(&Goal, &CgroupPath) -> bool) {
+        let goal = self.goal;
+        for group in goal.ours.iter().filter(|group| over(goal, group)) {
+            let is_leaf = self.tree.children(group).next().is_none();
+            let files = self.tree.partition(group);
+            if is_leaf && (!files.exclusive.is_empty() || files.state != PartitionState::Member) {
+                self.end_partition(group);
+            }
+        }
+        self.narrow(goal.ours.iter().rev());
+    }
+
+    fn end_partition(&mut self, leaf: &CgroupPath) {
+        if self.tree.partition(leaf).state != PartitionState::Member {
+            self.write(leaf, Write::Partition(None));
+        }
+        if !self.tree.partition(leaf).exclusive.is_empty() {
+            self.write(leaf, Write::Exclusive(CpuSet::EMPTY));
+        }
+    }
+
+    /// Leaves cgroups above containers no more exclusive CPUs than those below need: what is left over
+    /// keeps these CPUs from other pods. Cgroups come before those above them.
+    fn narrow<'g>(&mut self, groups: impl Iterator<Item = &'g CgroupPath>) {
+        for group in groups {
+            let below: CpuSet = self
+                .tree
+                .children(group)
+                .map(|child| self.tree.partition(child).exclusive)
+                .collect();
+            let has = self.tree.partition(group).exclusive;
+            let is_above = self.tree.children(group).next().is_some();
+            if is_above && self.ours.contains(group) && has != below && below.is_subset(&has) {
+                self.write(group, Write::Exclusive(below));
+            }
+        }
+    }
+
+    /// Makes the cgroups of containers partitions of their CPUs. Each gets its CPUs when no other
+    /// cgroup has exclusive ones among them. In a cycle, one gets those that are free; if there are
+    /// none, it is an ordinary cgroup until the others have left.
+    fn make_partitions(&mut self) {
+        let goal = self.goal;
+        self.leave_some_to_others();
+        let mut left: Vec<&CgroupPath> = goal.partitions.iter().collect();
+        left.retain(|leaf| self.tree.contains(leaf) && !self.is_in_force(leaf));
+        let mut stepped = BTreeSet::new();
+        loop {
+            let before = left.len();
+            left.retain(|leaf| {
+                if self.outcome.refused.contains_key(*leaf) {
+                    return false;
+                }
+                let claim = goal.exclusive.get(*leaf).copied().unwrap_or_default();
+                !self.held_by_others(leaf).is_disjoint(&claim) || !self.make_partition(leaf, claim)
+            });
+            if left.len() < before {
+                continue;
+            }
+            let holds = |leaf: &CgroupPath| !self.tree.partition(leaf).exclusive.is_empty();
+            let Some(next) = left.iter().find(|leaf| holds(leaf) && !stepped.contains(**leaf))
+            else {
+                break;
+            };
+            let leaf = *next;
+            stepped.insert(leaf);
+            let claim = goal.exclusive.get(leaf).copied().unwrap_or_default();
+            let free = claim - self.held_by_others(leaf);
+            if free.is_empty() || !self.make_partition(leaf, free) {
+                self.end_partition(leaf);
+                self.narrow(leaf.ancestors().iter().rev());
+            }
+        }
+        for leaf in left {
+            self.outcome.withheld |= goal.exclusive.get(leaf).copied().unwrap_or_default();
+        }
+    }
+
+    /// Refuses partitions that would leave others too few CPUs. Those in force come first.
+    fn leave_some_to_others(&mut self) {
+        let goal = self.goal;
+        let mut rest = self.tree.online();
+        let (made, new): (Vec<_>, Vec<_>) =
+            goal.partitions.iter().partition(|leaf| self.tree.is_partition(leaf));
+        for leaf in made.into_iter().chain(new) {
+            let claim = goal.exclusive.get(leaf).copied().unwrap_or_default();
+            if (rest - claim).len() >= LEFT_TO_OTHERS {
+                rest -= claim;
+            } else if self.tree.contains(leaf) {
+                let why = format!("it would leave other cgroups fewer than {LEFT_TO_OTHERS} CPUs");
+                self.refuse(leaf, why);
+            }
+        }
+    }
+
+    fn is_in_force(&self, leaf: &CgroupPath) -> bool {
+        let claim = self.goal.exclusive.get(leaf).copied().unwrap_or_default();
+        let state = PartitionState::Valid(self.goal.kind);
+        self.tree.partition(leaf) == PartitionFiles { exclusive: claim, effective: claim, state }
+    }
+
+    /// Exclusive CPUs of cgroups that are neither above this one nor below.
+    fn held_by_others(&self, leaf: &CgroupPath) -> CpuSet {
+        let others = self
+            .tree
+            .groups()
+            .filter(|other| *other != leaf && !leaf.is_below(other) && !other.is_below(leaf));
+        others.map(|other| self.tree.partition(other).exclusive).collect()
+    }
+
+    /// Gives a container's cgroup these CPUs, and makes it a partition. The order is that of the
+    /// kernel's document: cgroups above first, so that nothing is cut. One write moves a valid
+    /// partition, whatever CPUs it had. Returns whether that is done, or refused for good; if not, a
+    /// cgroup beside it has not left these CPUs yet.
+    fn make_partition(&mut self, leaf: &CgroupPath, cpus: CpuSet) -> bool {
+        let before = self.tree.partition(leaf);
+        let kind = self.goal.kind;
+        if let Some(sibling) = self.in_the_way(leaf, before.exclusive | before.effective | cpus) {
+            if self.outcome.failed.contains(&sibling) {
+                self.refuse(leaf, format!("{sibling} has its CPUs and cannot be written"));
+            }
+            return self.outcome.failed.contains(&sibling);
+        }
+        if before.state != PartitionState::Member && before.exclusive != before.effective {
+            // Something above has cut it: no kernel grows it again.
+            self.end_partition(leaf);
+        }
+        for above in &leaf.ancestors() {
+            let has = self.tree.partition(above).exclusive;
+            if !cpus.is_subset(&has) && !self.write(above, Write::Exclusive(has | cpus)) {
+                let cpus = wording::cpus(cpus);
+                self.refuse(leaf, format!("{above} cannot have {cpus} as exclusive CPUs"));
+                return true;
+            }
+        }
+        if self.tree.partition(leaf).exclusive != cpus {
+            self.write(leaf, Write::Exclusive(cpus));
+        }
+        let mut state = self.tree.partition(leaf).state;
+        if matches!(state, PartitionState::Invalid(_)) {
+            self.write(leaf, Write::Partition(None));
+            state = self.tree.partition(leaf).state;
+        }
+        if state != PartitionState::Valid(kind) {
+            self.write(leaf, Write::Partition(Some(kind)));
+        }
+        let state = PartitionState::Valid(kind);
+        let wanted = PartitionFiles { exclusive: cpus, effective: cpus, state };
+        let files = self.tree.partition(leaf);
+        if files == wanted {
+            self.narrow(leaf.ancestors().iter().rev());
+        } else {
+            let why =
+                format!("asked for a {kind} partition of {}, got {files}", wording::cpus(cpus));
+            self.refuse(leaf, why);
+        }
+        true
+    }
+
+    /// A cgroup beside a container's that names some of these CPUs, and has no exclusive ones: the
+    /// kernel would make no partition, or end it.
+    fn in_the_way(&self, leaf: &CgroupPath, cpus: CpuSet) -> Option<CgroupPath> {
+        let pod = leaf.parent()?;
+        let mut siblings = self.tree.children(&pod).filter(|sibling| *sibling != leaf);
+        let found = siblings.find(|sibling| {
+            self.tree.partition(sibling).exclusive.is_empty()
+                && self.tree.cpus(sibling).is_some_and(|set| !set.is_disjoint(&cpus))
+        });
+        found.cloned()
+    }
+
+    /// The container's cgroup is an ordinary one from now on.
+    fn refuse(&mut self, leaf: &CgroupPath, why: String) {
+        self.end_partition(leaf);
+        self.narrow(leaf.ancestors().iter().rev());
+        self.outcome.refused.insert(leaf.clone(), why);
     }
 
     /// Writes a cgroup's value if that leaves it and all below it a CPU in common with the cgroups
@@ -344,7 +558,8 @@ impl<'a> Survey<'a> {
             && goal.pool.is_disjoint(&stuck)
             && goal.tops.keys().any(is_outside);
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
-            survey.visit(top, *level, tree.above(top), None);
+            // Also where partitions take the CPUs for now: cgroups have to keep others off without them.
+            survey.visit(top, *level, tree.above_without_partitions(top), None);
         }
         survey
     }
@@ -412,6 +627,8 @@ impl<'a> Survey<'a> {
             // It leaves what others get, and enters its own when these have left that.
             self.bind(Kind::Bind, group, value, above);
             self.bind(Kind::Move, group, value, above);
+        } else if tree.is_partition(group) {
+            // It moves as one.
         } else if let Some(claim) = claim {
             // Its CPUs are the runtime's to set, unless they are another's: also if the cgroup above is
             // to leave just these, because it cannot before this container has.

@@ -1,13 +1,14 @@
 //! Undoes what this program has left in cgroups, for its removal from a node.
 
+use super::cgroup_tree::Write;
 use super::files;
 use super::groups::{Groups, Undone};
 use super::hierarchy::{CPUS, CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
-use super::partition;
 use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Claim};
+use crate::partition::{PartitionState, PartitionType};
 
 /// Where kubelets put pods: partitions and containers below are this program's.
 const KUBEPODS: &str = "kubepods";
@@ -32,11 +33,9 @@ pub fn undo(on: &Hierarchy, memory: Memory, widest: CpuSet, freed: Option<&[Clai
     let mut undone = Undone::default();
     for top in on.tops() {
         end_partitions(on, &top, &mut undone);
-        if is_of_pods(&top) {
-            partition::tidy(on, &top);
-        }
     }
-    let Undone { groups, quotas, errors, .. } = Groups::new(on.clone(), memory).release(widest);
+    let mut written = Groups::new(on.clone(), memory, PartitionType::default());
+    let Undone { groups, quotas, errors, .. } = written.release(widest);
     undone.groups = groups;
     undone.quotas = quotas;
     undone.errors.extend(errors);
@@ -53,10 +52,24 @@ fn end_partitions(on: &Hierarchy, group: &CgroupPath, undone: &mut Undone) {
     for child in on.children(group) {
         end_partitions(on, &child, undone);
     }
-    if is_of_pods(group) && partition::is_any(on, group) {
-        let ended = partition::release(on, group).map(|()| true);
-        count(ended, &mut undone.partitions, &mut undone.errors);
+    if is_of_pods(group) {
+        count(end_partition(on, group), &mut undone.partitions, &mut undone.errors);
     }
+}
+
+/// Makes a cgroup an ordinary one, with no more exclusive CPUs than cgroups in it have, as another
+/// program's there need them. Returns whether it was a partition.
+pub(super) fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
+    let before = on.partition(group);
+    let was_one = before.state != PartitionState::Member;
+    if was_one {
+        on.make(group, Write::Partition(None))?;
+    }
+    if !before.exclusive.is_empty() {
+        let below = on.children(group).into_iter().map(|child| on.partition(&child).exclusive);
+        on.make(group, Write::Exclusive(below.collect()))?;
+    }
+    Ok(was_one)
 }
 
 /// Gives containers back what the runtime was told to take from them.

@@ -128,13 +128,11 @@ pub(super) fn record(books: &mut Books, due: &Due) {
     if !due.written {
         books.set_delivered(due.basis);
     }
-    // What they waited for is no longer theirs. Of partitions the daemon writes nothing.
+    // What they waited for is no longer theirs.
     for id in books.waiting() {
         let is_due = |update: &Update| update.container == id;
         if due.basis.is_some() && !due.updates.iter().any(is_due) && !due.waiting.contains(&id) {
-            books.change_found(&id, |entry| {
-                entry.wait(due.written && entry.enforced_by == Mechanism::Partitions);
-            });
+            books.change_found(&id, |entry| entry.wait(false));
         }
     }
     for Update { container, setting } in &due.updates {
@@ -194,9 +192,7 @@ fn change<'a>(
 ) -> Option<CpuChange<'a>> {
     let to = desired(node, pool, pod, entry)?;
     let due = if written {
-        // The enforcer writes partitions.
-        let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
-        !partition && entry.applied.differs_in_cpus(&to, Certainty::Written)
+        entry.applied.differs_in_cpus(&to, Certainty::Written)
     } else {
         entry.applied.differs(&to)
     };

@@ -74,7 +74,7 @@ use crate::cpuset::CpuSet;
 use crate::placement::Rejection;
 use crate::topology::Topology;
 use crate::wording;
-use books::{Books, ContainerRef, Held};
+use books::{Books, ContainerRef};
 use core::time::Duration;
 use node::{Node, Pool};
 use std::collections::BTreeSet;
@@ -100,21 +100,18 @@ struct Reported {
     revision: u64,
     exclusive: CpuSet,
     bound: CpuSet,
-    by_kernel: CpuSet,
 }
 
 impl Reported {
     fn of(books: &Books, pool: &Pool) -> Reported {
-        let Held { all, by_kernel, .. } = *books.held();
-        Reported { revision: books.revision(), exclusive: all, bound: pool.bound, by_kernel }
+        Reported { revision: books.revision(), exclusive: books.held().all, bound: pool.bound }
     }
 
     /// Adds to an outcome what has changed since the last one.
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
-        let Held { all, by_kernel, .. } = books.held();
         let claims = self.revision != books.revision();
-        let reach = claims || self.bound != pool.bound || self.by_kernel != *by_kernel;
-        let freed = claims && !self.exclusive.is_subset(all);
+        let reach = claims || self.bound != pool.bound;
+        let freed = claims && !self.exclusive.is_subset(&books.held().all);
         let due = reach || outcome.rules || books.owes_in_any_case();
         if reach {
             *self = Reported::of(books, pool);
@@ -195,7 +192,7 @@ impl Ledger {
         let exposed = if self.node.settings.expose_cpus == Exposure::None {
             None
         } else {
-            target::reach(&self.node, &self.books, &self.pool, found).map(Box::new)
+            target::reach(&self.node, &self.pool, found).map(Box::new)
         };
         Creation {
             setting: desired::desired(&self.node, &self.pool, found.pod, found.entry),

@@ -138,8 +138,6 @@ pub enum StayReason {
     OwnAffinity,
     /// Another program has set its memory nodes.
     MemoryNodes,
-    /// A cpuset partition (`exclusivity: kernel`).
-    Partition,
     /// In pod scope the containers of a pod have one affinity, and its pod has or can have more CPUs.
     PodScope,
     /// Its process does not run, or it has not got all of its CPUs yet.
@@ -156,7 +154,6 @@ impl StayReason {
             StayReason::Environment => "environment",
             StayReason::OwnAffinity => "own_affinity",
             StayReason::MemoryNodes => "memory_nodes",
-            StayReason::Partition => "partition",
             StayReason::PodScope => "pod_scope",
             StayReason::Changing => "changing",
             StayReason::MinStay(_) => "min_stay",
@@ -171,7 +168,6 @@ impl Display for StayReason {
             StayReason::Environment => "its environment lists its CPUs (exposeCpus: true)",
             StayReason::OwnAffinity => "its threads have CPU affinities of their own",
             StayReason::MemoryNodes => "another program has set its memory nodes",
-            StayReason::Partition => "it is a cpuset partition (exclusivity: kernel)",
             StayReason::PodScope => {
                 "in pod scope, its pod has or can have other exclusive containers"
             }

@@ -37,8 +37,8 @@ pub(super) struct Pool {
     /// reservation. CPUs of a container that has ended are in it while they are lent out, see
     /// [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
-    /// The same with the CPUs of partitions, which the kernel takes from all other containers by
-    /// itself, and gives back by itself.
+    /// Where cgroups, or the runtime, keep these containers: the same, but never empty if that can be
+    /// helped.
     ///
     /// With strict reservation the pool can be empty. A container without a cpuset would then run
     /// on the exclusive CPUs of others (so the kubelet, kubernetes/kubernetes#141196), so this is
@@ -118,11 +118,7 @@ impl Node {
         }
         let held = books.held();
         let pool = cpus - held.used;
-        let bound = if pool.is_empty() {
-            reserved & self.topology.online()
-        } else {
-            cpus - (held.used - held.partitioned)
-        };
+        let bound = if pool.is_empty() { reserved & self.topology.online() } else { pool };
         Pool { cpus: pool, bound }
     }
 

@@ -41,8 +41,8 @@ impl Ledger {
         self.pool.cpus
     }
 
-    /// Where cgroups, or updates by the runtime, keep shared containers: the pool and the CPUs of
-    /// partitions, or the reserved CPUs where the pool is empty.
+    /// Where cgroups, or updates by the runtime, keep shared containers: the pool, or the reserved CPUs
+    /// where it is empty.
     pub fn bound(&self) -> CpuSet {
         self.pool.bound
     }
@@ -121,7 +121,7 @@ impl Ledger {
     }
 
     fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
-        target::target(&self.node, &self.books, &self.pool, found)
+        target::target(&self.node, &self.pool, found)
     }
 
     /// Which CPUs this container is to use in the end; `None` if it has no exclusive ones.
@@ -129,7 +129,7 @@ impl Ledger {
         if !self.node.assigns() {
             return None;
         }
-        target::reach(&self.node, &self.books, &self.pool, self.books.find(id)?)
+        target::reach(&self.node, &self.pool, self.books.find(id)?)
     }
 
     /// Whether this container was given exclusive CPUs that no instance of it had before: the state

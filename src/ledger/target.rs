@@ -1,6 +1,6 @@
 //! What the enforcer and the verifier need to know of a container.
 
-use super::books::{Books, ContainerRef, Phase, PodEntry};
+use super::books::{ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
 use super::desired::desired;
 use super::model::{ContainerId, PodUid, Qos, SandboxId};
@@ -69,12 +69,7 @@ pub struct Deserted {
 }
 
 /// Where a container should run; `None` if it has ended or the ledger decides nothing about it.
-pub(super) fn target(
-    node: &Node,
-    books: &Books,
-    pool: &Pool,
-    found: ContainerRef<'_>,
-) -> Option<Target> {
+pub(super) fn target(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Option<Target> {
     let ContainerRef { pod, entry, .. } = found;
     if !entry.is_alive() || !node.assigns() {
         return None;
@@ -93,7 +88,7 @@ pub(super) fn target(
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         setting,
-        runs_on: left_of(node, books, pool, &may_use.unwrap_or(setting)),
+        runs_on: left_of(node, pool, &may_use.unwrap_or(setting)),
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
         running: entry.phase() == Phase::Running,
@@ -102,17 +97,12 @@ pub(super) fn target(
 }
 
 /// Which CPUs a container is to use in the end; `None` without exclusive ones.
-pub(super) fn reach(
-    node: &Node,
-    books: &Books,
-    pool: &Pool,
-    found: ContainerRef<'_>,
-) -> Option<Reach> {
+pub(super) fn reach(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Option<Reach> {
     let exclusive = found.entry.claim()?;
     let mut shared = CpuSet::EMPTY;
     if found.entry.is_mixed() {
         let setting = desired(node, pool, found.pod, found.entry)?;
-        shared = left_of(node, books, pool, &setting) - exclusive;
+        shared = left_of(node, pool, &setting) - exclusive;
     }
     Some(Reach { exclusive, shared })
 }
@@ -130,12 +120,12 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
 
 /// Where a container with this setting runs. The kernel lets a group that has no CPU left run
 /// where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, setting: &CpuSetting) -> CpuSet {
+pub(super) fn left_of(node: &Node, pool: &Pool, setting: &CpuSetting) -> CpuSet {
     let (cpus, own) = (setting.cpus(), setting.exclusive_cpus());
     if cpus == own {
         return own;
     }
-    let everywhere = node.topology.online() - books.held().by_kernel;
+    let everywhere = node.topology.online();
     let bound = pool.bound & everywhere;
     let by_groups = node.mechanism != Mechanism::Runtime && !bound.is_empty();
     let around = if by_groups { bound } else { everywhere };

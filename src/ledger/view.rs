@@ -93,7 +93,7 @@ impl View {
                 Some(pod) => Arc::clone(pod),
                 None => Arc::new(found.pod.pod.clone()),
             };
-            containers.push(container(node, books, pool, pod, found));
+            containers.push(container(node, pool, pod, found));
         }
         let rebalance = node.settings.rebalance.as_ref();
         View {
@@ -117,7 +117,6 @@ impl View {
 
 fn container(
     node: &Node,
-    books: &Books,
     pool: &Pool,
     described: Arc<Pod>,
     ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
@@ -125,7 +124,7 @@ fn container(
     // In another stance the ledger decides nothing.
     let shares = || {
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
-        Some(left_of(node, books, pool, &to))
+        Some(left_of(node, pool, &to))
     };
     let claim = if entry.is_mixed() { None } else { entry.claim() };
     let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());

@@ -153,7 +153,7 @@ impl Verifier {
             CgroupVersion::V1 => None,
             CgroupVersion::V2 => self.on.cpus(group, "cpuset.mems").ok(),
         };
-        let partitioned = is_partition_of(&self.on, group, cpus).unwrap_or(false);
+        let partitioned = is_partition_of(&self.on, group, cpus);
         let effective = self.on.cpus(group, EFFECTIVE).ok();
         let runs_on = effective.map(|left| left & cpus).filter(|left| !left.is_empty());
         Some(Observed {

@@ -54,7 +54,7 @@ impl Machine {
 
     fn lift(&self, target: &Target) {
         let on = Hierarchy::open(self.0.path()).unwrap();
-        crate::exclusivity::Writer::new(on, PartitionType::Root).lift_quota(target).unwrap();
+        crate::exclusivity::lift_quota(&on, target).unwrap();
     }
 
     fn check(&self, target: &Target, kind: Option<PartitionType>) -> Vec<String> {

@@ -1,8 +1,10 @@
 //! Writes into the cgroups of single containers, and what the kernel says to them.
 
-use super::{Enforcement, RefusedTarget};
-use crate::exclusivity::{KernelRefusal, QuotaChange, Writer};
-use crate::ledger::{CgroupPath, ContainerId, Event, Ledger, Target, Update};
+use super::Enforcement;
+use crate::exclusivity::{
+    Hierarchy, KernelRefusal, QuotaChange, held_beside, lift_quota, set_cpus,
+};
+use crate::ledger::{ContainerId, Ledger, Mechanism, Target, Update};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -38,65 +40,38 @@ impl Enforcement {
         (again, lifted.filter_map(|target| self.groups.pod_quota_file(target)).collect())
     }
 
-    pub(super) fn ask(
-        &mut self,
-        id: &ContainerId,
-        ledger: &Ledger,
-        work: impl FnOnce(&Target) -> Result<(), KernelRefusal>,
-    ) -> Result<(), RefusedTarget> {
-        let Some(target) = ledger.target(id) else { return Ok(()) };
-        self.tops.extend(target.cgroup.as_ref().and_then(CgroupPath::top));
-        work(&target).map_err(|refusal| (target, refusal))
-    }
-
-    /// Logs and counts what the kernel refused. If that was a partition, groups have to keep others
-    /// off the container's CPUs: returns the event that says so.
-    pub(in crate::daemon) fn fall_back(
-        &mut self,
-        (target, refusal): &RefusedTarget,
-    ) -> Option<Event> {
-        let subject = &target.subject;
-        if !target.is_partition() {
-            self.errors += 1;
-            log::warn!("{subject}: unexpected cgroup state: {refusal}");
-            return None;
-        }
-        self.refusals += 1;
-        log::warn!(
-            "{subject}: no partition: groups keep others off its CPUs (refused={}): {refusal}",
-            self.refusals
-        );
-        Some(Event::PartitionRefused(subject.id.clone()))
-    }
-
-    /// Waits until the kernel has given back the CPUs of these updates. Returns the containers for
-    /// which it has not.
+    /// The containers of these updates that would get CPUs which a partition beside them still has.
     pub(in crate::daemon) fn too_early(
         &self,
         updates: &[Update],
         ledger: &Ledger,
     ) -> Vec<ContainerId> {
-        if updates.is_empty() {
-            return Vec::new();
+        let mut early = Vec::new();
+        if self.mechanism() != Mechanism::Partitions {
+            return early;
         }
-        let Some(writer) = self.partitions() else { return Vec::new() };
-        let targets = updates.iter().filter_map(|update| ledger.target(&update.container));
-        let targets: Vec<Target> = targets.collect();
-        let early = writer.await_cpus(&targets).into_iter().map(|(target, why)| {
-            log::warn!("{}: update held back: {why}", target.subject);
-            target.subject.id.clone()
-        });
-        early.collect()
+        let Ok(hierarchy) = &self.hierarchy else { return early };
+        for update in updates {
+            let Some(target) = ledger.target(&update.container) else { continue };
+            let held =
+                held_beside(hierarchy, &Target { setting: update.setting, ..target.clone() });
+            if !held.is_empty() {
+                let why = KernelRefusal::Beside(held);
+                log::warn!("{}: update held back: {why}", target.subject);
+                early.push(update.container.clone());
+            }
+        }
+        early
     }
 
     /// Sets a container's CPUs without the runtime. Returns whether that worked.
     pub(in crate::daemon) fn set_cpus(&mut self, target: &Target, now: Instant) -> bool {
-        self.write(target, now, Writer::set_cpus)
+        self.write(target, now, set_cpus)
     }
 
     /// Lifts an exclusive container's CFS quota. Returns whether that worked.
     pub(in crate::daemon) fn lift_quota(&mut self, target: &Target, now: Instant) -> bool {
-        self.write(target, now, |writer, target| Ok(writer.lift_quota(target)?))
+        self.write(target, now, |on, target| Ok(lift_quota(on, target)?))
     }
 
     /// Logs and counts what the kernel refuses, except for a group that no longer exists.
@@ -104,10 +79,10 @@ impl Enforcement {
         &mut self,
         target: &Target,
         now: Instant,
-        write: impl FnOnce(&Writer, &Target) -> Result<(), KernelRefusal>,
+        write: impl FnOnce(&Hierarchy, &Target) -> Result<(), KernelRefusal>,
     ) -> bool {
-        let Ok(writer) = &self.writer else { return false };
-        match write(writer, target) {
+        let Ok(hierarchy) = &self.hierarchy else { return false };
+        match write(hierarchy, target) {
             Ok(()) => true,
             Err(refused) => {
                 if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {

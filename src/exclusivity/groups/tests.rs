@@ -37,8 +37,12 @@ impl Node {
         fs::write(root.path().join("cpuset.cpus.effective"), "0-7\n").unwrap();
         let on = Hierarchy::open(root.path()).unwrap();
         let pods = vec![("a", "kubepods/burstable/poda"), ("g", "kubepods/podg")];
-        let node =
-            Node { root, groups: Groups::new(on, Memory::default()), pods, exclusive: [].into() };
+        let node = Node {
+            root,
+            groups: Groups::new(on, Memory::default(), PartitionType::Root),
+            pods,
+            exclusive: [].into(),
+        };
         node.set("kubepods", "");
         node.set(CLASS, "");
         node.set("kubepods/burstable/poda", "");
@@ -172,7 +176,7 @@ fn a_bound_ends_with_the_process() {
     defend(&mut node, "0-3");
     assert_eq!(node.follow("0-5"), "0-3");
     let memory = node.groups.memory.clone();
-    node.groups = Groups::new(node.groups.on.clone().unwrap(), memory);
+    node.groups = Groups::new(node.groups.on.clone().unwrap(), memory, PartitionType::Root);
     assert_eq!(node.follow("0-5"), "0-5");
     defend(&mut node, "0-3");
     assert_eq!(node.follow("0-5"), "0-3");
@@ -409,7 +413,7 @@ fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
     }
     let kernel = Arc::new(Refusing::default());
     let on = Hierarchy::open_on(Arc::clone(&kernel) as Arc<dyn Kernel>, node.root.path()).unwrap();
-    node.groups = Groups::new(on, Memory::default());
+    node.groups = Groups::new(on, Memory::default(), PartitionType::Root);
     let start = Instant::now();
     for (pool, after, tries) in
         [("0-5", 0, 1), ("0-5", 10, 1), ("0-4", 20, 2), ("0-4", 900, 2), ("0-4", 1100, 3)]

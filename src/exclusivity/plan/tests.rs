@@ -1,5 +1,6 @@
 use super::super::cgroup_tree::Write;
 use super::*;
+use crate::partition::PartitionType;
 
 fn path(path: &str) -> CgroupPath {
     CgroupPath::new(path).unwrap()
@@ -34,9 +35,16 @@ fn goal(pool: &str, exclusive: &[(&str, &str)], tops: &[&str]) -> Goal {
 #[track_caller]
 fn check(tree: &mut CgroupTree, goal: &Goal, expected: &[&str]) {
     let mut writes = Vec::new();
-    let outcome = carry_out(tree, goal, |group, cpus| {
-        writes.push(format!("{group} {cpus}"));
-        true
+    let mut kernel = tree.clone();
+    let outcome = carry_out(tree, goal, |group, write| {
+        writes.push(match write {
+            Write::Cpus(cpus) => format!("{group} {cpus}"),
+            Write::Exclusive(cpus) => format!("{group} exclusive {cpus}"),
+            Write::Partition(kind) => {
+                format!("{group} {}", kind.map_or("member", PartitionType::name))
+            }
+        });
+        kernel.write(group, write).ok().map(|()| kernel.partition(group))
     });
     assert_eq!(writes, expected);
     assert_eq!(outcome.written, expected.len());
@@ -93,10 +101,12 @@ fn a_wide_file_takes_nothing_from_others() {
 fn what_was_not_left_is_not_entered() {
     let mut tree = tree(&[("k/burstable", ""), ("k/burstable/podx/c", ""), ("k/poda/pause", "")]);
     let goal = goal("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
-    let outcome = carry_out(&mut tree, &goal, |group, _| group.as_str() != "k/burstable");
+    let outcome = carry_out(&mut tree, &goal, |group, _| {
+        if group.as_str() == "k/burstable" { None } else { Some(PartitionFiles::default()) }
+    });
     assert_eq!((outcome.failed, outcome.withheld), (vec![path("k/burstable")], cpus("2-3")));
     assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-1,4-7")));
-    let outcome = carry_out(&mut tree, &goal, |_, _| true);
+    let outcome = carry_out(&mut tree, &goal, |_, _| Some(PartitionFiles::default()));
     assert_eq!((outcome.written, outcome.withheld), (2, CpuSet::EMPTY));
     assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-7")));
 }
@@ -229,9 +239,167 @@ fn a_container_leaves_what_its_pod_is_to_leave() {
         let mut goal =
             goal("0,2-3,6-7", &[("k/poda/c", "1"), ("k/podm/c", "4-5")], &["k/poda", "k/podm"]);
         goal.mixed.insert(path("k/podm/c"));
-        carry_out(&mut tree, &goal, |_, _| true);
+        carry_out(&mut tree, &goal, |_, _| Some(PartitionFiles::default()));
         assert_eq!(tree.effective(&path("k/poda/c")), cpus("1"), "{pod}");
         assert_eq!(tree.effective(&path("k/poda")), cpus("0-3,6-7"), "{pod}");
         assert_eq!(tree.effective(&path("k/podm/c")), cpus("0,2-7"), "{pod}");
     }
+}
+
+/// A pod with a partition of 2-3 and a container beside it.
+fn partitioned() -> (CgroupTree, Goal) {
+    let mut tree = tree(&[
+        ("k/burstable", ""),
+        ("k/burstable/podx/c", ""),
+        ("k/poda", ""),
+        ("k/poda/pause", ""),
+        ("k/poda/side", "0-7"),
+        ("k/poda/c", "2-3"),
+    ]);
+    let mut goal = goal("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
+    goal.partitions.insert(path("k/poda/c"));
+    check(
+        &mut tree,
+        &goal,
+        &[
+            "k/poda/side 0-1,4-7",
+            "k/poda/pause 0-1,4-7",
+            "k/burstable 0-1,4-7",
+            "k exclusive 2-3",
+            "k/poda exclusive 2-3",
+            "k/poda/c exclusive 2-3",
+            "k/poda/c root",
+        ],
+    );
+    goal.ours = ["k", "k/poda", "k/poda/c"].map(path).into();
+    (tree, goal)
+}
+
+#[test]
+fn a_partition_is_added_to_what_keeps_others_off() {
+    let (mut tree, goal) = partitioned();
+    check(&mut tree, &goal, &[]);
+    assert_eq!(tree.effective(&path("k/poda/c")), cpus("2-3"));
+    // It ends, and nothing else has to be written.
+    let goal = Goal { partitions: BTreeSet::new(), ..goal };
+    let expected = ["k/poda/c member", "k/poda/c exclusive ", "k/poda exclusive ", "k exclusive "];
+    check(&mut tree, &goal, &expected);
+    assert_eq!(tree.effective(&path("k/burstable/podx/c")), cpus("0-1,4-7"));
+}
+
+/// Its cgroup stays for a moment: it holds up neither the containers beside it nor the next one.
+#[test]
+fn the_partition_of_a_container_that_has_ended_goes_first() {
+    let (mut tree, mut goal) = partitioned();
+    tree.put(&path("k/poda/d"), cpus("2-3"));
+    goal.exclusive = [(path("k/poda/d"), cpus("2-3"))].into();
+    goal.partitions = [path("k/poda/d")].into();
+    let expected = [
+        "k/poda/c member",
+        "k/poda/c exclusive ",
+        "k/poda exclusive ",
+        "k exclusive ",
+        "k/poda/c 0-1,4-7",
+        "k exclusive 2-3",
+        "k/poda exclusive 2-3",
+        "k/poda/d exclusive 2-3",
+        "k/poda/d root",
+    ];
+    check(&mut tree, &goal, &expected);
+}
+
+/// Others leave the new CPUs first, and come to the old ones last.
+#[test]
+fn a_partition_moves_by_one_write() {
+    let (mut tree, mut goal) = partitioned();
+    goal.exclusive = [(path("k/poda/c"), cpus("4-5"))].into();
+    goal.pool = cpus("0-3,6-7");
+    let expected = [
+        "k/poda/side 0-1,6-7",
+        "k/poda/pause 0-1,6-7",
+        "k/burstable 0-1,6-7",
+        "k exclusive 2-5",
+        "k/poda exclusive 2-5",
+        "k/poda/c exclusive 4-5",
+        "k/poda exclusive 4-5",
+        "k exclusive 4-5",
+        "k/poda/side 0-3,6-7",
+        "k/poda/pause 0-3,6-7",
+        "k/burstable 0-3,6-7",
+    ];
+    check(&mut tree, &goal, &expected);
+    for (group, list) in [("k/poda/c", "4-5"), ("k/poda/side", "0-3,6-7")] {
+        assert_eq!(tree.effective(&path(group)), cpus(list), "{group}");
+    }
+}
+
+#[test]
+fn partitions_that_wait_for_each_other_change_places() {
+    let (mut tree, mut goal) = partitioned();
+    tree.put(&path("k/podb/c"), cpus("4-5"));
+    goal.tops.insert(path("k/podb"), CgroupLevel::Pod);
+    goal.exclusive.insert(path("k/podb/c"), cpus("4-5"));
+    goal.partitions.insert(path("k/podb/c"));
+    goal.pool = cpus("0-1,6-7");
+    carry_out_on(&mut tree, &goal);
+    goal.ours = ["k", "k/poda", "k/poda/c", "k/podb", "k/podb/c"].map(path).into();
+    for claims in [["4-5", "2-3"], ["2,4", "3,5"], ["3,5", "2"]] {
+        let leaves = ["k/poda/c", "k/podb/c"];
+        goal.exclusive = leaves.map(path).into_iter().zip(claims.map(cpus)).collect();
+        carry_out_on(&mut tree, &goal);
+        for (leaf, claim) in leaves.into_iter().zip(claims) {
+            assert!(tree.is_partition(&path(leaf)), "{leaf} {claims:?}");
+            assert_eq!(tree.effective(&path(leaf)), cpus(claim));
+        }
+    }
+}
+
+fn carry_out_on(tree: &mut CgroupTree, goal: &Goal) -> PlanOutcome {
+    let mut kernel = tree.clone();
+    carry_out(tree, goal, |group, write| {
+        kernel.write(group, write).ok().map(|()| kernel.partition(group))
+    })
+}
+
+/// Linux 6.12 lets the last CPU of all others go offline.
+#[test]
+fn partitions_leave_two_cpus_to_others() {
+    let (mut tree, mut goal) = partitioned();
+    tree.set_online(cpus("0,2-4"));
+    assert_eq!(carry_out_on(&mut tree, &goal).refused.len(), 0);
+    tree.set_online(cpus("0,2-3"));
+    goal.pool = cpus("0");
+    let outcome = carry_out_on(&mut tree, &goal);
+    let why = "it would leave other cgroups fewer than 2 CPUs".to_owned();
+    assert_eq!(outcome.refused, [(path("k/poda/c"), why)].into());
+    assert!(!tree.is_partition(&path("k/poda/c")));
+}
+
+/// What other programs have set stays: a hook of the runtime may be about to use it.
+#[test]
+fn exclusive_cpus_of_others_stay() {
+    let (mut tree, goal) = partitioned();
+    let goal = Goal { partitions: BTreeSet::new(), ours: BTreeSet::new(), ..goal };
+    check(&mut tree, &goal, &[]);
+}
+
+#[test]
+fn a_partition_that_the_kernel_does_not_make_is_none() {
+    let (mut tree, mut goal) = partitioned();
+    goal.exclusive = [(path("k/poda/c"), cpus("4-5"))].into();
+    goal.pool = cpus("0-3,6-7");
+    let mut kernel = tree.clone();
+    let outcome = carry_out(&mut tree, &goal, |group, write| {
+        if let Write::Exclusive(cpus) = write
+            && group.as_str() == "k/poda"
+            && cpus.contains(5)
+        {
+            return None;
+        }
+        kernel.write(group, write).ok().map(|()| kernel.partition(group))
+    });
+    let why = "k/poda cannot have CPUs 4-5 as exclusive CPUs".to_owned();
+    assert_eq!(outcome.refused, [(path("k/poda/c"), why)].into());
+    assert_eq!(tree.partition(&path("k/poda/c")), PartitionFiles::default());
+    assert_eq!(tree.partition(&path("k")), PartitionFiles::default());
 }

@@ -31,8 +31,6 @@ pub(crate) struct Held {
     pub(crate) all: CpuSet,
     /// Those that are not lent to the shared pool, see [`ContainerEntry::is_lent`].
     pub(crate) used: CpuSet,
-    /// Those of `used` whose containers are partitions, or will be when they run.
-    pub(crate) partitioned: CpuSet,
     /// Those that the kernel keeps others off: it does only while the container's process runs.
     pub(crate) by_kernel: CpuSet,
 }
@@ -42,16 +40,12 @@ impl Held {
         let mut held = Held::default();
         for entry in containers {
             let Some(claim) = entry.claim() else { continue };
-            let partition = entry.enforced_by == Mechanism::Partitions;
             held.all |= claim;
-            if partition && entry.phase() == Phase::Running {
+            if entry.enforced_by == Mechanism::Partitions && entry.phase() == Phase::Running {
                 held.by_kernel |= claim;
             }
             if !entry.is_lent() {
                 held.used |= claim;
-                if partition {
-                    held.partitioned |= claim;
-                }
             }
         }
         held
@@ -60,14 +54,12 @@ impl Held {
     fn add(&mut self, other: &Held) {
         self.all |= other.all;
         self.used |= other.used;
-        self.partitioned |= other.partitioned;
         self.by_kernel |= other.by_kernel;
     }
 
     fn subtract(&mut self, other: &Held) {
         self.all -= other.all;
         self.used -= other.used;
-        self.partitioned -= other.partitioned;
         self.by_kernel -= other.by_kernel;
     }
 }

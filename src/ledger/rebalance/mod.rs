@@ -129,8 +129,9 @@ fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Reside
 /// Why a container does not move now; `None` if it may.
 ///
 /// In pod scope the containers of a pod have one affinity: one moves only if it has all CPUs that its
-/// pod can have, so that no other one needs some where it was. Partitions stay: in a storm of kills
-/// and restarts, Linux 6.12 warned and lost CPUs after one had got entirely different CPUs.
+/// pod can have, so that no other one needs some where it was. A partition does not move while another
+/// container of its pod is on its way: Linux before 7.0 ends a partition, and loses its CPUs, if the
+/// runtime then sets CPUs for that one which the partition has got since.
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
     let scope = node.settings.placement.topology_manager.scope;
     if entry.terms.movable == Some(false) {
@@ -139,11 +140,11 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         Some(reason)
     } else if entry.applied.keeps_mems() {
         Some(StayReason::MemoryNodes)
-    } else if entry.enforced_by == Mechanism::Partitions {
-        Some(StayReason::Partition)
     } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         Some(StayReason::PodScope)
     } else if entry.phase() != Phase::Running || entry.waits() || entry.lost {
+        Some(StayReason::Changing)
+    } else if entry.enforced_by == Mechanism::Partitions && is_being_extended(pod) {
         Some(StayReason::Changing)
     } else {
         let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);
@@ -151,6 +152,12 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         let left = min_stay.saturating_sub(stayed);
         if left.is_zero() { None } else { Some(StayReason::MinStay(left)) }
     }
+}
+
+/// Whether a container of the pod has not started yet, or is being updated.
+fn is_being_extended(pod: &PodEntry) -> bool {
+    let mut alive = pod.containers().map(|(_, entry)| entry).filter(|entry| entry.is_alive());
+    alive.any(|entry| entry.phase() != Phase::Running || entry.is_unsettled())
 }
 
 /// Whether no other container of the pod has exclusive CPUs, or can get some beside these.

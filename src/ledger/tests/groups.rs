@@ -135,7 +135,7 @@ fn what_is_written_beside_an_ended_container_is_what_is_checked() {
 /// `early`: the shared container is there before the init container, whose CPUs are not lent at
 /// its end then.
 fn check_beside_an_ended_container(mechanism: Mechanism, early: bool) {
-    use crate::exclusivity::{CgroupTree, Layout, carry_out};
+    use crate::exclusivity::{CgroupTree, Layout, PartitionFiles, carry_out};
     let mut node = Node::by(mechanism, settings());
     let a = with_cgroup(guaranteed("a", 2500));
     let run_half = |node: &mut Node| {
@@ -163,7 +163,8 @@ fn check_beside_an_ended_container(mechanism: Mechanism, early: bool) {
         if step == 3 {
             assert_eq!(create(&mut node, &a, "second", 1000), "3");
         }
-        carry_out(&mut tree, &Layout::of(&node.ledger).goal, |_, _| true);
+        let goal = Layout::of(&node.ledger).goal;
+        carry_out(&mut tree, &goal, |_, _| Some(PartitionFiles::default()));
         let target = node.ledger.target(&ContainerId("half".into())).unwrap();
         let (kept_from_siblings, set) =
             (target.kept_from_siblings.unwrap(), tree.cpus(&group("half")).unwrap());

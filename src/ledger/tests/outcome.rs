@@ -56,27 +56,6 @@ fn an_outcome_names_what_has_changed() {
     assert_eq!(changed(node.ledger.apply(Event::Sent(due))), [""; 0]);
 }
 
-/// The shared CPUs of a container that has exclusive ones as well: the kernel takes those of a
-/// partition while its container runs, and the pool stays the same.
-#[test]
-fn the_reach_of_a_mixed_container_follows_the_partitions_of_others() {
-    let mixed = crate::ledger::wish::Wish::parse("cpus", "exclusive+shared").unwrap();
-    let bounds = Bounds { allow: [mixed].into_iter().collect(), ..Bounds::default() };
-    let namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap();
-    let mut node = Node::by(Mechanism::Partitions, Settings { namespaces, ..settings() });
-    let annotations = [("cpus.cpu-manager.nri.io", "exclusive+shared")].into_iter().collect();
-    let m = Pod { annotations, ..guaranteed("m", 2000) };
-    node.create(&m, "c", "m", 2000).unwrap();
-    let reach = |node: &Node| node.ledger.reach(&ContainerId("m".to_owned())).unwrap().shared;
-    let x = guaranteed("x", 4000);
-    let instance = container(&x, "c", "x", 4000);
-    node.event(Admission::Create { pod: x.clone(), container: instance.clone() }).unwrap();
-    let before = reach(&node);
-    let outcome = node.ledger.apply(Event::Started { pod: x, container: instance });
-    assert!(outcome.reach && !outcome.claims, "{outcome:?}");
-    assert_eq!(before - reach(&node), cpus("4-7"));
-}
-
 #[test]
 fn the_outcome_after_a_refusal_has_what_that_left() {
     let a = guaranteed("a", 4000);

@@ -28,44 +28,6 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// A partition ends with its cgroup: all containers may use its CPUs until the container is back.
-#[test]
-fn a_partition_excludes_others_only_while_its_container_runs() {
-    let mut node = partitions();
-    let a = guaranteed("a", 4000);
-    let shared = pod("s", Qos::Burstable, 100);
-    node.create(&shared, "c", "s", 100).unwrap();
-    let runs_on = |node: &Node| {
-        let view = node.ledger.view();
-        let shared = view.containers.iter().find(|one| one.name == "c" && one.exclusive.is_none());
-        let cpus = target(node, "s").runs_on;
-        assert_eq!(shared.unwrap().runs_on, cpus);
-        cpus.to_string()
-    };
-    let init = Admission::Create { pod: a.clone(), container: container(&a, "init", "init", 4000) };
-    node.event(init).unwrap();
-    assert_eq!(runs_on(&node), "0-15", "its process does not run yet");
-    node.start(&a, "init", "init", 4000);
-    assert_eq!(runs_on(&node), "0-1,6-15");
-    node.stop("init");
-    // It needs fewer CPUs than its pod holds.
-    assert_eq!(node.create(&a, "main", "main", 2000).unwrap(), "2-3");
-    assert_eq!(node.ledger.exclusive().to_string(), "2-5");
-    assert_eq!(runs_on(&node), "0-1,4-15");
-    node.stop("main");
-    node.create(&a, "main", "again", 2000).unwrap();
-    node.stop("again");
-    // A pod that fails repeatedly lends nothing to the pool, and no partition excludes others.
-    assert_eq!(
-        (node.ledger.pool().to_string().as_str(), runs_on(&node).as_str()),
-        ("0-1,4-15", "0-15")
-    );
-    // The pod's other containers get fewer CPUs than the kernel would allow.
-    node.create(&a, "late", "late", 500).unwrap();
-    assert_eq!(target(&node, "late").runs_on.to_string(), "0-1,6-15");
-    assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
-}
-
 /// The kernel invalidates a partition when its CPUs are written into a sibling cgroup.
 #[test]
 fn shared_containers_are_updated_off_the_partitions_of_their_own_pod() {
@@ -96,8 +58,8 @@ fn a_refused_partition_is_enforced_by_groups() {
     node.create(&b, "c", "b", 2000).unwrap();
     node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
-    // Groups exclude a's CPUs only: b still has its partition.
-    assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
+    // Groups keep others off in any case: b still has its partition.
+    assert_eq!(node.ledger.bound().to_string(), "0-1,8-15");
     assert!(!target(&node, "a").is_partition() && target(&node, "b").is_partition());
     // The next instance gets a partition again.
     node.stop("a");

@@ -101,7 +101,7 @@ fn who_stays() {
     let mut node = fragmented(with(rebalancing()), &[]);
     assert!(planned(&mut node).is_some());
     node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    assert_eq!(planned(&mut node), None, "partitions");
+    assert!(planned(&mut node).is_some(), "partitions");
 }
 
 /// Why the container of two CPUs stays, as the status shows it.
@@ -219,9 +219,6 @@ fn the_reasons_why_nothing_moves() {
     node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
     assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::OwnAffinity)));
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::AllStay));
-    let mut node = fragmented(with(rebalancing()), &[]);
-    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::Partition)));
     let told = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
     let mut node = fragmented(told, &[]);
     assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::Environment)));

@@ -210,16 +210,6 @@ fn a_container_after_an_init_container_takes_over_its_cache() {
 }
 
 #[test]
-fn with_partitions_groups_exclude_shared_containers_from_the_rest_of_a_cache_only() {
-    let mut node = node();
-    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    let a = wishing(guaranteed("a", 2000), WHOLE);
-    node.create(&a, "c", "a", 2000).unwrap();
-    assert_eq!(node.ledger.bound().to_string(), "0-9");
-    assert_eq!(node.ledger.pool().to_string(), "0-7");
-}
-
-#[test]
 fn a_cpu_of_an_own_cache_that_comes_online_is_idle_too() {
     let whole = machine();
     let mut without = whole.online();
@@ -261,18 +251,6 @@ fn a_sibling_that_comes_online_is_idle_too() {
     assert_eq!(node.ledger.exclusive().to_string(), "2,4-5");
     node.event(Event::Machine(whole)).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
-}
-
-#[test]
-fn with_partitions_groups_exclude_shared_containers_from_idle_siblings_only() {
-    let mut node = node_with(allowing(&[]), Vec::new());
-    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
-    let shared = pod("s", Qos::Burstable, 100);
-    node.create(&shared, "c", "s", 100).unwrap();
-    node.create(&a, "c", "a", 2000).unwrap();
-    assert_eq!(node.ledger.bound().to_string(), "0-2,4,6-15");
-    assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
 }
 
 #[test]

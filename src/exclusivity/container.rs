@@ -1,0 +1,68 @@
+//! Writes into the cgroups of single containers, where the runtime has not made or cannot make them.
+
+use super::affinity;
+use super::cgroup_tree::Write;
+use super::hierarchy::{FileError, Hierarchy};
+use super::quota;
+use crate::cpuset::CpuSet;
+use crate::ledger::Target;
+use crate::wording;
+
+#[derive(Debug, thiserror::Error)]
+pub enum KernelRefusal {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the runtime does not name the container's cgroup")]
+    Nowhere,
+    #[error("a cpuset partition beside it still has {}", wording::cpus(.0))]
+    Beside(CpuSet),
+}
+
+impl KernelRefusal {
+    /// Whether the cgroup does not exist (any more): it needs no CPUs then.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, KernelRefusal::File(error) if error.is_gone())
+    }
+}
+
+/// Sets a container's CPUs without the runtime, whose own record becomes wrong: only for cases
+/// without a better way. This process cannot write the cgroup that it is in itself, where that
+/// is the root of its cgroup namespace: its threads' affinity is set then.
+///
+/// # Errors
+/// Also if the cgroup is gone or not known, or a partition beside it has some of the CPUs.
+pub fn set_cpus(on: &Hierarchy, target: &Target) -> Result<(), KernelRefusal> {
+    let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
+    let held = held_beside(on, target);
+    if !held.is_empty() {
+        return Err(KernelRefusal::Beside(held));
+    }
+    let cpus = target.setting.cpus();
+    match on.make(group, Write::Cpus(cpus)) {
+        Err(error) if error.is_forbidden() && on.is_own(group) => {
+            Ok(affinity::confine_self(on.kernel(), cpus).map_err(|_| error)?)
+        }
+        result => Ok(result?),
+    }
+}
+
+/// The CPUs of a container's setting that a cgroup beside its own has as exclusive ones. Linux before
+/// 7.0 does not refuse the write of such CPUs: it ends the partition, and loses its CPUs.
+pub fn held_beside(on: &Hierarchy, target: &Target) -> CpuSet {
+    let (Some(group), Some(pod)) = (&target.cgroup, target.pod_group()) else {
+        return CpuSet::EMPTY;
+    };
+    if on.partition(&pod).exclusive.is_empty() {
+        return CpuSet::EMPTY;
+    }
+    let siblings = on.children(&pod).into_iter().filter(|sibling| sibling != group);
+    siblings.map(|sibling| on.partition(&sibling).exclusive & target.setting.cpus()).collect()
+}
+
+/// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.
+pub fn lift_quota(on: &Hierarchy, target: &Target) -> Result<(), FileError> {
+    match &target.cgroup {
+        Some(group) if target.setting.is_exclusive() => quota::end(on, group),
+        _ => Ok(()),
+    }
+}

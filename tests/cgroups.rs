@@ -5,9 +5,10 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::{
-    CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out,
+    CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out, hazard,
 };
 use nri_cpu_manager::ledger::CgroupPath;
+use nri_cpu_manager::partition::PartitionState;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ struct Node {
     distrusted: BTreeSet<CgroupPath>,
     volatile: BTreeSet<CgroupPath>,
     refused: Option<usize>,
+    /// Exclusive containers are partitions.
+    partitions: bool,
     names: usize,
     /// Hotplug or another program has interfered, so the bound on the number of writes is off.
     disturbed: bool,
@@ -88,6 +91,7 @@ impl Node {
             distrusted: BTreeSet::new(),
             volatile: BTreeSet::new(),
             refused: None,
+            partitions: false,
             names: 0,
             disturbed: false,
         }
@@ -130,7 +134,42 @@ impl Node {
             bounds: self.bounds.clone(),
             distrusted: self.distrusted.clone(),
             volatile: self.volatile.clone(),
+            partitions: self.partitions().map(|(leaf, _)| leaf).collect(),
+            ours: self
+                .kernel
+                .groups()
+                .filter(|group| self.kernel.partition(group) != PartitionFiles::default())
+                .cloned()
+                .collect(),
             ..Goal::default()
+        }
+    }
+
+    /// The containers that are to be partitions, and their CPUs.
+    fn partitions(&self) -> impl Iterator<Item = (CgroupPath, CpuSet)> {
+        let pods = self.pods.iter().filter(|pod| self.partitions && !pod.mixed);
+        pods.filter_map(Pod::owner)
+    }
+
+    /// Each container that is to be one is a partition, and no other is, unless the kernel, or another
+    /// program, is in the way.
+    fn check_partitions(&self, outcome: &PlanOutcome, goal: &Goal) {
+        let wanted: BTreeMap<CgroupPath, CpuSet> = self.partitions().collect();
+        for group in self.kernel.groups() {
+            let files = self.kernel.partition(group);
+            match wanted.get(group) {
+                Some(claim) if !outcome.refused.contains_key(group) => {
+                    assert!(
+                        files.state.is_valid() && files.effective == *claim,
+                        "{group}: {files:?} {outcome:?} {:#?}\n{goal:#?}",
+                        self.kernel
+                    );
+                }
+                _ => assert_eq!(files.state, PartitionState::Member, "{group} {outcome:?}"),
+            }
+        }
+        for why in outcome.refused.values() {
+            assert!(why.starts_with("it would leave other cgroups"), "{why} {:#?}", self.kernel);
         }
     }
 
@@ -215,7 +254,10 @@ impl Node {
         });
         let entering = entering.count();
         let mut done = self.kernel.clone();
-        carry_out(&mut done, &goal, |_, _| Some(PartitionFiles::default()));
+        let mut model = self.kernel.clone();
+        carry_out(&mut done, &goal, |group, write| {
+            model.write(group, write).ok().map(|()| model.partition(group))
+        });
         let differing =
             done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
         let mut overlaps = self.overlaps();
@@ -226,6 +268,8 @@ impl Node {
                 || self.kernel.effective(leaf).is_subset(claim)
         });
         let undisturbed = at_rest && cuts.is_empty() && !self.disturbed;
+        let changes_partitions =
+            done.groups().any(|group| done.partition(group) != self.kernel.partition(group));
         let mut left = limit;
         let outcome = carry_out(&mut tree, &goal, |group, value| {
             if left == 0 || self.is_refused(group) {
@@ -234,10 +278,15 @@ impl Node {
             left -= 1;
             assert_ne!(value, Write::Cpus(CpuSet::EMPTY), "{group} is emptied");
             let before = self.kernel.clone();
-            self.kernel.write(group, value).unwrap();
+            assert_eq!(hazard(&before, group, value), None, "{group} := {value:?} {before:#?}");
+            self.kernel.write(group, value).ok()?;
             WRITES.fetch_add(1, Ordering::Relaxed);
             let now = self.overlaps();
             let empty = self.empty_cuts();
+            // What ends a partition may leave its container what another program leaves its pod.
+            if let Write::Partition(_) = value {
+                cuts.extend(empty.iter().filter(|empty| *empty == group).cloned());
+            }
             assert!(
                 now.is_subset(&overlaps),
                 "{group} := {value:?}: {now:?}\n{before:#?}\n{goal:#?}"
@@ -250,13 +299,18 @@ impl Node {
             cuts = empty;
             Some(self.kernel.partition(group))
         });
-        assert_eq!(tree, self.kernel);
+        for group in self.kernel.groups() {
+            assert_eq!(tree.cpus(group), self.kernel.cpus(group), "{group}");
+            assert_eq!(tree.partition(group), self.kernel.partition(group), "{group}");
+            assert_eq!(tree.effective(group), self.kernel.effective(group), "{group}");
+        }
         if limit == usize::MAX && self.refused.is_none() {
             assert_eq!(outcome.failed, []);
             // The class and the pod that a container enters may have to be written twice.
-            if undisturbed {
+            if undisturbed && !changes_partitions {
                 assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {goal:#?}");
             }
+            self.check_partitions(&outcome, &goal);
             let again = carry_out(&mut tree, &goal, |group, value| {
                 panic!("{group} := {value:?} {goal:#?}")
             });
@@ -405,6 +459,7 @@ impl Node {
                     self.volatile.insert(group);
                 }
             }
+            Op::Partitions => self.partitions = !self.partitions,
             Op::Crash { after } => return drop(self.follow(after)),
             Op::Refuse { residue } => {
                 self.refused = self.refused.is_none().then_some(residue);

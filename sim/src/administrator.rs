@@ -106,7 +106,7 @@ impl World {
     /// A program makes a partition of some CPUs, or ends it.
     pub fn partition(&mut self, dice: &mut Dice) {
         let mut cpus = CpuSet::EMPTY;
-        if self.kernel.lock().foreign.is_empty() {
+        if self.kernel.lock().foreign().is_empty() {
             let online = self.kernel.lock().online;
             let free: Vec<usize> = (self.never_reserved() & online).iter().collect();
             let first = dice.below(free.len());
@@ -140,9 +140,14 @@ impl World {
     /// The plugin's file is replaced. It follows a valid one.
     pub fn reconfigure(&mut self, dice: &mut Dice) {
         if dice.percent(25) {
-            self.set_file(Err(dice.pick(&FAULTY)));
+            let faulty = FAULTY.len() - usize::from(self.settings.privileged);
+            self.set_file(Err(dice.pick(&FAULTY[..faulty])));
         } else {
-            self.set_file(Ok(self.usable.changed(&self.settings.topology(), dice)));
+            self.set_file(Ok(self.usable.changed(
+                &self.settings.topology(),
+                self.settings.privileged,
+                dice,
+            )));
         }
     }
 

@@ -16,7 +16,7 @@ pub const FIELDS: [Field; 31] = [
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
     ("kubeReserved", 10, &["{cpu: 1}"]),
-    ("exclusivity", 60, &["auto", "auto", "runtime"]),
+    ("exclusivity", 60, &["auto", "auto", "kernel", "runtime"]),
     ("cpuManagerPolicyOptions/full-pcpus-only", 10, TRUE),
     ("cpuManagerPolicyOptions/strict-cpu-reservation", 20, TRUE),
     ("cpuManagerPolicyOptions/prefer-align-cpus-by-uncorecache", 20, TRUE),
@@ -72,14 +72,15 @@ const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, igno
 const EXCEPT: &str = "[{names: [\"batch*\"], cpuManagerPolicy: none}, {names: [trading], \
     allow: {cpus: [exclusive]}, defaults: {smt: full-cores}}]";
 
-/// Files that the plugin does not start with, and does not follow while it runs.
+/// Files that the plugin does not start with, and does not follow while it runs; the last one only if
+/// it may not make partitions.
 pub const FAULTY: [&str; 6] = [
     "cpuManagerPolicy: statik\n",
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-4095\"\n",
     "cpuManagerPolicy: static\n",
-    "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: kernel\n",
     "cpuManagerPolicy: [\n",
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nplacment: compact\n",
+    "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: kernel\n",
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,11 +98,13 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    pub fn roll(machine: &Topology, dice: &mut Dice) -> Configuration {
+    /// `privileged`: the plugin may make partitions.
+    pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut drawn = Configuration::default();
         for (field, chance, values) in FIELDS.into_iter().chain([WITHOUT_EFFECT]) {
             let with = drawn.with(field, dice.pick(values));
-            if dice.percent(chance) && with.settings(machine).is_some() {
+            let is_possible = privileged || !with.needs_partitions();
+            if dice.percent(chance) && is_possible && with.settings(machine).is_some() {
                 drawn = with;
             }
         }
@@ -109,7 +112,7 @@ impl Configuration {
     }
 
     /// With other values of some fields.
-    pub fn changed(&self, machine: &Topology, dice: &mut Dice) -> Configuration {
+    pub fn changed(&self, machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut changed = self.clone();
         for _ in 0..dice.between(1, 3) {
             let (field, _, values) = dice.pick(&FIELDS);
@@ -121,7 +124,8 @@ impl Configuration {
             } else {
                 changed.with(field, dice.pick(values))
             };
-            if with.settings(machine).is_some() {
+            let is_possible = privileged || !with.needs_partitions();
+            if is_possible && with.settings(machine).is_some() {
                 changed = with;
             }
         }
@@ -180,6 +184,16 @@ impl Configuration {
     /// Whether cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
     pub fn is_by_groups(&self) -> bool {
         self.0.get("exclusivity") != Some(&"runtime")
+    }
+
+    /// Whether the plugin does not start unless the kernel makes partitions.
+    pub fn needs_partitions(&self) -> bool {
+        self.0.get("exclusivity") == Some(&"kernel")
+    }
+
+    /// Whether containers with exclusive CPUs become partitions where the kernel makes any.
+    pub fn wants_partitions(&self) -> bool {
+        self.needs_partitions() || self.0.get("exclusivity") == Some(&"auto")
     }
 
     /// Whether the pods of this namespace get no exclusive CPUs.

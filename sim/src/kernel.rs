@@ -5,9 +5,8 @@
 //! through [`SimulatedKernel::lock`], and is never refused what the real kernel would allow.
 //!
 //! It is deterministic: it has no randomness, and a clock that only [`State::set_now`] and
-//! the plugin's own pauses move. The model of cpusets is [`CgroupTree`], which the lab holds
-//! against a real kernel. The plugin lacks the capability for partitions; another program's takes its
-//! CPUs away from every other cgroup, as if they were offline.
+//! the plugin's own pauses move. The model of cpusets and their partitions is [`CgroupTree`], which
+//! the lab holds against real kernels.
 
 #[path = "../../tests/support/fake_sysfs.rs"]
 #[allow(
@@ -22,9 +21,10 @@ mod tests;
 
 pub use nix::errno::Errno;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{CgroupTree, Watched};
+use nri_cpu_manager::exclusivity::{CgroupTree, Watched, Write};
 use nri_cpu_manager::kernel::Kernel;
 use nri_cpu_manager::ledger::CgroupPath;
+use nri_cpu_manager::partition::PartitionType;
 use nri_cpu_manager::topology::{Facts, OfflineCpu};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,8 +109,10 @@ pub struct State {
     /// With all CPUs online.
     machine: Facts,
     pub online: CpuSet,
-    /// The CPUs of another program's partition.
-    pub foreign: CpuSet,
+    /// Whether the plugin has the capability that partitions need.
+    pub privileged: bool,
+    /// The first write, of anybody but an administrator, that breaks some kernel.
+    pub damage: Option<String>,
     boot: u64,
     /// Files of sysfs by their path below `/sys`.
     sysfs: BTreeMap<String, Vec<u8>>,
@@ -177,7 +179,8 @@ impl State {
         let mut state = State {
             machine,
             online,
-            foreign: CpuSet::EMPTY,
+            privileged: false,
+            damage: None,
             boot: 1,
             sysfs: BTreeMap::new(),
             tree: CgroupTree::new(online, possible),
@@ -204,8 +207,9 @@ impl State {
     /// The machine starts again: nothing is left but its hardware and its clock.
     pub fn reboot(&mut self) {
         let (boot, faults) = (self.boot + 1, std::mem::take(&mut self.faults));
-        *self =
-            State { boot, faults, calls: self.calls, ..State::new(self.machine.clone(), self.now) };
+        let (calls, privileged) = (self.calls, self.privileged);
+        let new = State::new(self.machine.clone(), self.now);
+        *self = State { boot, faults, calls, privileged, ..new };
     }
 
     /// Takes CPUs online and offline. All must be the machine's.
@@ -220,21 +224,42 @@ impl State {
         now.offline.extend(gone);
         now.cpus.retain(|cpu| online.contains(cpu.id));
         self.online = set(now.cpus.iter().map(|cpu| cpu.id));
-        self.tree.set_online(self.usable());
+        self.tree.set_online(self.online);
         self.sysfs = fake_sysfs::files(&now);
         let possible = format!("{}\n", self.tree.possible());
         self.sysfs.insert("devices/system/cpu/possible".to_owned(), possible.into_bytes());
     }
 
-    /// Another program's partition gets these CPUs; none ends it.
+    /// Another program makes a partition of these CPUs; none ends it. The kernel may refuse.
     pub fn set_foreign(&mut self, cpus: CpuSet) {
-        self.foreign = cpus;
-        self.tree.set_online(self.usable());
+        let group = foreign();
+        let kind = if cpus.is_empty() { None } else { Some(PartitionType::Root) };
+        let none = [Write::Partition(None), Write::Exclusive(CpuSet::EMPTY)];
+        let made = [Write::Exclusive(cpus), Write::Partition(kind)];
+        for write in none.into_iter().chain(made) {
+            if self.tree.write(&group, write).is_err() {
+                break;
+            }
+        }
+        if !self.tree.is_partition(&group) {
+            let ended = none.into_iter().try_for_each(|write| self.tree.write(&group, write));
+            debug_assert!(ended.is_ok(), "{ended:?}");
+        }
     }
 
-    /// Where processes can run.
+    /// The CPUs of another program's partition.
+    pub fn foreign(&self) -> CpuSet {
+        self.tree.partition(&foreign()).effective
+    }
+
+    /// Where containers can run.
     pub fn usable(&self) -> CpuSet {
-        self.online - self.foreign
+        self.online - self.foreign()
+    }
+
+    /// Whether a cgroup is a valid partition of exactly these CPUs.
+    pub fn is_partition_of(&self, group: &CgroupPath, cpus: CpuSet) -> bool {
+        self.tree.is_partition(group) && self.tree.effective(group) == cpus
     }
 
     /// Makes a cgroup, and those above it that do not exist.
@@ -399,7 +424,10 @@ impl Kernel for SimulatedKernel {
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        self.lock().plugin_writes(path, text.trim_end(), |state| state.write(path, text))
+        self.lock().plugin_writes(path, text.trim_end(), |state| {
+            state.note_hazard(path, text);
+            state.write(path, text)
+        })
     }
 
     fn check_writable(&self, path: &Path) -> io::Result<()> {
@@ -438,6 +466,10 @@ impl Kernel for SimulatedKernel {
     fn pause(&self, duration: Duration) {
         self.lock().now += duration;
     }
+}
+
+fn foreign() -> CgroupPath {
+    CgroupPath::new(FOREIGN).expect("a cgroup's path")
 }
 
 fn set(cpus: impl Iterator<Item = usize>) -> CpuSet {

@@ -34,6 +34,13 @@ impl World {
         self.kernel.lock().write(&file(dir, name), text)
     }
 
+    /// A runtime sets a container's CPUs, as the plugin has said.
+    pub fn set_cpus(&self, dir: &str, cpus: &str) -> Result<(), Errno> {
+        let path = file(dir, "cpuset.cpus");
+        self.kernel.lock().note_hazard(&path, cpus);
+        self.kernel.lock().write(&path, cpus)
+    }
+
     /// The kubelet looks at a pod again after some milliseconds.
     fn sync_in(&mut self, id: PodId, first: u64, last: u64) {
         let delay = self.pod(id).dice.millis(first, last);
@@ -139,7 +146,7 @@ impl World {
         self.kernel.lock().make_cgroup(&group(dir));
         self.realise_slices(dir);
         if !cpus.is_empty() {
-            let written = self.write(dir, "cpuset.cpus", cpus);
+            let written = self.set_cpus(dir, cpus);
             debug_assert!(written.is_ok(), "{dir}: {written:?}");
         }
     }

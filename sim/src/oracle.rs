@@ -100,6 +100,8 @@ pub struct Oracle {
     complaint: Option<String>,
     /// The plugin has found a container elsewhere than decided.
     repair: Option<String>,
+    /// The kernel has refused a partition: that lasts for the container's instance.
+    has_refused_partition: bool,
 }
 
 impl Oracle {
@@ -158,6 +160,7 @@ impl Oracle {
         if is_repair && line.contains(", but ") && self.repair.is_none() {
             self.repair = Some(line.to_owned());
         }
+        self.has_refused_partition |= line.contains(": no partition: ");
         if level <= Level::Warn && !is_expected && self.complaint.is_none() {
             self.complaint = Some(format!("{level} {line}"));
         }
@@ -269,6 +272,10 @@ impl World {
     pub fn check_now(&mut self) {
         if self.violation.is_some() {
             return;
+        }
+        let damage = self.kernel.lock().damage.take();
+        if let Some(damage) = damage {
+            return self.fail(format!("a write that breaks kernels: {damage}"));
         }
         if self.settings.trouble == Trouble::None
             && let Some(complaint) = self.oracle.complaint.take()
@@ -584,6 +591,14 @@ impl World {
         }
         if allowed.len() != number && !self.oracle.is_unsteady && !container.is_uncertain {
             return Some(format!("runs on {allowed}, and asks for {number} CPUs"));
+        }
+        let group = crate::node::group(&self.dir(container));
+        if self.by_partitions
+            && self.is_static()
+            && !self.oracle.has_refused_partition
+            && !self.kernel.lock().is_partition_of(&group, allowed)
+        {
+            return Some(format!("runs on {allowed}, and is no partition of these"));
         }
         if let Some(why) = self.wrong_memory(container, allowed) {
             return Some(why);

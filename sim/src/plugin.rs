@@ -243,6 +243,8 @@ impl World {
         if std::mem::replace(&mut self.by_groups, is_by_groups) != is_by_groups {
             self.oracle.allow("another mechanism", "", self.now + Duration::from_secs(25));
         }
+        let wants_partitions = is_by_groups && self.usable.wants_partitions();
+        self.by_partitions = wants_partitions && self.settings.privileged;
         let claims = match self.plugin.state_file.as_deref().map(checkpoint::decode) {
             None => Vec::new(),
             Some(Ok(claims)) => claims,

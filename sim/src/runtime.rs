@@ -458,7 +458,7 @@ impl World {
         let (cpus, mems, quota) = (container.cpus.clone(), container.mems.clone(), container.quota);
         if reaches {
             let dir = self.dir(&self.containers[&serial]);
-            let _ = self.write(&dir, "cpuset.cpus", &cpus);
+            let _ = self.set_cpus(&dir, &cpus);
             if !mems.is_empty() {
                 let _ = self.write(&dir, "cpuset.mems", &mems);
             }

@@ -42,6 +42,8 @@ pub struct Settings {
     pub runtime: Version,
     /// The cgroup driver.
     pub systemd: bool,
+    /// Whether the plugin may make partitions.
+    pub privileged: bool,
     /// The configuration at the beginning.
     pub configuration: Configuration,
     /// Another NRI plugin sets CPUs of containers now and then.
@@ -55,6 +57,7 @@ impl Default for Settings {
             machine: Machine { cores: 8, ..Machine::default() },
             runtime: CONTAINERD[1],
             systemd: false,
+            privileged: false,
             configuration: Configuration::default(),
             other_plugin: false,
             trouble: Trouble::All,
@@ -86,11 +89,13 @@ impl Settings {
         let runtime = if is_crio { dice.pick(&CRIO) } else { dice.pick(&CONTAINERD) };
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
         let topology = machine.topology().expect("a machine that exists");
+        let privileged = dice.percent(40);
         Settings {
             machine,
             runtime,
             systemd: dice.percent(60),
-            configuration: Configuration::roll(&topology, dice),
+            privileged,
+            configuration: Configuration::roll(&topology, privileged, dice),
             other_plugin: trouble == Trouble::All && dice.percent(10),
             trouble,
         }
@@ -104,6 +109,7 @@ impl Settings {
             small,
             Settings { runtime: plain.runtime, ..self.clone() },
             Settings { systemd: false, ..self.clone() },
+            Settings { privileged: false, ..self.clone() },
             Settings { other_plugin: false, ..self.clone() },
         ];
         let configurations = self.configuration.simpler().into_iter();
@@ -115,6 +121,7 @@ impl Settings {
 
     fn is_valid(&self) -> bool {
         self.configuration.settings(&self.topology()).is_some()
+            && (self.privileged || !self.configuration.needs_partitions())
     }
 
     pub fn topology(&self) -> Topology {

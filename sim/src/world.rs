@@ -37,6 +37,8 @@ pub struct World {
     pub in_force: InForce,
     /// Cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
     pub by_groups: bool,
+    /// Containers with exclusive CPUs become partitions.
+    pub by_partitions: bool,
     pub kernel: SimulatedKernel,
     pub pods: BTreeMap<PodId, Pod>,
     pub containers: BTreeMap<Serial, Container>,
@@ -77,6 +79,7 @@ impl World {
             cpu_manager: CpuManager::default(),
             in_force,
             by_groups,
+            by_partitions: false,
             kernel: SimulatedKernel::new(facts, base),
             pods: BTreeMap::new(),
             containers: BTreeMap::new(),
@@ -93,6 +96,7 @@ impl World {
             dice: Dice::of(seed, 1),
             violation: None,
         };
+        world.kernel.lock().privileged = world.settings.privileged;
         world.boot();
         world
     }

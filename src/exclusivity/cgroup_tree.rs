@@ -202,14 +202,17 @@ impl CgroupTree {
         }
     }
 
+    /// The CPUs that the root has not given to partitions: all of its processes run there.
+    pub fn free(&self) -> CpuSet {
+        let partitions = self.groups.values().map(|group| group.partition);
+        let partitions = partitions.filter(|files| files.state.is_valid());
+        self.online - partitions.map(|files| files.effective).collect::<CpuSet>()
+    }
+
     pub fn above(&self, group: &CgroupPath) -> CpuSet {
         match group.parent() {
             Some(parent) => self.effective(&parent),
-            None => {
-                let partitions = self.groups.values().map(|group| group.partition);
-                let partitions = partitions.filter(|files| files.state.is_valid());
-                self.online - partitions.map(|files| files.effective).collect::<CpuSet>()
-            }
+            None => self.free(),
         }
     }
 

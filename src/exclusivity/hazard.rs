@@ -3,6 +3,7 @@
 use super::cgroup_tree::{CgroupTree, Write};
 use crate::ledger::CgroupPath;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Hazard {}
 
 pub fn hazard(_: &CgroupTree, _: &CgroupPath, _: Write) -> Option<Hazard> {

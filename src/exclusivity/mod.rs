@@ -41,6 +41,7 @@ pub use files::{Scope, is_partition_of};
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};
 pub use groups::{AFTER_REFUSAL, Groups, Report, Undone};
+pub use hazard::{Hazard, hazard};
 pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};
 pub use interference::Bound;
 pub use mechanism::{Exclusivity, Means};

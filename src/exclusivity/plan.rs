@@ -350,7 +350,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     fn make_partition(&mut self, leaf: &CgroupPath, cpus: CpuSet) -> bool {
         let before = self.tree.partition(leaf);
         let kind = self.goal.kind;
-        if let Some(sibling) = self.in_the_way(leaf, before.exclusive | before.effective | cpus) {
+        if let Some(sibling) = self.clear_siblings(leaf, before.exclusive | before.effective | cpus)
+        {
             if self.outcome.failed.contains(&sibling) {
                 self.refuse(leaf, format!("{sibling} has its CPUs and cannot be written"));
             }
@@ -392,16 +393,29 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         true
     }
 
-    /// A cgroup beside a container's that names some of these CPUs, and has no exclusive ones: the
-    /// kernel would make no partition, or end it.
-    fn in_the_way(&self, leaf: &CgroupPath, cpus: CpuSet) -> Option<CgroupPath> {
+    /// Has cgroups beside a container's name none of these CPUs, also where a cgroup above keeps them
+    /// off: the kernel would make no partition, or end it. Those with exclusive CPUs of their own may
+    /// name any. Returns one that still names some.
+    fn clear_siblings(&mut self, leaf: &CgroupPath, cpus: CpuSet) -> Option<CgroupPath> {
         let pod = leaf.parent()?;
-        let mut siblings = self.tree.children(&pod).filter(|sibling| *sibling != leaf);
-        let found = siblings.find(|sibling| {
-            self.tree.partition(sibling).exclusive.is_empty()
-                && self.tree.cpus(sibling).is_some_and(|set| !set.is_disjoint(&cpus))
-        });
-        found.cloned()
+        let siblings: Vec<CgroupPath> =
+            self.tree.children(&pod).filter(|sibling| *sibling != leaf).cloned().collect();
+        for sibling in siblings {
+            let set = self.tree.cpus(&sibling).unwrap_or_default();
+            if set.is_disjoint(&cpus) || !self.tree.partition(&sibling).exclusive.is_empty() {
+                continue;
+            }
+            let (above, rest) = (self.tree.above(&sibling), set - cpus);
+            let rest = if rest.is_disjoint(&above) { self.goal.pool - cpus } else { rest };
+            if rest.is_disjoint(&above) {
+                return Some(sibling);
+            }
+            self.put(&sibling, rest);
+            if self.outcome.failed.contains(&sibling) {
+                return Some(sibling);
+            }
+        }
+        None
     }
 
     /// The container's cgroup is an ordinary one from now on.

@@ -50,6 +50,8 @@ pub(super) enum Op {
     Clearable {
         group: usize,
     },
+    /// Exclusive containers become partitions from now on, or ordinary cgroups.
+    Partitions,
     /// The plugin crashes after this number of writes, and is restarted.
     Crash {
         after: usize,
@@ -75,6 +77,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => any::<u8>().prop_map(|mask| Op::Hotplug { mask }),
         1 => (0..64usize).prop_map(|group| Op::Distrust { group }),
         2 => (0..64usize).prop_map(|group| Op::Clearable { group }),
+        2 => Just(Op::Partitions),
         2 => (0..6usize).prop_map(|after| Op::Crash { after }),
         1 => (0..5usize).prop_map(|residue| Op::Refuse { residue }),
     ]

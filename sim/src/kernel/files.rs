@@ -1,11 +1,17 @@
 //! What the files of a [`SimulatedKernel`](super::SimulatedKernel) say, and what writes into them do.
 
-use super::{CGROUPS, Errno, FOREIGN, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
-use nri_cpu_manager::cpuset::{CpuSet, ParseError};
-use nri_cpu_manager::exclusivity::{Refused, Watched, Write};
+use super::{CGROUPS, Errno, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
+use nri_cpu_manager::cpuset::ParseError;
+use nri_cpu_manager::exclusivity::{Refused, Watched, Write, hazard};
 use nri_cpu_manager::ledger::CgroupPath;
+use nri_cpu_manager::partition::PartitionState;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+const PARTITION: &str = "cpuset.cpus.partition";
+/// CAP_SYS_ADMIN, in the kernel's mask.
+const SYS_ADMIN: u64 = 1 << 21;
 
 /// What a path names.
 enum Place<'a> {
@@ -66,7 +72,8 @@ impl State {
                 return Ok(format!("nr_descendants {descendants}\nnr_dying_descendants 0\n"));
             }
             "cpuset.cpus.effective" => {
-                let effective = group.map_or(self.usable(), |group| self.tree.effective(group));
+                let effective =
+                    group.map_or_else(|| self.tree.free(), |group| self.tree.effective(group));
                 return Ok(format!("{effective}\n"));
             }
             _ => {}
@@ -75,12 +82,10 @@ impl State {
         let group = group.ok_or(Errno::ENOENT)?;
         let cgroup = self.cgroups.get(group).ok_or(Errno::ENOENT)?;
         match file {
-            "cpuset.cpus.partition" if group.as_str() == FOREIGN && !self.foreign.is_empty() => {
-                Ok("root\n".to_owned())
-            }
-            "cpuset.cpus.exclusive" | "cpuset.cpus.exclusive.effective" => {
-                let foreign = group.as_str() == FOREIGN;
-                Ok(format!("{}\n", if foreign { self.foreign } else { CpuSet::EMPTY }))
+            "cpuset.cpus.partition" => Ok(format!("{}\n", self.tree.partition(group).state)),
+            EXCLUSIVE => Ok(format!("{}\n", self.tree.partition(group).exclusive)),
+            "cpuset.cpus.exclusive.effective" => {
+                Ok(format!("{}\n", self.tree.partition(group).effective))
             }
             "cgroup.events" => {
                 let populated = u8::from(self.tree.is_populated(group));
@@ -88,7 +93,6 @@ impl State {
             }
             "cpu.max" => Ok(format!("{}\n", cgroup.cpu_max)),
             "cpuset.cpus" => Ok(format!("{}\n", self.tree.cpus(group).unwrap_or_default())),
-            "cpuset.cpus.partition" => Ok("member\n".to_owned()),
             "cpuset.mems" => Ok(format!("{}\n", cgroup.mems)),
             _ => Err(Errno::ENOENT),
         }
@@ -106,8 +110,9 @@ impl State {
         let pid = pid.filter(|pid| self.processes.contains_key(pid)).ok_or(Errno::ENOENT)?;
         let allowed = self.allowed(pid);
         let parent = if pid == INIT { 0 } else { INIT };
+        let capabilities = if self.privileged && pid == self.plugin { SYS_ADMIN } else { 0 };
         Ok(format!(
-            "Name:\tx\nPid:\t{pid}\nPPid:\t{parent}\nCapEff:\t0000000000000000\nCpus_allowed_list:\t{allowed}\n"
+            "Name:\tx\nPid:\t{pid}\nPPid:\t{parent}\nCapEff:\t{capabilities:016x}\nCpus_allowed_list:\t{allowed}\n"
         ))
     }
 
@@ -123,11 +128,12 @@ impl State {
     /// Those of the kernel, never injected ones.
     pub fn write(&mut self, path: &Path, text: &str) -> Result<(), Errno> {
         self.read(path)?;
-        let Place::GroupFile(Some(group), file @ ("cpuset.cpus" | "cpuset.mems" | "cpu.max")) =
-            Place::of(path)?
-        else {
+        let Place::GroupFile(Some(group), file) = Place::of(path)? else {
             return Err(Errno::EACCES);
         };
+        if !["cpuset.cpus", "cpuset.mems", "cpu.max", EXCLUSIVE, PARTITION].contains(&file) {
+            return Err(Errno::EACCES);
+        }
         // Refused writes report themselves, too: opening the file truncates it.
         self.notify(path, Watched::File, path);
         let text = text.trim();
@@ -145,16 +151,21 @@ impl State {
             self.cgroups.get_mut(&group).ok_or(Errno::ENODEV)?.mems = text.to_owned();
             return Ok(());
         }
-        let cpus = text.parse().map_err(|error| match error {
-            ParseError::PastLimit { .. } => Errno::ERANGE,
-            _ => Errno::EINVAL,
-        })?;
-        self.tree.write(&group, Write::Cpus(cpus)).map_err(|refused| match refused {
+        self.tree.write(&group, cpuset_write(file, text)?).map_err(|refused| match refused {
             Refused::Gone => Errno::ENODEV,
             Refused::Populated => Errno::ENOSPC,
             Refused::Impossible => Errno::ERANGE,
             Refused::NotExclusive => Errno::EINVAL,
         })
+    }
+
+    /// Notes a write that breaks some kernel.
+    pub fn note_hazard(&mut self, path: &Path, text: &str) {
+        let Ok(Place::GroupFile(Some(group), file)) = Place::of(path) else { return };
+        let Ok(write) = cpuset_write(file, text.trim()) else { return };
+        if let Some(hazard) = hazard(&self.tree, &group, write) {
+            self.damage.get_or_insert(format!("{group}: {write:?}: {hazard}"));
+        }
     }
 
     /// Of cgroups only the groups in it, not the files.
@@ -202,4 +213,19 @@ impl State {
     fn has(&self, group: Option<&CgroupPath>) -> bool {
         group.is_none_or(|group| self.cgroups.contains_key(group))
     }
+}
+
+fn cpuset_write(file: &str, text: &str) -> Result<Write, Errno> {
+    if file == PARTITION {
+        return match PartitionState::parse(text) {
+            Some(PartitionState::Member) => Ok(Write::Partition(None)),
+            Some(PartitionState::Valid(kind)) => Ok(Write::Partition(Some(kind))),
+            Some(PartitionState::Invalid(_)) | None => Err(Errno::EINVAL),
+        };
+    }
+    let cpus = text.parse().map_err(|error| match error {
+        ParseError::PastLimit { .. } => Errno::ERANGE,
+        _ => Errno::EINVAL,
+    })?;
+    Ok(if file == EXCLUSIVE { Write::Exclusive(cpus) } else { Write::Cpus(cpus) })
 }

@@ -14,7 +14,7 @@ pub mod kernel;
 pub mod kubelet;
 pub mod ledger;
 pub mod nodeset;
-mod partition;
+pub mod partition;
 mod pattern;
 pub mod placement;
 pub mod podresources;

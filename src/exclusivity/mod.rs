@@ -6,6 +6,7 @@
 //!   files ──► tree ────┘
 //! ```
 //!
+//! * `hazard` knows the writes that break a kernel's accounting of partitions.
 //! * `mechanism` chooses between partitions, cgroups and the runtime, by what `probe` finds.
 //! * `cgroup_tree`, `goal` and `plan` are pure: a model of cgroup v2 cpusets, what cgroups have to
 //!   be, and the writes that lead there. [`Groups`] carries them out.
@@ -21,6 +22,7 @@ mod files;
 mod foreign;
 mod goal;
 mod groups;
+mod hazard;
 mod hierarchy;
 mod interference;
 mod mechanism;
@@ -34,11 +36,12 @@ mod watch;
 mod writer;
 
 pub use affinity::widen;
-pub use cgroup_tree::{CgroupTree, PartitionFiles, Refused, Write};
+pub use cgroup_tree::{CgroupTree, KernelRules, PartitionFiles, Refused, Write};
 pub use files::Scope;
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};
 pub use groups::{AFTER_REFUSAL, Groups, Report, Undone};
+pub use hazard::{Hazard, hazard};
 pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};
 pub use interference::Bound;
 pub use mechanism::{Exclusivity, Means};

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
@@ -20,6 +21,49 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Needed on the host to build images: program and package.
 const HOST: &[(&str, &str)] =
     &[("mke2fs", "e2fsprogs"), ("xz", "xz-utils"), ("cpio", "cpio"), ("mmdebstrap", "mmdebstrap")];
+
+/// Suites whose packages can be fetched; security updates of bookworm are added.
+const FETCHED: [&str; 5] =
+    ["bookworm", "bookworm-updates", "bookworm-backports", "trixie", "forky"];
+
+/// Debian's kernel for virtual machines: `linux-image-cloud-ARCHITECTURE` of a suite, or
+/// `linux-image-SERIES-cloud-ARCHITECTURE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelPackage {
+    suite: String,
+    series: Option<String>,
+}
+
+impl Default for KernelPackage {
+    fn default() -> Self {
+        Self { suite: "bookworm-backports".to_owned(), series: None }
+    }
+}
+
+impl FromStr for KernelPackage {
+    type Err = std::convert::Infallible;
+
+    /// `SUITE` or `SUITE/SERIES`
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let (suite, series) = match name.split_once('/') {
+            Some((suite, series)) => (suite, Some(series.to_owned())),
+            None => (name, None),
+        };
+        Ok(Self { suite: suite.to_owned(), series })
+    }
+}
+
+impl KernelPackage {
+    /// The default one has the plain name.
+    pub fn cache_name(&self) -> String {
+        let Self { suite, series } = self;
+        match series {
+            _ if *self == Self::default() => "kernel".to_owned(),
+            Some(series) => format!("kernel-{suite}-{series}"),
+            None => format!("kernel-{suite}"),
+        }
+    }
+}
 
 /// Debian packages, fetched through a private apt directory.
 #[derive(Debug)]
@@ -123,21 +167,22 @@ impl Debian {
         cache::directory(&of_platform("unpacked", self.platform))
     }
 
-    /// The kernel package behind the metapackage `linux-image-cloud-ARCHITECTURE`, unpacked.
-    pub fn kernel(&self) -> Result<PathBuf> {
-        let path = self.unpacked_directory()?.join("kernel");
+    /// The kernel behind a metapackage, unpacked. Newer releases split a kernel into packages, of
+    /// which `linux-image-VERSION` is empty.
+    pub fn kernel(&self, package: &KernelPackage) -> Result<PathBuf> {
+        let KernelPackage { suite, series } = package;
+        let path = self.unpacked_directory()?.join(package.cache_name());
         cache::once(&path, |partial| {
-            let image = format!("linux-image-cloud-{}", self.platform.architecture());
-            let meta = self.download(&image, "bookworm-backports")?;
-            let depends = run(&mut command(
-                "dpkg-deb",
-                ["-f".as_ref(), meta.as_os_str(), "Depends".as_ref()],
-            ))?;
-            let name = depends
-                .split([',', ' ', '\n'])
-                .find(|word| word.starts_with("linux-image-"))
-                .with_context(|| format!("no kernel in the dependencies of {image}: {depends}"))?;
-            unpack(&self.download(name, "bookworm-backports")?, partial)
+            let series = series.as_ref().map(|series| format!("{series}-")).unwrap_or_default();
+            let meta = format!("linux-image-{series}cloud-{}", self.platform.architecture());
+            let images = depends_on(&self.download(&meta, suite)?, &["linux-image-"])?;
+            let image = images.first().with_context(|| format!("{meta} depends on no kernel"))?;
+            let image = self.download(image, suite)?;
+            unpack(&image, partial)?;
+            for part in depends_on(&image, &["linux-binary-", "linux-modules-"])? {
+                unpack(&self.download(&part, suite)?, partial)?;
+            }
+            Ok(())
         })?;
         Ok(path)
     }
@@ -178,7 +223,8 @@ impl Debian {
     }
 
     fn stamp(&self) -> PathBuf {
-        self.apt.join("updated")
+        // Indexes of other suites are fetched anew.
+        self.apt.join(format!("updated-{}", cache::fingerprint(FETCHED.concat().as_bytes())))
     }
 
     /// Fetches the package indexes once.
@@ -190,8 +236,12 @@ impl Debian {
             }
             let lines =
                 |suites: &[&str]| suites.iter().map(|s| self.source(s) + "\n").collect::<String>();
-            let fetch =
-                lines(&["bookworm", "bookworm-updates", "bookworm-backports", "trixie", "forky"]);
+            let security = |codename: &str| {
+                let uri = self.security.as_ref()?;
+                Some(format!("deb [signed-by={KEYRING}] {uri} {codename}-security main\n"))
+            };
+            let mut fetch = lines(&FETCHED);
+            fetch += &security("bookworm").unwrap_or_default();
             // apt must not see newer suites when it installs on the host.
             let updates = format!("{}-updates", self.codename);
             let mut install = match self.codename.as_str() {
@@ -199,10 +249,7 @@ impl Debian {
                 codename => lines(&[codename, &updates]),
             };
             // Installed packages may come from there, and their parts must match.
-            if let Some(uri) = &self.security {
-                install +=
-                    &format!("deb [signed-by={KEYRING}] {uri} {}-security main\n", self.codename);
-            }
+            install += &security(&self.codename).unwrap_or_default();
             files::write(&self.apt.join(Purpose::Fetch.list()), fetch)?;
             files::write(&self.apt.join(Purpose::Install.list()), install)?;
             files::write(&self.apt.join("status"), "")?;
@@ -308,6 +355,15 @@ fn changed_package(line: &str) -> Option<&str> {
         "Inst" if replaces => Some(name),
         _ => None,
     }
+}
+
+/// The dependencies with one of these prefixes, without versions.
+fn depends_on(archive: &Path, prefixes: &[&str]) -> Result<Vec<String>> {
+    let arguments = ["-f".as_ref(), archive.as_os_str(), "Depends".as_ref()];
+    let depends = run(&mut command("dpkg-deb", arguments))?;
+    let names = depends.split([',', ' ', '\n']);
+    let wanted = names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+    Ok(wanted.map(str::to_owned).collect())
 }
 
 fn unpack(archive: &Path, into: &Path) -> Result<()> {

@@ -7,9 +7,9 @@
 //!   effective CPUs, or all of the parent's where it has none set or nothing is left of the cut;
 //! * a new cgroup has no CPUs set; one with processes in it or below it cannot be emptied;
 //! * offline CPUs can be set and count once they are online; CPUs that cannot exist are refused;
-//! * a partition takes its CPUs from every cgroup outside it.
+//! * a partition takes its CPUs from every cgroup outside it; `partitions` has the rules.
 //!
-//! The lab holds this model against a real kernel.
+//! The lab holds this model against real kernels.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
@@ -17,6 +17,25 @@ use crate::partition::{PartitionState, PartitionType};
 use crate::wording;
 use std::collections::BTreeMap;
 use std::fmt;
+
+mod partitions;
+
+use partitions::Kernel;
+
+/// What a kernel does to partitions, oldest first. Debian's packages show where the versions are:
+/// Linux 6.12 changed to the second rules within its stable series, and 7.0 to the third.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum KernelRules {
+    /// Where `cpuset.cpus.exclusive` of a cgroup loses CPUs that a remote partition below it runs
+    /// on, the partition ends. CPUs that a cgroup gains, partitions below it do not get.
+    #[default]
+    PartitionsEnd,
+    /// Remote partitions follow `cpuset.cpus.exclusive` of the cgroups above them.
+    PartitionsFollow,
+    /// In addition, `cpuset.cpus` never conflicts with a sibling, and populated cgroups can be
+    /// emptied.
+    SiblingsKeepCpus,
+}
 
 /// One write into a file of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +66,7 @@ pub struct CgroupTree {
     online: CpuSet,
     possible: CpuSet,
     empties_populated: bool,
+    rules: KernelRules,
     groups: BTreeMap<CgroupPath, Cgroup>,
 }
 
@@ -54,6 +74,9 @@ pub struct CgroupTree {
 struct Cgroup {
     cpus: CpuSet,
     occupied: bool,
+    /// Siblings cannot have the same CPUs. Set for valid partitions; in some kernels it stays when a
+    /// partition ends, which no file shows.
+    flagged: bool,
     partition: PartitionFiles,
 }
 
@@ -77,10 +100,20 @@ pub enum Refused {
 
 impl CgroupTree {
     pub fn new(online: CpuSet, possible: CpuSet) -> CgroupTree {
-        CgroupTree { online, possible, empties_populated: false, groups: BTreeMap::new() }
+        CgroupTree {
+            online,
+            possible,
+            empties_populated: false,
+            rules: KernelRules::default(),
+            groups: BTreeMap::new(),
+        }
     }
 
-    /// This tree under a kernel that lets populated cgroups be emptied, as announced for 2026.
+    pub fn with_rules(self, rules: KernelRules) -> CgroupTree {
+        CgroupTree { rules, ..self }
+    }
+
+    /// This tree under a kernel that lets populated cgroups be emptied, as newer ones do.
     pub fn emptying_populated(self) -> CgroupTree {
         CgroupTree { empties_populated: true, ..self }
     }
@@ -93,6 +126,7 @@ impl CgroupTree {
         self.groups.entry(group.clone()).or_default();
     }
 
+    /// A partition's CPUs return to the cgroups outside it.
     pub fn remove(&mut self, group: &CgroupPath) {
         self.groups.retain(|other, _| other != group && !other.is_below(group));
     }
@@ -105,6 +139,7 @@ impl CgroupTree {
 
     pub fn set_online(&mut self, online: CpuSet) {
         self.online = online;
+        Kernel::of(self).update_online();
     }
 
     /// Writes a file; a refusal changes nothing. A write that succeeds may still leave the cgroup, or
@@ -117,7 +152,7 @@ impl CgroupTree {
             Write::Cpus(cpus) => self.write_cpus(group, cpus),
             Write::Exclusive(cpus) => self.write_exclusive(group, cpus),
             Write::Partition(kind) => {
-                self.write_partition(group, kind);
+                Kernel::of(self).write_partition(group, kind);
                 Ok(())
             }
         }
@@ -128,10 +163,15 @@ impl CgroupTree {
             return Err(Refused::Impossible);
         }
         let empties = cpus.is_empty() && !self.cpus(group).unwrap_or_default().is_empty();
-        if empties && !self.empties_populated && self.is_populated(group) {
+        let accepted = self.empties_populated || self.rules >= KernelRules::SiblingsKeepCpus;
+        if empties && !accepted && self.is_populated(group) {
             return Err(Refused::Populated);
         }
-        self.put(group, cpus);
+        if self.has_exclusive_cpus() {
+            Kernel::of(self).write_cpus(group, cpus);
+        } else {
+            self.put(group, cpus);
+        }
         Ok(())
     }
 
@@ -139,22 +179,12 @@ impl CgroupTree {
         if !cpus.is_subset(&self.possible) {
             return Err(Refused::Impossible);
         }
-        let mut files = self.partition(group);
-        files.exclusive = cpus;
-        files.effective = cpus & self.exclusive_above(group);
-        self.put_partition(group, files);
-        Ok(())
+        Kernel::of(self).write_exclusive(group, cpus)
     }
 
-    fn write_partition(&mut self, group: &CgroupPath, kind: Option<PartitionType>) {
-        let mut files = self.partition(group);
-        files.state = kind.map_or(PartitionState::Member, PartitionState::Valid);
-        self.put_partition(group, files);
-    }
-
-    /// The exclusive CPUs that the cgroup above can pass on.
-    fn exclusive_above(&self, group: &CgroupPath) -> CpuSet {
-        group.parent().map_or(self.possible, |parent| self.partition(&parent).effective)
+    /// Without any, `cpuset.cpus` concerns no partition.
+    fn has_exclusive_cpus(&self) -> bool {
+        self.groups.values().any(|group| group.partition != PartitionFiles::default())
     }
 
     /// Records what is set for a cgroup; makes it where it does not exist.
@@ -166,11 +196,18 @@ impl CgroupTree {
     /// Records what a cgroup's files for partitions say; makes it where it does not exist.
     pub fn put_partition(&mut self, group: &CgroupPath, files: PartitionFiles) {
         self.make(group);
-        self.groups.entry(group.clone()).or_default().partition = files;
+        let group = self.groups.entry(group.clone()).or_default();
+        group.partition = files;
+        group.flagged = files.state.is_valid();
     }
 
     pub fn partition(&self, group: &CgroupPath) -> PartitionFiles {
         self.groups.get(group).map(|group| group.partition).unwrap_or_default()
+    }
+
+    /// Records which CPUs are online.
+    pub(super) fn put_online(&mut self, online: CpuSet) {
+        self.online = online;
     }
 
     pub fn online(&self) -> CpuSet {
@@ -212,7 +249,7 @@ impl CgroupTree {
     pub fn above(&self, group: &CgroupPath) -> CpuSet {
         match group.parent() {
             Some(parent) => self.effective(&parent),
-            None => self.free(),
+            None => self.shared(),
         }
     }
 
@@ -223,11 +260,28 @@ impl CgroupTree {
         group.ancestors().into_iter().fold(self.online, above)
     }
 
+    /// The root's effective CPUs.
+    pub fn shared(&self) -> CpuSet {
+        self.online - self.given_away()
+    }
+
+    /// The CPUs of valid partitions, offline ones too.
+    pub fn given_away(&self) -> CpuSet {
+        let partitions = self.groups.values().map(|group| group.partition);
+        partitions.filter(|files| files.state.is_valid()).map(|files| files.effective).collect()
+    }
+
     /// Whether a cgroup's CPUs and its parent's have nothing in common, so that it runs on all of
     /// its parent's.
     pub fn is_cut_empty(&self, group: &CgroupPath) -> bool {
         let set = self.cpus(group).unwrap_or_default();
         !set.is_empty() && !self.is_partition(group) && set.is_disjoint(&self.above(group))
+    }
+
+    /// Whether siblings cannot have the same CPUs. No file shows this; for cgroups that were recorded,
+    /// it is whether they are valid partitions.
+    pub fn is_exclusive(&self, group: &CgroupPath) -> bool {
+        self.groups.get(group).is_some_and(|group| group.flagged)
     }
 
     pub fn is_partition(&self, group: &CgroupPath) -> bool {
@@ -254,9 +308,19 @@ impl CgroupTree {
     }
 
     pub fn children<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
-        let depth = group.as_str().matches('/').count() + 1;
-        self.below(group).filter(move |other| other.as_str().matches('/').count() == depth)
+        self.below(group).filter(|other| parent(other) == group.as_str())
     }
+
+    /// The other children of a cgroup's parent.
+    pub fn siblings<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
+        let others = self.groups.keys().filter(move |other| *other != group);
+        others.filter(move |other| parent(other) == parent(group))
+    }
+}
+
+/// Empty for the root.
+fn parent(group: &CgroupPath) -> &str {
+    group.as_str().rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 pub(super) fn cut(cpus: CpuSet, above: CpuSet) -> CpuSet {

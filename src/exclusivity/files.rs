@@ -91,7 +91,7 @@ impl Reading<'_> {
         }
         let (files, online) = partition(self.on, group, self.free);
         if files != PartitionFiles::default() {
-            self.tree.set_online(self.tree.online() | online);
+            self.tree.put_online(self.tree.online() | online);
             self.tree.put_partition(group, files);
         }
     }

@@ -35,7 +35,7 @@ mod release;
 mod watch;
 
 pub use affinity::widen;
-pub use cgroup_tree::{CgroupTree, PartitionFiles, Refused, Write};
+pub use cgroup_tree::{CgroupTree, KernelRules, PartitionFiles, Refused, Write};
 pub use container::{KernelRefusal, held_beside, lift_quota, set_cpus};
 pub use files::{Scope, is_partition_of};
 pub use foreign::{ForeignPartitions, foreign_partitions};

@@ -123,7 +123,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     /// All stages once.
     fn round(&mut self) {
         // Those of containers that have ended are in the way of all others.
-        self.end_partitions(|goal, leaf| !goal.exclusive.contains_key(leaf));
+        self.end_partitions(&[], |goal, leaf| !goal.exclusive.contains_key(leaf));
         let Survey { aims, frontier, withheld, .. } = Survey::of(self.tree, self.goal);
         self.outcome.withheld = withheld;
         let claims = self.goal.claims();
@@ -157,7 +157,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             let occupied = self.tighten(&aims, &frontier, aim);
             self.outcome.withheld |= occupied;
         }
-        self.end_partitions(|goal, leaf| !goal.partitions.contains(leaf));
+        self.end_partitions(&frontier, |goal, leaf| !goal.partitions.contains(leaf));
         self.make_partitions();
         for aim in of(Kind::Move) {
             let own = self.goal.exclusive.get(&aim.group).copied().unwrap_or_default();
@@ -232,17 +232,37 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         true
     }
 
-    /// Makes partitions ordinary cgroups that this program has made and that are `over`.
-    fn end_partitions(&mut self, over: impl Fn(&Goal, &CgroupPath) -> bool) {
+    /// Makes partitions ordinary cgroups that this program has made and that are `over`, unless these
+    /// containers (`others`) would come onto their CPUs.
+    fn end_partitions(&mut self, others: &[CgroupPath], over: impl Fn(&Goal, &CgroupPath) -> bool) {
         let goal = self.goal;
         for group in goal.ours.iter().filter(|group| over(goal, group)) {
             let is_leaf = self.tree.children(group).next().is_none();
             let files = self.tree.partition(group);
-            if is_leaf && (!files.exclusive.is_empty() || files.state != PartitionState::Member) {
+            if !is_leaf || files == PartitionFiles::default() {
+                continue;
+            }
+            let exposed = self.exposed_by_end(others, group);
+            if exposed.is_empty() {
                 self.end_partition(group);
+            } else {
+                self.outcome.withheld |= exposed;
             }
         }
         self.narrow(goal.ours.iter().rev());
+    }
+
+    /// The CPUs of a partition on which others would run if it ended.
+    fn exposed_by_end(&mut self, others: &[CgroupPath], leaf: &CgroupPath) -> CpuSet {
+        let files = self.tree.partition(leaf);
+        if !files.state.is_valid() {
+            return CpuSet::EMPTY;
+        }
+        self.tree.put_partition(leaf, PartitionFiles::default());
+        let others = others.iter().filter(|other| *other != leaf);
+        let exposed = others.map(|other| self.tree.effective(other) & files.effective).collect();
+        self.tree.put_partition(leaf, files);
+        exposed
     }
 
     fn end_partition(&mut self, leaf: &CgroupPath) {

@@ -7,9 +7,10 @@ use anyhow::{Result, bail};
 use super::ComparisonSettings;
 use crate::binaries::Binaries;
 use crate::command::progress;
+use crate::debian::KernelPackage;
 use crate::job::Software;
 use crate::step::{Outcome, Step};
-use crate::vm::{self, Machine};
+use crate::vm::{GuestKernel, Machine, Turn, Vm};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -21,6 +22,10 @@ pub struct Options {
     /// Number of random actions
     #[arg(long, default_value_t = 5000)]
     pub steps: usize,
+    /// Debian suite of the VM's kernel, such as forky, or SUITE/SERIES, such as
+    /// bookworm-security/6.12 [default: bookworm-backports]
+    #[arg(long)]
+    pub kernel: Option<KernelPackage>,
     /// Software of the VM
     #[command(flatten)]
     pub software: Software,
@@ -28,13 +33,22 @@ pub struct Options {
 
 /// The last line of standard output is the result.
 pub fn run(options: &Options) -> Result<()> {
-    let Options { machine, seed, steps, software } = options.clone();
+    let Options { machine, seed, steps, kernel, software } = options.clone();
     let binaries = Binaries::build()?;
-    let machine = Machine::load(&machine)?;
+    // Adds the file that says which CPUs the root has given away.
+    let kernel = GuestKernel { package: kernel.unwrap_or_default(), parameters: "cgroup_debug" };
     let step = Step::CompareCgroups(ComparisonSettings { seed, steps });
-    // An action takes some milliseconds, on a busy machine with emulated CPUs up to 0.1 s.
-    let patience = Duration::from_secs(600 + steps as u64 / 10);
-    let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
+    let vm = Vm {
+        machine: &Machine::load(&machine)?,
+        kernel,
+        software,
+        binaries: &binaries,
+        // Nothing here depends on time.
+        turn: Turn::WithOthers,
+        // An action takes some milliseconds, on a busy machine with emulated CPUs up to 0.2 s.
+        patience: Duration::from_secs(600 + steps as u64 / 5),
+    };
+    let outcomes = vm.run(&[step])?;
     let Some(Outcome::Comparison(comparison)) = outcomes.into_iter().next() else {
         bail!("the guest sent no comparison");
     };

@@ -1,91 +1,65 @@
 //! Random actions on cgroups of the kernel and of the model. It takes CPUs offline: in virtual
 //! machines only.
 //!
-//! Compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every cgroup, the
-//! affinity of their processes, and whether the kernel accepted a write.
+//! Compared after each action: the five files about CPUs of every cgroup, the affinity of their
+//! processes, the root's CPUs and those that it has given away, and whether the kernel accepted a
+//! write.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use fastrand::Rng;
+use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{CgroupTree, Refused, Write};
+use nri_cpu_manager::exclusivity::{
+    CPUS, CgroupTree, EFFECTIVE, KernelRules, PARTITION, PartitionFiles, Refused, Write,
+};
 use nri_cpu_manager::ledger::CgroupPath;
+use nri_cpu_manager::partition::PartitionState;
 
-use super::{Comparison, ComparisonSettings, Mismatch};
-use crate::command::command;
+use super::action::{Action, Chooser, NAMES, name_of, set};
+use super::{Comparison, ComparisonSettings, Mismatch, rules};
+use crate::command::{command, last_lines};
 use crate::files::{read_value, write_value};
 use crate::kernel::{self, CGROUPS};
 use crate::process;
 
-/// Names of cgroups. `a.b` sorts between `a` and the children of `a`.
-const NAMES: [&str; 3] = ["a", "a.b", "b"];
-const DEPTH: usize = 4;
-/// Most cgroups at one time: each costs two reads after every action.
-const GROUPS: usize = 16;
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
+/// CPUs of partitions, in the root; with the boot parameter `cgroup_debug`.
+const GIVEN_AWAY: &str = ".__DEBUG__.cpuset.cpus.subpartitions";
 /// Actions reported with a difference.
 const HISTORY: usize = 30;
+/// Lines of the kernel's log reported with a warning.
+const LOG: usize = 60;
 const OK: &str = "ok";
+/// A removed cgroup still counts as a sibling for a moment.
+const REMOVED: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Clone)]
-enum Action {
-    Write(CgroupPath, CpuSet),
-    /// Also creates missing parents.
-    Make(CgroupPath),
-    /// With all descendants.
-    Remove(CgroupPath),
-    /// Starts a process in the cgroup.
-    Start(CgroupPath),
-    End(CgroupPath),
-    SetOnline(usize, bool),
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Action::Write(group, cpus) => write!(f, "write {:?} to {group}", cpus.to_string()),
-            Action::Make(group) => write!(f, "create {group}"),
-            Action::Remove(group) => write!(f, "remove {group}"),
-            Action::Start(group) => write!(f, "start a process in {group}"),
-            Action::End(group) => write!(f, "end the process in {group}"),
-            Action::SetOnline(cpu, true) => write!(f, "CPU {cpu} online"),
-            Action::SetOnline(cpu, false) => write!(f, "CPU {cpu} offline"),
-        }
-    }
-}
-
-impl Action {
-    fn kind(&self) -> &'static str {
-        match self {
-            Action::Write(..) => "write",
-            Action::Make(_) => "create",
-            Action::Remove(_) => "remove",
-            Action::Start(_) => "start",
-            Action::End(_) => "end",
-            Action::SetOnline(_, true) => "online",
-            Action::SetOnline(_, false) => "offline",
-        }
-    }
-}
-
-/// Does random actions until model and kernel differ or all are done. The cgroups are outside those
-/// of the kubelet and the runtime, and are removed at the end.
+/// Does random actions until model and kernel differ, the kernel warns, or all are done. The cgroups
+/// are outside those of the kubelet and the runtime, and are removed at the end.
 pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
     let ComparisonSettings { seed, steps } = *settings;
-    let mut comparer = Comparer::new(seed)?;
+    ensure!(!kernel::is_tainted()?, "the kernel has warned before the comparison: {}", log_end());
+    delegate(Path::new(CGROUPS))?;
+    clear_siblings()?;
+    let rules = rules::probe()?;
+    wait_until_gone()?;
+    let mut comparer = Comparer::new(rules)?;
+    let mut chooser = Chooser::new(seed, rules);
     let mut history = VecDeque::new();
-    let mut comparison = Comparison { seed, ..Comparison::default() };
+    let rules = rules::name(rules).to_owned();
+    let mut comparison = Comparison { seed, rules, ..Comparison::default() };
     for _ in 0..steps {
         let before = comparer.tree.clone();
-        let action = comparer.choose();
+        let action = chooser.choose(&before);
         let (expected, result) = comparer.act(&action).with_context(|| action.to_string())?;
         comparison.steps += 1;
         *comparison.results.entry(format!("{} {result}", action.kind())).or_default() += 1;
+        comparison.count_partitions(&before, &comparer.tree);
         history.push_back(format!("{action}: {result}"));
         if history.len() > HISTORY {
             history.pop_front();
@@ -94,21 +68,44 @@ pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
         if expected != result {
             differs.insert(0, format!("{action}: kernel {result}, model {expected}"));
         }
+        if kernel::is_tainted()? {
+            differs.push(format!("the kernel warned:\n{}", log_end()));
+        }
         if !differs.is_empty() {
             let history = history.into();
             let before = before.groups().map(|group| describe(&before, group)).collect();
             comparison.difference = Some(Mismatch { differs, history, before });
-            break;
+            return Ok(comparison);
         }
     }
     comparer.clear()?;
     Ok(comparison)
 }
 
+/// Empties `cpuset.cpus` of the other first-level cgroups, among them the kubelet's: they would
+/// conflict with partitions beside them.
+fn clear_siblings() -> Result<()> {
+    for entry in fs::read_dir(CGROUPS).context("cannot list cgroups")?.flatten() {
+        let file = entry.path().join(CPUS);
+        if file.exists() {
+            write_value(&file, "\n")?;
+        }
+    }
+    Ok(())
+}
+
+fn log_end() -> String {
+    last_lines(&kernel::log(), LOG)
+}
+
 fn describe(tree: &CgroupTree, group: &CgroupPath) -> String {
-    let cpus = tree.cpus(group).unwrap_or_default().to_string();
+    let cpus = tree.cpus(group).unwrap_or_default();
+    let PartitionFiles { exclusive, effective, state } = tree.partition(group);
     let populated = if tree.is_populated(group) { ", populated" } else { "" };
-    format!("{group}: cpus {cpus:?}, effective {}{populated}", tree.effective(group))
+    format!(
+        "{group}: cpus {cpus}, effective {}, exclusive {exclusive}, exclusive effective {effective}, {state:?}{populated}",
+        tree.effective(group)
+    )
 }
 
 /// A process in a cgroup of the kernel.
@@ -124,114 +121,37 @@ struct TestProcess {
 }
 
 struct Comparer {
-    rng: Rng,
     tree: CgroupTree,
-    online: CpuSet,
     processes: BTreeMap<CgroupPath, TestProcess>,
 }
 
 impl Comparer {
-    fn new(seed: u64) -> Result<Self> {
-        delegate(Path::new(CGROUPS))?;
-        let online = kernel::cpus("online")?;
-        let tree = CgroupTree::new(online, kernel::cpus("possible")?);
-        Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
-    }
-
-    /// A valid action, or a write that the kernel may refuse.
-    fn choose(&mut self) -> Action {
-        loop {
-            let action = match self.rng.u8(..100) {
-                0..50 => self.write(),
-                50..75 => self.make(),
-                75..80 => self.existing().map(Action::Remove),
-                80..97 => self.start_or_end(),
-                _ => self.set_online(),
-            };
-            if let Some(action) = action {
-                return action;
-            }
-        }
-    }
-
-    fn write(&mut self) -> Option<Action> {
-        let group = match self.rng.u8(..20) {
-            0 => self.any(),
-            _ => self.existing()?,
-        };
-        Some(Action::Write(group, self.list()))
-    }
-
-    /// The kernel allows either processes or child cgroups.
-    fn make(&mut self) -> Option<Action> {
-        let group = self.any();
-        let inside = group.ancestors().iter().any(|above| self.processes.contains_key(above));
-        let fits = self.tree.groups().count() + DEPTH <= GROUPS;
-        (fits && !inside).then_some(Action::Make(group))
-    }
-
-    fn start_or_end(&mut self) -> Option<Action> {
-        let group = self.existing()?;
-        if self.processes.contains_key(&group) {
-            return Some(Action::End(group));
-        }
-        let is_leaf = self.tree.below(&group).next().is_none();
-        is_leaf.then_some(Action::Start(group))
-    }
-
-    /// CPU 0 cannot go offline.
-    fn set_online(&mut self) -> Option<Action> {
-        let cpu = self.rng.choice(self.tree.possible().iter().skip(1).collect::<Vec<_>>())?;
-        Some(Action::SetOnline(cpu, !self.online.contains(cpu)))
-    }
-
-    fn existing(&mut self) -> Option<CgroupPath> {
-        let groups: Vec<&CgroupPath> = self.tree.groups().collect();
-        self.rng.choice(groups).cloned()
-    }
-
-    /// Any path, whether the cgroup exists or not.
-    fn any(&mut self) -> CgroupPath {
-        loop {
-            let depth = self.rng.usize(1..=DEPTH);
-            let parts: Vec<&str> =
-                (0..depth).map(|_| NAMES[self.rng.usize(..NAMES.len())]).collect();
-            if let Some(path) = CgroupPath::new(&parts.join("/")) {
-                return path;
-            }
-        }
-    }
-
-    /// No CPUs, a range, or any possible CPUs; one list in twenty has a CPU that cannot exist.
-    fn list(&mut self) -> CpuSet {
-        let possible = self.tree.possible();
-        let share = self.rng.usize(1..=4);
-        let mut cpus = match self.rng.u8(..10) {
-            0 => return CpuSet::EMPTY,
-            1..6 => {
-                let first = self.rng.usize(..possible.len());
-                let length = self.rng.usize(1..=possible.len());
-                set(possible.iter().skip(first).take(length))
-            }
-            _ => set(possible.iter().filter(|_| self.rng.usize(..4) < share)),
-        };
-        if self.rng.u8(..20) == 0 {
-            let beyond = possible.iter().last().unwrap_or_default() + self.rng.usize(1..100);
-            cpus |= set([beyond]);
-        }
-        cpus
+    fn new(rules: KernelRules) -> Result<Self> {
+        let tree = CgroupTree::new(kernel::cpus("online")?, kernel::cpus("possible")?);
+        Ok(Self { tree: tree.with_rules(rules), processes: BTreeMap::new() })
     }
 
     /// Returns the results of the model and of the kernel.
     fn act(&mut self, action: &Action) -> Result<(String, String)> {
         let mut results = (OK.to_owned(), OK.to_owned());
         match action {
-            Action::Write(group, cpus) => {
-                let expected = self.tree.write(group, Write::Cpus(*cpus)).map_err(errno);
+            Action::Write(group, write) => {
+                let (file, value) = match write {
+                    Write::Cpus(cpus) => (CPUS, cpus.to_string()),
+                    Write::Exclusive(cpus) => (EXCLUSIVE, cpus.to_string()),
+                    Write::Partition(kind) => (PARTITION, name_of(*kind).to_owned()),
+                };
                 // Without the newline, an empty list would not be a write.
-                let result = fs::write(directory(group).join("cpuset.cpus"), format!("{cpus}\n"));
+                let result = fs::write(directory(group).join(file), format!("{value}\n"));
                 let result =
                     result.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+                // The scheduler keeps bandwidth for deadline servers where CPUs are exclusive. How
+                // much depends on which scheduling domains it has rebuilt, so it is not modelled.
+                let expected = if result == Err(Errno::EBUSY) {
+                    result
+                } else {
+                    self.tree.write(group, *write).map_err(errno)
+                };
                 results = (name(expected), name(result));
             }
             Action::Make(group) => {
@@ -249,6 +169,7 @@ impl Comparer {
                         .with_context(|| format!("cannot remove {}", path.display()))?;
                 }
                 self.tree.remove(group);
+                wait_until_gone()?;
             }
             Action::Start(group) => {
                 self.start(group)?;
@@ -260,12 +181,9 @@ impl Comparer {
             }
             Action::SetOnline(cpu, online) => {
                 kernel::set_online(*cpu, *online)?;
-                if *online {
-                    self.online.insert(*cpu)?;
-                } else {
-                    self.online.remove(*cpu);
-                }
-                self.tree.set_online(self.online);
+                let cpu = set([*cpu]);
+                let others = self.tree.online() - cpu;
+                self.tree.set_online(if *online { others | cpu } else { others });
             }
         }
         Ok(results)
@@ -277,8 +195,9 @@ impl Comparer {
         let child = command("sleep", ["infinity"]).spawn().context("cannot start a process")?;
         let pid = child.id();
         let effective = self.tree.effective(group);
-        let stays = effective == self.online;
-        let extra = if stays { self.tree.possible() - self.online } else { CpuSet::EMPTY };
+        let stays = effective == self.tree.shared();
+        let offline = self.tree.possible() - self.tree.online();
+        let extra = if stays { offline } else { CpuSet::EMPTY };
         self.processes.insert(group.clone(), TestProcess { child, effective, extra });
         write_value(&directory(group).join("cgroup.procs"), &pid.to_string())
     }
@@ -294,6 +213,7 @@ impl Comparer {
     /// Differences between the kernel and the model.
     fn differences(&mut self, comparison: &mut Comparison) -> Result<Vec<String>> {
         let mut differs = Vec::new();
+        let mut states = Vec::new();
         let mut check = |what: String, value: &str, expected: CpuSet| {
             comparison.lists += 1;
             let expected = expected.to_string();
@@ -301,23 +221,44 @@ impl Comparer {
                 differs.push(format!("{what}: kernel {value:?}, model {expected:?}"));
             }
         };
+        let root = Path::new(CGROUPS);
+        for (file, expected) in
+            [(EFFECTIVE, self.tree.shared()), (GIVEN_AWAY, self.tree.given_away())]
+        {
+            check(format!("{file} of the root"), &read_value(&root.join(file))?, expected);
+        }
         for group in self.tree.groups() {
             let directory = directory(group);
             let effective = self.tree.effective(group);
             let set = self.tree.cpus(group).unwrap_or_default();
-            for (file, expected) in [("cpuset.cpus", set), ("cpuset.cpus.effective", effective)] {
+            let files = self.tree.partition(group);
+            for (file, expected) in [
+                (CPUS, set),
+                (EFFECTIVE, effective),
+                (EXCLUSIVE, files.exclusive),
+                (EXCLUSIVE_EFFECTIVE, files.effective),
+            ] {
                 check(format!("{file} of {group}"), &read_value(&directory.join(file))?, expected);
+            }
+            let state = read_value(&directory.join(PARTITION))?;
+            if PartitionState::parse(&state) != Some(files.state) {
+                states.push(format!("state of {group}: kernel {state:?}, model {:?}", files.state));
             }
             if let Some(process) = self.processes.get_mut(group) {
                 if process.effective != effective {
                     process.effective = effective;
                     process.extra = CpuSet::EMPTY;
                 }
+                // A partition of offline CPUs does not change where its processes run.
+                if effective.is_empty() {
+                    continue;
+                }
                 let allowed = process::allowed(process.child.id())? - process.extra;
                 check(format!("CPUs of the process in {group}"), &allowed.to_string(), effective);
             }
             comparison.cut_empty += usize::from(self.tree.is_cut_empty(group));
         }
+        differs.append(&mut states);
         Ok(differs)
     }
 
@@ -344,11 +285,18 @@ fn name(result: Result<(), Errno>) -> String {
     result.map_or_else(|errno| format!("{errno:?}"), |()| OK.to_owned())
 }
 
-fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
-    cpus.into_iter().filter_map(|cpu| CpuSet::of(cpu).ok()).collect()
+fn wait_until_gone() -> Result<()> {
+    let deadline = Instant::now() + REMOVED;
+    loop {
+        let stat = read_value(&Path::new(CGROUPS).join("cgroup.stat"))?;
+        if stat.lines().any(|line| line == "nr_dying_descendants 0") || Instant::now() > deadline {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
-fn delegate(path: &Path) -> Result<()> {
+pub(super) fn delegate(path: &Path) -> Result<()> {
     write_value(&path.join("cgroup.subtree_control"), "+cpuset")
 }
 

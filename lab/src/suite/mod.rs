@@ -18,7 +18,7 @@ use crate::platform::Platform;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, Machine, Turn, Vm};
+use crate::vm::{self, GuestKernel, Machine, Turn, Vm};
 
 mod full_run;
 #[cfg(test)]
@@ -162,7 +162,8 @@ pub fn on_machine(
         progress(row.to_string());
         rows.push(row);
     };
-    let vm = Vm { machine, software: *software, binaries, turn: Turn::Alone, patience: PATIENCE };
+    let (kernel, turn, patience) = (GuestKernel::default(), Turn::Alone, PATIENCE);
+    let vm = Vm { machine, kernel, software: *software, binaries, turn, patience };
     if let Err(error) = vm.play(&parts, &mut on_part) {
         let why = format!("{error:#}");
         for (scenario, _) in applicable.iter().skip(rows.len()) {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::binaries::Binaries;
 use crate::command::{command, progress, run};
 use crate::containerd::Version;
-use crate::debian::Debian;
+use crate::debian::{Debian, KernelPackage};
 use crate::image::{self, shipped::Shipped};
 use crate::job::{CONTAINERD_1_7, programs};
 use crate::platform::Platform;
@@ -72,26 +72,31 @@ exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-tr
 /// packages are unpacked only, and not configured.
 const UNCONFIGURED: &str = "bash,coreutils,dash,grep,mount,sed";
 
-pub(super) fn base(platform: Platform) -> Result<Base> {
+pub(super) fn base(platform: Platform, kernel: &KernelPackage) -> Result<Base> {
     // Only one process builds the images.
     let _lock = cache::lock("images")?;
     let debian = Debian::of(platform)?;
     debian.install_host_tools()?;
     let emulator = Emulator::unpacked(platform)?;
     let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
-    let package = debian.kernel()?;
-    let kernel = find(&package.join("boot"), "vmlinuz-")?;
-    let modules = find(&package.join("lib/modules"), "")?;
+    let package = debian.kernel(kernel)?;
+    let modules = find(&package.join("lib/modules"), "")
+        .or_else(|_| find(&package.join("usr/lib/modules"), ""))?;
+    let image = find(&package.join("boot"), "vmlinuz-").or_else(|_| find(&modules, "vmlinuz"))?;
     let images = cache::directory("images")?;
     let of_platform = |name: &str| match platform {
         Platform::Amd64 => format!("{name}-"),
         Platform::Arm64 => format!("arm64-{name}-"),
     };
-    let initramfs = current(&images, &of_platform("initramfs"), INIT)?;
+    let of_kernel = match kernel.cache_name().strip_prefix("kernel-") {
+        Some(name) => format!("{name}-initramfs"),
+        None => "initramfs".to_owned(),
+    };
+    let initramfs = current(&images, &of_platform(&of_kernel), INIT)?;
     let root = current(&images, &of_platform("root"), PACKAGES)?;
     cache::once(&initramfs, |partial| make_initramfs(partial, &modules, &busybox))?;
     cache::once(&root, |partial| make_root(partial, platform, &debian))?;
-    Ok(Base { kernel, initramfs, root, busybox, emulator })
+    Ok(Base { kernel: image, initramfs, root, busybox, emulator })
 }
 
 /// The path of an image with this content; images with other content are removed.

@@ -13,6 +13,7 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::cgroup::Driver;
 use crate::command::{last_lines, progress};
+use crate::debian::KernelPackage;
 use crate::job::Software;
 use crate::job::{Job, Report};
 use crate::platform::Platform;
@@ -63,10 +64,19 @@ const KERNEL: &str = "quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliab
 /// The outcomes of a part, one per step, or why it failed.
 pub type Played = Result<Vec<Outcome>, String>;
 
+/// The kernel of a virtual machine.
+#[derive(Debug, Clone, Default)]
+pub struct GuestKernel {
+    pub package: KernelPackage,
+    /// Boot parameters beyond those of every machine.
+    pub parameters: &'static str,
+}
+
 /// A virtual machine and how to run it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Vm<'a> {
     pub machine: &'a Machine,
+    pub kernel: GuestKernel,
     pub software: Software,
     pub binaries: &'a Binaries,
     pub turn: Turn,
@@ -85,14 +95,18 @@ pub fn run(
     binaries: &Binaries,
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
-    let software = software.into();
-    let vm = Vm { machine, software, binaries, turn: Turn::Alone, patience };
-    let mut played = None;
-    vm.play(&[steps.to_vec()], &mut |_, part, _| played = Some(part))?;
-    played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
+    let (software, kernel) = (software.into(), GuestKernel::default());
+    Vm { machine, kernel, software, binaries, turn: Turn::Alone, patience }.run(steps)
 }
 
 impl Vm<'_> {
+    /// Plays the steps as one part.
+    pub fn run(&self, steps: &[Step]) -> Result<Vec<Outcome>> {
+        let mut played = None;
+        self.play(&[steps.to_vec()], &mut |_, part, _| played = Some(part))?;
+        played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
+    }
+
     /// Plays several parts in one boot, each on an empty node. `on_part` receives the number of
     /// each part, its outcomes, and how long it took. A failed part does not hide others: if the
     /// guest does not survive it, the next part gets a new boot.
@@ -104,7 +118,7 @@ impl Vm<'_> {
         parts: &[Vec<Step>],
         on_part: &mut dyn FnMut(usize, Played, Duration),
     ) -> Result<()> {
-        let base = images::base(self.machine.platform)?;
+        let base = images::base(self.machine.platform, &self.kernel.package)?;
         let _turn = self.turn.wait()?;
         let name = &self.machine.name;
         let mut done = 0;
@@ -141,7 +155,7 @@ impl Vm<'_> {
         parts: &[Vec<Step>],
         shell: Option<&str>,
     ) -> Result<Server> {
-        let Self { machine, software, binaries, .. } = *self;
+        let Self { machine, ref kernel, software, binaries, .. } = *self;
         let directory = run_directory(&machine.name)?;
         let job = Job {
             software,
@@ -160,7 +174,8 @@ impl Vm<'_> {
         let log =
             File::create(directory.path().join("qemu.log")).context("cannot create QEMU's log")?;
         let serial = |name: &str| format!("file:{}", directory.path().join(name).display());
-        let child = qemu(base, machine, software.driver, &image, directory.path())?
+        let parameters = format!("{}{}", kernel.parameters, init_parameters(software.driver));
+        let child = qemu(base, machine, &parameters, &image, directory.path())?
             .args(["-serial", &serial("console"), "-serial", &serial("results")])
             .args(if shell.is_some() { emulator::shell_port(machine.platform) } else { &[] })
             .stdin(stdio())
@@ -174,7 +189,7 @@ impl Vm<'_> {
 
 /// Fetches QEMU and a kernel, and builds the root image.
 pub fn prepare() -> Result<()> {
-    images::base(Platform::HERE).map(|_| ())
+    images::base(Platform::HERE, &KernelPackage::default()).map(|_| ())
 }
 
 /// Boots the machine, starts the plugin, and connects the VM's shell with standard input and
@@ -185,10 +200,11 @@ pub fn shell(
     config: &str,
     binaries: &Binaries,
 ) -> Result<()> {
-    let base = images::base(machine.platform)?;
+    let kernel = GuestKernel::default();
+    let base = images::base(machine.platform, &kernel.package)?;
     let turn = Turn::Alone;
     let _turn = turn.wait()?;
-    let vm = Vm { machine, software, binaries, turn, patience: BOOT };
+    let vm = Vm { machine, kernel, software, binaries, turn, patience: BOOT };
     let mut server = vm.boot(&base, &[], Some(config))?;
     server.wait_for_prompt()?;
     let mut lines = server.child.stdin.take().context("QEMU has no standard input")?;
@@ -236,17 +252,20 @@ struct Server {
     directory: tempfile::TempDir,
 }
 
+fn init_parameters(driver: Driver) -> &'static str {
+    match driver {
+        Driver::Cgroupfs => "",
+        Driver::Systemd => " systemd.unit=lab.service",
+    }
+}
+
 fn qemu(
     base: &images::Base,
     machine: &Machine,
-    driver: Driver,
+    parameters: &str,
     image: &Path,
     directory: &Path,
 ) -> Result<Command> {
-    let init = match driver {
-        Driver::Cgroupfs => "",
-        Driver::Systemd => " systemd.unit=lab.service",
-    };
     let drive = |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
     let console = emulator::console(machine.platform);
     let mut qemu = base.emulator.command();
@@ -256,7 +275,7 @@ fn qemu(
         .arg(&base.kernel)
         .arg("-initrd")
         .arg(images::initramfs(base, machine, directory)?)
-        .args(["-append", &format!("console={console} {KERNEL}{init}")])
+        .args(["-append", &format!("console={console} {KERNEL} {parameters}")])
         .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
         // For the snapshots.
         .env("TMPDIR", directory);

@@ -73,7 +73,7 @@ impl State {
             }
             "cpuset.cpus.effective" => {
                 let effective =
-                    group.map_or_else(|| self.tree.free(), |group| self.tree.effective(group));
+                    group.map_or_else(|| self.tree.shared(), |group| self.tree.effective(group));
                 return Ok(format!("{effective}\n"));
             }
             _ => {}

@@ -179,6 +179,7 @@ impl Groups {
                 });
                 report.written += outcome.written as u64;
                 report.withheld = outcome.withheld;
+                has_learnt |= !outcome.refused.is_empty();
                 for (leaf, why) in outcome.refused.into_iter().filter(|(leaf, _)| on.has(leaf)) {
                     let mut groups = leaf.ancestors().into_iter().chain([leaf.clone()]).rev();
                     let reply = groups.find_map(|group| replies.get(&group));

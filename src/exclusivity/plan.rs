@@ -38,7 +38,7 @@ pub struct PlanOutcome {
     pub failed: Vec<CgroupPath>,
     /// CPUs that some cgroup does not have yet, because others have to leave them first.
     pub withheld: CpuSet,
-    /// Containers whose cgroups the kernel does not make partitions, and why. They are ordinary ones.
+    /// Containers that cannot be partitions, and why. The next plan has to do without them.
     pub refused: BTreeMap<CgroupPath, String>,
 }
 
@@ -158,7 +158,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             self.outcome.withheld |= occupied;
         }
         self.end_partitions(&frontier, |goal, leaf| !goal.partitions.contains(leaf));
-        self.make_partitions();
+        self.make_partitions(&frontier);
         for aim in of(Kind::Move) {
             let own = self.goal.exclusive.get(&aim.group).copied().unwrap_or_default();
             // The containers of a pod can have CPUs in common.
@@ -252,15 +252,18 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         self.narrow(goal.ours.iter().rev());
     }
 
-    /// The CPUs of a partition on which others would run if it ended.
+    /// CPUs on which others would run beside the container of a partition if that ended: its own, or
+    /// those that are to be its own.
     fn exposed_by_end(&mut self, others: &[CgroupPath], leaf: &CgroupPath) -> CpuSet {
         let files = self.tree.partition(leaf);
         if !files.state.is_valid() {
             return CpuSet::EMPTY;
         }
         self.tree.put_partition(leaf, PartitionFiles::default());
+        let claim = self.goal.exclusive.get(leaf).copied().unwrap_or_default();
+        let own = files.effective | (self.tree.effective(leaf) & claim);
         let others = others.iter().filter(|other| *other != leaf);
-        let exposed = others.map(|other| self.tree.effective(other) & files.effective).collect();
+        let exposed = others.map(|other| self.tree.effective(other) & own).collect();
         self.tree.put_partition(leaf, files);
         exposed
     }
@@ -294,7 +297,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     /// Makes the cgroups of containers partitions of their CPUs. Each gets its CPUs when no other
     /// cgroup has exclusive ones among them. In a cycle, one gets those that are free; if there are
     /// none, it is an ordinary cgroup until the others have left.
-    fn make_partitions(&mut self) {
+    fn make_partitions(&mut self, others: &[CgroupPath]) {
         let goal = self.goal;
         self.leave_some_to_others();
         let mut left: Vec<&CgroupPath> = goal.partitions.iter().collect();
@@ -307,21 +310,23 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
                     return false;
                 }
                 let claim = goal.exclusive.get(*leaf).copied().unwrap_or_default();
-                !self.held_by_others(leaf).is_disjoint(&claim) || !self.make_partition(leaf, claim)
+                !self.held_by_others(leaf).is_disjoint(&claim)
+                    || !self.make_partition(others, leaf, claim)
             });
             if left.len() < before {
                 continue;
             }
-            let holds = |leaf: &CgroupPath| !self.tree.partition(leaf).exclusive.is_empty();
-            let Some(next) = left.iter().find(|leaf| holds(leaf) && !stepped.contains(**leaf))
-            else {
-                break;
+            let claim_of =
+                |leaf: &CgroupPath| goal.exclusive.get(leaf).copied().unwrap_or_default();
+            let waits_in_turn = |leaf: &&&CgroupPath| {
+                !self.tree.partition(leaf).exclusive.is_empty()
+                    && !self.held_by_others(leaf).is_disjoint(&claim_of(leaf))
+                    && !stepped.contains(**leaf)
             };
-            let leaf = *next;
+            let Some(leaf) = left.iter().find(waits_in_turn).copied() else { break };
             stepped.insert(leaf);
-            let claim = goal.exclusive.get(leaf).copied().unwrap_or_default();
-            let free = claim - self.held_by_others(leaf);
-            if free.is_empty() || !self.make_partition(leaf, free) {
+            let free = claim_of(leaf) - self.held_by_others(leaf);
+            if free.is_empty() || !self.make_partition(others, leaf, free) {
                 self.end_partition(leaf);
                 self.narrow(leaf.ancestors().iter().rev());
             }
@@ -365,9 +370,9 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
 
     /// Gives a container's cgroup these CPUs, and makes it a partition. The order is that of the
     /// kernel's document: cgroups above first, so that nothing is cut. One write moves a valid
-    /// partition, whatever CPUs it had. Returns whether that is done, or refused for good; if not, a
-    /// cgroup beside it has not left these CPUs yet.
-    fn make_partition(&mut self, leaf: &CgroupPath, cpus: CpuSet) -> bool {
+    /// partition, whatever CPUs it had. Returns whether that is done, or refused for good; if not, some
+    /// other cgroup has not left these CPUs yet.
+    fn make_partition(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> bool {
         let before = self.tree.partition(leaf);
         let kind = self.goal.kind;
         if let Some(sibling) = self.clear_siblings(leaf, before.exclusive | before.effective | cpus)
@@ -376,6 +381,9 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
                 self.refuse(leaf, format!("{sibling} has its CPUs and cannot be written"));
             }
             return self.outcome.failed.contains(&sibling);
+        }
+        if self.drives_others(others, leaf, cpus) {
+            return false;
         }
         if before.state != PartitionState::Member && before.exclusive != before.effective {
             // Something above has cut it: no kernel grows it again.
@@ -413,6 +421,26 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         true
     }
 
+    /// Whether a partition of these CPUs would leave another container none of its CPUs, so that it
+    /// comes onto exclusive ones: its own cgroup, or one above, gets others first.
+    fn drives_others(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> bool {
+        let files = self.tree.partition(leaf);
+        let state = PartitionState::Valid(self.goal.kind);
+        let wanted = PartitionFiles { exclusive: cpus, effective: cpus, state };
+        let effective = |tree: &CgroupTree| -> Vec<CpuSet> {
+            others.iter().map(|other| tree.effective(other)).collect()
+        };
+        let before = effective(self.tree);
+        self.tree.put_partition(leaf, wanted);
+        let after = effective(self.tree);
+        self.tree.put_partition(leaf, files);
+        let claims = self.goal.claims();
+        others.iter().zip(before.into_iter().zip(after)).any(|(other, (before, after))| {
+            let own = self.goal.exclusive.get(other).copied().unwrap_or_default();
+            !((after - before) & (claims - own)).is_empty()
+        })
+    }
+
     /// Has cgroups beside a container's name none of these CPUs, also where a cgroup above keeps them
     /// off: the kernel would make no partition, or end it. Those with exclusive CPUs of their own may
     /// name any. Returns one that still names some.
@@ -438,10 +466,13 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         None
     }
 
-    /// The container's cgroup is an ordinary one from now on.
+    /// The container is to be an ordinary one. A valid partition of other CPUs is ended by the next
+    /// plan, when others are kept off these.
     fn refuse(&mut self, leaf: &CgroupPath, why: String) {
-        self.end_partition(leaf);
-        self.narrow(leaf.ancestors().iter().rev());
+        if !self.tree.is_partition(leaf) {
+            self.end_partition(leaf);
+            self.narrow(leaf.ancestors().iter().rev());
+        }
         self.outcome.refused.insert(leaf.clone(), why);
     }
 
@@ -544,6 +575,13 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     }
 }
 
+/// The CPUs that a container runs on, or that no other may name, offline ones too, while it is a
+/// partition.
+fn held(tree: &CgroupTree, leaf: &CgroupPath) -> CpuSet {
+    let files = tree.partition(leaf);
+    tree.effective(leaf) | files.exclusive | files.effective
+}
+
 impl Aim {
     /// Whether the cgroup's processes could run on other CPUs than with this value, before the cgroup
     /// above it is what it has to be or after that.
@@ -576,7 +614,7 @@ impl<'a> Survey<'a> {
             }
             let mixed = goal.mixed.contains(leaf);
             if !mixed {
-                survey.lingering |= cpus - *claim;
+                survey.lingering |= held(tree, leaf) - *claim;
             }
             // One that ran there before these became its pod's own has not entered them yet.
             if mixed || cpus.is_subset(claim) {
@@ -630,7 +668,7 @@ impl<'a> Survey<'a> {
             let leaves = goal
                 .exclusive_in(group)
                 .filter(|(leaf, _)| tree.contains(leaf) && !goal.mixed.contains(*leaf));
-            let present: CpuSet = leaves.map(|(leaf, _)| tree.effective(leaf)).collect();
+            let present: CpuSet = leaves.map(|(leaf, _)| held(tree, leaf)).collect();
             let value = self.pool_of(group, above) | claims | (present - (self.entered - claims));
             self.aims.push(Aim { group: group.clone(), kind: Kind::Tighten, value, above });
             if goal.volatile.contains(group) {

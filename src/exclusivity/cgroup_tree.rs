@@ -20,8 +20,8 @@ mod partitions;
 
 use partitions::Kernel;
 
-/// What a kernel does to partitions, oldest first. Debian's packages show where the versions are:
-/// Linux 6.12 changed to the second rules within its stable series, and 7.0 to the third.
+/// What a kernel does to partitions, oldest first. Versions do not tell: Linux 6.12 changed from the
+/// first rules to the second within its stable series. 7.0 has the third.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum KernelRules {
     /// Where `cpuset.cpus.exclusive` of a cgroup loses CPUs that a remote partition below it runs

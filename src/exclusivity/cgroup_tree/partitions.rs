@@ -1,13 +1,13 @@
 //! [`Kernel`]: what the kernel does to partitions when a file is written, a CPU goes offline or
 //! comes back. Pure.
 //!
-//! Source: `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset Interface Files"), and behaviour of
-//! kernels that the lab compares with. A partition is *local* if its parent is the root or a valid
+//! Source: `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset Interface Files"), and the kernels that
+//! the lab compares with. A partition is *local* if its parent is the root or a valid
 //! partition: it takes its CPUs from the parent. Any other one is *remote*: it takes them from the
 //! root, and the cgroups above it pass them down in `cpuset.cpus.exclusive`.
 //!
-//! Not modelled: partitions within partitions, the reasons of invalid states, and states that only
-//! kernels with a defect reach (see `hazard`).
+//! Not modelled: partitions within partitions, the reasons of invalid states, what follows a write
+//! that breaks the kernel (see `hazard`), and refusals because of deadline bandwidth (EBUSY).
 
 use super::{Cgroup, CgroupTree, KernelRules, Refused};
 use crate::cpuset::CpuSet;
@@ -182,7 +182,8 @@ impl<'t> Kernel<'t> {
         cpus - siblings.collect::<CpuSet>()
     }
 
-    /// The exclusive CPUs of a cgroup with other files.
+    /// The exclusive CPUs of a cgroup with these files. Those that come from `cpuset.cpus` are not
+    /// checked when they are written, so that siblings may have some.
     fn granted(&self, group: &CgroupPath, cgroup: &Cgroup) -> CpuSet {
         let passed = self.passed_down(group, cgroup.requested());
         if cgroup.partition.exclusive.is_empty() {
@@ -195,7 +196,7 @@ impl<'t> Kernel<'t> {
     /// Whether a cgroup with these files would not be exclusive of a sibling.
     fn conflicts(&self, group: &CgroupPath, new: &Cgroup) -> bool {
         let old = self.cgroup(group);
-        let (ours, cpus) = (new.partition.exclusive, new.cpus);
+        let ours = new.partition.exclusive;
         self.siblings(group).into_iter().any(|sibling| {
             let sibling = self.cgroup(&sibling);
             let theirs = sibling.partition.exclusive;
@@ -205,7 +206,7 @@ impl<'t> Kernel<'t> {
             } else if new.flagged || sibling.flagged || !(ours.is_empty() || theirs.is_empty()) {
                 !new.requested().is_disjoint(&sibling.requested())
             } else {
-                is_buried(sibling.cpus, ours) || is_buried(cpus, theirs)
+                is_buried(sibling.cpus, ours) || is_buried(new.cpus, theirs)
             }
         })
     }
@@ -335,8 +336,7 @@ impl<'t> Kernel<'t> {
 
     /// A remote partition keeps its flag, which binds its siblings on older kernels.
     fn invalidate(&mut self, group: &CgroupPath) {
-        let remote = self.is_remote(group);
-        if !remote {
+        if !self.is_remote(group) {
             self.lower_flag(group);
         }
         self.cgroup_mut(group).invalidate();
@@ -425,4 +425,188 @@ impl<'t> Kernel<'t> {
 /// Whether nothing would be left of a cgroup's `cpuset.cpus` beside these exclusive CPUs.
 fn is_buried(cpus: CpuSet, exclusive: CpuSet) -> bool {
     !cpus.is_empty() && cpus.is_subset(&exclusive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Write;
+    use super::*;
+    use KernelRules::{PartitionsEnd, PartitionsFollow, SiblingsKeepCpus};
+    use PartitionState::{Invalid, Member, Valid};
+    use PartitionType::{Isolated, Root};
+
+    const RULES: [KernelRules; 3] = [PartitionsEnd, PartitionsFollow, SiblingsKeepCpus];
+    const LEAF: &str = "k/p/a";
+
+    fn path(path: &str) -> CgroupPath {
+        CgroupPath::new(path).unwrap()
+    }
+
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn exclusive(tree: &mut CgroupTree, group: &str, list: &str) -> Result<(), Refused> {
+        tree.write(&path(group), Write::Exclusive(cpus(list)))
+    }
+
+    fn partition(tree: &mut CgroupTree, group: &str, kind: Option<PartitionType>) {
+        tree.write(&path(group), Write::Partition(kind)).unwrap();
+    }
+
+    /// `k` and `k/p` with 1-5, of which `k/p/a` asks for 1-2; `k/p/b` beside it. Both have processes.
+    fn tree(rules: KernelRules) -> CgroupTree {
+        let mut tree = CgroupTree::new(cpus("0-7"), cpus("0-7")).with_rules(rules);
+        for group in [LEAF, "k/p/b"] {
+            tree.make(&path(group));
+            tree.occupy(&path(group), true);
+        }
+        for (group, list) in [("k", "1-5"), ("k/p", "1-5"), (LEAF, "1-2")] {
+            exclusive(&mut tree, group, list).unwrap();
+        }
+        tree
+    }
+
+    fn with_partition(rules: KernelRules) -> CgroupTree {
+        let mut tree = tree(rules);
+        partition(&mut tree, LEAF, Some(Root));
+        check(&tree, LEAF, Valid(Root), "1-2");
+        tree
+    }
+
+    #[track_caller]
+    fn check(tree: &CgroupTree, group: &str, state: PartitionState, effective: &str) {
+        assert_eq!(tree.partition(&path(group)).state, state, "{group} {:?}", tree.rules);
+        assert_eq!(tree.effective(&path(group)).to_string(), effective, "{group}");
+    }
+
+    #[test]
+    fn one_write_moves_a_partition() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            exclusive(&mut tree, LEAF, "3-5").unwrap();
+            check(&tree, LEAF, Valid(Root), "3-5");
+            check(&tree, "k/p/b", Member, "0-2,6-7");
+            // What the cgroup above does not have does not count.
+            exclusive(&mut tree, LEAF, "5-6").unwrap();
+            check(&tree, LEAF, Valid(Root), "5");
+            exclusive(&mut tree, LEAF, "6").unwrap();
+            check(&tree, LEAF, Invalid(Root), "0-7");
+            // It does not recover alone.
+            exclusive(&mut tree, LEAF, "3").unwrap();
+            check(&tree, LEAF, Invalid(Root), "0-7");
+            partition(&mut tree, LEAF, Some(Isolated));
+            check(&tree, LEAF, Valid(Isolated), "3");
+        }
+    }
+
+    #[test]
+    fn exclusive_cpus_of_siblings_are_disjoint() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            assert_eq!(exclusive(&mut tree, "k/p/b", "2-3"), Err(Refused::NotExclusive));
+            exclusive(&mut tree, "k/p/b", "3-4").unwrap();
+            assert_eq!(exclusive(&mut tree, LEAF, "1-3"), Err(Refused::NotExclusive));
+            assert_eq!(exclusive(&mut tree, LEAF, "8"), Err(Refused::Impossible));
+        }
+    }
+
+    #[test]
+    fn exclusive_cpus_must_leave_siblings_some_of_their_cpus() {
+        for rules in RULES {
+            let mut tree = tree(rules);
+            tree.write(&path("k/p/b"), Write::Cpus(cpus("4"))).unwrap();
+            assert_eq!(exclusive(&mut tree, LEAF, "3-4"), Err(Refused::NotExclusive));
+        }
+    }
+
+    #[test]
+    fn siblings_cpus_prevent_a_partition_until_they_leave() {
+        for rules in [PartitionsEnd, PartitionsFollow] {
+            let mut tree = tree(rules);
+            tree.write(&path("k/p/b"), Write::Cpus(cpus("2-5"))).unwrap();
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Invalid(Root), "0-7");
+            tree.write(&path("k/p/b"), Write::Cpus(cpus("3-5"))).unwrap();
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Valid(Root), "1-2");
+        }
+        let mut tree = tree(SiblingsKeepCpus);
+        tree.write(&path("k/p/b"), Write::Cpus(cpus("2-5"))).unwrap();
+        partition(&mut tree, LEAF, Some(Root));
+        check(&tree, LEAF, Valid(Root), "1-2");
+        check(&tree, "k/p/b", Member, "3-5");
+    }
+
+    #[test]
+    fn an_ancestor_that_narrows_ends_or_moves_a_partition() {
+        let mut tree = with_partition(PartitionsEnd);
+        exclusive(&mut tree, "k/p", "2-5").unwrap();
+        check(&tree, LEAF, Member, "0-7");
+        assert!(tree.is_exclusive(&path(LEAF)), "no file shows it");
+        partition(&mut tree, LEAF, Some(Root));
+        partition(&mut tree, LEAF, None);
+        assert!(!tree.is_exclusive(&path(LEAF)));
+        for rules in [PartitionsFollow, SiblingsKeepCpus] {
+            let mut tree = with_partition(rules);
+            exclusive(&mut tree, "k", "2-5").unwrap();
+            check(&tree, LEAF, Valid(Root), "2");
+            exclusive(&mut tree, "k/p", "3-5").unwrap();
+            check(&tree, LEAF, Invalid(Root), "0-7");
+        }
+    }
+
+    #[test]
+    fn the_pods_cpus_must_not_all_become_exclusive() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            tree.write(&path("k/p"), Write::Cpus(cpus("4"))).unwrap();
+            exclusive(&mut tree, LEAF, "3-4").unwrap();
+            check(&tree, LEAF, Invalid(Root), "4");
+            // On a partition that starts there is no such condition.
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Valid(Root), "3-4");
+            check(&tree, "k/p", Member, "0-2,5-7");
+        }
+    }
+
+    #[test]
+    fn a_partition_cannot_take_all_of_the_roots_cpus() {
+        for rules in RULES {
+            let mut tree = tree(rules);
+            tree.set_online(cpus("1-2"));
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Invalid(Root), "1-2");
+        }
+    }
+
+    #[test]
+    fn offline_cpus_stay_with_their_partition() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            tree.set_online(cpus("0-1,3-7"));
+            check(&tree, LEAF, Valid(Root), "1");
+            tree.set_online(cpus("0,3-7"));
+            check(&tree, LEAF, Invalid(Root), "0,3-7");
+            tree.set_online(cpus("0-7"));
+            check(&tree, LEAF, Invalid(Root), "0-7");
+        }
+    }
+
+    #[test]
+    fn first_level_partitions_need_no_ancestors_and_have_no_remote_ones_below() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            tree.make(&path("other"));
+            assert_eq!(exclusive(&mut tree, "other", "5-6"), Err(Refused::NotExclusive));
+            exclusive(&mut tree, "other", "6").unwrap();
+            partition(&mut tree, "other", Some(Isolated));
+            check(&tree, "other", Valid(Isolated), "6");
+            check(&tree, "k", Member, "0,3-5,7");
+            partition(&mut tree, "k", Some(Root));
+            check(&tree, "k", Invalid(Root), "0,3-5,7");
+            tree.remove(&path("other"));
+            check(&tree, "k/p/b", Member, "0,3-7");
+        }
+    }
 }

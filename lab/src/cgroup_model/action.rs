@@ -110,7 +110,11 @@ fn is_safe_write(tree: &CgroupTree, rules: KernelRules, group: &CgroupPath, writ
     let stray = after.groups().any(|group| {
         after.is_partition(group) && after.effective(group).is_empty() && after.is_populated(group)
     });
-    !stray && after.shared().len() >= SHARED
+    // Newer kernels forget these exclusive CPUs when they update the cgroup for another reason.
+    let files = after.partition(group);
+    let is_invalid = matches!(files.state, PartitionState::Invalid(_));
+    let stale = is_invalid && files.exclusive.is_empty() && !files.effective.is_empty();
+    !stray && !stale && after.shared().len() >= SHARED
 }
 
 /// The oldest rules end a partition that runs on a lost CPU, and keep one of which an offline CPU is

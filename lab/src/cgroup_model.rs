@@ -58,8 +58,10 @@ pub struct Mismatch {
 impl Comparison {
     fn count_partitions(&mut self, before: &CgroupTree, after: &CgroupTree) {
         for group in after.groups() {
-            let (old, new) = (before.partition(group), after.partition(group));
-            let (was_valid, is_valid) = (old.state.is_valid(), new.state.is_valid());
+            let old = before.partition(group);
+            let new = after.partition(group);
+            let was_valid = old.state.is_valid();
+            let is_valid = new.state.is_valid();
             let is_invalid = !is_valid && new.state != PartitionState::Member;
             self.partitions += usize::from(is_valid && !was_valid);
             self.invalid += usize::from(is_invalid && old.state != new.state);

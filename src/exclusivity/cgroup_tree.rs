@@ -7,7 +7,14 @@
 //!   effective CPUs, or all of the parent's where it has none set or nothing is left of the cut;
 //! * a new cgroup has no CPUs set; one with processes in it or below it cannot be emptied;
 //! * offline CPUs can be set and count once they are online; CPUs that cannot exist are refused;
-//! * a partition takes its CPUs from every cgroup outside it; `partitions` has the rules.
+//! * a partition takes its CPUs from every cgroup outside it.
+//!
+//! A partition is *local* if its parent is the root or a valid partition: it takes its CPUs from the
+//! parent. Any other one is *remote*: it takes them from the root, and the cgroups above it pass them
+//! down in `cpuset.cpus.exclusive`.
+//!
+//! Not modelled: partitions within partitions, the reasons of invalid states, what follows a write
+//! that breaks the kernel (see `hazard`), and refusals because of deadline bandwidth (EBUSY).
 //!
 //! The lab holds this model against real kernels.
 
@@ -18,12 +25,8 @@ use crate::wording;
 use std::collections::BTreeMap;
 use std::fmt;
 
-mod partitions;
-
-use partitions::Kernel;
-
-/// What a kernel does to partitions, oldest first. Debian's packages show where the versions are:
-/// Linux 6.12 changed to the second rules within its stable series, and 7.0 to the third.
+/// What a kernel does to partitions, oldest first. Versions do not tell: Linux 6.12 changed from the
+/// first rules to the second within its stable series. 7.0 has the third.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum KernelRules {
     /// Where `cpuset.cpus.exclusive` of a cgroup loses CPUs that a remote partition below it runs
@@ -328,6 +331,416 @@ pub(super) fn cut(cpus: CpuSet, above: CpuSet) -> CpuSet {
     if left.is_empty() { above } else { left }
 }
 
+/// What the kernel does to partitions when a file is written, or a CPU goes offline or comes back.
+struct Kernel<'t> {
+    tree: &'t mut CgroupTree,
+}
+
+impl Cgroup {
+    /// The CPUs that a partition here would have if the cgroups above passed all of them down:
+    /// `cpuset.cpus.exclusive`, or `cpuset.cpus` where that is not set.
+    fn requested(&self) -> CpuSet {
+        if self.partition.exclusive.is_empty() { self.cpus } else { self.partition.exclusive }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.partition.state.is_valid()
+    }
+
+    fn is_member(&self) -> bool {
+        self.partition.state == PartitionState::Member
+    }
+
+    fn invalidate(&mut self) {
+        if let PartitionState::Valid(kind) = self.partition.state {
+            self.partition.state = PartitionState::Invalid(kind);
+        }
+        self.forget_defaults();
+    }
+
+    /// Without `cpuset.cpus.exclusive`, only a valid partition has exclusive CPUs.
+    fn forget_defaults(&mut self) {
+        if self.partition.exclusive.is_empty() {
+            self.partition.effective = CpuSet::EMPTY;
+            self.flagged = false;
+        }
+    }
+}
+
+impl<'t> Kernel<'t> {
+    fn of(tree: &'t mut CgroupTree) -> Kernel<'t> {
+        Kernel { tree }
+    }
+
+    /// A list that conflicts with a sibling is accepted: older kernels make partitions invalid for
+    /// it.
+    fn write_cpus(&mut self, group: &CgroupPath, cpus: CpuSet) {
+        let old = self.cgroup(group);
+        if cpus == old.cpus {
+            return;
+        }
+        let mut new = Cgroup { cpus, ..old };
+        let wanted = if old.is_member() { old.partition.exclusive } else { new.requested() };
+        new.partition.effective = self.left_by_siblings(group, self.passed_down(group, wanted));
+        let conflict = self.conflicts(group, &new);
+        if conflict && self.rules() < KernelRules::SiblingsKeepCpus {
+            self.invalidate_siblings(group, new.requested());
+        }
+        self.apply(group, new, conflict);
+        self.update_below(group);
+    }
+
+    /// CPUs that the cgroup above does not have are accepted, and do not count.
+    fn write_exclusive(&mut self, group: &CgroupPath, exclusive: CpuSet) -> Result<(), Refused> {
+        let old = self.cgroup(group);
+        if exclusive == old.partition.exclusive {
+            return Ok(());
+        }
+        let mut new = old;
+        new.partition.exclusive = exclusive;
+        let defaults = !old.is_member() && self.rules() >= KernelRules::SiblingsKeepCpus;
+        let wanted = if defaults { new.requested() } else { exclusive };
+        let granted = self.passed_down(group, wanted);
+        new.partition.effective = granted;
+        let taken = self.left_by_siblings(group, granted) != granted;
+        if taken || self.conflicts(group, &new) {
+            return Err(Refused::NotExclusive);
+        }
+        self.apply(group, new, false);
+        if self.cgroup(group).is_valid() || new.partition.effective != old.partition.effective {
+            self.update_below(group);
+        }
+        Ok(())
+    }
+
+    /// Never refused: a partition that cannot be is an invalid one. `None` is `member`.
+    fn write_partition(&mut self, group: &CgroupPath, kind: Option<PartitionType>) {
+        use PartitionState::{Invalid, Member, Valid};
+        let state = self.cgroup(group).partition.state;
+        match (state, kind) {
+            (Member, None) => return,
+            (Valid(old), Some(kind)) if old == kind => return,
+            (Valid(_), Some(kind)) => self.cgroup_mut(group).partition.state = Valid(kind),
+            (Valid(_) | Invalid(_), None) => {
+                self.lower_flag(group);
+                let cgroup = self.cgroup_mut(group);
+                cgroup.partition.state = Member;
+                cgroup.forget_defaults();
+            }
+            (Member | Invalid(_), Some(kind)) => self.make_partition(group, kind),
+        }
+        self.update_below(group);
+    }
+
+    /// Call it once the tree has the new online CPUs. An offline CPU stays with its partition.
+    ///
+    /// The oldest rules give all CPUs back to the root when no CPU outside partitions is left, though
+    /// partitions stay valid: that is not modelled.
+    fn update_online(&mut self) {
+        let given_away = self.tree.given_away();
+        let nothing_left = !given_away.is_empty() && self.tree.online.is_subset(&given_away);
+        let invalidates_all = nothing_left && self.rules() >= KernelRules::PartitionsFollow;
+        for group in self.groups() {
+            let cgroup = self.cgroup(&group);
+            if cgroup.is_valid() {
+                let no_cpus = (cgroup.partition.effective & self.tree.online).is_empty();
+                if invalidates_all || (no_cpus && self.tree.is_populated(&group)) {
+                    self.invalidate(&group);
+                }
+            } else if !cgroup.is_member() && group.parent().is_none() {
+                self.recover(&group);
+            }
+        }
+    }
+
+    fn rules(&self) -> KernelRules {
+        self.tree.rules
+    }
+
+    fn groups(&self) -> Vec<CgroupPath> {
+        self.tree.groups().cloned().collect()
+    }
+
+    fn cgroup(&self, group: &CgroupPath) -> Cgroup {
+        self.tree.groups.get(group).copied().unwrap_or_default()
+    }
+
+    fn cgroup_mut(&mut self, group: &CgroupPath) -> &mut Cgroup {
+        self.tree.groups.entry(group.clone()).or_default()
+    }
+
+    fn siblings(&self, group: &CgroupPath) -> Vec<CgroupPath> {
+        self.tree.siblings(group).cloned().collect()
+    }
+
+    fn is_remote(&self, group: &CgroupPath) -> bool {
+        let parent = group.parent().map(|parent| self.cgroup(&parent));
+        self.cgroup(group).is_valid() && parent.is_some_and(|parent| !parent.is_valid())
+    }
+
+    /// Of these exclusive CPUs, those that the cgroup above has.
+    fn passed_down(&self, group: &CgroupPath, wanted: CpuSet) -> CpuSet {
+        let above = group.parent().map(|parent| self.cgroup(&parent).partition.effective);
+        wanted & above.unwrap_or(self.tree.possible)
+    }
+
+    /// Newer kernels subtract the siblings' exclusive CPUs.
+    fn left_by_siblings(&self, group: &CgroupPath, cpus: CpuSet) -> CpuSet {
+        if self.rules() < KernelRules::PartitionsFollow || cpus.is_empty() {
+            return cpus;
+        }
+        let siblings = self.siblings(group).into_iter().map(|sibling| {
+            let files = self.cgroup(&sibling).partition;
+            if files.exclusive.is_empty() { files.effective } else { files.exclusive }
+        });
+        cpus - siblings.collect::<CpuSet>()
+    }
+
+    /// The exclusive CPUs of a cgroup with these files. Those that come from `cpuset.cpus` are not
+    /// checked when they are written, so that siblings may have some.
+    fn granted(&self, group: &CgroupPath, cgroup: &Cgroup) -> CpuSet {
+        let passed = self.passed_down(group, cgroup.requested());
+        if cgroup.partition.exclusive.is_empty() {
+            self.left_by_siblings(group, passed)
+        } else {
+            passed
+        }
+    }
+
+    /// Whether a cgroup with these files would not be exclusive of a sibling.
+    fn conflicts(&self, group: &CgroupPath, new: &Cgroup) -> bool {
+        let old = self.cgroup(group);
+        let ours = new.partition.exclusive;
+        self.siblings(group).into_iter().any(|sibling| {
+            let sibling = self.cgroup(&sibling);
+            let theirs = sibling.partition.exclusive;
+            if self.rules() >= KernelRules::SiblingsKeepCpus {
+                let buried = ours != old.partition.exclusive && is_buried(sibling.cpus, ours);
+                buried || !ours.is_disjoint(&theirs)
+            } else if new.flagged || sibling.flagged || !(ours.is_empty() || theirs.is_empty()) {
+                !new.requested().is_disjoint(&sibling.requested())
+            } else {
+                is_buried(sibling.cpus, ours) || is_buried(new.cpus, theirs)
+            }
+        })
+    }
+
+    /// Whether tasks would be left without CPUs if a partition took these: those of the cgroup
+    /// above, or those of the partition.
+    fn leaves_no_cpus(&self, group: &CgroupPath, taken: CpuSet) -> bool {
+        let above = self.tree.above(group);
+        (above.is_subset(&taken) && self.has_tasks_beside(group))
+            || (taken.is_disjoint(&self.tree.online) && self.tree.is_populated(group))
+    }
+
+    /// Whether the cgroup above has tasks that are in no partition.
+    fn has_tasks_beside(&self, group: &CgroupPath) -> bool {
+        // The root has the kernel's threads.
+        let Some(parent) = group.parent() else { return true };
+        let in_partition = |other: &CgroupPath| {
+            let mut above = other.ancestors().into_iter().chain([other.clone()]);
+            above.any(|above| {
+                above.is_below(&parent) && above != *group && self.cgroup(&above).is_valid()
+            })
+        };
+        let mut others = self.tree.below(&parent).filter(|other| *other != group);
+        self.cgroup(&parent).occupied
+            || others.any(|other| self.tree.is_populated(other) && !in_partition(other))
+    }
+
+    /// Whether a valid partition can have these CPUs from now on.
+    fn can_have(&self, group: &CgroupPath, cpus: CpuSet) -> bool {
+        !cpus.is_empty()
+            && !self.leaves_no_cpus(group, cpus)
+            && (!self.is_remote(group)
+                || self.can_add(cpus - self.cgroup(group).partition.effective))
+    }
+
+    /// Whether the root can give these to a remote partition.
+    fn can_add(&self, cpus: CpuSet) -> bool {
+        let root = self.tree.shared();
+        cpus.is_empty() || (cpus.is_disjoint(&self.tree.given_away()) && !root.is_subset(&cpus))
+    }
+
+    /// Sets lists of CPUs, after what they mean for partitions here and, under the oldest rules,
+    /// below.
+    fn apply(&mut self, group: &CgroupPath, new: Cgroup, conflict: bool) {
+        let old = self.cgroup(group);
+        let cpus = new.partition.effective;
+        match old.partition.state {
+            PartitionState::Member => {
+                if self.rules() == KernelRules::PartitionsEnd && !new.partition.exclusive.is_empty()
+                {
+                    self.end_partitions_with(old.partition.effective - cpus);
+                }
+            }
+            PartitionState::Valid(_) => {
+                if conflict || !self.can_have(group, cpus) {
+                    self.invalidate(group);
+                }
+            }
+            PartitionState::Invalid(kind) => {
+                let local = group.parent().is_none();
+                let had_none = self.leaves_no_cpus(group, old.requested());
+                if local && !conflict && !had_none && self.can_have(group, cpus) {
+                    self.cgroup_mut(group).partition.state = PartitionState::Valid(kind);
+                    self.raise_flag(group);
+                }
+            }
+        }
+        let cgroup = self.cgroup_mut(group);
+        cgroup.cpus = new.cpus;
+        cgroup.partition.exclusive = new.partition.exclusive;
+        cgroup.partition.effective = cpus;
+        if old.is_valid() && !cgroup.is_valid() {
+            cgroup.forget_defaults();
+        }
+    }
+
+    fn make_partition(&mut self, group: &CgroupPath, kind: PartitionType) {
+        let cpus = self.granted(group, &self.cgroup(group));
+        let possible = self.raise_flag(group) && self.can_start(group, cpus);
+        let cgroup = self.cgroup_mut(group);
+        if possible {
+            cgroup.partition.state = PartitionState::Valid(kind);
+            cgroup.partition.effective = cpus;
+        } else {
+            cgroup.partition.state = PartitionState::Invalid(kind);
+            self.lower_flag(group);
+            self.cgroup_mut(group).forget_defaults();
+        }
+    }
+
+    fn can_start(&self, group: &CgroupPath, cpus: CpuSet) -> bool {
+        let Some(parent) = group.parent() else {
+            // A first-level partition cannot have remote ones below it.
+            let exclusive = self.cgroup(group).partition.exclusive;
+            return !cpus.is_empty()
+                && exclusive.is_disjoint(&self.tree.given_away())
+                && !self.leaves_no_cpus(group, cpus);
+        };
+        if self.cgroup(&parent).is_valid() {
+            return !cpus.is_empty() && !self.leaves_no_cpus(group, cpus);
+        }
+        let needed = if self.rules() >= KernelRules::SiblingsKeepCpus {
+            cpus & self.tree.online
+        } else {
+            cpus
+        };
+        !needed.is_empty() && self.can_add(cpus)
+    }
+
+    /// Makes an invalid first-level partition valid if nothing is in the way any more.
+    fn recover(&mut self, group: &CgroupPath) {
+        let cgroup = self.cgroup(group);
+        let requested = cgroup.requested();
+        let PartitionState::Invalid(kind) = cgroup.partition.state else { return };
+        let mut siblings = self.siblings(group).into_iter();
+        let overlaps =
+            siblings.any(|other| !requested.is_disjoint(&self.cgroup(&other).requested()));
+        if cgroup.partition.effective.is_empty()
+            || overlaps
+            || self.leaves_no_cpus(group, requested)
+        {
+            return;
+        }
+        self.cgroup_mut(group).partition.state = PartitionState::Valid(kind);
+        self.raise_flag(group);
+    }
+
+    /// A remote partition keeps its flag, which binds its siblings on older kernels.
+    fn invalidate(&mut self, group: &CgroupPath) {
+        if !self.is_remote(group) {
+            self.lower_flag(group);
+        }
+        self.cgroup_mut(group).invalidate();
+    }
+
+    fn invalidate_siblings(&mut self, group: &CgroupPath, cpus: CpuSet) {
+        for sibling in self.siblings(group) {
+            let cgroup = self.cgroup(&sibling);
+            if cgroup.is_valid() && !cgroup.partition.effective.is_disjoint(&cpus) {
+                self.invalidate(&sibling);
+            }
+        }
+    }
+
+    /// Makes remote partitions that run on any of these CPUs members. They keep their flags.
+    fn end_partitions_with(&mut self, lost: CpuSet) {
+        for group in self.groups() {
+            if self.is_remote(&group) && !self.tree.effective(&group).is_disjoint(&lost) {
+                let cgroup = self.cgroup_mut(&group);
+                cgroup.partition.state = PartitionState::Member;
+                cgroup.forget_defaults();
+            }
+        }
+    }
+
+    /// Sets the flag that keeps siblings from having the same CPUs; false if they have some.
+    fn raise_flag(&mut self, group: &CgroupPath) -> bool {
+        self.set_flag(group, true)
+    }
+
+    fn lower_flag(&mut self, group: &CgroupPath) {
+        self.set_flag(group, false);
+    }
+
+    /// Older kernels check the siblings in both directions, so that a flag can stay.
+    fn set_flag(&mut self, group: &CgroupPath, flagged: bool) -> bool {
+        let old = self.cgroup(group);
+        if old.flagged == flagged {
+            return true;
+        }
+        let fits = !self.conflicts(group, &Cgroup { flagged, ..old });
+        if fits {
+            self.cgroup_mut(group).flagged = flagged;
+        }
+        fits
+    }
+
+    /// Brings the exclusive CPUs of the cgroups below in line with this one's.
+    fn update_below(&mut self, top: &CgroupPath) {
+        let below: Vec<CgroupPath> = self.tree.below(top).cloned().collect();
+        self.update_exclusive(top, true);
+        for group in below {
+            if !self.is_remote(&group) {
+                self.update_exclusive(&group, false);
+            } else if self.rules() >= KernelRules::PartitionsFollow {
+                self.follow(&group);
+            }
+        }
+    }
+
+    fn update_exclusive(&mut self, group: &CgroupPath, is_top: bool) {
+        let cgroup = self.cgroup(group);
+        let newest = self.rules() >= KernelRules::SiblingsKeepCpus;
+        let is_set = !cgroup.partition.exclusive.is_empty();
+        if (is_set && (newest || !is_top)) || (!is_set && cgroup.is_valid()) {
+            self.cgroup_mut(group).partition.effective = self.granted(group, &cgroup);
+        }
+        if !cgroup.is_valid() && (newest || !cgroup.is_member()) {
+            self.cgroup_mut(group).forget_defaults();
+        }
+    }
+
+    /// Moves a remote partition to what the cgroups above pass down now.
+    fn follow(&mut self, group: &CgroupPath) {
+        let cgroup = self.cgroup(group);
+        let cpus = self.granted(group, &cgroup);
+        let added = cpus - cgroup.partition.effective;
+        let fits = !cpus.is_empty() && self.can_add(added);
+        self.cgroup_mut(group).partition.effective = cpus;
+        if !fits {
+            self.invalidate(group);
+        }
+    }
+}
+
+/// Whether nothing would be left of a cgroup's `cpuset.cpus` beside these exclusive CPUs.
+fn is_buried(cpus: CpuSet, exclusive: CpuSet) -> bool {
+    !cpus.is_empty() && cpus.is_subset(&exclusive)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,5 +830,188 @@ mod tests {
         assert_eq!(names(tree.children(&path("k")).collect()), ["k/a", "k/a.b", "k/b"]);
         assert_eq!(names(tree.below(&path("k/a")).collect()), ["k/a/c"]);
         assert_eq!(names(tree.children(&path("k/a.b")).collect()), Vec::<String>::new());
+    }
+}
+
+#[cfg(test)]
+mod partition_tests {
+    use super::*;
+    use KernelRules::{PartitionsEnd, PartitionsFollow, SiblingsKeepCpus};
+    use PartitionState::{Invalid, Member, Valid};
+    use PartitionType::{Isolated, Root};
+
+    const RULES: [KernelRules; 3] = [PartitionsEnd, PartitionsFollow, SiblingsKeepCpus];
+    const LEAF: &str = "k/p/a";
+
+    fn path(path: &str) -> CgroupPath {
+        CgroupPath::new(path).unwrap()
+    }
+
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn exclusive(tree: &mut CgroupTree, group: &str, list: &str) -> Result<(), Refused> {
+        tree.write(&path(group), Write::Exclusive(cpus(list)))
+    }
+
+    fn partition(tree: &mut CgroupTree, group: &str, kind: Option<PartitionType>) {
+        tree.write(&path(group), Write::Partition(kind)).unwrap();
+    }
+
+    /// `k` and `k/p` with 1-5, of which `k/p/a` asks for 1-2; `k/p/b` beside it. Both have processes.
+    fn tree(rules: KernelRules) -> CgroupTree {
+        let mut tree = CgroupTree::new(cpus("0-7"), cpus("0-7")).with_rules(rules);
+        for group in [LEAF, "k/p/b"] {
+            tree.make(&path(group));
+            tree.occupy(&path(group), true);
+        }
+        for (group, list) in [("k", "1-5"), ("k/p", "1-5"), (LEAF, "1-2")] {
+            exclusive(&mut tree, group, list).unwrap();
+        }
+        tree
+    }
+
+    fn with_partition(rules: KernelRules) -> CgroupTree {
+        let mut tree = tree(rules);
+        partition(&mut tree, LEAF, Some(Root));
+        check(&tree, LEAF, Valid(Root), "1-2");
+        tree
+    }
+
+    #[track_caller]
+    fn check(tree: &CgroupTree, group: &str, state: PartitionState, effective: &str) {
+        assert_eq!(tree.partition(&path(group)).state, state, "{group} {:?}", tree.rules);
+        assert_eq!(tree.effective(&path(group)).to_string(), effective, "{group}");
+    }
+
+    #[test]
+    fn one_write_moves_a_partition() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            exclusive(&mut tree, LEAF, "3-5").unwrap();
+            check(&tree, LEAF, Valid(Root), "3-5");
+            check(&tree, "k/p/b", Member, "0-2,6-7");
+            // What the cgroup above does not have does not count.
+            exclusive(&mut tree, LEAF, "5-6").unwrap();
+            check(&tree, LEAF, Valid(Root), "5");
+            exclusive(&mut tree, LEAF, "6").unwrap();
+            check(&tree, LEAF, Invalid(Root), "0-7");
+            // It does not recover alone.
+            exclusive(&mut tree, LEAF, "3").unwrap();
+            check(&tree, LEAF, Invalid(Root), "0-7");
+            partition(&mut tree, LEAF, Some(Isolated));
+            check(&tree, LEAF, Valid(Isolated), "3");
+        }
+    }
+
+    #[test]
+    fn exclusive_cpus_of_siblings_are_disjoint() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            assert_eq!(exclusive(&mut tree, "k/p/b", "2-3"), Err(Refused::NotExclusive));
+            exclusive(&mut tree, "k/p/b", "3-4").unwrap();
+            assert_eq!(exclusive(&mut tree, LEAF, "1-3"), Err(Refused::NotExclusive));
+            assert_eq!(exclusive(&mut tree, LEAF, "8"), Err(Refused::Impossible));
+        }
+    }
+
+    #[test]
+    fn exclusive_cpus_must_leave_siblings_some_of_their_cpus() {
+        for rules in RULES {
+            let mut tree = tree(rules);
+            tree.write(&path("k/p/b"), Write::Cpus(cpus("4"))).unwrap();
+            assert_eq!(exclusive(&mut tree, LEAF, "3-4"), Err(Refused::NotExclusive));
+        }
+    }
+
+    #[test]
+    fn siblings_cpus_prevent_a_partition_until_they_leave() {
+        for rules in [PartitionsEnd, PartitionsFollow] {
+            let mut tree = tree(rules);
+            tree.write(&path("k/p/b"), Write::Cpus(cpus("2-5"))).unwrap();
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Invalid(Root), "0-7");
+            tree.write(&path("k/p/b"), Write::Cpus(cpus("3-5"))).unwrap();
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Valid(Root), "1-2");
+        }
+        let mut tree = tree(SiblingsKeepCpus);
+        tree.write(&path("k/p/b"), Write::Cpus(cpus("2-5"))).unwrap();
+        partition(&mut tree, LEAF, Some(Root));
+        check(&tree, LEAF, Valid(Root), "1-2");
+        check(&tree, "k/p/b", Member, "3-5");
+    }
+
+    #[test]
+    fn an_ancestor_that_narrows_ends_or_moves_a_partition() {
+        let mut tree = with_partition(PartitionsEnd);
+        exclusive(&mut tree, "k/p", "2-5").unwrap();
+        check(&tree, LEAF, Member, "0-7");
+        assert!(tree.is_exclusive(&path(LEAF)), "no file shows it");
+        partition(&mut tree, LEAF, Some(Root));
+        partition(&mut tree, LEAF, None);
+        assert!(!tree.is_exclusive(&path(LEAF)));
+        for rules in [PartitionsFollow, SiblingsKeepCpus] {
+            let mut tree = with_partition(rules);
+            exclusive(&mut tree, "k", "2-5").unwrap();
+            check(&tree, LEAF, Valid(Root), "2");
+            exclusive(&mut tree, "k/p", "3-5").unwrap();
+            check(&tree, LEAF, Invalid(Root), "0-7");
+        }
+    }
+
+    #[test]
+    fn the_pods_cpus_must_not_all_become_exclusive() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            tree.write(&path("k/p"), Write::Cpus(cpus("4"))).unwrap();
+            exclusive(&mut tree, LEAF, "3-4").unwrap();
+            check(&tree, LEAF, Invalid(Root), "4");
+            // On a partition that starts there is no such condition.
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Valid(Root), "3-4");
+            check(&tree, "k/p", Member, "0-2,5-7");
+        }
+    }
+
+    #[test]
+    fn a_partition_cannot_take_all_of_the_roots_cpus() {
+        for rules in RULES {
+            let mut tree = tree(rules);
+            tree.set_online(cpus("1-2"));
+            partition(&mut tree, LEAF, Some(Root));
+            check(&tree, LEAF, Invalid(Root), "1-2");
+        }
+    }
+
+    #[test]
+    fn offline_cpus_stay_with_their_partition() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            tree.set_online(cpus("0-1,3-7"));
+            check(&tree, LEAF, Valid(Root), "1");
+            tree.set_online(cpus("0,3-7"));
+            check(&tree, LEAF, Invalid(Root), "0,3-7");
+            tree.set_online(cpus("0-7"));
+            check(&tree, LEAF, Invalid(Root), "0-7");
+        }
+    }
+
+    #[test]
+    fn first_level_partitions_need_no_ancestors_and_have_no_remote_ones_below() {
+        for rules in RULES {
+            let mut tree = with_partition(rules);
+            tree.make(&path("other"));
+            assert_eq!(exclusive(&mut tree, "other", "5-6"), Err(Refused::NotExclusive));
+            exclusive(&mut tree, "other", "6").unwrap();
+            partition(&mut tree, "other", Some(Isolated));
+            check(&tree, "other", Valid(Isolated), "6");
+            check(&tree, "k", Member, "0,3-5,7");
+            partition(&mut tree, "k", Some(Root));
+            check(&tree, "k", Invalid(Root), "0,3-5,7");
+            tree.remove(&path("other"));
+            check(&tree, "k/p/b", Member, "0,3-7");
+        }
     }
 }

@@ -8,6 +8,7 @@
 use super::cgroup_tree::{CgroupTree, Write};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use crate::partition::PartitionState;
 use std::fmt;
 
 /// Shared CPUs that must stay online: without any, partitions and the root run on the same CPUs.
@@ -77,9 +78,8 @@ fn hazard_of_cpus(tree: &CgroupTree, group: &CgroupPath, cpus: CpuSet) -> Option
     if has_exclusive || tree.cpus(group) == Some(cpus) {
         return None;
     }
-    let meets = tree.siblings(group).any(|sibling| {
-        tree.is_partition(sibling) && !cpus.is_disjoint(&exclusive_cpus(tree, sibling))
-    });
+    let mut partitions = tree.siblings(group).filter(|sibling| tree.is_partition(sibling));
+    let meets = partitions.any(|sibling| !cpus.is_disjoint(&exclusive_cpus(tree, sibling)));
     if meets { Some(Hazard::MeetsPartition) } else { None }
 }
 
@@ -116,7 +116,7 @@ fn hazard_of_partition(tree: &CgroupTree, group: &CgroupPath) -> Option<Hazard> 
     }
     let ancestors = group.ancestors();
     let mut lineage = ancestors.iter().chain(tree.below(group));
-    if lineage.any(|other| tree.partition(other).state != Default::default()) {
+    if lineage.any(|other| tree.partition(other).state != PartitionState::Member) {
         return Some(Hazard::Nested);
     }
     let mut siblings = tree.siblings(group).filter(|sibling| {

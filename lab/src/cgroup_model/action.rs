@@ -106,7 +106,15 @@ fn is_safe_write(tree: &CgroupTree, rules: KernelRules, group: &CgroupPath, writ
     let mut after = tree.clone();
     // A refused write changes nothing.
     let _ = after.write(group, write);
-    after.shared().len() >= SHARED
+    // Processes of a partition without online CPUs run anywhere, also later.
+    let stray = after.groups().any(|group| {
+        after.is_partition(group) && after.effective(group).is_empty() && after.is_populated(group)
+    });
+    // Newer kernels forget these exclusive CPUs when they update the cgroup for another reason.
+    let files = after.partition(group);
+    let is_invalid = matches!(files.state, PartitionState::Invalid(_));
+    let stale = is_invalid && files.exclusive.is_empty() && !files.effective.is_empty();
+    !stray && !stale && after.shared().len() >= SHARED
 }
 
 /// The oldest rules end a partition that runs on a lost CPU, and keep one of which an offline CPU is
@@ -164,21 +172,25 @@ impl Chooser {
             if self.rng.u8(..8) > 0
                 && let Some(action) = self.planned.pop_front()
             {
-                if self.is_possible(tree, &action) {
+                // Mostly, nothing follows a refused write.
+                if is_refused(tree, &action) && self.rng.u8(..4) > 0 {
+                    self.planned.clear();
+                } else if self.is_possible(tree, &action) {
                     return action;
                 }
                 continue;
             }
             let action = match self.rng.u8(..100) {
                 0..15 => self.write_cpus(tree),
-                15..22 => self.write_exclusive(tree),
-                22..29 => self.write_partition(tree),
-                29..39 => self.plan_partition(tree),
-                39..51 => self.plan_move(tree),
-                51..55 => self.plan_release(tree),
-                55..75 => self.make(tree),
-                75..78 => self.existing(tree).map(Action::Remove),
-                78..95 => self.start_or_end(tree),
+                15..20 => self.write_exclusive(tree),
+                20..25 => self.write_partition(tree),
+                25..38 => self.plan_partition(tree),
+                38..54 => self.plan_move(tree),
+                54..57 => self.plan_release(tree),
+                57..60 => self.narrow_above(tree),
+                60..76 => self.make(tree),
+                76..79 => self.existing(tree).map(Action::Remove),
+                79..96 => self.start_or_end(tree),
                 _ => self.set_online(tree),
             };
             if let Some(action) = action
@@ -200,7 +212,7 @@ impl Chooser {
         };
         let mut cpus = self.list(tree);
         if hazard(tree, &group, Write::Cpus(cpus)).is_some() {
-            cpus = cpus - partitions_beside(tree, &group);
+            cpus -= partitions_beside(tree, &group);
         }
         Some(Action::Write(group, Write::Cpus(cpus)))
     }
@@ -231,7 +243,10 @@ impl Chooser {
         if group.parent().is_none() && self.rng.u8(..4) > 0 {
             return None;
         }
-        let cpus = self.few(tree);
+        let cpus = self.free(tree, &group);
+        if cpus.is_empty() {
+            return None;
+        }
         self.plan_cpus(tree, &group, cpus);
         let kind = self.kind();
         self.planned.push_back(Action::Write(group, Write::Partition(Some(kind))));
@@ -243,14 +258,14 @@ impl Chooser {
         let group = self.partition(tree)?;
         let old = tree.partition(&group).exclusive;
         let cpus = match self.rng.u8(..4) {
-            0 => old | self.few(tree),
+            0 => old | self.free(tree, &group),
             1 => set(old.iter().filter(|_| self.rng.bool())),
-            _ => self.few(tree),
+            _ => self.free(tree, &group),
         };
         self.plan_cpus(tree, &group, cpus);
         if self.rng.bool() {
             for above in group.ancestors().into_iter().rev() {
-                let left = tree.partition(&above).exclusive - (old - cpus) | cpus;
+                let left = (tree.partition(&above).exclusive - (old - cpus)) | cpus;
                 self.planned.push_back(Action::Write(above, Write::Exclusive(left)));
             }
         }
@@ -267,6 +282,15 @@ impl Chooser {
             self.planned.push_back(Action::Write(above, Write::Exclusive(left)));
         }
         self.planned.pop_front()
+    }
+
+    /// A cgroup above a partition loses some of its exclusive CPUs.
+    fn narrow_above(&mut self, tree: &CgroupTree) -> Option<Action> {
+        let group = self.partition(tree)?;
+        let lost = set(tree.partition(&group).effective.iter().filter(|_| self.rng.bool()));
+        let above = self.rng.choice(group.ancestors())?;
+        let left = tree.partition(&above).exclusive - lost;
+        Some(Action::Write(above, Write::Exclusive(left)))
     }
 
     fn plan_cpus(&mut self, tree: &CgroupTree, group: &CgroupPath, cpus: CpuSet) {
@@ -333,6 +357,18 @@ impl Chooser {
         if self.rng.u8(..3) == 0 { PartitionType::Isolated } else { PartitionType::Root }
     }
 
+    /// Up to three CPUs, mostly such as the cgroups beside it and beside those above leave.
+    fn free(&mut self, tree: &CgroupTree, group: &CgroupPath) -> CpuSet {
+        let cpus = self.few(tree);
+        if self.rng.u8(..6) == 0 {
+            return cpus;
+        }
+        let ancestors = group.ancestors();
+        let lineage = ancestors.iter().chain([group]);
+        let others = lineage.flat_map(|group| tree.siblings(group));
+        cpus - others.map(|other| tree.partition(other).exclusive).collect::<CpuSet>()
+    }
+
     /// One to three CPUs, mostly such that no partition has.
     fn few(&mut self, tree: &CgroupTree) -> CpuSet {
         let mut from = tree.possible();
@@ -362,6 +398,11 @@ impl Chooser {
         }
         cpus
     }
+}
+
+fn is_refused(tree: &CgroupTree, action: &Action) -> bool {
+    let Action::Write(group, write) = action else { return false };
+    tree.clone().write(group, *write).is_err()
 }
 
 /// Only cgroups without children have processes.

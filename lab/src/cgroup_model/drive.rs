@@ -21,7 +21,8 @@ use nri_cpu_manager::ledger::CgroupPath;
 use nri_cpu_manager::partition::PartitionState;
 
 use super::action::{Action, Chooser, NAMES, name_of, set};
-use super::{Comparison, ComparisonSettings, Mismatch, rules};
+use super::rules::{self, delegate};
+use super::{Comparison, ComparisonSettings, Mismatch};
 use crate::command::{command, last_lines};
 use crate::files::{read_value, write_value};
 use crate::kernel::{self, CGROUPS};
@@ -249,11 +250,11 @@ impl Comparer {
                     process.effective = effective;
                     process.extra = CpuSet::EMPTY;
                 }
-                // A partition of offline CPUs does not change where its processes run.
-                if effective.is_empty() {
+                let allowed = process::allowed(process.child.id())? - process.extra;
+                // A sleeping process keeps the last CPU of its partition when that goes offline.
+                if allowed.is_disjoint(&self.tree.online()) {
                     continue;
                 }
-                let allowed = process::allowed(process.child.id())? - process.extra;
                 check(format!("CPUs of the process in {group}"), &allowed.to_string(), effective);
             }
             comparison.cut_empty += usize::from(self.tree.is_cut_empty(group));
@@ -294,10 +295,6 @@ fn wait_until_gone() -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-}
-
-pub(super) fn delegate(path: &Path) -> Result<()> {
-    write_value(&path.join("cgroup.subtree_control"), "+cpuset")
 }
 
 fn make(group: &CgroupPath) -> Result<()> {

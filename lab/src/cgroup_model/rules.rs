@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use nri_cpu_manager::exclusivity::KernelRules;
 
-use super::drive::delegate;
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::CGROUPS;
 
@@ -56,4 +55,8 @@ pub(super) fn probe() -> Result<KernelRules> {
         (true, true) => Ok(KernelRules::SiblingsKeepCpus),
         (true, false) => bail!("unknown rules: siblings keep CPUs, partitions do not follow"),
     }
+}
+
+pub(super) fn delegate(path: &Path) -> Result<()> {
+    write_value(&path.join("cgroup.subtree_control"), "+cpuset")
 }

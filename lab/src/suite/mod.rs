@@ -162,8 +162,14 @@ pub fn on_machine(
         progress(row.to_string());
         rows.push(row);
     };
-    let (kernel, turn, patience) = (GuestKernel::default(), Turn::Alone, PATIENCE);
-    let vm = Vm { machine, kernel, software: *software, binaries, turn, patience };
+    let vm = Vm {
+        machine,
+        kernel: GuestKernel::default(),
+        software: *software,
+        binaries,
+        turn: Turn::Alone,
+        patience: PATIENCE,
+    };
     if let Err(error) = vm.play(&parts, &mut on_part) {
         let why = format!("{error:#}");
         for (scenario, _) in applicable.iter().skip(rows.len()) {

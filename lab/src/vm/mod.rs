@@ -95,8 +95,15 @@ pub fn run(
     binaries: &Binaries,
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
-    let (software, kernel) = (software.into(), GuestKernel::default());
-    Vm { machine, kernel, software, binaries, turn: Turn::Alone, patience }.run(steps)
+    let vm = Vm {
+        machine,
+        kernel: GuestKernel::default(),
+        software: software.into(),
+        binaries,
+        turn: Turn::Alone,
+        patience,
+    };
+    vm.run(steps)
 }
 
 impl Vm<'_> {

@@ -18,9 +18,11 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Names the value in the error, because the kernel refuses some.
+/// Names the value in the error, because the kernel refuses some. An empty one is a line: without a
+/// byte to write there is no call, and the kernel keeps what it has.
 pub(crate) fn write_value(path: &Path, value: &str) -> Result<()> {
-    fs::write(path, value).with_context(|| format!("cannot write {value:?} to {}", path.display()))
+    fs::write(path, if value.is_empty() { "\n" } else { value })
+        .with_context(|| format!("cannot write {value:?} to {}", path.display()))
 }
 
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {

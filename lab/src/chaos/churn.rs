@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use fastrand::Rng;
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::pod::{Container, Pod};
 mod calls;
 mod failures;
 mod init;
+mod resizes;
 
 /// Pods per kubelet.
 const PODS: usize = 3;
@@ -21,6 +23,8 @@ const PODS: usize = 3;
 const ENDED: usize = 6;
 /// Pause after a failed call.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Percentage of resizes among all actions, where containers are resized.
+const RESIZES: u8 = 25;
 
 struct Worker<'a> {
     storm: &'a Storm<'a>,
@@ -32,6 +36,9 @@ struct Worker<'a> {
     started: u64,
     attempts: u32,
     pods: Vec<RunningPod>,
+    /// Milli-CPUs of each pod when its sandbox was created, by sandbox: some runtimes tell the
+    /// plugin of no others.
+    budgets: BTreeMap<String, i64>,
     /// Instances of these pods' containers that have ended, or that could not be started.
     ended: Vec<Ended>,
     /// Pods as they were, with their dead sandboxes.
@@ -58,6 +65,7 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
         started: 0,
         attempts: 0,
         pods: Vec::new(),
+        budgets: BTreeMap::new(),
         ended: Vec::new(),
         dead: Vec::new(),
     };
@@ -82,9 +90,13 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
 impl Worker<'_> {
     /// Refusals and failures are part of the storm: they are counted.
     fn act(&mut self) -> Result<()> {
+        if self.storm.settings.changes.resizes && self.rng.u8(0..100) < RESIZES {
+            self.resize_a_container()?;
+            return self.tidy();
+        }
         let dice = self.rng.u8(0..100);
         // Restarts leave no gaps to move containers into; pods that end do.
-        let turns_over = self.storm.settings.rebalance && dice >= 60;
+        let turns_over = self.storm.settings.changes.rebalance && dice >= 60;
         let result = match if turns_over { 0 } else { dice } {
             _ if self.pods.is_empty() => self.start_pod(),
             0..15 if self.pods.len() < PODS => self.start_pod(),
@@ -137,7 +149,7 @@ impl Worker<'_> {
         let most = self.storm.most();
         let size = self.rng.i64(1..=most);
         // Large ones are those that do not fit into an uncore cache.
-        if self.storm.settings.rebalance { size } else { size.min(self.rng.i64(1..=most)) }
+        if self.storm.settings.changes.rebalance { size } else { size.min(self.rng.i64(1..=most)) }
     }
 
     /// Starts all containers of a pod that do not run, like a kubelet's retry.
@@ -170,6 +182,9 @@ impl Worker<'_> {
     fn create_container(&mut self, index: usize, container: &Container) -> Option<String> {
         self.attempts += 1;
         let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
+        if let Some(cpus) = resizes::whole_cpus(container) {
+            self.storm.witness.requests(&pod.name, &container.name, cpus);
+        }
         let created = self.create(&pod, container, &sandbox);
         let what = match &created {
             Ok(id) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{StormSettings, Summary};
+use super::{Changes, StormSettings, Summary};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
@@ -54,10 +54,8 @@ pub struct Options {
     /// Additional configuration of the plugin, as YAML
     #[arg(long, default_value = "")]
     pub config: String,
-    /// Have the plugin move running containers to better CPUs, on a machine with several uncore
-    /// caches
-    #[arg(long)]
-    pub rebalance: bool,
+    #[command(flatten)]
+    pub changes: Changes,
     /// Run the plugin in its pod, as shipped
     #[arg(long)]
     pub confined: bool,
@@ -118,6 +116,12 @@ pub fn run(options: &Options) -> Result<()> {
     if !summary.distrusted.is_empty() {
         println!("distrusted cgroups: {}", summary.distrusted.join("; "));
     }
+    if summary.leaks > 0 {
+        println!(
+            "the root cgroup kept CPUs of partitions after {} changes of the online CPUs",
+            summary.leaks
+        );
+    }
     if summary.kernel_warned {
         println!("the kernel warned or oopsed: see its log");
     }
@@ -135,17 +139,18 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
-    let reserved = "0";
+    // So many CPUs stay online that no container has to itself.
+    let reserved = if options.changes.hotplug { "0-1" } else { "0" };
     let settings = StormSettings {
         kills: options.kills,
         creations_per_kill: options.creations_per_kill,
         workers: options.workers,
         seed: options.seed,
         reserved: reserved.to_owned(),
-        rebalance: options.rebalance,
+        changes: options.changes,
         only_runtime: options.only_runtime,
     };
-    let moves = if options.rebalance { REBALANCE } else { "" };
+    let moves = if options.changes.rebalance { REBALANCE } else { "" };
     let config = format!(
         "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\nexclusivity: {}\n{moves}{}\n",
         options.exclusivity, options.config
@@ -157,6 +162,9 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
     }
     let mut outcomes = match options.on {
         Location::Host => {
+            if options.changes.hotplug {
+                bail!("--hotplug needs a virtual machine: remove it or --on host");
+            }
             let software = Software::from(options.software.version);
             if options.software != software || options.cpus != CPUS {
                 bail!(
@@ -176,7 +184,7 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
         }
         Location::Server => {
             // Many small caches: containers often lie across several.
-            let caches = if options.rebalance { options.cpus / 4 } else { 2 };
+            let caches = if options.changes.rebalance { options.cpus / 4 } else { 2 };
             let cores = options.cpus / caches.max(1);
             let machine = Machine { memory: 4096, ..Machine::single("chaos", caches, cores) };
             // A kill with a restart takes some seconds on emulated CPUs, and more if the plugin

@@ -45,7 +45,7 @@ pub(super) fn run(
         // makes the kill hit any moment of the runtime's and the plugin's work; without a wait, the
         // next kill hits the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
-        let strikes = settings.rebalance && rng.bool() && moves_begin(storm, plugin);
+        let strikes = settings.changes.rebalance && rng.bool() && moves_begin(storm, plugin);
         let pause = if strikes { STRIKE } else { 100_000 };
         std::thread::sleep(Duration::from_micros(rng.u64(0..pause)));
         if storm.is_over() {

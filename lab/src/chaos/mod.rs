@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `storm` | the state that all threads share |
 //! | `churn` | a kubelet whose pods start, end and fail; several at a time |
+//! | `hotplug` | CPUs that go offline and come back |
 //! | `spoiler` | a second plugin, which refuses some of what ours has decided |
 //! | `killer` | SIGKILL to the plugin, the runtime or both, and their restart |
 //! | `witness`, `history` | checks of the processes: overlaps and moves; recent events of containers |
@@ -26,6 +27,7 @@ use crate::{kernel, scenario};
 mod churn;
 pub mod command;
 mod history;
+mod hotplug;
 mod killer;
 mod spoiler;
 mod storm;
@@ -33,7 +35,7 @@ pub mod summary;
 mod witness;
 
 use storm::Storm;
-pub use summary::{StormSettings, Summary};
+pub use summary::{Changes, StormSettings, Summary};
 
 const LOGGED: usize = 5000;
 /// Longest pause between two rewrites of the class cgroups, in milliseconds.
@@ -67,6 +69,7 @@ pub fn storm(
         });
         let spoiling = scope.spawn(move || spoiler::run(storm, nri));
         let realising = scope.spawn(move || realise(storm));
+        let plugging = settings.changes.hotplug.then(|| scope.spawn(move || hotplug::run(storm)));
         let killed = killer::run(storm, node, plugin, report);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
@@ -80,10 +83,13 @@ pub fn storm(
         checking.join().map_err(|_| anyhow!("the witness panicked"))?;
         spoiling.join().map_err(|_| anyhow!("the second plugin panicked"))??;
         realising.join().map_err(|_| anyhow!("the thread that rewrites cgroups panicked"))??;
+        if let Some(plugging) = plugging {
+            plugging.join().map_err(|_| anyhow!("the thread of the CPUs panicked"))??;
+        }
         killed
     })?;
     let millis = millis(start.elapsed());
-    if settings.rebalance {
+    if settings.changes.rebalance {
         storm.witness.compare_with(&plugin.log());
     }
     report("all pods are removed: filling the node");

@@ -39,12 +39,15 @@ impl<'a> Storm<'a> {
             settings,
             driver: node.driver(),
             socket: node.containerd().socket(),
-            witness: Witness::new(reserved, settings.rebalance, settings.only_runtime),
+            witness: Witness::new(reserved, settings.changes, settings.only_runtime),
             turns: AtomicU64::new(0),
             hopeless: Mutex::default(),
             rest: RwLock::new(()),
             over: AtomicBool::new(false),
-            counts: Mutex::default(),
+            counts: Mutex::new(Summary {
+                hotplug: settings.changes.hotplug.then_some(0),
+                ..Summary::default()
+            }),
         }
     }
 

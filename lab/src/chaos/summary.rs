@@ -5,6 +5,22 @@ use serde::{Deserialize, Serialize};
 /// Only the workers' pods are in this namespace.
 pub(super) const NAMESPACE: &str = "storm";
 
+/// What changes the exclusive CPUs of running containers on purpose.
+// The comments are the command's help.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, clap::Args)]
+pub struct Changes {
+    /// Have the plugin move running containers to better CPUs, on a machine with several uncore
+    /// caches
+    #[arg(long)]
+    pub rebalance: bool,
+    /// Resize running containers in place, to more and to fewer CPUs
+    #[arg(long)]
+    pub resizes: bool,
+    /// Take CPUs offline and online again, on a virtual machine
+    #[arg(long)]
+    pub hotplug: bool,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StormSettings {
     pub kills: u64,
@@ -15,9 +31,7 @@ pub struct StormSettings {
     pub seed: u64,
     /// CPUs that are never exclusive.
     pub reserved: String,
-    /// Whether the plugin moves running containers to better CPUs. Half of all kills then hit it
-    /// while it does.
-    pub rebalance: bool,
+    pub changes: Changes,
     /// Whether only the runtime is killed, so that shared containers are never on exclusive CPUs of
     /// other pods either.
     pub only_runtime: bool,
@@ -53,6 +67,12 @@ pub struct Summary {
     pub moved: u64,
     /// Moves of running containers to better CPUs; None unless they are configured.
     pub rebalanced: Option<u64>,
+    /// Resizes of running containers that changed their CPUs; None unless containers are resized.
+    pub resized: Option<u64>,
+    /// CPUs that went offline or came back; None unless they do.
+    pub hotplug: Option<u64>,
+    /// Changes of the online CPUs after which the root cgroup kept CPUs of a valid partition.
+    pub leaks: u64,
     /// Kills right after the plugin has logged such a move.
     pub struck: u64,
     /// CPUs that no container could get any more when all pods were gone.
@@ -78,7 +98,7 @@ pub struct Summary {
 impl Summary {
     /// Whether all invariants held.
     pub fn is_good(&self) -> bool {
-        (self.overlaps, self.moved, self.lost) == (0, 0, 0)
+        (self.overlaps, self.moved, self.lost, self.leaks) == (0, 0, 0, 0)
             && !self.kernel_warned
             && self.distrusted.is_empty()
     }
@@ -89,6 +109,10 @@ impl Summary {
             Some("no container ever had exclusive CPUs")
         } else if self.rebalanced == Some(0) {
             Some("no container was moved to better CPUs")
+        } else if self.resized == Some(0) {
+            Some("no container was resized")
+        } else if self.hotplug == Some(0) {
+            Some("no CPU went offline")
         } else {
             None
         }
@@ -96,11 +120,17 @@ impl Summary {
 
     pub fn line(&self) -> String {
         let Self { kills, creations, overlaps, moved, lost, .. } = self;
-        let rebalanced = self.rebalanced.map(|count| format!(" rebalanced={count}"));
-        format!(
-            "kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}{}",
-            rebalanced.unwrap_or_default()
-        )
+        let mut line = format!(
+            "kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}"
+        );
+        for (name, count) in
+            [("rebalanced", self.rebalanced), ("resized", self.resized), ("hotplug", self.hotplug)]
+        {
+            if let Some(count) = count {
+                line += &format!(" {name}={count}");
+            }
+        }
+        line
     }
 }
 
@@ -109,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_without_configured_moves_proves_nothing() {
+    fn a_storm_without_the_changes_that_it_is_for_proves_nothing() {
         let usual = Summary { kills: 3, creations: 9, exclusive: 5, ..Summary::default() };
         assert_eq!(usual.is_void(), None);
         assert_eq!(usual.line(), "kills=3 creations=9 overlaps=0 moved=0 lost=0");
@@ -118,6 +148,13 @@ mod tests {
         let some = Summary { rebalanced: Some(2), ..usual.clone() };
         assert_eq!(some.is_void(), None);
         assert!(some.line().ends_with(" lost=0 rebalanced=2"));
+        let others = Summary { resized: Some(4), hotplug: Some(6), ..some.clone() };
+        assert_eq!(others.is_void(), None);
+        assert!(others.line().ends_with(" lost=0 rebalanced=2 resized=4 hotplug=6"));
+        let none = Summary { resized: Some(0), ..others.clone() };
+        assert_eq!(none.is_void(), Some("no container was resized"));
+        let none = Summary { hotplug: Some(0), ..others };
+        assert_eq!(none.is_void(), Some("no CPU went offline"));
         let idle = Summary { exclusive: 0, ..some };
         assert_eq!(idle.is_void(), Some("no container ever had exclusive CPUs"));
     }

@@ -10,8 +10,14 @@ use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use super::history::{Histories, now, short};
-use super::summary::{NAMESPACE, Summary};
+use super::summary::{Changes, Summary};
 use crate::{command, process};
+
+mod judgement;
+mod log;
+
+use judgement::{Claim, Verdict};
+use log::Log;
 
 const SHOWN: usize = 20;
 /// Time for shared containers to leave exclusive CPUs once all activity has stopped.
@@ -24,8 +30,7 @@ pub(super) const MOVED: &str = ": moved from exclusive CPU";
 
 pub(super) struct Witness {
     reserved: CpuSet,
-    /// Whether the plugin moves running containers to better CPUs.
-    rebalance: bool,
+    changes: Changes,
     /// Whether the plugin is always alive, so that shared containers never run on exclusive CPUs of
     /// other pods.
     always: bool,
@@ -38,13 +43,21 @@ struct Observations {
     running: BTreeMap<String, Running>,
     /// Exclusive CPUs by container of a pod, over all its restarts.
     held: BTreeMap<String, CpuSet>,
+    /// Numbers of CPUs that a container of a pod has asked for since the last pass, the last one is
+    /// what it asks for now.
+    requests: BTreeMap<String, Vec<usize>>,
+    offline: CpuSet,
+    /// Exclusive CPUs that have been offline since a container of a pod got them: it may have
+    /// others in their place.
+    lost: BTreeMap<String, CpuSet>,
     /// Pairs of containers that met.
     met: BTreeSet<(String, String)>,
     exclusive: u64,
     moved: u64,
-    /// Containers that have got as many other CPUs, by pod and name, and these CPUs: the plugin has
-    /// to have logged each.
-    rebalanced: Vec<(String, CpuSet)>,
+    resized: u64,
+    leaks: u64,
+    /// The plugin has to have logged each.
+    rebalanced: Vec<Move>,
     checks: u64,
     longest_repair: Duration,
     histories: Histories,
@@ -54,6 +67,13 @@ struct Observations {
     findings: Vec<String>,
     /// Other observations.
     notes: Vec<String>,
+}
+
+/// A container of a pod that has got other CPUs.
+struct Move {
+    name: String,
+    from: CpuSet,
+    to: CpuSet,
 }
 
 #[derive(Clone)]
@@ -74,8 +94,8 @@ impl Running {
 }
 
 impl Witness {
-    pub(super) fn new(reserved: CpuSet, rebalance: bool, always: bool) -> Self {
-        Self { reserved, rebalance, always, observed: Mutex::default() }
+    pub(super) fn new(reserved: CpuSet, changes: Changes, always: bool) -> Self {
+        Self { reserved, changes, always, observed: Mutex::default() }
     }
 
     fn observed(&self) -> MutexGuard<'_, Observations> {
@@ -102,12 +122,46 @@ impl Witness {
         let prefix = format!("{pod}/");
         let mut observed = self.observed();
         observed.held.retain(|name, _| !name.starts_with(&prefix));
+        observed.requests.retain(|name, _| !name.starts_with(&prefix));
+        observed.lost.retain(|name, _| !name.starts_with(&prefix));
         observed.histories.forget(|name| name.starts_with(&prefix));
     }
 
     /// Records an event that may explain a later finding.
     pub(super) fn record(&self, pod: &str, container: &str, what: &str) {
         self.observed().histories.record(&format!("{pod}/{container}"), what);
+    }
+
+    /// From now on the container asks for so many CPUs.
+    pub(super) fn requests(&self, pod: &str, container: &str, cpus: usize) {
+        self.observed().requests.entry(format!("{pod}/{container}")).or_default().push(cpus);
+    }
+
+    /// The CPU is about to go offline.
+    pub(super) fn loses(&self, cpu: CpuSet) {
+        let mut observed = self.observed();
+        observed.offline |= cpu;
+        let Observations { held, lost, .. } = &mut *observed;
+        for (name, _) in held.iter().filter(|(_, held)| cpu.is_subset(held)) {
+            *lost.entry(name.clone()).or_default() |= cpu;
+        }
+    }
+
+    /// The CPU is online again.
+    pub(super) fn regains(&self, cpu: CpuSet) {
+        self.observed().offline -= cpu;
+    }
+
+    /// The root cgroup has CPUs of a partition.
+    pub(super) fn leaks(&self, what: &str) {
+        let mut observed = self.observed();
+        observed.leaks += 1;
+        observed.find(what, &[]);
+    }
+
+    /// The CPUs of all pods that have not ended.
+    pub(super) fn exclusive(&self) -> CpuSet {
+        self.observed().held.values().copied().collect()
     }
 
     pub(super) fn killed(&self, kill: u64) {
@@ -121,12 +175,15 @@ impl Witness {
 
     /// At any time: exclusive containers must neither meet nor move.
     pub(super) fn check(&self) {
-        self.look(self.rebalance);
+        self.look(false);
     }
 
-    /// `moves`: containers may be on their way to better CPUs.
-    fn look(&self, moves: bool) {
-        let running = self.observed().running.clone();
+    /// `at_rest`: no container is on its way to other CPUs.
+    fn look(&self, at_rest: bool) {
+        let (running, asked) = {
+            let observed = self.observed();
+            (observed.running.clone(), observed.asked())
+        };
         let allowed: Vec<(&String, &Running, CpuSet)> =
             running.iter().filter_map(|(id, r)| Some((id, r, r.allowed()?))).collect();
         let exclusive: Vec<_> =
@@ -162,13 +219,16 @@ impl Witness {
         for (id, running, cpus) in &allowed {
             // A container stopped meanwhile may belong to a removed pod.
             if observed.running.contains_key(*id) {
-                let held = observed.held.get(&running.name);
-                // A partition has both sets for a moment.
-                let is_midway = moves && held.is_some_and(|held| held.is_subset(cpus));
-                if !is_midway || held == Some(cpus) {
-                    observed.compare(&running.name, *cpus, self.reserved, self.rebalance);
-                }
+                self.compare(&mut observed, &running.name, *cpus, at_rest);
             }
+        }
+        observed.forget_requests(&asked);
+    }
+
+    /// Shared CPUs are no claim, whatever the container had before.
+    fn compare(&self, observed: &mut Observations, name: &str, cpus: CpuSet, at_rest: bool) {
+        if cpus.is_disjoint(&self.reserved) {
+            observed.compare(name, cpus, self.changes, at_rest);
         }
     }
 
@@ -187,6 +247,7 @@ impl Witness {
             if intruders.is_empty() && deprived.is_empty() && midway.is_empty() {
                 let mut observed = self.observed();
                 observed.longest_repair = observed.longest_repair.max(start.elapsed());
+                observed.recover();
                 return Ok(true);
             }
             if nudged.elapsed() > NUDGE {
@@ -198,7 +259,7 @@ impl Witness {
                 intruders.into_iter().for_each(|pair| observed.meet(pair));
                 deprived.into_iter().for_each(|(name, cpus)| observed.deprive(&name, cpus));
                 drop(observed);
-                self.look(false);
+                self.look(true);
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -226,26 +287,30 @@ impl Witness {
         meetings
     }
 
-    /// Exclusive containers with more CPUs than they had: a move has stopped halfway.
+    /// Exclusive containers that may not stay on their CPUs: a move or a resize has stopped halfway.
     fn midway(&self) -> Vec<String> {
         let running = self.observed().running.clone();
-        let held = self.observed().held.clone();
         let is_midway = |running: &&Running| {
-            let Some(held) = held.get(&running.name) else { return false };
             let Some(cpus) = running.allowed() else { return false };
-            cpus.is_disjoint(&self.reserved) && held.is_subset(&cpus) && *held != cpus
+            let observed = self.observed();
+            let Some(claim) = observed.claim(&running.name) else { return false };
+            cpus.is_disjoint(&self.reserved)
+                && claim.verdict(cpus, self.changes, true) == Verdict::Violation
         };
         running.values().filter(is_midway).map(|running| running.name.clone()).collect()
     }
 
-    /// Containers on shared CPUs that were exclusive before their restart.
+    /// Containers on shared CPUs that were exclusive before their restart. Not those whose CPUs all
+    /// went offline: others may have them by now.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
         let running = self.observed().running.clone();
-        let held = self.observed().held.clone();
         let shares = |running: &Running| -> Option<(String, CpuSet)> {
-            held.get(&running.name)?;
             let cpus = running.allowed()?;
-            (!cpus.is_disjoint(&self.reserved)).then(|| (running.name.clone(), cpus))
+            let observed = self.observed();
+            let Claim { held, lost, .. } = observed.claim(&running.name)?;
+            let has_lost_all = !lost.is_empty() && held.is_subset(&lost);
+            let is_deprived = !cpus.is_disjoint(&self.reserved) && !has_lost_all;
+            if is_deprived { Some((running.name.clone(), cpus)) } else { None }
         };
         running.values().filter_map(shares).collect()
     }
@@ -261,24 +326,25 @@ impl Witness {
     /// Every move to better CPUs must be in the plugin's log over all its starts.
     pub(super) fn compare_with(&self, log: &str) {
         let mut observed = self.observed();
-        let moves: Vec<&str> = log.lines().filter(|line| line.contains(MOVED)).collect();
-        let is_logged = |(name, cpus): &(String, CpuSet)| {
-            let (name, to) = (format!("{NAMESPACE}/{name}: "), format!(" to {cpus}: "));
-            moves.iter().any(|line| line.contains(&name) && line.contains(&to))
-        };
+        let log = Log::of(log);
         let rebalanced = std::mem::take(&mut observed.rebalanced);
-        let (logged, unlogged): (Vec<_>, Vec<_>) = rebalanced.into_iter().partition(is_logged);
+        let (logged, unlogged): (Vec<_>, Vec<_>) =
+            rebalanced.into_iter().partition(|Move { name, from, to }| log.leads(name, *from, *to));
         observed.rebalanced = logged;
-        for (name, cpus) in unlogged {
+        for Move { name, from, to } in unlogged {
             observed.moved += 1;
-            observed.find(&format!("{name} moved to {cpus}, which nobody logged"), &[&name]);
+            let what = format!("{name} moved from {from} to {to}, which nobody logged");
+            observed.find(&what, &[&name]);
         }
     }
 
     /// Adds the observations to the summary.
     pub(super) fn testify(&self, summary: &mut Summary) {
         let observed = self.observed();
-        summary.rebalanced = self.rebalance.then_some(observed.rebalanced.len() as u64);
+        let Changes { rebalance, resizes, .. } = self.changes;
+        summary.rebalanced = rebalance.then_some(observed.rebalanced.len() as u64);
+        summary.resized = resizes.then_some(observed.resized);
+        summary.leaks = observed.leaks;
         summary.overlaps = observed.met.len() as u64;
         summary.exclusive = observed.exclusive;
         summary.moved = observed.moved;
@@ -295,28 +361,72 @@ impl Observations {
         }
     }
 
-    /// A container keeps its first exclusive CPUs until its pod ends, or gets as many others if
-    /// `rebalance` is configured. Without the plugin, it has none at first.
-    fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet, rebalance: bool) {
-        let exclusive = cpus.is_disjoint(&reserved);
-        match self.held.get(name).copied() {
-            Some(before)
-                if before != cpus && exclusive && rebalance && before.len() == cpus.len() =>
-            {
-                self.held.insert(name.to_owned(), cpus);
-                self.rebalanced.push((name.to_owned(), cpus));
-                self.histories.record(name, &format!("moved from {before} to {cpus}"));
+    /// None without exclusive CPUs.
+    fn claim(&self, name: &str) -> Option<Claim<'_>> {
+        Some(Claim {
+            held: *self.held.get(name)?,
+            requests: self.requests.get(name).map_or(&[], Vec::as_slice),
+            lost: self.lost.get(name).copied().unwrap_or_default(),
+        })
+    }
+
+    /// A container keeps its first exclusive CPUs until its pod ends, except for the changes that
+    /// the storm makes. Without the plugin, it has none at first.
+    fn compare(&mut self, name: &str, cpus: CpuSet, changes: Changes, at_rest: bool) {
+        let Some(claim) = self.claim(name) else {
+            let requests = self.requests.get(name);
+            if requests.is_none_or(|requests| requests.contains(&cpus.len())) {
+                self.exclusive += 1;
+                self.hold(name, cpus);
             }
-            Some(before) if before != cpus && exclusive => {
-                self.held.insert(name.to_owned(), cpus);
+            return;
+        };
+        let before = claim.held;
+        match claim.verdict(cpus, changes, at_rest) {
+            Verdict::Unchanged | Verdict::Underway => return,
+            Verdict::Resized => self.resized += 1,
+            Verdict::Replaced => {}
+            Verdict::Rebalanced => {
+                self.rebalanced.push(Move { name: name.to_owned(), from: before, to: cpus });
+            }
+            Verdict::Violation => {
                 self.moved += 1;
                 self.find(&format!("{name} moved from {before} to {cpus}"), &[name]);
             }
-            None if exclusive => {
-                self.exclusive += 1;
-                self.held.insert(name.to_owned(), cpus);
-            }
-            _ => {}
+        }
+        self.hold(name, cpus);
+        self.histories.record(name, &format!("went from {before} to {cpus}"));
+    }
+
+    fn hold(&mut self, name: &str, cpus: CpuSet) {
+        self.held.insert(name.to_owned(), cpus);
+        let lost = self.lost.remove(name).unwrap_or_default();
+        let lost = (lost | self.offline) & cpus;
+        if !lost.is_empty() {
+            self.lost.insert(name.to_owned(), lost);
+        }
+    }
+
+    /// How many requests of each container are known.
+    fn asked(&self) -> BTreeMap<String, usize> {
+        self.requests.iter().map(|(name, requests)| (name.clone(), requests.len())).collect()
+    }
+
+    /// A pass has seen what came of all requests before these last ones.
+    fn forget_requests(&mut self, asked: &BTreeMap<String, usize>) {
+        for (name, requests) in &mut self.requests {
+            let seen = asked.get(name).copied().unwrap_or_default();
+            requests.drain(..seen.min(requests.len()).saturating_sub(1));
+        }
+    }
+
+    /// While all CPUs are online: containers that have theirs again keep them.
+    fn recover(&mut self) {
+        let running = self.running.values();
+        for Running { name, .. } in
+            running.filter(|one| one.allowed() == self.held.get(&one.name).copied())
+        {
+            self.lost.remove(name);
         }
     }
 

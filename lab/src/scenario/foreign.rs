@@ -123,8 +123,10 @@ pub(super) fn partitions(shape: &Shape) -> Option<Script> {
     script.remove("one-too-many");
     script.says(Step::Status, &[&EARLY.line(early), &LATE.line(late)]);
     if keeps {
-        for pod in ["db", "rest"] {
-            script.reads(CgroupRef::Container(pod.to_owned()), "cpuset.cpus.partition", "root");
+        // The plugin makes none that would leave all other cgroups a single CPU.
+        let last = if shape.reserved.len() > 1 { "root" } else { "member" };
+        for (pod, state) in [("db", "root"), ("rest", last)] {
+            script.reads(CgroupRef::Container(pod.to_owned()), "cpuset.cpus.partition", state);
         }
     }
     EARLY.is_unchanged(&mut script, early);

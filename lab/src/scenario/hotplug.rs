@@ -5,6 +5,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
+use crate::pod::{Container, Pod};
 use crate::step::Step;
 
 /// Logged after a change.
@@ -39,7 +40,7 @@ pub(super) fn shared(shape: &Shape) -> Option<Script> {
 }
 
 /// A container that lost a CPU keeps the rest, gets another one, and keeps it when the lost CPU is
-/// online again.
+/// online again. A shared container of its pod stays off all of them.
 pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
     let free = shape.free();
     let room = shape.room();
@@ -53,7 +54,7 @@ pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(&narrow);
     script.plugin(narrow.config(""));
     script.shared("web");
-    script.exclusive("db", 2);
+    script.run(Pod::new("db", [super::guaranteed("main", 2), Container::guaranteed("side", 500)]));
     script.expect(&[("db", own)]);
     script.reserve(shape.reserved);
     script.does(Step::Reconfigure(shape.config("")));

@@ -259,10 +259,10 @@ pub(super) fn kernel(shape: &Shape) -> Option<Script> {
     let before = some_pods(&mut script);
     script.end_plugin();
     script.unmoved(before);
+    // Its CPU is nobody's until the plugin is back: cgroups keep others off it, too.
     script.remove("db");
-    let gone = script.exclusive_unmoved(before);
     script.plugin(shape.config("exclusivity: kernel"));
-    script.unmoved(gone);
+    script.exclusive_unmoved(before);
     script.remove("cache");
     script.expect(&[("web", shape.online())]);
     Some(script)

@@ -52,10 +52,6 @@ impl Sizes {
     /// room.
     pub(super) fn of(shape: &Shape) -> Option<Self> {
         let is_divided = |cache: &CpuSet| !shape.nodes().iter().any(|node| cache.is_subset(node));
-        // Partitions do not move.
-        if shape.exclusivity == "kernel" {
-            return None;
-        }
         if shape.threads() > 2 || shape.caches().iter().any(is_divided) {
             return None;
         }
@@ -209,8 +205,8 @@ pub(super) fn ring(shape: &Shape) -> Option<Script> {
     let caches = shape.caches();
     let is_known = caches.len() == 4 && caches.iter().all(|cache| cache.len() == 5);
     let is_known = is_known && shape.threads() == 1 && shape.free().len() == 19;
-    // The runtime cannot move a container twice with one answer, and partitions do not move.
-    if !is_known || ["runtime", "kernel"].contains(&shape.exclusivity.as_str()) {
+    // The runtime cannot move a container twice with one answer.
+    if !is_known || shape.exclusivity == "runtime" {
         return None;
     }
     let [first, second, ..] = caches[..] else { return None };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Worker;
+use super::resizes::budget;
 use crate::cri::wire;
 use crate::kubelet::{Kubelet, RunningContainer};
 use crate::pod::{Container, Pod};
@@ -56,7 +57,9 @@ impl Worker<'_> {
                 kubelet.remove_sandbox(one)
             })
         };
-        self.once(|kubelet| kubelet.run_sandbox_as(pod, config), undo)
+        let sandbox = self.once(|kubelet| kubelet.run_sandbox_as(pod, config), undo)?;
+        self.budgets.insert(sandbox.clone(), budget(pod));
+        Ok(sandbox)
     }
 
     pub(super) fn create(

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::Worker;
+use super::resizes::budget;
 use crate::pod::Container;
 
 /// More CPUs than any machine of the lab has.
@@ -36,9 +37,9 @@ impl Worker<'_> {
         let complete: Vec<usize> = (0..self.pods.len())
             .filter(|index| {
                 let pod = &self.pods[*index];
-                let asked: i64 = pod.pod.containers.iter().map(|c| c.cpu_limit).sum();
-                let whole = pod.pod.budget.unwrap_or(asked);
-                pod.containers.len() == pod.pod.containers.len() && whole != container.cpu_limit
+                pod.containers.len() == pod.pod.containers.len()
+                    && budget(&pod.pod) != container.cpu_limit
+                    && self.budgets.get(&pod.sandbox) != Some(&container.cpu_limit)
             })
             .collect();
         let index = self.rng.choice(complete)?;

@@ -1,6 +1,8 @@
 use super::*;
 use crate::process;
 
+const REBALANCE: Changes = Changes { rebalance: true, resizes: false, hotplug: false };
+
 fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
@@ -10,7 +12,7 @@ fn own() -> CpuSet {
 }
 
 fn witness_of(held: &str) -> Witness {
-    let witness = Witness::new(own(), false, false);
+    let witness = Witness::new(own(), Changes::default(), false);
     witness.observed().held.insert("pod/c0".to_owned(), cpus(held));
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness
@@ -18,10 +20,10 @@ fn witness_of(held: &str) -> Witness {
 
 #[test]
 fn exclusive_cpus_are_remembered_until_the_pod_ends() {
-    let witness = Witness::new(cpus("0"), false, false);
+    let witness = Witness::new(cpus("0"), Changes::default(), false);
     let look = |list: &str| {
         let mut observed = witness.observed();
-        observed.compare("pod/c0", cpus(list), witness.reserved, false);
+        witness.compare(&mut observed, "pod/c0", cpus(list), false);
         (observed.exclusive, observed.moved)
     };
     assert_eq!(look("15"), (1, 0));
@@ -37,7 +39,7 @@ fn exclusive_cpus_are_remembered_until_the_pod_ends() {
 
 #[test]
 fn a_finding_has_the_history_of_its_container() {
-    let witness = Witness::new(cpus("0"), false, false);
+    let witness = Witness::new(cpus("0"), Changes::default(), false);
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.forget("0123456789abcdef");
     witness.record("pod", "c0", "creation refused");
@@ -46,7 +48,7 @@ fn a_finding_has_the_history_of_its_container() {
     {
         let mut observed = witness.observed();
         for list in ["15", "11"] {
-            observed.compare("pod/c0", cpus(list), witness.reserved, false);
+            witness.compare(&mut observed, "pod/c0", cpus(list), false);
         }
     }
     let mut summary = Summary::default();
@@ -81,10 +83,10 @@ fn an_exclusive_container_that_shares_at_rest_has_moved() {
 
 #[test]
 fn moves_to_as_many_cpus_count_apart_if_the_plugin_logged_them() {
-    let witness = Witness::new(cpus("0"), true, false);
+    let witness = Witness::new(cpus("0"), REBALANCE, false);
     let look = |list: &str| {
         let mut observed = witness.observed();
-        observed.compare("pod/c0", cpus(list), witness.reserved, true);
+        witness.compare(&mut observed, "pod/c0", cpus(list), false);
         (observed.rebalanced.len(), observed.moved)
     };
     assert_eq!(look("4-5"), (0, 0));
@@ -101,7 +103,7 @@ fn moves_to_as_many_cpus_count_apart_if_the_plugin_logged_them() {
 #[test]
 fn a_container_with_two_sets_at_rest_is_midway() {
     let all = own();
-    let witness = Witness::new(CpuSet::EMPTY, true, false);
+    let witness = Witness::new(CpuSet::EMPTY, REBALANCE, false);
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.observed().held.insert("pod/c0".to_owned(), all);
     assert_eq!(witness.midway(), Vec::<String>::new());
@@ -109,6 +111,51 @@ fn a_container_with_two_sets_at_rest_is_midway() {
     assert_eq!(witness.midway(), ["pod/c0"]);
     witness.check();
     assert_eq!(witness.observed().moved, 0);
-    witness.look(false);
+    witness.look(true);
     assert_eq!(witness.observed().moved, 1);
+}
+
+#[test]
+fn a_resize_is_known_until_a_pass_has_seen_it() {
+    let resizes = Changes { resizes: true, ..Changes::default() };
+    let witness = Witness::new(cpus("0"), resizes, false);
+    let look = |list: &str| {
+        let mut observed = witness.observed();
+        let asked = observed.asked();
+        witness.compare(&mut observed, "pod/c0", cpus(list), false);
+        observed.forget_requests(&asked);
+        (observed.resized, observed.moved)
+    };
+    witness.requests("pod", "c0", 2);
+    // Not its number of CPUs yet.
+    assert_eq!(look("4"), (0, 0));
+    assert_eq!(look("4-5"), (0, 0));
+    witness.requests("pod", "c0", 3);
+    assert_eq!(look("4-5"), (0, 0));
+    assert_eq!(look("4-6"), (1, 0));
+    // Refused.
+    witness.requests("pod", "c0", 4);
+    witness.requests("pod", "c0", 3);
+    assert_eq!(look("4-6"), (1, 0));
+    assert_eq!(look("4-7"), (1, 1));
+}
+
+#[test]
+fn an_offline_cpu_may_be_replaced_once() {
+    let hotplug = Changes { hotplug: true, ..Changes::default() };
+    let witness = Witness::new(cpus("0"), hotplug, false);
+    let look = |list: &str| {
+        witness.compare(&mut witness.observed(), "pod/c0", cpus(list), false);
+        witness.observed().moved
+    };
+    assert_eq!(look("4-5"), 0);
+    witness.loses(cpus("5"));
+    assert_eq!(look("4"), 0);
+    assert_eq!(look("4,6"), 0);
+    witness.regains(cpus("5"));
+    assert_eq!(look("4-5"), 1);
+    // It got this one just before.
+    witness.loses(cpus("7"));
+    assert_eq!(look("5,7"), 2);
+    assert_eq!(look("5-6"), 2);
 }

@@ -345,25 +345,20 @@ async fn settings_under_which_nothing_moves_are_named() {
         let daemon = Observed::start(CONFIG);
         let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nrebalance: {movesPer100Starts: 10}\n";
         let of = |more: &str| check(&daemon, &format!("{base}{more}"), &[]).unwrap();
-        let kernel = "  warning: line 3: rebalance: with exclusivity: kernel, exclusive containers are \
-                      cpuset partitions, which never move. Use exclusivity: groups, or remove rebalance\n";
         let environment = "  warning: line 3: rebalance: with exposeCpus: true, the environment of exclusive \
                            containers lists their CPUs, and these never move. Use exposeCpus: file, which \
                            follows moves, or remove rebalance\n";
-        assert!(of("exclusivity: kernel\n").contains(kernel), "{}", of("exclusivity: kernel\n"));
         assert!(of("exposeCpus: true\n").contains(environment), "{}", of("exposeCpus: true\n"));
-        let both = of("exclusivity: kernel\nexposeCpus: true\n");
-        assert!(both.contains(&format!("{kernel}{environment}")), "{both}");
         // Of an entry for other nodes, below that entry.
-        let other = of("nodes:\n- names: [a]\n  exclusivity: kernel\n");
+        let other = of("nodes:\n- names: [a]\n  exposeCpus: true\n");
         let (here, entry) = other.split_once("override on line 5").unwrap();
-        assert!(!here.contains("warning") && entry.contains(kernel), "{other}");
-        for quiet in ["exclusivity: auto\n", "exposeCpus: file\n", "nodes: []\n"] {
+        assert!(!here.contains("warning") && entry.contains(environment), "{other}");
+        for quiet in ["exclusivity: kernel\n", "exposeCpus: file\n", "nodes: []\n"] {
             assert!(!of(quiet).contains("warning"), "{quiet}");
         }
-        let off = base.replace("10}", "10, mode: 'off'}") + "exclusivity: kernel\n";
+        let off = base.replace("10}", "10, mode: 'off'}") + "exposeCpus: true\n";
         assert!(!check(&daemon, &off, &[]).unwrap().contains("warning"));
-        let text = format!("{base}exclusivity: kernel\n");
+        let text = format!("{base}exposeCpus: true\n");
         let report: Value =
             serde_json::from_str(&check(&daemon, &text, &["--output", "json"]).unwrap()).unwrap();
         assert_eq!(report["warnings"].as_array().unwrap().len(), 1, "{report}");

@@ -283,11 +283,6 @@ impl Config {
             }
         };
         warn(
-            self.exclusivity == Exclusivity::Kernel,
-            "with exclusivity: kernel, exclusive containers are cpuset partitions, which never move. \
-             Use exclusivity: groups, or remove rebalance",
-        );
-        warn(
             self.expose_cpus == Exposure::Environment,
             "with exposeCpus: true, the environment of exclusive containers lists their CPUs, and \
              these never move. Use exposeCpus: file, which follows moves, or remove rebalance",

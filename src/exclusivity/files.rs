@@ -49,6 +49,21 @@ pub(super) fn undo(
     }
 }
 
+/// Makes a cgroup an ordinary one, with no more exclusive CPUs than cgroups in it have, as another
+/// program's there need them. Returns whether it was a partition.
+pub(super) fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
+    let before = on.partition(group);
+    let was_one = before.state != PartitionState::Member;
+    if was_one {
+        on.make(group, Write::Partition(None))?;
+    }
+    if !before.exclusive.is_empty() {
+        let below = on.children(group).into_iter().map(|child| on.partition(&child).exclusive);
+        on.make(group, Write::Exclusive(below.collect()))?;
+    }
+    Ok(was_one)
+}
+
 /// The cgroups concerned, as they are. What cannot be read is left out.
 pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
     let free = on.free();

@@ -6,14 +6,13 @@
 
 use super::affinity;
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
-use super::files::{Scope, read, undo, write};
+use super::files::{Scope, end_partition, read, undo, write};
 use super::goal::{CgroupLevel, Goal, Layout};
 use super::hierarchy::{CPUS, FileError, Hierarchy, PARTITION, unless_gone};
 use super::interference::{Bound, Distrust, Interference};
 use super::memory::{CgroupRecord, Memory};
 use super::plan::carry_out;
 use super::quota::{self, QuotaChange};
-use super::release::end_partition;
 use super::watch::Watched;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, PodUid, Target};

@@ -295,45 +295,45 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     }
 
     /// Makes the cgroups of containers partitions of their CPUs. Each gets its CPUs when no other
-    /// cgroup has exclusive ones among them. In a cycle, one gets those that are free; if there are
-    /// none, it is an ordinary cgroup until the others have left.
+    /// cgroup has exclusive ones among them, and those beside it can leave them. If they wait for each
+    /// other, one gets those that are free; if there are none, it is an ordinary cgroup until the
+    /// others have left.
     fn make_partitions(&mut self, others: &[CgroupPath]) {
         let goal = self.goal;
         self.leave_some_to_others();
-        let mut left: Vec<&CgroupPath> = goal.partitions.iter().collect();
-        left.retain(|leaf| self.tree.contains(leaf) && !self.is_in_force(leaf));
+        let mut left: BTreeMap<&CgroupPath, CpuSet> = BTreeMap::new();
+        for leaf in goal.partitions.iter().filter(|leaf| self.tree.contains(leaf)) {
+            let claim = goal.exclusive.get(leaf).copied().unwrap_or_default();
+            if !self.is_in_force(leaf) && !self.outcome.refused.contains_key(leaf) {
+                left.insert(leaf, claim);
+            }
+        }
         let mut stepped = BTreeSet::new();
         loop {
             let before = left.len();
-            left.retain(|leaf| {
-                if self.outcome.refused.contains_key(*leaf) {
-                    return false;
-                }
-                let claim = goal.exclusive.get(*leaf).copied().unwrap_or_default();
-                !self.held_by_others(leaf).is_disjoint(&claim)
-                    || !self.make_partition(others, leaf, claim)
+            let mut blocked = BTreeMap::new();
+            left.retain(|leaf, claim| {
+                let by = self.make_partition(others, leaf, *claim);
+                blocked.insert(*leaf, by);
+                !by.is_empty()
             });
             if left.len() < before {
                 continue;
             }
-            let claim_of =
-                |leaf: &CgroupPath| goal.exclusive.get(leaf).copied().unwrap_or_default();
-            let waits_in_turn = |leaf: &&&CgroupPath| {
-                !self.tree.partition(leaf).exclusive.is_empty()
-                    && !self.held_by_others(leaf).is_disjoint(&claim_of(leaf))
-                    && !stepped.contains(**leaf)
-            };
-            let Some(leaf) = left.iter().find(waits_in_turn).copied() else { break };
+            let next = left.iter().find(|(leaf, _)| {
+                !stepped.contains(*leaf) && !self.tree.partition(leaf).exclusive.is_empty()
+            });
+            let Some((&leaf, &claim)) = next else { break };
             stepped.insert(leaf);
-            let free = claim_of(leaf) - self.held_by_others(leaf);
-            if free.is_empty() || !self.make_partition(others, leaf, free) {
+            let free = claim - blocked.get(leaf).copied().unwrap_or_default();
+            let has_stepped =
+                !free.is_empty() && self.make_partition(others, leaf, free).is_empty();
+            if !has_stepped && !self.held_by_others(leaf).is_disjoint(&claim) {
                 self.end_partition(leaf);
                 self.narrow(leaf.ancestors().iter().rev());
             }
         }
-        for leaf in left {
-            self.outcome.withheld |= goal.exclusive.get(leaf).copied().unwrap_or_default();
-        }
+        self.outcome.withheld |= left.into_values().collect::<CpuSet>();
     }
 
     /// Refuses partitions that would leave others too few CPUs. Those in force come first.
@@ -370,20 +370,27 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
 
     /// Gives a container's cgroup these CPUs, and makes it a partition. The order is that of the
     /// kernel's document: cgroups above first, so that nothing is cut. One write moves a valid
-    /// partition, whatever CPUs it had. Returns whether that is done, or refused for good; if not, some
-    /// other cgroup has not left these CPUs yet.
-    fn make_partition(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> bool {
+    /// partition, whatever CPUs it had. Returns the CPUs that others have not left yet; none if it is
+    /// done, or refused.
+    fn make_partition(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
+        let held = self.held_by_others(leaf) & cpus;
+        if !held.is_empty() {
+            return held;
+        }
         let before = self.tree.partition(leaf);
         let kind = self.goal.kind;
         if let Some(sibling) = self.clear_siblings(leaf, before.exclusive | before.effective | cpus)
         {
             if self.outcome.failed.contains(&sibling) {
                 self.refuse(leaf, format!("{sibling} has its CPUs and cannot be written"));
+                return CpuSet::EMPTY;
             }
-            return self.outcome.failed.contains(&sibling);
+            let named = self.tree.cpus(&sibling).unwrap_or_default() & cpus;
+            return if named.is_empty() { cpus } else { named };
         }
-        if self.drives_others(others, leaf, cpus) {
-            return false;
+        let last = self.last_of_others(others, leaf, cpus);
+        if !last.is_empty() {
+            return last;
         }
         if before.state != PartitionState::Member && before.exclusive != before.effective {
             // Something above has cut it: no kernel grows it again.
@@ -394,7 +401,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             if !cpus.is_subset(&has) && !self.write(above, Write::Exclusive(has | cpus)) {
                 let cpus = wording::cpus(cpus);
                 self.refuse(leaf, format!("{above} cannot have {cpus} as exclusive CPUs"));
-                return true;
+                return CpuSet::EMPTY;
             }
         }
         if self.tree.partition(leaf).exclusive != cpus {
@@ -418,12 +425,12 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
                 format!("asked for a {kind} partition of {}, got {files}", wording::cpus(cpus));
             self.refuse(leaf, why);
         }
-        true
+        CpuSet::EMPTY
     }
 
-    /// Whether a partition of these CPUs would leave another container none of its CPUs, so that it
-    /// comes onto exclusive ones: its own cgroup, or one above, gets others first.
-    fn drives_others(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> bool {
+    /// Those of these CPUs that a partition cannot take yet: others would have none of theirs left, and
+    /// come onto exclusive ones. Their own cgroup, or one above, gets others first.
+    fn last_of_others(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
         let files = self.tree.partition(leaf);
         let state = PartitionState::Valid(self.goal.kind);
         let wanted = PartitionFiles { exclusive: cpus, effective: cpus, state };
@@ -435,10 +442,12 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         let after = effective(self.tree);
         self.tree.put_partition(leaf, files);
         let claims = self.goal.claims();
-        others.iter().zip(before.into_iter().zip(after)).any(|(other, (before, after))| {
-            let own = self.goal.exclusive.get(other).copied().unwrap_or_default();
-            !((after - before) & (claims - own)).is_empty()
-        })
+        let driven =
+            others.iter().zip(before.into_iter().zip(after)).filter(|(other, (before, after))| {
+                let own = self.goal.exclusive.get(*other).copied().unwrap_or_default();
+                !((*after - *before) & (claims - own)).is_empty()
+            });
+        driven.map(|(_, (before, _))| before & cpus).collect()
     }
 
     /// Has cgroups beside a container's name none of these CPUs, also where a cgroup above keeps them
@@ -455,11 +464,14 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             }
             let (above, rest) = (self.tree.above(&sibling), set - cpus);
             let rest = if rest.is_disjoint(&above) { self.goal.pool - cpus } else { rest };
-            if rest.is_disjoint(&above) {
-                return Some(sibling);
+            let has_room = !rest.is_disjoint(&above);
+            // One that has nowhere else to go stays where it is.
+            let stays = set & self.tree.effective(&sibling);
+            let rest = if has_room { rest } else { (set - cpus) | stays };
+            if rest != set {
+                self.put(&sibling, rest);
             }
-            self.put(&sibling, rest);
-            if self.outcome.failed.contains(&sibling) {
+            if !has_room || self.outcome.failed.contains(&sibling) {
                 return Some(sibling);
             }
         }

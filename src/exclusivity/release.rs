@@ -1,14 +1,13 @@
 //! Undoes what this program has left in cgroups, for its removal from a node.
 
-use super::cgroup_tree::Write;
-use super::files;
+use super::files::{self, end_partition};
 use super::groups::{Groups, Undone};
 use super::hierarchy::{CPUS, CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
 use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Claim};
-use crate::partition::{PartitionState, PartitionType};
+use crate::partition::PartitionType;
 
 /// Where kubelets put pods: partitions and containers below are this program's.
 const KUBEPODS: &str = "kubepods";
@@ -55,21 +54,6 @@ fn end_partitions(on: &Hierarchy, group: &CgroupPath, undone: &mut Undone) {
     if is_of_pods(group) {
         count(end_partition(on, group), &mut undone.partitions, &mut undone.errors);
     }
-}
-
-/// Makes a cgroup an ordinary one, with no more exclusive CPUs than cgroups in it have, as another
-/// program's there need them. Returns whether it was a partition.
-pub(super) fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
-    let before = on.partition(group);
-    let was_one = before.state != PartitionState::Member;
-    if was_one {
-        on.make(group, Write::Partition(None))?;
-    }
-    if !before.exclusive.is_empty() {
-        let below = on.children(group).into_iter().map(|child| on.partition(&child).exclusive);
-        on.make(group, Write::Exclusive(below.collect()))?;
-    }
-    Ok(was_one)
 }
 
 /// Gives containers back what the runtime was told to take from them.

@@ -182,7 +182,7 @@ impl Worker<'_> {
     fn create_container(&mut self, index: usize, container: &Container) -> Option<String> {
         self.attempts += 1;
         let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
-        if let Some(cpus) = resizes::whole_cpus(container) {
+        if let Some(cpus) = whole_cpus(container) {
             self.storm.witness.requests(&pod.name, &container.name, cpus);
         }
         let created = self.create(&pod, container, &sandbox);
@@ -299,6 +299,18 @@ impl Worker<'_> {
         self.storm.witness.forget(&container.id);
         result
     }
+}
+
+/// What a container asks for, unless it asks for a fraction of a CPU or for none.
+fn whole_cpus(container: &Container) -> Option<usize> {
+    let cpus = usize::try_from(container.cpu_limit / 1000).ok()?;
+    if container.cpu_limit % 1000 == 0 && cpus > 0 { Some(cpus) } else { None }
+}
+
+/// All that a pod's containers may use, in milli-CPUs.
+fn budget(pod: &Pod) -> i64 {
+    let sum = || pod.containers.iter().map(|container| container.cpu_limit).sum();
+    pod.budget.unwrap_or_else(sum)
 }
 
 /// The original error message, without the texts of the gRPC layers.

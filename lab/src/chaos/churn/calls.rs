@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Worker;
-use super::resizes::budget;
+use super::{Worker, budget};
 use crate::cri::wire;
 use crate::kubelet::{Kubelet, RunningContainer};
 use crate::pod::{Container, Pod};

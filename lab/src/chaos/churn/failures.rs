@@ -2,8 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::Worker;
-use super::resizes::budget;
+use super::{Worker, budget};
 use crate::pod::Container;
 
 /// More CPUs than any machine of the lab has.

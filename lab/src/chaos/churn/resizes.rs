@@ -2,20 +2,8 @@
 
 use anyhow::Result;
 
-use super::{Worker, reason};
+use super::{Worker, budget, reason, whole_cpus};
 use crate::pod::{Container, Pod, Qos};
-
-/// What a container asks for, unless it asks for a fraction of a CPU or for none.
-pub(super) fn whole_cpus(container: &Container) -> Option<usize> {
-    let cpus = usize::try_from(container.cpu_limit / 1000).ok()?;
-    if container.cpu_limit % 1000 == 0 && cpus > 0 { Some(cpus) } else { None }
-}
-
-/// All that a pod's containers may use, in milli-CPUs.
-pub(super) fn budget(pod: &Pod) -> i64 {
-    let sum = || pod.containers.iter().map(|container| container.cpu_limit).sum();
-    pod.budget.unwrap_or_else(sum)
-}
 
 impl Worker<'_> {
     /// A container with whole CPUs gets more, or fewer. A refusal is taken back at once.

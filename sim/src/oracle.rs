@@ -448,8 +448,12 @@ impl World {
             one.exclusive.is_none() && !is_mixed(one) && !is_named(one) && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
-        // The plugin's own container keeps what it has if its cgroup could once not be written.
-        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin;
+        // The plugin's own container keeps what it has if its cgroup could once not be written. Beside a
+        // partition, containers do without its CPUs also while they are lent.
+        let is_beside = |one: &Occupant| {
+            self.by_partitions && self.oracle.assigned.iter().any(|(pod, _)| *pod == one.pod)
+        };
+        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin || is_beside(one);
         // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
         if self.processes().any(|(_, container)| self.takes_more(container)) {
             let less = shared.clone().find(|one| !may_have_less(one))?.allowed;

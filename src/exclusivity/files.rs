@@ -86,6 +86,7 @@ pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
             left.extend(on.children(&group).into_iter().map(|child| (child, level.below())));
         }
     }
+    reading.add_holders();
     reading.tree
 }
 
@@ -97,6 +98,28 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// Adds the cgroups of no known pod that have exclusive CPUs: those of one that has just ended, or
+    /// another program's.
+    fn add_holders(&mut self) {
+        let mut left: Vec<CgroupPath> = self.tree.groups().cloned().collect();
+        while let Some(group) = left.pop() {
+            let has = self.tree.partition(&group).exclusive;
+            let below =
+                self.tree.children(&group).map(|child| self.tree.partition(child).exclusive);
+            if has.is_empty() || self.tree.is_partition(&group) || has == below.collect() {
+                continue;
+            }
+            for child in self.on.children(&group) {
+                if !self.tree.contains(&child)
+                    && let Ok(cpus) = self.on.cpus(&child, CPUS)
+                {
+                    self.add(&child, cpus);
+                    left.push(child);
+                }
+            }
+        }
+    }
+
     fn add(&mut self, group: &CgroupPath, cpus: CpuSet) {
         self.tree.put(group, cpus);
         // What is below a cgroup without exclusive CPUs is no partition.

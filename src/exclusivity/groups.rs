@@ -419,17 +419,20 @@ impl Groups {
         // What is restored for another program is not its next write.
         self.interference = Interference::default();
         let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
-        for (group, record) in groups.into_iter().rev() {
-            let mut left = CgroupRecord::default();
-            if record.exclusive {
-                match unless_gone(end_partition(&on, &group)) {
-                    Ok(ended) => undone.partitions += u64::from(ended == Some(true)),
-                    Err(error) => {
-                        left.exclusive = true;
-                        undone.errors.push(error);
-                    }
+        // First of all: what is beside a partition cannot have its CPUs.
+        let mut partitions = BTreeSet::new();
+        for (group, _) in groups.iter().rev().filter(|(_, record)| record.exclusive) {
+            match unless_gone(end_partition(&on, group)) {
+                Ok(ended) => undone.partitions += u64::from(ended == Some(true)),
+                Err(error) => {
+                    partitions.insert(group.clone());
+                    undone.errors.push(error);
                 }
             }
+        }
+        for (group, record) in groups.into_iter().rev() {
+            let exclusive = partitions.contains(&group);
+            let mut left = CgroupRecord { exclusive, ..CgroupRecord::default() };
             match unless_gone(quota::restore(&on, &mut self.memory, &group)) {
                 Ok(restored) => undone.quotas += u64::from(restored.flatten().is_some()),
                 Err(error) => {
@@ -446,7 +449,7 @@ impl Groups {
                     undone.groups += u64::from(exists.is_some() && !record.ours.is_empty());
                 }
                 Err(error) => {
-                    left = CgroupRecord { quota: left.quota, exclusive: left.exclusive, ..record };
+                    left = CgroupRecord { quota: left.quota, exclusive, ..record };
                     undone.errors.push(error);
                 }
             }

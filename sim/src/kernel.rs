@@ -249,7 +249,8 @@ impl State {
 
     /// The CPUs of another program's partition.
     pub fn foreign(&self) -> CpuSet {
-        self.tree.partition(&foreign()).effective
+        let files = self.tree.partition(&foreign());
+        if files.state.is_valid() { files.effective } else { CpuSet::EMPTY }
     }
 
     /// Where containers can run.

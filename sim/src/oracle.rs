@@ -34,7 +34,7 @@
 
 use crate::node::cfs;
 use crate::plugin::STATE;
-use crate::pods::{Container, Paths, Pod, PodId, Sandbox, Serial, State, quota};
+use crate::pods::{Class, Container, Paths, Pod, PodId, Sandbox, Serial, State, quota};
 use crate::settings::Trouble;
 use crate::world::World;
 use log::Level;
@@ -450,9 +450,8 @@ impl World {
         let mut shared = all.iter().filter(shares);
         // The plugin's own container keeps what it has if its cgroup could once not be written. Beside a
         // partition, containers do without its CPUs also while they are lent.
-        let is_beside = |one: &Occupant| {
-            self.by_partitions && self.oracle.assigned.iter().any(|(pod, _)| *pod == one.pod)
-        };
+        let is_beside =
+            |one: &Occupant| self.by_partitions && self.pods[&one.pod].class == Class::Guaranteed;
         let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin || is_beside(one);
         // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
         if self.processes().any(|(_, container)| self.takes_more(container)) {

@@ -89,6 +89,9 @@ pub struct Groups {
     missing: BTreeSet<PodUid>,
     /// Containers whose cgroups the kernel has just refused to write.
     refused: BTreeMap<CgroupPath, Refusal>,
+    /// Exclusive CPUs that the kernel has not let a cgroup give up: those of another program's partition
+    /// may be in its `cpuset.cpus`. They harm nobody, and are given up with the next ones.
+    stuck: BTreeMap<CgroupPath, CpuSet>,
     /// This program's own container, if it cannot write that, and its threads' affinity.
     own: Option<(CgroupPath, CpuSet)>,
 }
@@ -120,6 +123,7 @@ impl Groups {
         if scope == Scope::All {
             self.find_classes(&on, layout);
             self.memory.retain(|group| on.has(group));
+            self.stuck.retain(|group, _| on.has(group));
             self.interference.retain(|group| on.has(group));
             self.find_missing(&on, layout, &mut report);
         }
@@ -138,6 +142,8 @@ impl Groups {
                     break tree;
                 }
             };
+            goal.ours
+                .retain(|group| self.stuck.get(group) != Some(&tree.partition(group).exclusive));
             self.find_ended(&goal, &tree, &mut report);
             let writes = self.remember(&tree, &goal);
             let mut has_learnt = false;
@@ -168,9 +174,19 @@ impl Groups {
                         }
                         Err(error) => {
                             replies.insert(group.clone(), error.to_string());
-                            if let Write::Cpus(_) = wanted {
-                                let failed = (group, wanted, &error);
-                                has_learnt |= self.failed(layout, &goal, failed, now, &mut report);
+                            match wanted {
+                                Write::Cpus(_) => {
+                                    let failed = (group, wanted, &error);
+                                    has_learnt |=
+                                        self.failed(layout, &goal, failed, now, &mut report);
+                                }
+                                Write::Exclusive(cpus) => {
+                                    let has = on.partition(group).exclusive;
+                                    if cpus.is_subset(&has) {
+                                        self.stuck.insert(group.clone(), has);
+                                    }
+                                }
+                                Write::Partition(_) => {}
                             }
                             None
                         }

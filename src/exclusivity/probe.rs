@@ -1,13 +1,16 @@
 //! Finds out whether this process can write the node's cgroups, and whether the kernel makes cpuset
 //! partitions.
 
-use super::hierarchy::{CgroupVersion, EXCLUSIVE, Hierarchy};
+use super::hierarchy::{CgroupVersion, Hierarchy};
 use crate::kernel::Kernel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The first Linux with `cpuset.cpus.exclusive`, and so with partitions below ordinary cgroups.
-const FIRST_LINUX: (u32, u32) = (6, 7);
+/// The first Linux that gives the CPUs of a removed partition back at once, and the stable series that
+/// has this from some patch on. Linux since 6.7 has partitions below ordinary cgroups, but gives these
+/// CPUs back later: a container that comes back at once would break them.
+const FIRST_LINUX: (u32, u32) = (6, 15);
+const FIRST_OF_SERIES: (u32, u32, u32) = (6, 12, 24);
 /// The capability that partitions need (`linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -17,7 +20,7 @@ pub enum ProbeError {
     NoHierarchy(PathBuf),
     #[error("{} is cgroup v1: partitions and groups need v2", .0.display())]
     V1(PathBuf),
-    #[error("cpuset partitions need Linux 6.7 or newer, and this is {0}")]
+    #[error("cpuset partitions need Linux 6.12.24, or 6.15 and newer, and this is {0}")]
     OldLinux(String),
     /// It is mounted read-only, or a security module forbids writes.
     #[error("cgroups in {} cannot be written: {error}; mount the host's cgroup file system there read-write", root.display())]
@@ -66,9 +69,7 @@ pub fn probe(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeEr
         return Err(ProbeError::V1(root.to_owned()));
     }
     let release = text(&**kernel, "/proc/sys/kernel/osrelease");
-    // Distributions backport the file to older kernels.
-    let is_offered = hierarchy.tops().iter().any(|top| hierarchy.read(top, EXCLUSIVE).is_ok());
-    if !is_offered && !is_new(&release) {
+    if !is_new(&release) {
         return Err(ProbeError::OldLinux(release));
     }
     writable(kernel, root)?;
@@ -92,9 +93,10 @@ fn text(kernel: &dyn Kernel, path: &str) -> String {
 
 fn is_new(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
-    let major = numbers.next().flatten();
-    let minor = numbers.next().flatten();
-    major.zip(minor).is_some_and(|version| version >= FIRST_LINUX)
+    let mut next = || numbers.next().flatten();
+    let (Some(major), Some(minor)) = (next(), next()) else { return false };
+    let (series, patch) = ((FIRST_OF_SERIES.0, FIRST_OF_SERIES.1), next().unwrap_or(0));
+    (major, minor) >= FIRST_LINUX || ((major, minor) == series && patch >= FIRST_OF_SERIES.2)
 }
 
 /// Reads the effective capabilities of `/proc/PID/status`.
@@ -117,9 +119,14 @@ mod tests {
     #[test]
     fn versions() {
         for (release, new) in [
-            ("6.7.0", true),
-            ("6.12.9+bpo-cloud-amd64", true),
+            ("6.12.24", true),
+            ("6.12.95+deb12-cloud-amd64", true),
+            ("6.15.0", true),
             ("7.0-rc1", true),
+            ("6.12.9+bpo-cloud-amd64", false),
+            ("6.12.0-55.el10", false),
+            ("6.13.12", false),
+            ("6.7.0", false),
             ("6.6.90-talos", false),
             ("5.14.0-503.el9", false),
             ("", false),

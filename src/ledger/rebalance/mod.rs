@@ -142,9 +142,11 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         Some(StayReason::MemoryNodes)
     } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         Some(StayReason::PodScope)
-    } else if entry.phase() != Phase::Running || entry.waits() || entry.lost {
-        Some(StayReason::Changing)
-    } else if entry.enforced_by == Mechanism::Partitions && is_being_extended(pod) {
+    } else if entry.phase() != Phase::Running
+        || entry.waits()
+        || entry.lost
+        || (entry.enforced_by == Mechanism::Partitions && is_being_extended(pod))
+    {
         Some(StayReason::Changing)
     } else {
         let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);

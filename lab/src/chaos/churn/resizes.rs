@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::{Worker, budget, reason, whole_cpus};
-use crate::pod::{Container, Pod, Qos};
+use super::{Worker, reason, whole_cpus};
+use crate::pod::{Container, Qos};
 
 impl Worker<'_> {
     /// A container with whole CPUs gets more, or fewer. A refusal is taken back at once.

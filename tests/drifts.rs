@@ -89,12 +89,12 @@ async fn a_quota_that_could_not_be_restored_is_restored_later() {
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("cgroup.procs"), "").unwrap();
         fs::write(directory.join("cpuset.cpus"), "0-15").unwrap();
-        start(&daemon, (pod, shared)).await;
         // No root is refused a write: a link to itself cannot be opened.
         let file = group(&daemon, "refused").with_file_name("cpu.max");
         let link = file.with_extension("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         fs::rename(&link, &file).unwrap();
+        start(&daemon, (pod, shared)).await;
         daemon.event(Event::Stop(exclusive.id)).await.unwrap();
         while warnings("ns/refused/").is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -38,6 +38,9 @@ struct Arguments {
     /// Only histories without restarts and faults.
     #[arg(long)]
     peace: bool,
+    /// With `exclusivity: kernel` in all histories.
+    #[arg(long)]
+    kernel: bool,
 }
 
 #[derive(Subcommand)]
@@ -46,7 +49,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command, seed, runs, minutes, trace, quick, first, peace } = Arguments::parse();
+    let Arguments { command, seed, runs, minutes, trace, quick, first, peace, kernel } =
+        Arguments::parse();
     record_logs();
     if let Some(Command::Small(arguments)) = command {
         return if small::search(&arguments) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -60,7 +64,10 @@ fn main() -> ExitCode {
     let (mut played, mut events, mut violations, mut hash) = (0, 0, 0, 0_u64);
     let mut seeds = (0..).map(|number| seed.wrapping_add(number));
     while played < runs && time.is_none_or(|time| started.elapsed() < time) {
-        let Some(history) = seeds.next().map(History::roll) else { break };
+        let Some(mut history) = seeds.next().map(History::roll) else { break };
+        if kernel {
+            history.settings.make_partitions();
+        }
         if peace && history.settings.trouble != Trouble::None {
             continue;
         }

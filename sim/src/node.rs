@@ -37,7 +37,10 @@ impl World {
     /// A runtime sets a container's CPUs, as the plugin has said.
     pub fn set_cpus(&self, dir: &str, cpus: &str) -> Result<(), Errno> {
         let path = file(dir, "cpuset.cpus");
-        self.kernel.lock().note_hazard(&path, cpus);
+        // What was answered before the plugin could know better may come late.
+        if self.oracle.window(dir, self.now, false).is_none() {
+            self.kernel.lock().note_hazard(&path, cpus);
+        }
         self.kernel.lock().write(&path, cpus)
     }
 

@@ -172,7 +172,7 @@ impl Oracle {
     }
 
     /// Which window covers this cgroup now. `is_bound`: cgroups above bind it.
-    fn window(&self, dir: &str, now: Duration, is_bound: bool) -> Option<&'static str> {
+    pub fn window(&self, dir: &str, now: Duration, is_bound: bool) -> Option<&'static str> {
         let covers = |above: &str| {
             above.is_empty()
                 || dir.strip_prefix(above).is_some_and(|r| r.is_empty() || r.starts_with('/'))
@@ -471,7 +471,8 @@ impl World {
         let lacks = |one: &&Occupant| {
             let number = self.container_of(one)?.request / 1000;
             let own = one.allowed - pool;
-            (!pool.is_subset(&one.allowed) || (own.len() as u64) < number).then_some(own)
+            let has_pool = pool.is_subset(&one.allowed) || is_beside(one);
+            (!has_pool || (own.len() as u64) < number).then_some(own)
         };
         let is_ours = |one: &&Occupant| is_mixed(one) && !is_named(one) && !is_bounded(one);
         let mut mixed = all.iter().filter(is_ours);

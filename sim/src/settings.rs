@@ -101,6 +101,12 @@ impl Settings {
         }
     }
 
+    /// Has exclusive containers be partitions.
+    pub fn make_partitions(&mut self) {
+        self.privileged = true;
+        self.configuration = self.configuration.with("exclusivity", "kernel");
+    }
+
     /// Settings with one thing less each, to find out which of them a violation needs.
     pub fn simpler(&self) -> Vec<Settings> {
         let plain = Settings::default();

@@ -167,6 +167,7 @@ mod tests {
             runs_on,
             kept_from_siblings: None,
             enforced_by: Mechanism::Partitions,
+            partition: true,
             running: true,
             lifts_pod_quota: false,
         };

@@ -46,17 +46,10 @@ pub fn set_cpus(on: &Hierarchy, target: &Target) -> Result<(), KernelRefusal> {
     }
 }
 
-/// The CPUs of a container's setting that a cgroup beside its own has as exclusive ones. Linux before
-/// 7.0 does not refuse the write of such CPUs: it ends the partition, and loses its CPUs.
+/// The CPUs of a container's setting that a cgroup beside its own has as exclusive ones.
 pub fn held_beside(on: &Hierarchy, target: &Target) -> CpuSet {
-    let (Some(group), Some(pod)) = (&target.cgroup, target.pod_group()) else {
-        return CpuSet::EMPTY;
-    };
-    if on.partition(&pod).exclusive.is_empty() {
-        return CpuSet::EMPTY;
-    }
-    let siblings = on.children(&pod).into_iter().filter(|sibling| sibling != group);
-    siblings.map(|sibling| on.partition(&sibling).exclusive & target.setting.cpus()).collect()
+    let held = target.cgroup.as_ref().map(|group| on.held_beside(group));
+    held.unwrap_or_default() & target.setting.cpus()
 }
 
 /// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.

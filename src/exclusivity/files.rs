@@ -2,7 +2,7 @@
 
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
 use super::goal::{CgroupLevel, Goal};
-use super::hierarchy::{CPUS, EFFECTIVE, FileError, Hierarchy};
+use super::hierarchy::{CPUS, EFFECTIVE, EXCLUSIVE, FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::PartitionState;
@@ -40,6 +40,11 @@ pub(super) fn undo(
     before: CpuSet,
     widest: CpuSet,
 ) -> Result<(), FileError> {
+    let cpus = on.held_beside(group);
+    let has = on.cpus(group, EXCLUSIVE).unwrap_or_default();
+    if has.is_empty() && !cpus.is_disjoint(&if before.is_empty() { widest } else { before }) {
+        return Err(FileError::Beside { path: on.directory(group).join(CPUS), cpus });
+    }
     if !before.is_empty() {
         return on.write(group, CPUS, &before.to_string());
     }

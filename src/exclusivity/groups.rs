@@ -142,6 +142,7 @@ impl Groups {
                     break tree;
                 }
             };
+            self.adopt_partitions(&tree, &mut goal);
             goal.ours
                 .retain(|group| self.stuck.get(group) != Some(&tree.partition(group).exclusive));
             self.find_ended(&goal, &tree, &mut report);
@@ -182,7 +183,7 @@ impl Groups {
                                 }
                                 Write::Exclusive(cpus) => {
                                     let has = on.partition(group).exclusive;
-                                    if cpus.is_subset(&has) {
+                                    if cpus.is_subset(&has) && error.is_invalid() {
                                         self.stuck.insert(group.clone(), has);
                                     }
                                 }
@@ -214,6 +215,18 @@ impl Groups {
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
+    }
+
+    /// What containers that are to be partitions have, and cgroups above them for that, is this
+    /// program's also after it has lost its memory.
+    fn adopt_partitions(&mut self, tree: &CgroupTree, goal: &mut Goal) {
+        for leaf in goal.partitions.iter().filter(|leaf| tree.is_partition(leaf)) {
+            for group in leaf.ancestors().into_iter().chain([leaf.clone()]) {
+                if goal.ours.insert(group.clone()) {
+                    self.memory.change(&group, |record| record.exclusive = true);
+                }
+            }
+        }
     }
 
     /// Partitions that are none any more, or without their CPUs.
@@ -438,10 +451,18 @@ impl Groups {
         // First of all: what is beside a partition cannot have its CPUs.
         let mut partitions = BTreeSet::new();
         for (group, _) in groups.iter().rev().filter(|(_, record)| record.exclusive) {
+            let has = on.partition(group).exclusive;
+            if self.stuck.get(group) == Some(&has) {
+                partitions.insert(group.clone());
+                continue;
+            }
             match unless_gone(end_partition(&on, group)) {
                 Ok(ended) => undone.partitions += u64::from(ended == Some(true)),
                 Err(error) => {
                     partitions.insert(group.clone());
+                    if error.is_invalid() {
+                        self.stuck.insert(group.clone(), has);
+                    }
                     undone.errors.push(error);
                 }
             }

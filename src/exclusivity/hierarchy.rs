@@ -5,6 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::kernel::{Kernel, Linux};
 use crate::ledger::CgroupPath;
 use crate::partition::{PartitionState, PartitionType};
+use crate::wording;
 use nix::errno::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,9 @@ pub enum FileError {
     Write { path: PathBuf, value: String, source: io::Error },
     #[error("{}: {text:?} is not a list of CPUs", path.display())]
     Cpus { path: PathBuf, text: String },
+    /// A write that would break the partition, which has ended by the next try.
+    #[error("{} stays as it is: a cpuset partition beside it has {}", path.display(), wording::cpus(*cpus))]
+    Beside { path: PathBuf, cpus: CpuSet },
 }
 
 impl FileError {
@@ -51,8 +55,13 @@ impl FileError {
                 source.kind() == io::ErrorKind::NotFound
                     || source.raw_os_error() == Some(Errno::ENODEV as i32)
             }
-            FileError::Cpus { .. } => false,
+            FileError::Cpus { .. } | FileError::Beside { .. } => false,
         }
+    }
+
+    /// Whether the kernel does not take this value as things are.
+    pub(super) fn is_invalid(&self) -> bool {
+        matches!(self, FileError::Write { source, .. } if source.raw_os_error() == Some(Errno::EINVAL as i32))
     }
 
     /// Whether this process may not write the file: it is in the root of the process's own cgroup
@@ -192,6 +201,17 @@ impl Hierarchy {
             effective: self.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default(),
             state: state.and_then(|text| PartitionState::parse(&text)).unwrap_or_default(),
         }
+    }
+
+    /// Exclusive CPUs of the cgroups beside this one. Linux before 7.0 does not refuse them in its
+    /// `cpuset.cpus`: it ends the partition there, and loses its CPUs.
+    pub(super) fn held_beside(&self, group: &CgroupPath) -> CpuSet {
+        let Some(pod) = group.parent() else { return CpuSet::EMPTY };
+        if self.cpus(&pod, EXCLUSIVE).unwrap_or_default().is_empty() {
+            return CpuSet::EMPTY;
+        }
+        let siblings = self.children(&pod).into_iter().filter(|sibling| sibling != group);
+        siblings.map(|sibling| self.cpus(&sibling, EXCLUSIVE).unwrap_or_default()).collect()
     }
 
     /// Makes a write. Success does not mean that the value holds: callers read it back.

@@ -1,6 +1,6 @@
 //! What the enforcer and the verifier need to know of a container.
 
-use super::books::{ContainerRef, Phase, PodEntry};
+use super::books::{ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
 use super::desired::desired;
 use super::model::{ContainerId, PodUid, Qos, SandboxId};
@@ -25,6 +25,8 @@ pub struct Target {
     pub kept_from_siblings: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,
+    /// Whether its cgroup is to be a partition now.
+    pub partition: bool,
     pub running: bool,
     /// Whether the pod's own CFS quota would throttle exclusive CPUs and should be lifted. A pod's
     /// quota is the sum of its containers' quotas.
@@ -37,9 +39,9 @@ impl Target {
         self.cgroup.as_ref()?.parent()
     }
 
-    /// Whether the kernel keeps others off its CPUs.
+    /// Whether the kernel is to keep others off its CPUs now, too.
     pub fn is_partition(&self) -> bool {
-        self.setting.is_exclusive() && self.enforced_by == Mechanism::Partitions
+        self.setting.is_exclusive() && self.partition
     }
 }
 
@@ -91,6 +93,7 @@ pub(super) fn target(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Optio
         runs_on: left_of(node, pool, &may_use.unwrap_or(setting)),
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
+        partition: is_partition(pod, entry),
         running: entry.phase() == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
     })
@@ -133,6 +136,22 @@ pub(super) fn left_of(node: &Node, pool: &Pool, setting: &CpuSetting) -> CpuSet 
     if left.is_empty() { around } else { left }
 }
 
+/// Whether a container's cgroup is to be a partition now.
+///
+/// Linux before 7.0 ends a partition, and loses its CPUs, if the runtime sets some of these for another
+/// container of the pod: one that has not started may have been sent CPUs which the partition has got
+/// since.
+fn is_partition(pod: &PodEntry, entry: &ContainerEntry) -> bool {
+    let Some(claim) = entry.claim() else { return false };
+    let names = |other: &ContainerEntry| {
+        let sent = other.applied.cpus().filter(|_| other.phase() != Phase::Running);
+        other.is_alive()
+            && other.id() != entry.id()
+            && sent.is_some_and(|cpus| !cpus.is_disjoint(&claim))
+    };
+    entry.enforced_by == Mechanism::Partitions && !pod.containers().any(|(_, other)| names(other))
+}
+
 #[derive(Debug, Clone)]
 pub struct PodPlace<'a> {
     pub uid: &'a PodUid,
@@ -171,7 +190,7 @@ pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
                 group: entry.cgroup.as_ref(),
                 exclusive: entry.claim(),
                 mixed: entry.is_mixed(),
-                partitioned: entry.claim().is_some() && entry.enforced_by == Mechanism::Partitions,
+                partitioned: is_partition(pod, entry),
                 running: entry.phase() == Phase::Running,
             })
             .collect(),

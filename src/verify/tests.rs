@@ -77,6 +77,7 @@ fn exclusive(cpus: &str, enforced_by: Mechanism) -> Target {
         setting: CpuSetting::exclusive(cpus).unwrap(),
         runs_on: cpus,
         kept_from_siblings: None,
+        partition: enforced_by == Mechanism::Partitions,
         enforced_by,
         running: true,
         lifts_pod_quota: true,

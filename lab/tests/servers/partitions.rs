@@ -92,7 +92,8 @@ fn check_busy(view: &View, name: &str, expected: &str) {
 }
 
 /// A busy process in a shared pod and one of the host leave the exclusive CPUs, although their
-/// cgroups are not written; also while the plugin is dead. The CPUs return when the pod ends.
+/// cgroups are not written; also while the plugin is dead. When the pod ends, the CPUs return to the
+/// host, and to containers when the plugin is back.
 fn all_processes_leave() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
@@ -105,14 +106,16 @@ fn all_processes_leave() -> Part {
         Step::View,
         Step::Remove("db".into()),
         Step::View,
+        Step::StartPlugin(exclusivity("kernel")),
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
         let views = views(outcomes);
-        let [before, exclusive, plugin_dead, pod_gone] = views[..] else {
+        let [before, exclusive, plugin_dead, pod_gone, back] = views[..] else {
             panic!("{} views", views.len())
         };
-        for view in [before, pod_gone] {
+        for view in [before, back] {
             let names = ["web", "service"];
             assert_eq!(names.map(|n| view.busy(n).0), ["0-7"; 2], "without exclusive CPUs");
             // The scheduler may keep a process with a quota on two CPUs, but both together have
@@ -124,10 +127,11 @@ fn all_processes_leave() -> Part {
             check_busy(exclusive, name, "0,3-7");
             check_busy(plugin_dead, name, "0,3-7");
         }
+        assert_eq!(["web", "service"].map(|name| pod_gone.busy(name).0), ["0,3-7", "0-7"]);
         assert_eq!([exclusive, plugin_dead].map(|view| view.allowed("db")), ["1-2"; 2]);
         assert_eq!(exclusive.disagreements(), [""; 0]);
         let written = |view: &View| view.busy.iter().map(|b| b.set.clone()).collect::<Vec<_>>();
-        for view in [exclusive, plugin_dead, pod_gone] {
+        for view in [exclusive, plugin_dead, pod_gone, back] {
             assert_eq!(written(view), written(before), "the cgroup of a busy process was written");
         }
     };

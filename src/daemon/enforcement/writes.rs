@@ -57,7 +57,8 @@ impl Enforcement {
                 held_beside(hierarchy, &Target { setting: update.setting, ..target.clone() });
             if !held.is_empty() {
                 let why = KernelRefusal::Beside(held);
-                log::warn!("{}: update held back: {why}", target.subject);
+                // The partition is about to move, once that is on disk.
+                log::debug!("{}: update held back: {why}", target.subject);
                 early.push(update.container.clone());
             }
         }

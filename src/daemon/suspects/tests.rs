@@ -18,6 +18,7 @@ fn finding(name: &str, set: &str) -> Finding {
         runs_on: cpus,
         kept_from_siblings: None,
         enforced_by: Mechanism::Runtime,
+        partition: false,
         running: true,
         lifts_pod_quota: false,
     };

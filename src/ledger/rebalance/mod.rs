@@ -13,7 +13,6 @@ use super::model::ContainerId;
 use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
 use super::node::Node;
 use super::note::What;
-use super::policy::Mechanism;
 use super::request::{Grant, grant, running};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
@@ -129,9 +128,7 @@ fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Reside
 /// Why a container does not move now; `None` if it may.
 ///
 /// In pod scope the containers of a pod have one affinity: one moves only if it has all CPUs that its
-/// pod can have, so that no other one needs some where it was. A partition does not move while another
-/// container of its pod is on its way: Linux before 7.0 ends a partition, and loses its CPUs, if the
-/// runtime then sets CPUs for that one which the partition has got since.
+/// pod can have, so that no other one needs some where it was.
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
     let scope = node.settings.placement.topology_manager.scope;
     if entry.terms.movable == Some(false) {
@@ -142,11 +139,7 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         Some(StayReason::MemoryNodes)
     } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         Some(StayReason::PodScope)
-    } else if entry.phase() != Phase::Running
-        || entry.waits()
-        || entry.lost
-        || (entry.enforced_by == Mechanism::Partitions && is_being_extended(pod))
-    {
+    } else if entry.phase() != Phase::Running || entry.waits() || entry.lost {
         Some(StayReason::Changing)
     } else {
         let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);
@@ -154,12 +147,6 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         let left = min_stay.saturating_sub(stayed);
         if left.is_zero() { None } else { Some(StayReason::MinStay(left)) }
     }
-}
-
-/// Whether a container of the pod has not started yet, or is being updated.
-fn is_being_extended(pod: &PodEntry) -> bool {
-    let mut alive = pod.containers().map(|(_, entry)| entry).filter(|entry| entry.is_alive());
-    alive.any(|entry| entry.phase() != Phase::Running || entry.is_unsettled())
 }
 
 /// Whether no other container of the pod has exclusive CPUs, or can get some beside these.

@@ -312,7 +312,7 @@ fn type_and_mechanism_can_change() -> Part {
         steps.extend([Step::Reconfigure(exclusivity(mode)), Step::Run(exclusive(mode, 1))]);
         if mode == "runtime" {
             // Partitions end with another mechanism.
-            steps.push(Step::WaitFor("cpuset partition ended".into(), 1));
+            steps.push(Step::WaitFor("cpuset partitions ended: 2".into(), 1));
         }
         steps.extend([
             read(container("db"), PARTITION),

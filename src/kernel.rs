@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// More than any file of the kernel has, such as the list of all threads of a node.
 const LONGEST: u64 = 16 << 20;
@@ -40,13 +39,6 @@ pub trait Kernel: Debug + Send + Sync {
 
     /// The number of this process, as the cgroup files show it.
     fn own_process(&self) -> u32;
-
-    /// The clock of [`pause`](Kernel::pause), and of nothing else.
-    fn now(&self) -> Instant;
-
-    /// Waits. Only for CPUs that the kernel holds for a removed partition; that wait has to become
-    /// an event.
-    fn pause(&self, duration: Duration);
 }
 
 /// The kernel that this program runs on.
@@ -111,13 +103,5 @@ impl Kernel for Linux {
 
     fn own_process(&self) -> u32 {
         std::process::id()
-    }
-
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn pause(&self, duration: Duration) {
-        std::thread::sleep(duration);
     }
 }

@@ -220,7 +220,6 @@ impl World {
         self.kernel.lock().faults.lives = None;
         let kernel = Arc::new(self.kernel.clone());
         let storage = self.plugin.storage();
-        self.kernel.lock().set_now(self.base + self.now);
         let memory = Memory::open(Path::new(STATE), storage, &*kernel, Path::new(PROC));
         let Some(hierarchy) = Hierarchy::open_on(kernel, Path::new(CGROUPS)) else { return };
         let widest = self.settings.topology().online();

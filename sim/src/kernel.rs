@@ -4,8 +4,7 @@
 //! The plugin reaches it through [`Kernel`], where calls can fail; everything else on the node
 //! through [`SimulatedKernel::lock`], and is never refused what the real kernel would allow.
 //!
-//! It is deterministic: it has no randomness, and a clock that only [`State::set_now`] and
-//! the plugin's own pauses move. The model of cpusets and their partitions is [`CgroupTree`], which
+//! It is deterministic: it has no randomness and no clock. The model of cpusets and their partitions is [`CgroupTree`], which
 //! the lab holds against real kernels.
 
 #[path = "../../tests/support/fake_sysfs.rs"]
@@ -32,7 +31,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Where the cgroup hierarchy is mounted.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
@@ -123,7 +121,6 @@ pub struct State {
     last_pid: u32,
     /// Which process the plugin is, for `/proc/self` and [`Kernel::own_process`].
     pub plugin: u32,
-    now: Instant,
     watches: BTreeMap<Watcher, Watch>,
     pub faults: Faults,
     calls: Calls,
@@ -158,9 +155,9 @@ pub fn survives<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 impl SimulatedKernel {
-    /// Boots a machine. `start` is the first moment of its clock.
-    pub fn new(machine: Facts, start: Instant) -> SimulatedKernel {
-        SimulatedKernel(Arc::new(Mutex::new(State::new(machine, start))))
+    /// Boots a machine.
+    pub fn new(machine: Facts) -> SimulatedKernel {
+        SimulatedKernel(Arc::new(Mutex::new(State::new(machine))))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -173,7 +170,7 @@ impl SimulatedKernel {
 }
 
 impl State {
-    fn new(machine: Facts, now: Instant) -> State {
+    fn new(machine: Facts) -> State {
         let online = set(machine.cpus.iter().map(|cpu| cpu.id));
         let possible = online | set(machine.offline.iter().map(|cpu| cpu.id));
         let mut state = State {
@@ -189,7 +186,6 @@ impl State {
             processes: BTreeMap::new(),
             last_pid: 0,
             plugin: INIT,
-            now,
             watches: BTreeMap::new(),
             faults: Faults::default(),
             calls: Calls::default(),
@@ -208,7 +204,7 @@ impl State {
     pub fn reboot(&mut self) {
         let (boot, faults) = (self.boot + 1, std::mem::take(&mut self.faults));
         let (calls, privileged) = (self.calls, self.privileged);
-        let new = State::new(self.machine.clone(), self.now);
+        let new = State::new(self.machine.clone());
         *self = State { boot, faults, calls, privileged, ..new };
     }
 
@@ -333,11 +329,6 @@ impl State {
         Ok(())
     }
 
-    /// The clock never goes back.
-    pub fn set_now(&mut self, now: Instant) {
-        self.now = self.now.max(now);
-    }
-
     /// Watches these and nothing else, as [`Watch`](nri_cpu_manager::exclusivity::Watch) does.
     pub fn watch(&mut self, watcher: Watcher, paths: &BTreeMap<PathBuf, Watched>) {
         let exists = |(path, what): (&PathBuf, &Watched)| {
@@ -458,14 +449,6 @@ impl Kernel for SimulatedKernel {
 
     fn own_process(&self) -> u32 {
         self.lock().plugin
-    }
-
-    fn now(&self) -> Instant {
-        self.lock().now
-    }
-
-    fn pause(&self, duration: Duration) {
-        self.lock().now += duration;
     }
 }
 

@@ -228,7 +228,6 @@ impl World {
     }
 
     fn launch(&mut self) {
-        self.kernel.lock().set_now(self.base + self.now);
         match self.plugin.disk_fault(self.now) {
             Some((DiskFault::ReadOnly, _)) => return self.plugin_dies("the disk is read-only"),
             Some((DiskFault::Stalled, until)) => {
@@ -370,7 +369,6 @@ impl World {
         self.plugin.storage.files().fault = fault;
         let Some(owner) = &mut self.plugin.running.owner else { return Vec::new() };
         let now = self.base + self.now;
-        self.kernel.lock().set_now(now);
         let effects = survives(|| owner.step(input, now));
         self.plugin.steps += 1;
         self.note_records();

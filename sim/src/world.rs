@@ -80,7 +80,7 @@ impl World {
             in_force,
             by_groups,
             by_partitions: false,
-            kernel: SimulatedKernel::new(facts, base),
+            kernel: SimulatedKernel::new(facts),
             pods: BTreeMap::new(),
             containers: BTreeMap::new(),
             next_pod: 1,

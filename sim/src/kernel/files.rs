@@ -64,13 +64,6 @@ impl State {
             "cgroup.procs" | "cgroup.threads" => {
                 return Ok(processes.map(|(pid, _)| format!("{pid}\n")).collect());
             }
-            "cgroup.stat" => {
-                let descendants = match group {
-                    Some(group) => self.tree.below(group).count(),
-                    None => self.tree.groups().count(),
-                };
-                return Ok(format!("nr_descendants {descendants}\nnr_dying_descendants 0\n"));
-            }
             "cpuset.cpus.effective" => {
                 let effective =
                     group.map_or_else(|| self.tree.shared(), |group| self.tree.effective(group));

@@ -16,7 +16,7 @@ fn file(group: &str, file: &str) -> PathBuf {
 /// 8 CPUs; a container in `k/pod/c` with one process.
 fn node() -> (SimulatedKernel, u32) {
     let machine = Machine { cores: 8, ..Machine::default() };
-    let kernel = SimulatedKernel::new(machine.facts().unwrap(), Instant::now());
+    let kernel = SimulatedKernel::new(machine.facts().unwrap());
     let pid = kernel.lock().spawn(&path("k/pod/c"));
     (kernel, pid)
 }

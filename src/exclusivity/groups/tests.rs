@@ -395,14 +395,6 @@ impl Kernel for Refusing {
     fn own_process(&self) -> u32 {
         Linux.own_process()
     }
-
-    fn now(&self) -> Instant {
-        Linux.now()
-    }
-
-    fn pause(&self, duration: Duration) {
-        Linux.pause(duration);
-    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::partition::{PartitionState, PartitionType};
 use crate::wording;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 
 /// What a kernel does to partitions, oldest first. Versions do not tell: Linux 6.12 changed from the
 /// first rules to the second within its stable series. 7.0 has the third.
@@ -81,6 +82,18 @@ struct Cgroup {
     /// partition ends, which no file shows.
     flagged: bool,
     partition: PartitionFiles,
+}
+
+impl PartitionFiles {
+    /// All CPUs that no cgroup beside this one may name while it is a partition, offline ones too.
+    pub(super) fn held(self) -> CpuSet {
+        self.exclusive | self.effective
+    }
+
+    /// Whether the cgroups above do not pass down all that the cgroup asks for.
+    pub(super) fn is_cut(self) -> bool {
+        self.exclusive != self.effective
+    }
 }
 
 impl fmt::Display for PartitionFiles {
@@ -316,8 +329,11 @@ impl CgroupTree {
 
     /// The other children of a cgroup's parent.
     pub fn siblings<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
-        let others = self.groups.keys().filter(move |other| *other != group);
-        others.filter(move |other| parent(other) == parent(group))
+        let above = parent(group);
+        let first = group.parent().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.groups.range((first, Bound::Unbounded)).map(|(other, _)| other);
+        rest.take_while(move |other| other.as_str().starts_with(above))
+            .filter(move |other| parent(other) == above && *other != group)
     }
 }
 

@@ -33,7 +33,7 @@ impl KernelRefusal {
 /// Also if the cgroup is gone or not known, or a partition beside it has some of the CPUs.
 pub fn set_cpus(on: &Hierarchy, target: &Target) -> Result<(), KernelRefusal> {
     let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
-    let held = held_beside(on, target);
+    let held = on.held_beside(group) & target.setting.cpus();
     if !held.is_empty() {
         return Err(KernelRefusal::Beside(held));
     }
@@ -44,12 +44,6 @@ pub fn set_cpus(on: &Hierarchy, target: &Target) -> Result<(), KernelRefusal> {
         }
         result => Ok(result?),
     }
-}
-
-/// The CPUs of a container's setting that a cgroup beside its own has as exclusive ones.
-pub fn held_beside(on: &Hierarchy, target: &Target) -> CpuSet {
-    let held = target.cgroup.as_ref().map(|group| on.held_beside(group));
-    held.unwrap_or_default() & target.setting.cpus()
 }
 
 /// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.

@@ -11,8 +11,9 @@ use crate::ledger::CgroupPath;
 use crate::partition::PartitionState;
 use std::fmt;
 
-/// Shared CPUs that must stay online: without any, partitions and the root run on the same CPUs.
-const SHARED: usize = 2;
+/// CPUs that partitions leave to all other cgroups. Linux 6.12 lets the last one of these go offline,
+/// and then gives CPUs of partitions to everybody.
+pub(super) const LEFT_TO_OTHERS: usize = 2;
 
 /// Why a write breaks some kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +80,7 @@ fn hazard_of_cpus(tree: &CgroupTree, group: &CgroupPath, cpus: CpuSet) -> Option
         return None;
     }
     let mut partitions = tree.siblings(group).filter(|sibling| tree.is_partition(sibling));
-    let meets = partitions.any(|sibling| !cpus.is_disjoint(&exclusive_cpus(tree, sibling)));
+    let meets = partitions.any(|sibling| !cpus.is_disjoint(&tree.partition(sibling).held()));
     if meets { Some(Hazard::MeetsPartition) } else { None }
 }
 
@@ -96,14 +97,14 @@ fn hazard_of_exclusive(tree: &CgroupTree, group: &CgroupPath, cpus: CpuSet) -> O
         return Some(Hazard::EmptiedAbove);
     }
     let lost = old - cpus;
-    if tree.below(group).any(|below| !exclusive_cpus(tree, below).is_disjoint(&lost)) {
+    if tree.below(group).any(|below| !tree.partition(below).held().is_disjoint(&lost)) {
         return Some(Hazard::NarrowedAbove);
     }
     let ancestors = group.ancestors();
     if !lost.is_empty() && ancestors.iter().any(|above| tree.is_partition(above)) {
         return Some(Hazard::NarrowedWithin);
     }
-    if !cpus.is_subset(&old) && partitions.any(|below| is_cut(tree, below)) {
+    if !cpus.is_subset(&old) && partitions.any(|below| tree.partition(below).is_cut()) {
         return Some(Hazard::WidenedAboveCut);
     }
     if tree.is_partition(group) { too_few_shared(tree, group, cpus) } else { None }
@@ -136,22 +137,11 @@ fn too_few_shared(tree: &CgroupTree, group: &CgroupPath, exclusive: CpuSet) -> O
     let cpus = exclusive & above.unwrap_or(tree.possible());
     let others = tree.given_away() - own;
     let takes = !cpus.is_subset(&own);
-    if takes && (tree.online() - others - cpus).len() < SHARED {
+    if takes && (tree.online() - others - cpus).len() < LEFT_TO_OTHERS {
         Some(Hazard::LeavesTooFewShared)
     } else {
         None
     }
-}
-
-fn exclusive_cpus(tree: &CgroupTree, group: &CgroupPath) -> CpuSet {
-    let files = tree.partition(group);
-    files.exclusive | files.effective
-}
-
-/// Whether the cgroups above do not pass down all that a cgroup asks for.
-fn is_cut(tree: &CgroupTree, group: &CgroupPath) -> bool {
-    let files = tree.partition(group);
-    files.exclusive != files.effective
 }
 
 #[cfg(test)]

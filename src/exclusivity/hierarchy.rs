@@ -205,7 +205,7 @@ impl Hierarchy {
 
     /// Exclusive CPUs of the cgroups beside this one. Linux before 7.0 does not refuse them in its
     /// `cpuset.cpus`: it ends the partition there, and loses its CPUs.
-    pub(super) fn held_beside(&self, group: &CgroupPath) -> CpuSet {
+    pub fn held_beside(&self, group: &CgroupPath) -> CpuSet {
         let Some(pod) = group.parent() else { return CpuSet::EMPTY };
         if self.cpus(&pod, EXCLUSIVE).unwrap_or_default().is_empty() {
             return CpuSet::EMPTY;

@@ -36,7 +36,7 @@ mod watch;
 
 pub use affinity::widen;
 pub use cgroup_tree::{CgroupTree, KernelRules, PartitionFiles, Refused, Write};
-pub use container::{KernelRefusal, held_beside, lift_quota, set_cpus};
+pub use container::{KernelRefusal, lift_quota, set_cpus};
 pub use files::{Scope, is_partition_of};
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal, Layout};

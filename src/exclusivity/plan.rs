@@ -20,16 +20,12 @@
 
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write, cut};
 use super::goal::{CgroupLevel, Goal};
-use super::hazard::hazard;
+use super::hazard::{LEFT_TO_OTHERS, hazard};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::PartitionState;
 use crate::wording;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// CPUs that partitions leave to all other cgroups. Linux 6.12 lets the last one of these go offline,
-/// and then gives CPUs of partitions to everybody.
-const LEFT_TO_OTHERS: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlanOutcome {
@@ -259,13 +255,32 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         if !files.state.is_valid() {
             return CpuSet::EMPTY;
         }
-        self.tree.put_partition(leaf, PartitionFiles::default());
-        let claim = self.goal.exclusive.get(leaf).copied().unwrap_or_default();
-        let own = files.effective | (self.tree.effective(leaf) & claim);
-        let others = others.iter().filter(|other| *other != leaf);
-        let exposed = others.map(|other| self.tree.effective(other) & own).collect();
+        let claim = self.goal.claims_in(leaf);
+        self.if_partition(leaf, PartitionFiles::default(), |tree| {
+            let own = files.effective | (tree.effective(leaf) & claim);
+            let others = others.iter().filter(|other| *other != leaf);
+            others.map(|other| tree.effective(other) & own).collect()
+        })
+    }
+
+    /// Measures the tree as it would be with these files of a container's cgroup.
+    fn if_partition<T>(
+        &mut self,
+        leaf: &CgroupPath,
+        files: PartitionFiles,
+        measure: impl FnOnce(&CgroupTree) -> T,
+    ) -> T {
+        let now = self.tree.partition(leaf);
         self.tree.put_partition(leaf, files);
-        exposed
+        let measured = measure(self.tree);
+        self.tree.put_partition(leaf, now);
+        measured
+    }
+
+    /// What a partition of these CPUs that is in force shows.
+    fn in_force(&self, cpus: CpuSet) -> PartitionFiles {
+        let state = PartitionState::Valid(self.goal.kind);
+        PartitionFiles { exclusive: cpus, effective: cpus, state }
     }
 
     fn end_partition(&mut self, leaf: &CgroupPath) {
@@ -303,8 +318,10 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         self.leave_some_to_others();
         let mut left: BTreeMap<&CgroupPath, CpuSet> = BTreeMap::new();
         for leaf in goal.partitions.iter().filter(|leaf| self.tree.contains(leaf)) {
-            let claim = goal.exclusive.get(leaf).copied().unwrap_or_default();
-            if !self.is_in_force(leaf) && !self.outcome.refused.contains_key(leaf) {
+            let claim = goal.claims_in(leaf);
+            if self.tree.partition(leaf) != self.in_force(claim)
+                && !self.outcome.refused.contains_key(leaf)
+            {
                 left.insert(leaf, claim);
             }
         }
@@ -343,7 +360,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         let (made, new): (Vec<_>, Vec<_>) =
             goal.partitions.iter().partition(|leaf| self.tree.is_partition(leaf));
         for leaf in made.into_iter().chain(new) {
-            let claim = goal.exclusive.get(leaf).copied().unwrap_or_default();
+            let claim = goal.claims_in(leaf);
             if (rest - claim).len() >= LEFT_TO_OTHERS {
                 rest -= claim;
             } else if self.tree.contains(leaf) {
@@ -351,12 +368,6 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
                 self.refuse(leaf, why);
             }
         }
-    }
-
-    fn is_in_force(&self, leaf: &CgroupPath) -> bool {
-        let claim = self.goal.exclusive.get(leaf).copied().unwrap_or_default();
-        let state = PartitionState::Valid(self.goal.kind);
-        self.tree.partition(leaf) == PartitionFiles { exclusive: claim, effective: claim, state }
     }
 
     /// Exclusive CPUs of cgroups that are neither above this one nor below.
@@ -379,8 +390,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
         let before = self.tree.partition(leaf);
         let kind = self.goal.kind;
-        if let Some(sibling) = self.clear_siblings(leaf, before.exclusive | before.effective | cpus)
-        {
+        if let Some(sibling) = self.clear_siblings(leaf, before.held() | cpus) {
             if self.outcome.failed.contains(&sibling) {
                 self.refuse(leaf, format!("{sibling} has its CPUs and cannot be written"));
                 return CpuSet::EMPTY;
@@ -392,7 +402,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         if !last.is_empty() {
             return last;
         }
-        if before.state != PartitionState::Member && before.exclusive != before.effective {
+        if before.state != PartitionState::Member && before.is_cut() {
             // Something above has cut it: no kernel grows it again.
             self.end_partition(leaf);
         }
@@ -415,10 +425,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         if state != PartitionState::Valid(kind) {
             self.write(leaf, Write::Partition(Some(kind)));
         }
-        let state = PartitionState::Valid(kind);
-        let wanted = PartitionFiles { exclusive: cpus, effective: cpus, state };
         let files = self.tree.partition(leaf);
-        if files == wanted {
+        if files == self.in_force(cpus) {
             self.narrow(leaf.ancestors().iter().rev());
         } else {
             let why =
@@ -431,20 +439,15 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     /// Those of these CPUs that a partition cannot take yet: others would have none of theirs left, and
     /// come onto exclusive ones. Their own cgroup, or one above, gets others first.
     fn last_of_others(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
-        let files = self.tree.partition(leaf);
-        let state = PartitionState::Valid(self.goal.kind);
-        let wanted = PartitionFiles { exclusive: cpus, effective: cpus, state };
         let effective = |tree: &CgroupTree| -> Vec<CpuSet> {
             others.iter().map(|other| tree.effective(other)).collect()
         };
         let before = effective(self.tree);
-        self.tree.put_partition(leaf, wanted);
-        let after = effective(self.tree);
-        self.tree.put_partition(leaf, files);
+        let after = self.if_partition(leaf, self.in_force(cpus), effective);
         let claims = self.goal.claims();
         let driven =
             others.iter().zip(before.into_iter().zip(after)).filter(|(other, (before, after))| {
-                let own = self.goal.exclusive.get(*other).copied().unwrap_or_default();
+                let own = self.goal.claims_in(other);
                 !((*after - *before) & (claims - own)).is_empty()
             });
         driven.map(|(_, (before, _))| before & cpus).collect()
@@ -454,9 +457,9 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     /// off: the kernel would make no partition, or end it. Those with exclusive CPUs of their own may
     /// name any. Returns one that still names some.
     fn clear_siblings(&mut self, leaf: &CgroupPath, cpus: CpuSet) -> Option<CgroupPath> {
-        let pod = leaf.parent()?;
-        let siblings: Vec<CgroupPath> =
-            self.tree.children(&pod).filter(|sibling| *sibling != leaf).cloned().collect();
+        // Cgroups beside a first-level one are not the pods'.
+        leaf.parent()?;
+        let siblings: Vec<CgroupPath> = self.tree.siblings(leaf).cloned().collect();
         for sibling in siblings {
             let set = self.tree.cpus(&sibling).unwrap_or_default();
             if set.is_disjoint(&cpus) || !self.tree.partition(&sibling).exclusive.is_empty() {
@@ -590,8 +593,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
 /// The CPUs that a container runs on, or that no other may name, offline ones too, while it is a
 /// partition.
 fn held(tree: &CgroupTree, leaf: &CgroupPath) -> CpuSet {
-    let files = tree.partition(leaf);
-    tree.effective(leaf) | files.exclusive | files.effective
+    tree.effective(leaf) | tree.partition(leaf).held()
 }
 
 impl Aim {

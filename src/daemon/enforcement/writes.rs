@@ -1,9 +1,7 @@
 //! Writes into the cgroups of single containers, and what the kernel says to them.
 
 use super::Enforcement;
-use crate::exclusivity::{
-    Hierarchy, KernelRefusal, QuotaChange, held_beside, lift_quota, set_cpus,
-};
+use crate::exclusivity::{Hierarchy, KernelRefusal, QuotaChange, lift_quota, set_cpus};
 use crate::ledger::{ContainerId, Ledger, Mechanism, Target, Update};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -53,8 +51,8 @@ impl Enforcement {
         let Ok(hierarchy) = &self.hierarchy else { return early };
         for update in updates {
             let Some(target) = ledger.target(&update.container) else { continue };
-            let held =
-                held_beside(hierarchy, &Target { setting: update.setting, ..target.clone() });
+            let Some(group) = &target.cgroup else { continue };
+            let held = hierarchy.held_beside(group) & update.setting.cpus();
             if !held.is_empty() {
                 let why = KernelRefusal::Beside(held);
                 // The partition is about to move, once that is on disk.

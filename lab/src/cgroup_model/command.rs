@@ -10,7 +10,7 @@ use crate::command::progress;
 use crate::debian::KernelPackage;
 use crate::job::Software;
 use crate::step::{Outcome, Step};
-use crate::vm::{GuestKernel, Machine, Turn, Vm};
+use crate::vm::{Machine, Turn, Vm};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -35,12 +35,10 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let Options { machine, seed, steps, kernel, software } = options.clone();
     let binaries = Binaries::build()?;
-    // Adds the file that says which CPUs the root has given away.
-    let kernel = GuestKernel { package: kernel.unwrap_or_default(), parameters: "cgroup_debug" };
     let step = Step::CompareCgroups(ComparisonSettings { seed, steps });
     let vm = Vm {
         machine: &Machine::load(&machine)?,
-        kernel,
+        kernel: kernel.unwrap_or_default(),
         software,
         binaries: &binaries,
         // Nothing here depends on time.

@@ -30,7 +30,7 @@ use crate::process;
 
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
-/// CPUs of partitions, in the root; with the boot parameter `cgroup_debug`.
+/// CPUs of partitions, in the root; with the lab's boot parameter `cgroup_debug`.
 const GIVEN_AWAY: &str = ".__DEBUG__.cpuset.cpus.subpartitions";
 /// Actions reported with a difference.
 const HISTORY: usize = 30;

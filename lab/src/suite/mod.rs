@@ -13,12 +13,13 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::{millis, progress};
 use crate::containerd::Version;
+use crate::debian::KernelPackage;
 use crate::job::{Oci, Software};
 use crate::platform::Platform;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, GuestKernel, Machine, Turn, Vm};
+use crate::vm::{self, Machine, Turn, Vm};
 
 mod full_run;
 #[cfg(test)]
@@ -164,7 +165,7 @@ pub fn on_machine(
     };
     let vm = Vm {
         machine,
-        kernel: GuestKernel::default(),
+        kernel: KernelPackage::default(),
         software: *software,
         binaries,
         turn: Turn::Alone,

@@ -57,26 +57,20 @@ impl Turn {
 
 /// No false hang reports on a busy host, a panic after an oops with all warnings on the console,
 /// and without what is slow to emulate and protects nothing here: page table isolation, for
-/// example, flushes the emulated TLB at every system call.
+/// example, flushes the emulated TLB at every system call. With `cgroup_debug`, the root shows which
+/// CPUs it has given to partitions.
 const KERNEL: &str = "quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
-    rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
+    rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr \
+    cgroup_debug";
 
 /// The outcomes of a part, one per step, or why it failed.
 pub type Played = Result<Vec<Outcome>, String>;
-
-/// The kernel of a virtual machine.
-#[derive(Debug, Clone, Default)]
-pub struct GuestKernel {
-    pub package: KernelPackage,
-    /// Boot parameters beyond those of every machine.
-    pub parameters: &'static str,
-}
 
 /// A virtual machine and how to run it.
 #[derive(Debug, Clone)]
 pub struct Vm<'a> {
     pub machine: &'a Machine,
-    pub kernel: GuestKernel,
+    pub kernel: KernelPackage,
     pub software: Software,
     pub binaries: &'a Binaries,
     pub turn: Turn,
@@ -97,7 +91,7 @@ pub fn run(
 ) -> Result<Vec<Outcome>> {
     let vm = Vm {
         machine,
-        kernel: GuestKernel::default(),
+        kernel: KernelPackage::default(),
         software: software.into(),
         binaries,
         turn: Turn::Alone,
@@ -125,7 +119,7 @@ impl Vm<'_> {
         parts: &[Vec<Step>],
         on_part: &mut dyn FnMut(usize, Played, Duration),
     ) -> Result<()> {
-        let base = images::base(self.machine.platform, &self.kernel.package)?;
+        let base = images::base(self.machine.platform, &self.kernel)?;
         let _turn = self.turn.wait()?;
         let name = &self.machine.name;
         let mut done = 0;
@@ -162,7 +156,7 @@ impl Vm<'_> {
         parts: &[Vec<Step>],
         shell: Option<&str>,
     ) -> Result<Server> {
-        let Self { machine, ref kernel, software, binaries, .. } = *self;
+        let Self { machine, software, binaries, .. } = *self;
         let directory = run_directory(&machine.name)?;
         let job = Job {
             software,
@@ -181,8 +175,8 @@ impl Vm<'_> {
         let log =
             File::create(directory.path().join("qemu.log")).context("cannot create QEMU's log")?;
         let serial = |name: &str| format!("file:{}", directory.path().join(name).display());
-        let parameters = format!("{}{}", kernel.parameters, init_parameters(software.driver));
-        let child = qemu(base, machine, &parameters, &image, directory.path())?
+        let parameters = init_parameters(software.driver);
+        let child = qemu(base, machine, parameters, &image, directory.path())?
             .args(["-serial", &serial("console"), "-serial", &serial("results")])
             .args(if shell.is_some() { emulator::shell_port(machine.platform) } else { &[] })
             .stdin(stdio())
@@ -207,8 +201,8 @@ pub fn shell(
     config: &str,
     binaries: &Binaries,
 ) -> Result<()> {
-    let kernel = GuestKernel::default();
-    let base = images::base(machine.platform, &kernel.package)?;
+    let kernel = KernelPackage::default();
+    let base = images::base(machine.platform, &kernel)?;
     let turn = Turn::Alone;
     let _turn = turn.wait()?;
     let vm = Vm { machine, kernel, software, binaries, turn, patience: BOOT };
@@ -262,7 +256,7 @@ struct Server {
 fn init_parameters(driver: Driver) -> &'static str {
     match driver {
         Driver::Cgroupfs => "",
-        Driver::Systemd => " systemd.unit=lab.service",
+        Driver::Systemd => "systemd.unit=lab.service",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lab::containerd::Version;
+use lab::debian::KernelPackage;
 use lab::manifests::Manifests;
 use lab::pod::{Container, Pod};
 use lab::scenario::{
@@ -11,7 +12,7 @@ use lab::scenario::{
 use lab::step::{Outcome, Step};
 use lab::suite::usual;
 use lab::view::View;
-use lab::vm::{self, GuestKernel, Turn, Vm};
+use lab::vm::{self, Turn, Vm};
 
 use crate::part::{Part, machine, play};
 use crate::support::binaries;
@@ -122,7 +123,7 @@ fn a_kernel_that_dies() {
     let mut on_part = |part, played: vm::Played, _| played_parts.push((part, played.is_ok()));
     let vm = Vm {
         machine: &machine,
-        kernel: GuestKernel::default(),
+        kernel: KernelPackage::default(),
         software: Version::V2_1.into(),
         binaries: binaries(),
         turn: Turn::WithOthers,

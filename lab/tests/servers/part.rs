@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use lab::debian::KernelPackage;
 use lab::job::Software;
 use lab::scenario::shape::Shape;
 use lab::step::{Outcome, Step};
 use lab::suite;
-use lab::vm::{self, GuestKernel, Machine, Turn, Vm};
+use lab::vm::{self, Machine, Turn, Vm};
 
 use crate::support::binaries;
 
@@ -61,7 +62,7 @@ pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Pa
     };
     let software = software.into();
     let turn = Turn::WithOthers;
-    let kernel = GuestKernel::default();
+    let kernel = KernelPackage::default();
     let vm = Vm { machine, kernel, software, binaries: binaries(), turn, patience: PATIENCE };
     vm.play(&steps, &mut judge).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(failed.is_empty(), "failed: {}", failed.join("\n"));

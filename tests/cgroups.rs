@@ -154,22 +154,25 @@ impl Node {
         pods.filter_map(Pod::owner).filter(|(leaf, _)| !self.ordinary.contains(leaf))
     }
 
-    /// Each container that is to be one is a partition, and no other is, unless the kernel, or another
-    /// program, is in the way.
+    /// Each container that is to be one is a partition, and no other is. Where another program leaves
+    /// others nothing but the CPUs of a partition, it may wait for them, and says so.
     fn check_partitions(&self, outcome: &PlanOutcome, goal: &Goal) {
         let wanted: BTreeMap<CgroupPath, CpuSet> = self.partitions().collect();
         for group in self.kernel.groups() {
             let files = self.kernel.partition(group);
-            match wanted.get(group) {
-                Some(claim) => {
-                    assert!(
-                        files.state.is_valid() && files.effective == *claim,
-                        "{group}: {files:?} {outcome:?} {:#?}\n{goal:#?}",
-                        self.kernel
-                    );
-                }
-                _ => assert_eq!(files.state, PartitionState::Member, "{group} {outcome:?}"),
-            }
+            let claim = wanted.get(group).copied().unwrap_or_default();
+            let is_done = if claim.is_empty() {
+                files.state == PartitionState::Member
+            } else {
+                files.state.is_valid() && files.effective == claim
+            };
+            let concerned = claim | files.effective;
+            let waits = !self.bounds.is_empty() && !outcome.withheld.is_disjoint(&concerned);
+            assert!(
+                is_done || waits,
+                "{group}: {files:?} {outcome:?} {:#?}\n{goal:#?}",
+                self.kernel
+            );
         }
     }
 
@@ -380,7 +383,7 @@ impl Node {
                 // Others leave before the runtime gets its answer. If the cgroups of the pod, or those
                 // above, refuse writes, updates by the runtime have to move them, which this test does
                 // not model.
-                let PlanOutcome { failed, .. } = self.follow(usize::MAX);
+                let PlanOutcome { failed, withheld, .. } = self.follow(usize::MAX);
                 let pod = &self.pods[at];
                 let beside = |group: &CgroupPath| {
                     group.is_below(&pod.group) || pod.leaf("main").is_below(group)
@@ -398,14 +401,16 @@ impl Node {
                 let beside = if pod.is_in_pool() { all() } else { CpuSet::EMPTY };
                 self.kernel.put(&leaf, claim | beside);
                 self.kernel.occupy(&leaf, true);
-                // Only below distrusted cgroups, or in one that refuses writes, can others still run
-                // there: not modelled either.
+                // Only below distrusted cgroups, in one that refuses writes, or where another program
+                // leaves no CPU to make way to, can others still run there: not modelled either.
                 if !self.overlaps().is_subset(&overlaps) {
                     let now = self.overlaps();
                     let new: Vec<_> = now.difference(&overlaps).collect();
+                    let is_cramped = !self.bounds.is_empty() && !withheld.is_empty();
                     assert!(
                         !self.distrusted.is_empty()
-                            || failed.iter().any(|group| self.is_leaf(group)),
+                            || failed.iter().any(|group| self.is_leaf(group))
+                            || is_cramped,
                         "{leaf} := {claim}: {new:?} {:#?}",
                         self.kernel
                     );

@@ -1,6 +1,7 @@
 //! CPUs that go offline and come back at random. After each change the root cgroup must not have
 //! CPUs of a valid partition: all tasks that no cgroup binds would run there.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -48,7 +49,12 @@ fn take_some(storm: &Storm<'_>, rng: &mut Rng, offline: &mut Vec<usize>) -> Resu
     for _ in 0..rng.usize(1..=MOST) {
         let Some(cpu) = some_dispensable(storm, rng)? else { return Ok(()) };
         offline.push(cpu);
-        change(storm, cpu, false)?;
+        if let Err(error) = change(storm, cpu, false) {
+            // The scheduler may want the CPU for deadline servers' bandwidth. It is online then.
+            let busy = |cause: &io::Error| cause.kind() == io::ErrorKind::ResourceBusy;
+            let is_busy = error.chain().filter_map(|cause| cause.downcast_ref()).any(busy);
+            return if is_busy { Ok(()) } else { Err(error) };
+        }
         pause(rng);
     }
     Ok(())

@@ -228,9 +228,9 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         true
     }
 
-    /// Makes partitions ordinary cgroups that this program has made and that are `over`, unless these
-    /// containers (`others`) would come onto their CPUs.
-    fn end_partitions(&mut self, others: &[CgroupPath], over: impl Fn(&Goal, &CgroupPath) -> bool) {
+    /// Makes partitions ordinary cgroups that this program has made and that are `over`, unless one of
+    /// these containers would come onto exclusive CPUs of another.
+    fn end_partitions(&mut self, leaves: &[CgroupPath], over: impl Fn(&Goal, &CgroupPath) -> bool) {
         let goal = self.goal;
         for group in goal.ours.iter().filter(|group| over(goal, group)) {
             let is_leaf = self.tree.children(group).next().is_none();
@@ -238,7 +238,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             if !is_leaf || files == PartitionFiles::default() {
                 continue;
             }
-            let exposed = self.exposed_by_end(others, group);
+            self.settle_on_claim(group);
+            let exposed = self.exposed_by_end(leaves, group);
             if exposed.is_empty() {
                 self.end_partition(group);
             } else {
@@ -248,18 +249,37 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         self.narrow(goal.ours.iter().rev());
     }
 
+    /// Only `cpuset.cpus.exclusive` moves a partition. Its `cpuset.cpus`, which count when it ends, may
+    /// be another container's since.
+    fn settle_on_claim(&mut self, leaf: &CgroupPath) {
+        let claim = self.goal.claims_in(leaf);
+        let set = self.tree.cpus(leaf).unwrap_or_default();
+        let is_of_another = !set.is_disjoint(&(self.goal.claims() - claim));
+        if is_of_another && !claim.is_disjoint(&self.tree.above_without_partitions(leaf)) {
+            self.put(leaf, claim);
+        }
+    }
+
     /// CPUs on which others would run beside the container of a partition if that ended: its own, or
-    /// those that are to be its own.
-    fn exposed_by_end(&mut self, others: &[CgroupPath], leaf: &CgroupPath) -> CpuSet {
+    /// those that are to be its own. And others' exclusive CPUs which it would enter.
+    fn exposed_by_end(&mut self, leaves: &[CgroupPath], leaf: &CgroupPath) -> CpuSet {
         let files = self.tree.partition(leaf);
         if !files.state.is_valid() {
             return CpuSet::EMPTY;
         }
         let claim = self.goal.claims_in(leaf);
+        let of_others = self.goal.claims() - claim;
         self.if_partition(leaf, PartitionFiles::default(), |tree| {
-            let own = files.effective | (tree.effective(leaf) & claim);
-            let others = others.iter().filter(|other| *other != leaf);
-            others.map(|other| tree.effective(other) & own).collect()
+            let now = tree.effective(leaf);
+            let own = files.effective | (now & claim);
+            let exposed_at = |at: &CgroupPath| {
+                if at == leaf {
+                    (now - files.effective) & of_others
+                } else {
+                    tree.effective(at) & own
+                }
+            };
+            leaves.iter().map(exposed_at).collect()
         })
     }
 

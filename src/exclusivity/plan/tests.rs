@@ -287,6 +287,46 @@ fn a_partition_is_added_to_what_keeps_others_off() {
     assert_eq!(tree.effective(&path("k/burstable/podx/c")), cpus("0-1,4-7"));
 }
 
+#[test]
+fn a_partition_that_has_moved_ends_where_it_is() {
+    let (mut tree, mut goal) = partitioned();
+    goal.exclusive = [("k/poda/c", "4-5"), ("k/podb/c", "2")]
+        .map(|(leaf, claim)| (path(leaf), cpus(claim)))
+        .into();
+    goal.pool = cpus("0-1,3,6-7");
+    goal.tops.insert(path("k/podb"), CgroupLevel::Pod);
+    carry_out_on(&mut tree, &goal);
+    tree.put(&path("k/podb/c"), cpus("2"));
+    goal.partitions.clear();
+    let expected = [
+        "k/podb 0-3,6-7",
+        "k/poda/c 4-5",
+        "k/poda/c member",
+        "k/poda/c exclusive ",
+        "k/poda exclusive ",
+        "k exclusive ",
+    ];
+    check(&mut tree, &goal, &expected);
+}
+
+/// Another program leaves its pod only CPUs of another container.
+#[test]
+fn a_partition_stays_whose_container_would_run_on_exclusive_cpus_of_another() {
+    let (mut tree, mut goal) = partitioned();
+    goal.exclusive.insert(path("k/podb/c"), cpus("4"));
+    goal.tops.insert(path("k/podb"), CgroupLevel::Pod);
+    goal.pool = cpus("0-1,5-7");
+    tree.put(&path("k/podb/c"), cpus("4"));
+    carry_out_on(&mut tree, &goal);
+    tree.put(&path("k/poda"), cpus("4,7"));
+    goal.bounds.insert(path("k/poda"), cpus("4,7"));
+    goal.distrusted.insert(path("k/poda"));
+    goal.partitions.clear();
+    let outcome = carry_out_on(&mut tree, &goal);
+    assert_eq!(outcome.withheld, cpus("4"));
+    assert_eq!(tree.effective(&path("k/poda/c")), cpus("2-3"));
+}
+
 /// Its cgroup stays for a moment: it holds up neither the containers beside it nor the next one.
 #[test]
 fn the_partition_of_a_container_that_has_ended_goes_first() {

@@ -21,20 +21,19 @@
 //!   kubelet's admission does not do either (sandbox, runtime, protocol), and writing the checkpoint.
 
 use clap::Parser;
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::nodeset::NodeSet;
-use nri_cpu_manager::placement::kubelet::{Demand, merge, take};
-use nri_cpu_manager::placement::{
+use cpuset::{CpuSet, NodeSet};
+use placement::kubelet::{Demand, merge, take};
+use placement::{
     self, EngineKind, NumaNodes, Reuse, Settings, Strategy, TopologyManager, TopologyPolicy,
     UncoreOrder, Wishes, place,
 };
-use nri_cpu_manager::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::hint::black_box;
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use topology::Topology;
 
 #[path = "placement_bench/admission.rs"]
 mod admission;

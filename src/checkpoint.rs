@@ -5,10 +5,10 @@
 //! new one. The plugin recognises a damaged file by its version and checksum, renames it for
 //! inspection, and starts without it.
 
-use crate::cpuset::CpuSet;
 use crate::disk::{Disk, Stalled};
 use crate::files;
-use crate::ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
+use cpuset::CpuSet;
+use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`Owner`] takes one [`Input`] after the other, and returns [`Effect`]s. It reads and writes
-//! cgroups itself, through a [`Kernel`](crate::kernel::Kernel) that can be a simulated one; it has
+//! cgroups itself, through a [`Kernel`](kernel::Kernel) that can be a simulated one; it has
 //! no thread, waits for nothing, and gets the time with each input. [`Executor`] carries the effects
 //! out, and brings their ends back as inputs. It alone holds the state directory, the connection to
 //! the runtime and inotify.

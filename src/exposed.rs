@@ -5,8 +5,8 @@
 //! value, and sees each change with inotify on the directory.
 
 use crate::disk::Storage;
-use crate::ledger::ContainerId;
-use crate::ledger::environment::Description;
+use ledger::ContainerId;
+use ledger::environment::Description;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

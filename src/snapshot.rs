@@ -2,12 +2,12 @@
 //! read it, and the JSON of `status` has it. Domains are lists of CPUs, so that a person can read
 //! and change the file. It has nothing about containers. docs/simulate.md is the reference.
 
-use crate::cpuset::{CpuSet, ParseError};
-use crate::topology::model::{NodeFacts, OfflineCpu};
-use crate::topology::{CacheSize, Sizes};
-use crate::topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
+use cpuset::{CpuSet, ParseError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use topology::model::{NodeFacts, OfflineCpu};
+use topology::{CacheSize, Sizes};
+use topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
 
 /// Changes when a field is removed or changes its meaning, not when one is added.
 const VERSION: u32 = 1;
@@ -265,7 +265,7 @@ fn of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::synthetic::Machine;
+    use topology::synthetic::Machine;
 
     fn rich() -> Topology {
         let machine = Machine {

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test")]
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::kubelet::{Demand, merge};
-use nri_cpu_manager::placement::{NumaNodes, TopologyManager, TopologyPolicy};
-use nri_cpu_manager::topology::model::NodeFacts;
-use nri_cpu_manager::topology::{Cpu, Facts, Topology};
+use cpuset::CpuSet;
+use placement::kubelet::{Demand, merge};
+use placement::{NumaNodes, TopologyManager, TopologyPolicy};
 use proptest::prelude::*;
+use topology::model::NodeFacts;
+use topology::{Cpu, Facts, Topology};
 
 /// A machine with up to ten nodes with CPUs, some without, and what is free on it.
 #[derive(Debug)]

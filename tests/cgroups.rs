@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::{CgroupPath, CpuSet, PartitionState};
 use nri_cpu_manager::exclusivity::{
     CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out, hazard,
 };
-use nri_cpu_manager::ledger::CgroupPath;
-use nri_cpu_manager::partition::PartitionState;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,8 +6,8 @@
 mod fuzz_bodies;
 
 use fuzz_bodies::adopt;
+use ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
 use nri_cpu_manager::checkpoint::{self, Loaded, StateDir};
-use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
 use proptest::prelude::*;
 use std::fs;
 use std::path::PathBuf;

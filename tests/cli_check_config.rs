@@ -12,7 +12,7 @@ mod json_names;
 mod observed;
 
 use json_names::{names, undocumented};
-use nri_cpu_manager::ledger::Qos;
+use ledger::Qos;
 use observed::{CONFIG, Observed, local};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -6,14 +6,14 @@
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
+use ledger::model::{ContainerId, PodUid};
+use ledger::{Claim, CpuRequest, Margin, Named};
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::kubelet::StateFile;
-use nri_cpu_manager::ledger::model::{ContainerId, PodUid};
-use nri_cpu_manager::ledger::{Claim, CpuRequest, Margin, Named};
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use topology::synthetic::Machine;
 
 fn kubelet_state(dir: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))

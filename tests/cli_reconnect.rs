@@ -7,13 +7,13 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod fake_sysfs;
 
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use topology::synthetic::Machine;
 
 /// As a runtime does when it starts.
 fn listen(socket: &Path) -> UnixListener {

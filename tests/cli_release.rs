@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::cli::release::{ReleaseArgs, run};
-use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use std::fs;
 use std::path::Path;
 

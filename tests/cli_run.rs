@@ -7,12 +7,12 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod fake_sysfs;
 
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use topology::synthetic::Machine;
 
 /// A machine of 16 CPUs with a listener on the runtime's socket.
 struct Place {

@@ -6,10 +6,10 @@
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
-use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use topology::synthetic::Machine;
 
 fn topology(root: &Path, more: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_nri-cpu-manager");

@@ -1,9 +1,9 @@
 //! Decisions compared with the kubelet's own on all vectors of `tests/conformance`, and random
 //! histories on their machines.
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::kubelet::{Supply, allocate};
-use nri_cpu_manager::placement::{Reservation, Settings, TopologyManager, TopologyPolicy};
+use cpuset::CpuSet;
+use placement::kubelet::{Supply, allocate};
+use placement::{Reservation, Settings, TopologyManager, TopologyPolicy};
 use random::Random;
 use std::path::{Path, PathBuf};
 

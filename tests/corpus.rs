@@ -8,14 +8,14 @@
 // A helper of a test may fail like the test itself.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::kernel::Linux;
-use nri_cpu_manager::topology::picture::TopologyText;
-use nri_cpu_manager::topology::{Domain, Topology, sysfs};
+use cpuset::CpuSet;
+use kernel::Linux;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use topology::picture::TopologyText;
+use topology::{Domain, Topology, sysfs};
 
 /// What both sides can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

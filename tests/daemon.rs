@@ -10,9 +10,9 @@ mod daemon;
 mod fake_sysfs;
 
 use daemon::{Daemon, create, local, updates};
+use ledger::model::ContainerId;
+use ledger::{Event, Qos};
 use nri_cpu_manager::edge::{Message, Session};
-use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Event, Qos};
 use std::fs;
 use tokio::sync::oneshot;
 

@@ -11,8 +11,9 @@ mod fake_sysfs;
 #[path = "support/warnings.rs"]
 mod warnings;
 
+use cpuset::CgroupPath;
 use daemon::{Daemon, group, in_group, local, start};
-use nri_cpu_manager::ledger::{CgroupPath, Event, Qos};
+use ledger::{Event, Qos};
 use std::fs;
 use std::time::Duration;
 use warnings::warnings;

@@ -6,20 +6,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::wish::Wish;
-use nri_cpu_manager::ledger::{
+use cpuset::CpuSet;
+use ledger::wish::Wish;
+use ledger::{
     Admission, Annotations, Bounds, Channel, Container, ContainerId, ContainerKind, CpuRequest,
     CpuSetting, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
     Update, Wanted,
 };
-use nri_cpu_manager::placement::{
-    self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
-};
-use nri_cpu_manager::topology::Topology;
+use placement::{self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy};
 use random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
+use topology::Topology;
 
 #[path = "../examples/conformance/runner.rs"]
 #[allow(dead_code, reason = "this test uses the machines only")]

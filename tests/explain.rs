@@ -13,12 +13,12 @@ mod fake_sysfs;
 mod observed;
 
 use asked::{busy, command, has};
-use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
-use nri_cpu_manager::ledger::{Admission, Event, Qos};
-use nri_cpu_manager::topology::synthetic::Machine;
+use ledger::model::{ContainerId, SandboxId};
+use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::view::status::ContainerStatus;
 use observed::{CONFIG, Observed, create, local};
 use std::path::Path;
+use topology::synthetic::Machine;
 
 /// A container with a wish, and what is not allowed to wish.
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
         daemon.event(first).await.unwrap();
         daemon.event(Event::Stop(container.id.clone())).await.unwrap();
         let (id, name) = (ContainerId("id-next".to_owned()), "next".to_owned());
-        let next = nri_cpu_manager::ledger::Container { id, name, ..container };
+        let next = ledger::Container { id, name, ..container };
         daemon.event(Admission::Create { pod, container: next }).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db/next"]).await.unwrap();
         println!("{text}");

@@ -10,9 +10,7 @@ mod daemon;
 mod fake_sysfs;
 
 use daemon::{Daemon, create, fragmented, in_group, local, write_group};
-use nri_cpu_manager::ledger::{
-    Admission, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted,
-};
+use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted};
 use std::fs;
 use std::time::Duration;
 

@@ -11,9 +11,9 @@ mod fake_sysfs;
 
 use clap::Parser;
 use daemon::{Daemon, local, updates};
+use ledger::model::ContainerId;
+use ledger::{Event, Qos};
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::view::Status;
 use std::fs;
 use std::path::Path;

@@ -11,13 +11,13 @@ mod fake_sysfs;
 #[path = "support/warnings.rs"]
 mod warnings;
 
+use cpuset::{CgroupPath, CpuSet};
 use daemon::{
     Daemon, create, fragmented, group, in_group, local, set_in_group, start, updates, write_group,
 };
-use nri_cpu_manager::cpuset::CpuSet;
+use ledger::model::ContainerId;
+use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use nri_cpu_manager::edge::{Message, Session};
-use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::fs;
 use std::time::Duration;
 use warnings::warnings;

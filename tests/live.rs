@@ -10,11 +10,11 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
+use ledger::model::ContainerId;
+use ledger::{Event, Qos};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::serve::endpoint;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;

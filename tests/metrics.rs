@@ -12,11 +12,11 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
+use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::edge::{Message, Session};
-use nri_cpu_manager::ledger::{Admission, Event, Qos};
-use nri_cpu_manager::placement::Reason;
 use nri_cpu_manager::serve::endpoint::{self, Address};
 use observed::{CONFIG, Observed, create, local};
+use placement::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;

@@ -12,9 +12,8 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
-use nri_cpu_manager::ledger::{Admission, Qos};
+use ledger::{Admission, Qos};
 use nri_cpu_manager::serve::{endpoint, page};
-use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use nri_cpu_manager::view::status::{NodeStatus, RecordStatus};
 use observed::{CONFIG, Observed, create, local};
 use std::net::SocketAddr;
@@ -25,6 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use topology::synthetic::{Machine, Numbering};
 
 /// Names that a hostile author of a pod would choose.
 const HOSTILE: &str =

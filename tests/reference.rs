@@ -9,10 +9,10 @@ mod expected;
 
 use clap::{CommandFactory, Parser};
 use expected::{error, expected, fields, values};
+use ledger::annotations::DOMAIN;
+use ledger::wish::Wish;
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::ledger::annotations::DOMAIN;
-use nri_cpu_manager::ledger::wish::Wish;
-use nri_cpu_manager::placement::{Options, TopologyManager};
+use placement::{Options, TopologyManager};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -4,16 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use clap::Parser;
+use ledger::Ledger;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::ledger::Ledger;
 use nri_cpu_manager::simulate::{
     Happening, NoRoom, StepObserver, Time, Workload, engine, manifests, table,
 };
-use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use topology::synthetic::Machine;
 
 /// Everything is as it must be after every event.
 struct Checked;

@@ -14,18 +14,18 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
+use ledger::{Call, Ledger};
 use nri_cpu_manager::cli::machine;
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::ledger::{Call, Ledger};
-use nri_cpu_manager::placement::Rejection;
 use nri_cpu_manager::simulate::{Happening, NoRoom, StepObserver, Time, engine, table};
-use nri_cpu_manager::topology::presets::preset;
-use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{Observed, local};
+use placement::Rejection;
 use std::fmt::Write;
 use std::thread;
 use tokio::sync::mpsc;
+use topology::presets::preset;
+use topology::synthetic::Machine;
 
 /// The default number of pods on the large machine: some seconds' worth.
 const FEW: usize = 2_000;

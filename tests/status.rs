@@ -16,9 +16,9 @@ mod observed;
 
 use asked::{busy, command, has};
 use json_names::{names, undocumented};
+use ledger::model::SandboxId;
+use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::cli::status;
-use nri_cpu_manager::ledger::model::SandboxId;
-use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
 use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus};

@@ -7,19 +7,19 @@
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
+use cpuset::CpuSet;
 use fake_sysfs::{CACHE_BYTES, Files, NODE_BYTES};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::kernel::Linux;
-use nri_cpu_manager::topology::CacheSize;
-use nri_cpu_manager::topology::picture::TopologyText;
-use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
-use nri_cpu_manager::topology::sysfs::{self, ReadError, Reading};
-use nri_cpu_manager::topology::{CoreKind, Cpu, Topology};
+use kernel::Linux;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use topology::CacheSize;
+use topology::picture::TopologyText;
+use topology::synthetic::{Machine, Numbering};
+use topology::sysfs::{self, ReadError, Reading};
+use topology::{CoreKind, Cpu, Topology};
 
 fn read(files: &Files) -> Result<Reading, ReadError> {
     let root = fake_sysfs::scratch();

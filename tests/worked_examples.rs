@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::ledger::{
+use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
     Qos, SandboxId, Settings, Wanted,
 };
-use nri_cpu_manager::placement::{
-    self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
-};
-use nri_cpu_manager::topology::synthetic::Machine;
+use placement::{self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder};
+use topology::synthetic::Machine;
 
 struct Node {
     ledger: Ledger,

@@ -2,11 +2,11 @@
 
 use super::callgrind::case;
 use super::node::{Node, Size};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::annotations::MAX_ANNOTATIONS;
-use nri_cpu_manager::ledger::{Admission, CpuSetting, Event, Ledger, Mechanism, Qos};
-use nri_cpu_manager::placement::kubelet::{Demand, take};
-use nri_cpu_manager::placement::{
+use cpuset::CpuSet;
+use ledger::annotations::MAX_ANNOTATIONS;
+use ledger::{Admission, CpuSetting, Event, Ledger, Mechanism, Qos};
+use placement::kubelet::{Demand, take};
+use placement::{
     EngineKind, NumaNodes, Rejection, Strategy, TopologyManager, TopologyPolicy, UncoreOrder,
 };
 use std::error::Error;

@@ -1,15 +1,13 @@
 //! Nodes for the cases: two sockets (one if there is one NUMA node), SMT, uncore caches of up to eight
 //! cores, half of the CPUs exclusive.
 
-use nri_cpu_manager::ledger::{
+use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid,
     Policy, Qos, Rebalance, RebalanceMode, SandboxId, Settings,
 };
-use nri_cpu_manager::placement::{
-    self, EngineKind, Options, Rejection, TopologyManager, TopologyPolicy,
-};
-use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering};
+use placement::{self, EngineKind, Options, Rejection, TopologyManager, TopologyPolicy};
 use std::time::Duration;
+use topology::synthetic::{DescriptionError, Machine, Numbering};
 
 /// A machine's size.
 #[derive(Debug, Clone, Copy)]

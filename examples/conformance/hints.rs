@@ -1,9 +1,9 @@
 //! `hints.jsonl`: which sets of NUMA nodes can hold a request, in the kubelet's order.
 
 use super::{Machines, Outcome};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::Hint;
-use nri_cpu_manager::placement::kubelet::Demand;
+use cpuset::CpuSet;
+use placement::Hint;
+use placement::kubelet::Demand;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]

@@ -1,8 +1,8 @@
 //! `merge.jsonl`: one NUMA affinity from the hints of several resources.
 
 use super::Outcome;
-use nri_cpu_manager::placement::kubelet::{Affinity, ResourceHints, merge};
-use nri_cpu_manager::placement::{Distances, Hint, NumaNodes, TopologyPolicy};
+use placement::kubelet::{Affinity, ResourceHints, merge};
+use placement::{Distances, Hint, NumaNodes, TopologyPolicy};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

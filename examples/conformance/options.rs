@@ -1,12 +1,12 @@
 //! `options.jsonl`: configurations that the kubelet accepts, or refuses to start with.
 
 use super::{Machines, Outcome};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::{NodeLimit, Reservation, Settings, SettingsError, Wanted};
-use nri_cpu_manager::topology::model::NodeFacts;
-use nri_cpu_manager::topology::{Facts, Topology};
+use cpuset::CpuSet;
+use placement::{NodeLimit, Reservation, Settings, SettingsError, Wanted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use topology::model::NodeFacts;
+use topology::{Facts, Topology};
 
 /// The configuration of a node.
 #[derive(Debug, Deserialize)]

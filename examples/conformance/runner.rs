@@ -8,13 +8,13 @@ pub(crate) mod simulated;
 mod take;
 pub(crate) mod topologies;
 
-use nri_cpu_manager::topology::Topology;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use topology::Topology;
 
 /// Machines by name.
 pub(crate) type Machines = BTreeMap<String, Topology>;

@@ -5,9 +5,9 @@ use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
 use super::take::is_as_balanced;
 use super::{Machines, Outcome};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::Hint;
-use nri_cpu_manager::placement::cores::whole_cores;
+use cpuset::CpuSet;
+use placement::Hint;
+use placement::cores::whole_cores;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -138,10 +138,7 @@ impl Step {
 }
 
 impl Expect {
-    fn compare(
-        &self,
-        answer: &Result<Admitted, nri_cpu_manager::placement::Rejection>,
-    ) -> Result<(), String> {
+    fn compare(&self, answer: &Result<Admitted, placement::Rejection>) -> Result<(), String> {
         same("admitted", answer.is_ok(), self.admitted)?;
         let admitted = match answer {
             Ok(admitted) => admitted,

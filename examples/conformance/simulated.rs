@@ -1,14 +1,14 @@
 //! A kubelet and a runtime in one: takes whole pods and makes the calls to the ledger.
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{
+use cpuset::CpuSet;
+use ledger::{
     Admission, Channel, Container, ContainerId, ContainerKind, CpuRequest, CpuSetting, Event,
     Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Update, What,
 };
-use nri_cpu_manager::placement::{self, Hint, Rejection};
-use nri_cpu_manager::topology::Topology;
+use placement::{self, Hint, Rejection};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use topology::Topology;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct PodSpec {

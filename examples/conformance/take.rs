@@ -1,12 +1,12 @@
 //! `take.jsonl`: one allocation from a free set.
 
 use super::{Machines, Outcome};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::placement::kubelet::take;
-use nri_cpu_manager::placement::{Strategy, UncoreOrder};
-use nri_cpu_manager::topology::Topology;
+use cpuset::CpuSet;
+use placement::kubelet::take;
+use placement::{Strategy, UncoreOrder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use topology::Topology;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Vector {

@@ -1,8 +1,8 @@
 //! `topologies.jsonl`: the machines of the other files.
 
 use super::{Machines, Outcome};
-use nri_cpu_manager::topology::{Cpu, Facts, Topology};
 use serde::Deserialize;
+use topology::{Cpu, Facts, Topology};
 
 #[derive(Deserialize)]
 pub(super) struct Machine {
@@ -43,9 +43,7 @@ pub(super) fn check(machine: Machine, machines: &mut Machines) -> Outcome {
 }
 
 /// A machine from rows of CPU, core, socket, NUMA node and uncore cache.
-pub(crate) fn build(
-    rows: &[[usize; 5]],
-) -> Result<Topology, nri_cpu_manager::topology::model::TopologyError> {
+pub(crate) fn build(rows: &[[usize; 5]]) -> Result<Topology, topology::model::TopologyError> {
     let cpus = rows.iter().map(|&[id, core, socket, numa, uncore]| Cpu {
         id,
         core,

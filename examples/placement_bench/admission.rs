@@ -3,11 +3,11 @@
 use crate::runner::options::Config;
 use crate::runner::simulated::{Node, PodSpec};
 use crate::timing::{Timing, time_each};
-use nri_cpu_manager::ledger::{Admission, CpuSetting, Event, Ledger, Pod};
-use nri_cpu_manager::placement::{EngineKind, Rejection};
-use nri_cpu_manager::topology::Topology;
+use ledger::{Admission, CpuSetting, Event, Ledger, Pod};
+use placement::{EngineKind, Rejection};
 use serde::Deserialize;
 use std::error::Error;
+use topology::Topology;
 
 #[derive(Deserialize)]
 struct Sequence {

@@ -1,10 +1,10 @@
 //! Requests to time, for every row of the table in docs/performance.md. They are generated: the
 //! machines alone would be a megabyte.
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine};
+use cpuset::CpuSet;
 use serde_json::{Value, json};
+use topology::Topology;
+use topology::synthetic::{DescriptionError, Machine};
 
 /// Machines of `take` requests.
 const TAKE: &[&str] = &[

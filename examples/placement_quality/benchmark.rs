@@ -19,7 +19,7 @@ pub(crate) use mixes::{MIXES, Mix};
 pub(crate) use workload::Length;
 
 use figures::Figures;
-use nri_cpu_manager::ledger::Ledger;
+use ledger::Ledger;
 use nri_cpu_manager::simulate::{NoRoom, engine};
 use observer::Observer;
 use workload::workload;

@@ -2,8 +2,8 @@
 
 use super::machines::Machine;
 use super::mixes::Mix;
-use nri_cpu_manager::ledger::{self, Policy, Rebalance, RebalanceMode};
-use nri_cpu_manager::placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
+use ledger::{self, Policy, Rebalance, RebalanceMode};
+use placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
 use std::time::Duration;
 
 #[derive(Clone, Copy)]

@@ -1,12 +1,12 @@
 //! The machines: most are those of the conformance vectors, by name.
 
 use crate::runner;
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::model::NodeFacts;
-use nri_cpu_manager::topology::synthetic::{self, Numbering};
-use nri_cpu_manager::topology::{Facts, Topology};
+use cpuset::CpuSet;
 use std::error::Error;
 use std::path::Path;
+use topology::model::NodeFacts;
+use topology::synthetic::{self, Numbering};
+use topology::{Facts, Topology};
 
 /// Distances between NUMA nodes; the vectors have none.
 const LOCAL: u32 = 10;

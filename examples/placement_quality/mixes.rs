@@ -1,7 +1,7 @@
 //! Which sizes containers have, and what the node demands of their placement.
 
 use super::machines::Machine;
-use nri_cpu_manager::placement::TopologyPolicy;
+use placement::TopologyPolicy;
 
 /// A mix of sizes under a configuration of the node.
 pub(crate) struct Mix {

@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use super::machines::Machine;
 use super::workload::Length;
-use nri_cpu_manager::ledger::{Admission, Ledger};
+use ledger::{Admission, Ledger};
 use nri_cpu_manager::simulate::{Happening, Scorer, StepObserver, Time};
 use std::time::Instant;
 

@@ -3,7 +3,7 @@
 use super::machines::Machine;
 use super::mixes::Size;
 use super::quantiles::{EXPONENTIAL, LOG_NORMAL};
-use nri_cpu_manager::ledger::{ContainerKind, Qos};
+use ledger::{ContainerKind, Qos};
 use nri_cpu_manager::simulate::{ContainerSpec, PodSpec, Workload};
 
 /// The mean time between two arrivals; every other time follows from it.

@@ -7,8 +7,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cpuset::CpuSet;
 use nix::sys::signal::Signal;
-use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::{cgroup, command, process};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use cpuset::PartitionState;
 use nri_cpu_manager::exclusivity::CgroupTree;
-use nri_cpu_manager::partition::PartitionState;
 use serde::{Deserialize, Serialize};
 
 mod action;

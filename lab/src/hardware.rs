@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::model::Domain;
+use cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
+use topology::Topology;
+use topology::model::Domain;
 
 use crate::files::read_value as read;
 
@@ -60,7 +60,7 @@ impl Hardware {
             sets.sort_by_key(CpuSet::first);
             sets.iter().map(ToString::to_string).collect()
         };
-        let node = |node: &nri_cpu_manager::topology::model::NumaNode| HardwareNode {
+        let node = |node: &topology::model::NumaNode| HardwareNode {
             cpus: node.cpus.to_string(),
             distances: node.distances.clone(),
         };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use crate::files;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cpuset::CpuSet;
 use nix::sys::signal::Signal;
-use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::busy::Busy;
 use crate::cgroup::Driver;

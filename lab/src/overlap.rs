@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;

@@ -3,12 +3,11 @@
 
 use std::fmt::Write;
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::Topology;
+use cpuset::CpuSet;
 use nri_cpu_manager::view::badge::Badge;
 use nri_cpu_manager::view::picture::text::{self, Style, WIDTH};
 use nri_cpu_manager::view::picture::{Occupancy, Picture, Tenant};
-use nri_cpu_manager::wording;
+use topology::Topology;
 
 use crate::view::{ContainerView, View};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use cpuset::CpuSet;
 use nix::sys::signal::Signal;
-use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;

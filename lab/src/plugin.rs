@@ -8,8 +8,8 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use cpuset::CpuSet;
 use nix::sys::signal::Signal;
-use nri_cpu_manager::cpuset::CpuSet;
 use serde::Deserialize;
 
 use crate::command::{command, last_lines, poll, run};

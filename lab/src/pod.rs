@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nri_cpu_manager::wording;
-
 use crate::cri::wire;
 use crate::image;
 

@@ -6,9 +6,9 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use cpuset::CpuSet;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use nri_cpu_manager::cpuset::CpuSet;
 
 /// A process that has ended is not an error. Pid 0 would mean the own process group and is ignored.
 pub fn signal(pid: u32, signal: Signal) {

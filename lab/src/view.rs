@@ -1,13 +1,12 @@
 //! The state of a node: where processes may run, and what the plugin decided.
 
 use anyhow::{Context, Result};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::kernel::Linux;
-use nri_cpu_manager::topology::{Topology, sysfs};
-use nri_cpu_manager::wording;
+use cpuset::CpuSet;
+use kernel::Linux;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
+use topology::{Topology, sysfs};
 
 use crate::cgroup;
 use crate::hardware::Hardware;

@@ -7,7 +7,7 @@ use crate::kernel::{CGROUPS, PROC};
 use crate::plugin::STATE;
 use crate::pods::{Class, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot};
 use crate::world::World;
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 use nri_cpu_manager::daemon::Input;
 use nri_cpu_manager::exclusivity::{Hierarchy, Memory, undo};
 use std::path::Path;

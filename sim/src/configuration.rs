@@ -1,11 +1,11 @@
 //! [`Configuration`]: the plugin's configuration file, each field drawn by itself.
 
 use crate::dice::Dice;
+use ledger::Settings;
 use nri_cpu_manager::config::{Config, Mistake, NodeIdentity, Reading};
-use nri_cpu_manager::ledger::Settings;
-use nri_cpu_manager::topology::Topology;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use topology::Topology;
 
 /// A field, how often of 100 times it is drawn, and its values. `A/B` is entry B of field A.
 type Field = (&'static str, u64, &'static [&'static str]);

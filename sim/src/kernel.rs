@@ -18,19 +18,17 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+use cpuset::{CgroupPath, CpuSet, PartitionType};
+use kernel::Kernel;
 pub use nix::errno::Errno;
-use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::{CgroupTree, Watched, Write};
-use nri_cpu_manager::kernel::Kernel;
-use nri_cpu_manager::ledger::CgroupPath;
-use nri_cpu_manager::partition::PartitionType;
-use nri_cpu_manager::topology::{Facts, OfflineCpu};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use topology::{Facts, OfflineCpu};
 
 /// Where the cgroup hierarchy is mounted.
 pub const CGROUPS: &str = "/sys/fs/cgroup";

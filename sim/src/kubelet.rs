@@ -7,10 +7,10 @@ use crate::oracle::Key;
 use crate::pods::{Container, PodId, Serial, State};
 use crate::runtime::What;
 use crate::world::World;
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
+use ledger::{KubeletClaim, Named, PodUid};
 use nri_cpu_manager::daemon::Input;
 use nri_cpu_manager::kubelet::{Look, StateFile};
-use nri_cpu_manager::ledger::{KubeletClaim, Named, PodUid};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

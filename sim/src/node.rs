@@ -6,8 +6,8 @@ use crate::pods::{Container, Kind, MIXED, Paths, Pod, PodId, Sandbox, Serial, Sl
 use crate::runtime::{Reply, What};
 use crate::settings::Trouble;
 use crate::world::World;
+use cpuset::CgroupPath;
 use nri_cpu_manager::edge::nri::wire::Event;
-use nri_cpu_manager::ledger::CgroupPath;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -2,10 +2,10 @@
 
 use crate::dice::Dice;
 use crate::settings::Settings;
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
+use ledger::annotations::DOMAIN;
+use ledger::wish::Wish;
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::ledger::annotations::DOMAIN;
-use nri_cpu_manager::ledger::wish::Wish;
 use protobuf::MessageField;
 use std::collections::HashMap;
 use std::time::Duration;

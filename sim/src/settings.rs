@@ -3,8 +3,8 @@
 use crate::configuration::Configuration;
 use crate::dice::Dice;
 use nri_cpu_manager::edge::{Capabilities, Runtime};
-use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
+use topology::Topology;
+use topology::synthetic::{Machine, Numbering};
 
 /// Name, version, and the NRI version that it reports.
 pub type Version = (&'static str, &'static str, &'static str);

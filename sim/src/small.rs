@@ -18,11 +18,11 @@ use crate::pods::{Class, Container, Kind, Paths, Pod, PodId, Sandbox, Serial, Sl
 use crate::settings::{CONTAINERD, CRIO, Settings, Trouble};
 use crate::world::World;
 use clap::ValueEnum;
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::synthetic::Machine;
+use cpuset::CpuSet;
 use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
+use topology::synthetic::Machine;
 
 const SEED: u64 = 1;
 const BOOT: Duration = Duration::from_secs(20);

@@ -12,12 +12,12 @@ use crate::pods::{Class, Container, Paths, Pod, PodId, Serial, State};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::trace::Trace;
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Policy, Settings as InForce};
-use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::synthetic::Machine;
+use cpuset::CpuSet;
+use ledger::{Policy, Settings as InForce};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use topology::Topology;
+use topology::synthetic::Machine;
 
 /// What happens at some moment.
 type Event = Box<dyn FnOnce(&mut World)>;

@@ -7,9 +7,9 @@
 mod expected;
 
 use expected::{fields, values};
-use nri_cpu_manager::ledger::annotations::DOMAIN;
-use nri_cpu_manager::ledger::wish::Wish;
-use nri_cpu_manager::placement::{Options, TopologyManager};
+use ledger::annotations::DOMAIN;
+use ledger::wish::Wish;
+use placement::{Options, TopologyManager};
 use sim::configuration::FAULTY;
 use sim::dice::Dice;
 use sim::history::History;

@@ -1,13 +1,13 @@
 //! Asks a running plugin through the socket in its state directory.
 
 use crate::serve::endpoint::SOCKET;
-use crate::wording::printable;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use wording::printable;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -3,7 +3,6 @@
 use super::client;
 use super::output::{Output, show, table};
 use crate::view::explanation::{CacheStatus, DecisionStatus, Explanation};
-use crate::wording;
 use clap::Args;
 use std::error::Error;
 use std::fmt::Write as _;

@@ -2,13 +2,13 @@
 
 use crate::clock::Stamp;
 use crate::clock::stamp;
-use crate::wording::printable;
 use env_logger::{Builder, Env, Target};
 use log::Record;
 use nix::sys::stat::fstat;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use wording::printable;
 
 /// The socket of the system's log: journald, syslogd.
 const SYSTEM_LOG: &str = "/dev/log";

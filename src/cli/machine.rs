@@ -2,16 +2,16 @@
 //! that it is, for the configuration's `nodes`.
 
 use crate::config::{Config, ConfigError, Labels, NodeIdentity};
-use crate::kernel::Linux;
 use crate::snapshot::{Snapshot, SnapshotError};
-use crate::topology::presets::{Preset, preset, presets};
-use crate::topology::synthetic::{DescriptionError, Machine};
-use crate::topology::sysfs::{self, Reading};
-use crate::topology::{Sizes, Topology, TopologyError};
 use clap::Args;
+use kernel::Linux;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use topology::presets::{Preset, preset, presets};
+use topology::synthetic::{DescriptionError, Machine};
+use topology::sysfs::{self, Reading};
+use topology::{Sizes, Topology, TopologyError};
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct NodeArgs {

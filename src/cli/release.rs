@@ -3,16 +3,16 @@
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
 use crate::exclusivity::{Hierarchy, Memory, Undone, undo};
-use crate::kernel::Linux;
 use crate::kubelet;
-use crate::topology::sysfs;
-use crate::wording::count;
 use clap::Args;
+use kernel::Linux;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use topology::sysfs;
+use wording::count;
 
 #[derive(Debug, Clone, Args)]
 pub struct ReleaseArgs {

@@ -7,21 +7,21 @@ mod words;
 use super::machine::{self, NodeArgs};
 use super::output::{Color, Drawing, cannot, show};
 use crate::config::Config;
-use crate::ledger::Ledger;
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
     NoRoom, Recorder, RunReport, Setup, SimulationReport, Time, Workload, engine, manifests, table,
 };
-use crate::topology::Topology;
 use crate::view::picture::{Picture, svg};
 use crate::view::status::{ConfigStatus, OwnSettings};
 use clap::Args;
 use decisions::DecisionTable;
+use ledger::Ledger;
 use std::error::Error;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use topology::Topology;
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {

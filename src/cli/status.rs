@@ -2,19 +2,19 @@
 
 use super::client;
 use super::output::{Color, Drawing, overrides, show, table};
-use crate::cpuset::CpuSet;
 use crate::serve::page;
 use crate::view::picture::{Picture, names, text as drawn};
 use crate::view::status::{
     DomainStatus, Indented, NodeStatus, RebalanceStatus, RecordStatus, Status,
 };
-use crate::wording::{self, count, or_none};
 use clap::Args;
+use cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
+use wording::{self, count, or_none};
 
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {

@@ -2,18 +2,18 @@
 
 use super::machine::{self, LoadedMachine};
 use super::output::{Drawing, cannot, show};
-use crate::cpuset::CpuSet;
 use crate::snapshot::Snapshot;
-use crate::topology::Topology;
-use crate::topology::picture::TopologyText;
 use crate::view::picture::{self, Occupancy, svg};
-use crate::wording::count;
+use cpuset::CpuSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use topology::Topology;
+use topology::picture::TopologyText;
+use wording::count;
 
 #[derive(Debug, clap::Args)]
 pub struct TopologyArgs {

@@ -3,7 +3,7 @@
 use super::file::File;
 use super::source::{ConfigError, Source};
 use super::values::Text;
-use crate::ledger::Exposure;
+use ledger::Exposure;
 
 /// The longest notice: meanwhile a better placement waits.
 const MOST_NOTICE_SECONDS: u32 = 300;
@@ -29,8 +29,8 @@ pub(super) fn notice_seconds(
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
-    use crate::ledger::{Exposure, Settings};
-    use crate::topology::synthetic::Machine;
+    use ledger::{Exposure, Settings};
+    use topology::synthetic::Machine;
 
     fn with(more: &str) -> Result<Settings, String> {
         let topology = "pack:1 core:4".parse::<Machine>().unwrap().topology().unwrap();

@@ -7,8 +7,7 @@ use super::pod_resources;
 use super::rebalance;
 use super::source::{ConfigError, Source};
 use super::values::{CpuList, Pairs, Text, shared, shared_if_set};
-use crate::placement::{Options, TopologyManager};
-use crate::wording;
+use placement::{Options, TopologyManager};
 use serde::Deserialize;
 use std::sync::Arc;
 

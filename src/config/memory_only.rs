@@ -2,8 +2,7 @@
 
 use super::source::{ConfigError, Source};
 use super::values::Text;
-use crate::cpuset::CpuSet;
-use crate::nodeset::{MAX_NODES, NodeSet};
+use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 

@@ -24,22 +24,19 @@ pub use pod_resources::PodResources;
 pub use source::{ConfigError, Warning};
 pub(crate) use yaml::MAX_SIZE;
 
-use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
 use crate::files;
-use crate::ledger::{Exposure, Namespaces, Policy, Rebalance, Settings, Stance};
-use crate::nodeset::NodeSet;
-use crate::partition::PartitionType;
-use crate::placement::{
+use cpuset::{CpuSet, NodeSet, PartitionType};
+use file::File;
+use ledger::{Exposure, Namespaces, Policy, Rebalance, Settings, Stance};
+use placement::{
     self, EngineKind, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError,
     TopologyPolicy, UncoreOrder,
 };
-use crate::topology::Topology;
-use crate::wording;
-use file::File;
 use source::Source;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use topology::Topology;
 
 /// The kubelet's default `--root-dir`.
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";

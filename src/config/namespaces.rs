@@ -2,10 +2,10 @@
 
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
-use crate::ledger::terms::contradiction;
-use crate::ledger::wish::Wish;
-use crate::ledger::{Bounds, Namespaces, Policy};
-use crate::placement::Wishes;
+use ledger::terms::contradiction;
+use ledger::wish::Wish;
+use ledger::{Bounds, Namespaces, Policy};
+use placement::Wishes;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use std::fmt;

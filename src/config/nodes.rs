@@ -8,7 +8,7 @@
 use super::file::File;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
-use crate::pattern::{Closeness, closeness};
+use ledger::pattern::{Closeness, closeness};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 

@@ -2,7 +2,7 @@
 
 use super::source::{ConfigError, Source};
 use super::values::Text;
-use crate::ledger::{Rebalance, RebalanceMode};
+use ledger::{Rebalance, RebalanceMode};
 use serde::Deserialize;
 use std::time::Duration;
 

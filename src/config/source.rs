@@ -2,14 +2,14 @@
 
 use super::values::Text;
 use super::yaml::{Key, Mistake, Node};
-use crate::placement::options::OptionError;
-use crate::placement::topology_manager::TopologyManagerError;
-use crate::placement::{Options, SettingsError, TopologyManager};
-use crate::wording::{self, nearest};
+use placement::options::OptionError;
+use placement::topology_manager::TopologyManagerError;
+use placement::{Options, SettingsError, TopologyManager};
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wording::{self, nearest};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

@@ -4,9 +4,9 @@ mod entries;
 mod odd_input;
 
 use super::*;
-use crate::ledger::Exposure;
-use crate::ledger::wish::Wish;
-use crate::topology::{Cpu, Facts};
+use ledger::Exposure;
+use ledger::wish::Wish;
+use topology::{Cpu, Facts};
 
 fn machine() -> Topology {
     let cpu =

@@ -1,8 +1,7 @@
 //! Values in the file: strings, pairs, lists of CPUs.
 
-use crate::cpuset::{CpuSet, ParseError};
 use crate::quantity::Quantity;
-use crate::wording;
+use cpuset::{CpuSet, ParseError};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;

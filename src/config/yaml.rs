@@ -4,7 +4,6 @@
 //! bounded while it is read, and there are no aliases, which would multiply it. Errors are about
 //! what the user wrote: serde's words for them are replaced here.
 
-use crate::wording::{nearest, unknown};
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Visitor};
@@ -12,6 +11,7 @@ use serde::forward_to_deserialize_any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use wording::{nearest, unknown};
 
 /// The largest text, in bytes: that of a ConfigMap.
 pub(crate) const MAX_SIZE: usize = 1 << 20;

@@ -2,8 +2,8 @@
 
 use super::persist::Save;
 use super::step::CallId;
-use crate::ledger::{ContainerId, Decision, Due, Note};
 use crate::view::counters::{CreateOutcome, EventKind};
+use ledger::{ContainerId, Decision, Due, Note};
 use std::time::Instant;
 
 /// A call of the runtime.

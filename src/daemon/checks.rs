@@ -2,9 +2,9 @@
 
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
-use crate::cpuset::CpuSet;
-use crate::ledger::{Holder, Ledger, Target};
 use crate::verify::Verifier;
+use cpuset::CpuSet;
+use ledger::{Holder, Ledger, Target};
 use std::time::Instant;
 
 /// What a check pass found.

@@ -1,10 +1,10 @@
 //! Completes what a call says of containers by the kernel's files, before the ledger gets it.
 
-use crate::kernel::Kernel;
-use crate::ledger::{Admission, Call, Event};
-use crate::topology::sysfs;
 use crate::verify::{Observed, Verifier};
+use kernel::Kernel;
+use ledger::{Admission, Call, Event};
 use std::path::Path;
+use topology::sysfs;
 
 /// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
 /// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be

@@ -2,10 +2,10 @@
 
 use crate::clock::now;
 use crate::edge::Refusal;
-use crate::ledger::{ContainerId, Ledger, Note, Subject, What};
-use crate::placement::Reason;
 use crate::view::counters::EventKind;
 use crate::view::{Counters, History};
+use ledger::{ContainerId, Ledger, Note, Subject, What};
+use placement::Reason;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 use super::calls::SentAnswer;
 use super::pace::Pace;
 use super::step::CallId;
-use crate::ledger::Update;
+use ledger::Update;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

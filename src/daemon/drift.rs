@@ -5,10 +5,9 @@
 
 use super::pace::Pace;
 use super::suspects::{Finding, Suspects};
-use crate::cpuset::CpuSet;
-use crate::ledger::Target;
 use crate::verify::Drift;
-use crate::wording;
+use cpuset::CpuSet;
+use ledger::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Instant;
@@ -150,7 +149,7 @@ fn compared(target: &Target, drift: &Drift) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{ContainerId, CpuSetting, Mechanism, Subject};
+    use ledger::{ContainerId, CpuSetting, Mechanism, Subject};
 
     #[test]
     fn a_drift_names_the_cpus_that_the_group_was_compared_with() {

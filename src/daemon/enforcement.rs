@@ -8,11 +8,11 @@ use crate::exclusivity::{
     AFTER_REFUSAL, Exclusivity, Groups, Hierarchy, Layout, Means, Memory, ProbeError, Report,
     Scope, Watched, writable,
 };
-use crate::kernel::Kernel;
-use crate::ledger::{Call, CgroupPath, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target};
-use crate::partition::PartitionType;
 use crate::verify::Drift;
 use crate::view::GroupBound;
+use cpuset::{CgroupPath, PartitionType};
+use kernel::Kernel;
+use ledger::{Call, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

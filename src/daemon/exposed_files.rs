@@ -4,14 +4,14 @@
 //! A program must never run on a CPU that its file does not name. So the file names old and new CPUs
 //! before cgroups change, and only the new ones when the kernel has them in force.
 
-use crate::cpuset::CpuSet;
 use crate::exposed::{Content, Directories};
-use crate::ledger::environment::Description;
-use crate::ledger::{ContainerId, Ledger, Reach, Target};
-use crate::topology::Topology;
 use crate::verify::Verifier;
+use cpuset::CpuSet;
+use ledger::environment::Description;
+use ledger::{ContainerId, Ledger, Reach, Target};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use topology::Topology;
 
 /// How often to check whether a container has left its old CPUs.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -2,15 +2,14 @@
 //! return: periodically, and before every admission. To the ledger both are the same: no container
 //! can run there.
 
-use crate::cpuset::CpuSet;
 use crate::exclusivity::{ForeignPartitions, Hierarchy, foreign_partitions};
-use crate::kernel::Kernel;
-use crate::ledger::{Event, Ledger};
-use crate::topology::{Topology, sysfs};
-use crate::wording;
+use cpuset::CpuSet;
+use kernel::Kernel;
+use ledger::{Event, Ledger};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use topology::{Topology, sysfs};
 
 /// The time between two checks. The kernel reports such changes by uevents too, but not in every
 /// container's network namespace.

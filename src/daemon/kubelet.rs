@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::kubelet::{ActivityDetector, Change, Look, Sign};
-use crate::ledger::{Call, Event, Policy, Stance};
+use ledger::{Call, Event, Policy, Stance};
 use log::Level;
 use std::time::{Duration, Instant};
 

@@ -4,8 +4,8 @@
 use super::calls::CallInfo;
 use super::persist::Save;
 use crate::clock::now;
-use crate::ledger::{Admission, Move, MovePlan, Occasion};
 use crate::view::LastPlan;
+use ledger::{Admission, Move, MovePlan, Occasion};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 

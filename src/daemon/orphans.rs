@@ -4,8 +4,8 @@
 //! Their cgroups show it. Only a cgroup that was seen before can have vanished: if the
 //! hierarchy is not where it should be, no cgroup counts.
 
-use crate::ledger::{ContainerId, Deserted, Event, Holder};
 use crate::verify::{Presence, Verifier};
+use ledger::{ContainerId, Deserted, Event, Holder};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -108,7 +108,8 @@ pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{CgroupPath, SandboxId};
+    use cpuset::CgroupPath;
+    use ledger::SandboxId;
 
     /// Containers of one pod, seen like this.
     fn sightings(ids: &[&str], presence: Presence) -> Vec<Sighting> {

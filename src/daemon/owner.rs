@@ -21,16 +21,16 @@ use super::validation::{cannot_promise, validate};
 use crate::checkpoint::StateError;
 use crate::clock::now;
 use crate::config::Reading;
-use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
 use crate::exclusivity::{Scope, Watched};
-use crate::ledger::environment::environment;
-use crate::ledger::{
+use crate::verify::Drift;
+use crate::view::counters::{CreateOutcome, EventKind, STRICT};
+use cpuset::CpuSet;
+use ledger::environment::environment;
+use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
     Mechanism, Note, Outcome, Reach, Target,
 };
-use crate::verify::Drift;
-use crate::view::counters::{CreateOutcome, EventKind, STRICT};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ const ROUNDS: usize = 4;
 ///
 /// It is deterministic: it has no thread, does not sleep, and gets the time with each input; only
 /// the times of day in the status are the clock's. It reads and writes the node at once, through a
-/// [`Kernel`](crate::kernel::Kernel) and a [`Storage`](crate::disk::Storage); what takes longer is
+/// [`Kernel`](kernel::Kernel) and a [`Storage`](crate::disk::Storage); what takes longer is
 /// an [`Effect`].
 ///
 /// Each input is taken in the same way: it becomes events, the ledger applies them, and what is

@@ -5,7 +5,7 @@
 //! estimates the time of one update as TCP estimates a round trip (RFC 6298): a smoothed mean and
 //! four mean deviations.
 
-use crate::ledger::{ContainerId, Update};
+use ledger::{ContainerId, Update};
 use std::collections::HashMap;
 use std::time::Duration;
 use std::time::Instant;
@@ -116,7 +116,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::CpuSetting;
+    use ledger::CpuSetting;
 
     fn changes(count: usize) -> Vec<Update> {
         let setting = CpuSetting::shared("0-3".parse().unwrap()).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::checkpoint::StateError;
 use crate::config::{ConfigError, NodeIdentity, PodResources};
-use crate::topology::{TopologyError, sysfs};
 use std::path::PathBuf;
+use topology::{TopologyError, sysfs};
 
 /// The daemon's files, and its node.
 #[derive(Debug, Clone)]

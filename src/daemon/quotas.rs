@@ -5,7 +5,8 @@
 //! the log. It is a drift if a check pass finds a quota that the pass before has had lifted. When no
 //! container of a pod has exclusive CPUs any more, the next check pass restores its quota.
 
-use crate::ledger::{CgroupPath, Ledger, Mechanism, Target};
+use cpuset::CgroupPath;
+use ledger::{Ledger, Mechanism, Target};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -14,12 +14,11 @@ use super::delivery::Writes;
 use super::moves::{PlanRun, Progress, StepRun};
 use super::owner::Owner;
 use super::persist::Save;
-use crate::cpuset::CpuSet;
-use crate::ledger::{
+use crate::verify::Drift;
+use cpuset::CpuSet;
+use ledger::{
     Admission, ContainerId, Event, Ledger, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
 };
-use crate::verify::Drift;
-use crate::wording;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

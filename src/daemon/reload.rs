@@ -5,14 +5,14 @@ use super::paths::Paths;
 use crate::clock::now;
 use crate::config::{Config, Mistake, PodResources, Reading};
 use crate::exclusivity::{Exclusivity, probe};
-use crate::kernel::Kernel;
-use crate::ledger::{Event, Mechanism, Policy, Settings, Stance};
-use crate::partition::PartitionType;
-use crate::topology::Topology;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::view::status::{ConfigStatus, OwnSettings};
+use cpuset::PartitionType;
+use kernel::Kernel;
+use ledger::{Event, Mechanism, Policy, Settings, Stance};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use topology::Topology;
 
 #[derive(Debug)]
 pub(super) struct ConfigReload {

@@ -3,10 +3,10 @@
 use super::orphans;
 use super::owner::Owner;
 use crate::exclusivity::ProbeError;
-use crate::ledger::{Channel, Policy};
 use crate::view::{NodeFigures, OwnFigures};
-use crate::wording::{self, count};
+use ledger::{Channel, Policy};
 use std::time::Instant;
+use wording::{self, count};
 
 impl Owner {
     /// Logs the node as the runtime has listed it.

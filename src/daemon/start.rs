@@ -19,17 +19,17 @@ use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::{Hierarchy, Memory};
 use crate::exposed::Directories;
-use crate::kernel::Kernel;
 use crate::kubelet::Look;
-use crate::ledger::{Claim, Event, Ledger, Mechanism, Settings};
-use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
-use crate::wording::{self, count};
+use kernel::Kernel;
+use ledger::{Claim, Event, Ledger, Mechanism, Settings};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use topology::{Topology, sysfs};
+use wording::{self, count};
 
 /// What the core reads and writes at once.
 #[derive(Debug, Clone)]

@@ -1,17 +1,17 @@
 //! What the core takes in and gives out: [`Input`] and [`Effect`].
 //!
 //! The core is deterministic: the same inputs at the same moments give the same effects. It reads
-//! and writes cgroups itself, through a [`Kernel`](crate::kernel::Kernel). Everything that takes
+//! and writes cgroups itself, through a [`Kernel`](kernel::Kernel). Everything that takes
 //! long is an effect, and its end comes back as an input.
 
 use super::checks::{CheckPass, Findings};
 use crate::checkpoint::StateError;
 use crate::config::Reading;
-use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watched;
 use crate::kubelet::Look;
-use crate::ledger::{Call, Claim, ContainerId, Update};
+use cpuset::CpuSet;
+use ledger::{Call, Claim, ContainerId, Update};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -4,8 +4,8 @@
 //! with an update under way that is within the runtime's [`Pace`] is late, and no suspect.
 
 use super::pace::{MOST, Pace};
-use crate::ledger::{ContainerId, Target};
 use crate::verify::Drift;
+use ledger::{ContainerId, Target};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use std::time::Instant;

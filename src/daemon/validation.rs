@@ -4,10 +4,9 @@
 //! plugin has changed the CPUs, or if its own answer was late or lost and the runtime would go on
 //! without it.
 
-use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal};
-use crate::ledger::{ContainerId, Ledger, Policy, Stance};
-use crate::wording;
+use cpuset::CpuSet;
+use ledger::{ContainerId, Ledger, Policy, Stance};
 
 /// Whether the CPUs that the runtime is about to set are the decided ones.
 pub(super) fn validate(

@@ -8,10 +8,10 @@ pub mod nri;
 pub(crate) use capabilities::{BEFORE_START, VALIDATE};
 pub use capabilities::{Capabilities, Runtime, Version};
 
-use crate::cpuset::CpuSet;
-use crate::ledger::environment::Variable;
-use crate::ledger::{Call, ContainerId, CpuSetting, Update};
 use async_trait::async_trait;
+use cpuset::CpuSet;
+use ledger::environment::Variable;
+use ledger::{Call, ContainerId, CpuSetting, Update};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub enum Message {
         reply: oneshot::Sender<Result<Response, Refusal>>,
     },
     /// The runtime asks for approval of a new container with the changes of all plugins, after the
-    /// answer to [`Admission::Create`](crate::ledger::Admission::Create).
+    /// answer to [`Admission::Create`](ledger::Admission::Create).
     Validate {
         session: Session,
         container: ContainerId,
@@ -82,7 +82,7 @@ pub enum Message {
 /// What the runtime gets for a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
-    /// For [`Admission::Create`](crate::ledger::Admission::Create): where the new container runs;
+    /// For [`Admission::Create`](ledger::Admission::Create): where the new container runs;
     /// `None` leaves it alone.
     pub setting: Option<CpuSetting>,
     /// Environment variables for the new container.
@@ -90,7 +90,7 @@ pub struct Response {
     /// A directory of the host that the new container gets, read-only.
     pub directory: Option<String>,
     /// Changes for containers that exist, in the order in which they must be made. For
-    /// [`Admission::Update`](crate::ledger::Admission::Update) the container's own change is among
+    /// [`Admission::Update`](ledger::Admission::Update) the container's own change is among
     /// them.
     pub updates: Vec<Update>,
 }
@@ -98,7 +98,7 @@ pub struct Response {
 /// Optional calls that the owner subscribes to; each costs every container a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subscriptions {
-    /// [`Event::Starting`](crate::ledger::Event::Starting): a container is about to run and waits for the answer.
+    /// [`Event::Starting`](ledger::Event::Starting): a container is about to run and waits for the answer.
     pub before_start: bool,
     /// [`Message::Validate`]. Runtimes with NRI before 0.10 lack this call, see
     /// [`Capabilities::validation`].

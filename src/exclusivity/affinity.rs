@@ -1,8 +1,8 @@
 //! A thread's own affinity mask, a second filter beside the cpuset of its cgroup. A change ends at
 //! the first thread that the kernel refuses.
 
-use crate::cpuset::CpuSet;
-use crate::kernel::Kernel;
+use cpuset::CpuSet;
+use kernel::Kernel;
 use std::io;
 use std::path::Path;
 

@@ -18,10 +18,7 @@
 //!
 //! The lab holds this model against real kernels.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::CgroupPath;
-use crate::partition::{PartitionState, PartitionType};
-use crate::wording;
+use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;

@@ -4,9 +4,8 @@ use super::affinity;
 use super::cgroup_tree::Write;
 use super::hierarchy::{FileError, Hierarchy};
 use super::quota;
-use crate::cpuset::CpuSet;
-use crate::ledger::Target;
-use crate::wording;
+use cpuset::CpuSet;
+use ledger::Target;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KernelRefusal {

@@ -3,9 +3,7 @@
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
 use super::goal::{CgroupLevel, Goal};
 use super::hierarchy::{CPUS, EFFECTIVE, EXCLUSIVE, FileError, Hierarchy};
-use crate::cpuset::CpuSet;
-use crate::ledger::CgroupPath;
-use crate::partition::PartitionState;
+use cpuset::{CgroupPath, CpuSet, PartitionState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {

@@ -12,8 +12,8 @@
 
 use super::hierarchy::{CgroupVersion, EFFECTIVE, EXCLUSIVE_EFFECTIVE, Hierarchy};
 use super::release::is_of_pods;
-use crate::cpuset::CpuSet;
-use crate::ledger::{CgroupPath, ContainerId, Ledger};
+use cpuset::{CgroupPath, CpuSet};
+use ledger::{ContainerId, Ledger};
 use std::collections::BTreeMap;
 
 /// The topmost cgroups that are valid partitions of other programs, with their CPUs.
@@ -78,10 +78,10 @@ fn is_named_after(group: &CgroupPath, id: &ContainerId) -> bool {
 mod tests {
     use super::super::hierarchy::{EXCLUSIVE, PARTITION};
     use super::*;
-    use crate::ledger::{Claim, CpuRequest, PodUid, Settings};
-    use crate::topology::synthetic::Machine;
+    use ledger::{Claim, CpuRequest, PodUid, Settings};
     use std::fs;
     use std::path::Path;
+    use topology::synthetic::Machine;
 
     const ID: &str = "c1";
 

@@ -5,9 +5,8 @@
 //! and the value can be relied on. So a class with hundreds of pods needs one write. A cgroup is
 //! *tight* otherwise: each cgroup in it is bound by itself.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::{CgroupPath, Ledger, PodPlace, PodUid, Qos};
-use crate::partition::PartitionType;
+use cpuset::{CgroupPath, CpuSet, PartitionType};
+use ledger::{Ledger, PodPlace, PodUid, Qos};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a cgroup is above containers.

@@ -6,9 +6,7 @@
 //! some say nothing.
 
 use super::cgroup_tree::{CgroupTree, Write};
-use crate::cpuset::CpuSet;
-use crate::ledger::CgroupPath;
-use crate::partition::PartitionState;
+use cpuset::{CgroupPath, CpuSet, PartitionState};
 use std::fmt;
 
 /// CPUs that partitions leave to all other cgroups. Linux 6.12 lets the last one of these go offline,
@@ -147,7 +145,7 @@ fn too_few_shared(tree: &CgroupTree, group: &CgroupPath, exclusive: CpuSet) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::partition::PartitionType;
+    use cpuset::PartitionType;
 
     fn path(path: &str) -> CgroupPath {
         CgroupPath::new(path).unwrap()

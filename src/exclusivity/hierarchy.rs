@@ -1,11 +1,8 @@
 //! [`Hierarchy`]: the files of the kernel's cgroup hierarchy that has the cpuset controller.
 
 use super::cgroup_tree::{PartitionFiles, Write};
-use crate::cpuset::CpuSet;
-use crate::kernel::{Kernel, Linux};
-use crate::ledger::CgroupPath;
-use crate::partition::{PartitionState, PartitionType};
-use crate::wording;
+use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
+use kernel::{Kernel, Linux};
 use nix::errno::Errno;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,8 +6,7 @@
 //! stored: after a restart a bound that is still defended shows itself again.
 
 use super::hierarchy::Hierarchy;
-use crate::cpuset::CpuSet;
-use crate::ledger::CgroupPath;
+use cpuset::{CgroupPath, CpuSet};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 

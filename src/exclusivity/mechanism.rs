@@ -2,8 +2,8 @@
 //! node can do.
 
 use super::probe::{ProbeError, binding, probe};
-use crate::kernel::Kernel;
-use crate::ledger::Mechanism;
+use kernel::Kernel;
+use ledger::Mechanism;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -5,10 +5,9 @@
 //! counts for one boot. Without it, after a loss, values that would be written anyway count as this
 //! program's, and others as other programs'.
 
-use crate::cpuset::CpuSet;
 use crate::disk::Storage;
-use crate::kernel::Kernel;
-use crate::ledger::CgroupPath;
+use cpuset::{CgroupPath, CpuSet};
+use kernel::Kernel;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -146,7 +145,7 @@ fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
 mod tests {
     use super::*;
     use crate::disk::Disk;
-    use crate::kernel::Linux;
+    use kernel::Linux;
     use std::fs;
 
     #[test]

@@ -21,10 +21,7 @@
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write, cut};
 use super::goal::{CgroupLevel, Goal};
 use super::hazard::{LEFT_TO_OTHERS, hazard};
-use crate::cpuset::CpuSet;
-use crate::ledger::CgroupPath;
-use crate::partition::PartitionState;
-use crate::wording;
+use cpuset::{CgroupPath, CpuSet, PartitionState};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

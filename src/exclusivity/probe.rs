@@ -2,7 +2,7 @@
 //! partitions.
 
 use super::hierarchy::{CgroupVersion, Hierarchy};
-use crate::kernel::Kernel;
+use kernel::Kernel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ fn has_capability(status: &str, capability: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Linux;
+    use kernel::Linux;
     use rustix::thread::CapabilitySet;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

@@ -9,7 +9,7 @@
 
 use super::hierarchy::{CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
-use crate::ledger::CgroupPath;
+use cpuset::CgroupPath;
 use std::path::PathBuf;
 
 /// The file of a quota, and its content without a quota. In version 2 a write of that content

@@ -5,9 +5,8 @@ use super::groups::{Groups, Undone};
 use super::hierarchy::{CPUS, CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
 use super::quota;
-use crate::cpuset::CpuSet;
-use crate::ledger::{CgroupPath, Claim};
-use crate::partition::PartitionType;
+use cpuset::{CgroupPath, CpuSet, PartitionType};
+use ledger::Claim;
 
 /// Where kubelets put pods: partitions and containers below are this program's.
 const KUBEPODS: &str = "kubepods";

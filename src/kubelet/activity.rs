@@ -10,7 +10,7 @@
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
 use super::{Look, StateFile};
-use crate::ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
+use ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
 use std::fmt;
 
 const STATIC: &str = "static";
@@ -145,9 +145,9 @@ impl ActivityDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpuset::CpuSet;
-    use crate::ledger::model::{ContainerId, PodUid, SandboxId};
-    use crate::ledger::{Container, CpuRequest, Named, Pod, Wanted};
+    use cpuset::CpuSet;
+    use ledger::model::{ContainerId, PodUid, SandboxId};
+    use ledger::{Container, CpuRequest, Named, Pod, Wanted};
 
     fn file(policy: &str, claims: usize) -> Look {
         let claim = |at: usize| KubeletClaim {

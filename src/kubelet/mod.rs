@@ -8,7 +8,7 @@ mod activity;
 mod state;
 mod state_file_watcher;
 
-use crate::ledger::Stance;
+use ledger::Stance;
 use std::path::Path;
 
 pub(crate) use activity::{ActivityDetector, Change, Sign};

@@ -5,10 +5,10 @@
 //! Go's debugging printer.
 //!
 //! The file belongs to root, and no pod has influence on its text. The
-//! [`Ledger`](crate::ledger::Ledger) accepts its claims only if they are legal, like all others.
+//! [`Ledger`](ledger::Ledger) accepts its claims only if they are legal, like all others.
 
-use crate::cpuset::{CpuSet, ParseError};
-use crate::ledger::{ContainerId, KubeletClaim, Named, PodUid};
+use cpuset::{CpuSet, ParseError};
+use ledger::{ContainerId, KubeletClaim, Named, PodUid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

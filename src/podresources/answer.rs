@@ -5,8 +5,8 @@
 
 use super::known::{Known, KnownPod};
 use super::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus};
-use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerView, View};
+use cpuset::CpuSet;
+use ledger::{ContainerView, View};
 
 /// `pod_resources` of the answers to `List` and `Get`.
 const POD: u64 = 1;

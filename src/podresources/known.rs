@@ -1,7 +1,7 @@
 //! [`Known`]: what the plugin knows of pods and their exclusive CPUs, from a view of the ledger.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerView, Phase, Policy, Stance, View};
+use cpuset::CpuSet;
+use ledger::{ContainerView, Phase, Policy, Stance, View};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug)]

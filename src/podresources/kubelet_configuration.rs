@@ -1,6 +1,6 @@
 //! The policy in force as a KubeletConfiguration, for consumers that read it from a file.
 
-use crate::ledger::{Policy, Settings};
+use ledger::{Policy, Settings};
 use std::fmt::Write as _;
 
 /// The file's text. Amounts of reserved CPUs are shown as the CPUs that they mean on this machine.
@@ -39,8 +39,8 @@ fn write_map(key: &str, pairs: impl Iterator<Item = (&'static str, String)>, tex
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
-    use crate::ledger::{Policy, Settings};
-    use crate::topology::synthetic::Machine;
+    use ledger::{Policy, Settings};
+    use topology::synthetic::Machine;
 
     /// The file is a configuration of the plugin too, and means the same.
     #[test]

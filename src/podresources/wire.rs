@@ -2,7 +2,7 @@
 //!
 //! <https://protobuf.dev/programming-guides/encoding/>
 
-use crate::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 /// Bytes that are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -9,12 +9,12 @@
 //! * Departures come before arrivals at the same moment.
 
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
-use crate::cpuset::CpuSet;
-use crate::ledger::{
+use cpuset::CpuSet;
+use ledger::{
     Admission, Channel, ContainerId, ContainerKind, CpuSetting, Decision, Event, Ledger, MovePlan,
     NoPlan, Pod, Update,
 };
-use crate::placement::Rejection;
+use placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //! order of the text, and stay.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
-use crate::ledger::{Annotations, ContainerKind};
 use crate::quantity::Quantity;
+use ledger::{Annotations, ContainerKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml::Value;
@@ -249,7 +249,7 @@ fn form(place: &str, why: impl ToString) -> WorkloadError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Qos;
+    use ledger::Qos;
 
     const PODS: &str = r#"
 # Nothing before the first one.

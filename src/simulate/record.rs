@@ -3,11 +3,11 @@
 use super::engine::{Happening, OUT_OF_CPU, StepObserver};
 use super::report::{ExclusiveCounts, Moves, Pods, RunReport, Setup, Values, placements};
 use super::workload::{PodSpec, Time, Workload};
-use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, Phase};
-use crate::topology::{Tally, Topology};
 use crate::view::fragmentation::fragmentation;
 use crate::view::status::alignment::Scorer;
+use cpuset::CpuSet;
+use ledger::{Ledger, Phase};
+use topology::{Tally, Topology};
 
 /// The number of samples over time.
 const SAMPLES: usize = 60;
@@ -231,7 +231,7 @@ impl StepObserver for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::synthetic::Machine;
+    use topology::synthetic::Machine;
 
     #[test]
     fn a_course() {

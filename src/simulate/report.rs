@@ -1,15 +1,15 @@
 //! [`SimulationReport`]: the result of simulations, for people and programs. The names are a promise to
 //! scripts; docs/simulate.md is the reference.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::MoveOutcome;
-use crate::ledger::{ContainerView, Ledger, Phase, View};
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant, names};
 use crate::view::status::alignment::LiveScore;
-use crate::wording::printable;
+use cpuset::CpuSet;
+use ledger::MoveOutcome;
+use ledger::{ContainerView, Ledger, Phase, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use wording::printable;
 
 /// Changes when a field is removed or changes its meaning, not when one is added.
 pub(crate) const VERSION: u32 = 1;

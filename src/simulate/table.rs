@@ -4,8 +4,8 @@
 //! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` are optional.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
-use crate::ledger::{Annotations, ContainerKind, Qos};
 use crate::quantity::Quantity;
+use ledger::{Annotations, ContainerKind, Qos};
 use serde::Deserialize;
 use std::collections::HashMap;
 

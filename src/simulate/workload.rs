@@ -1,10 +1,10 @@
 //! [`Workload`]: pods that arrive and depart, as users describe them and as a runtime reports them.
 
-use crate::ledger::{
+use crate::quantity::Quantity;
+use ledger::{
     Annotations, Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
-use crate::quantity::Quantity;
 
 /// A moment of a workload, in milliseconds.
 pub type Time = u64;

@@ -1,15 +1,12 @@
 //! Whether a decision is in force, by the files of cgroups and the processes. It writes no cgroup and
 //! remembers nothing.
 
-use crate::cpuset::CpuSet;
 use crate::exclusivity::{
     CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION, is_partition_of, quota_of,
     widen,
 };
-use crate::ledger::{CgroupPath, Holder, Mechanism, Target};
-use crate::nodeset::NodeSet;
-use crate::partition::PartitionType;
-use crate::wording;
+use cpuset::{CgroupPath, CpuSet, NodeSet, PartitionType};
+use ledger::{Holder, Mechanism, Target};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};

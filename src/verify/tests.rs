@@ -1,8 +1,8 @@
 //! A hierarchy and processes in a directory; the real ones are looked at by the lab.
 
 use super::*;
-use crate::ledger::note::Subject;
-use crate::ledger::{ContainerId, CpuSetting, Mechanism};
+use ledger::note::Subject;
+use ledger::{ContainerId, CpuSetting, Mechanism};
 use std::fs;
 use tempfile::TempDir;
 
@@ -239,7 +239,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
     let masks = [one, one, others];
     let mut children = masks.map(|mask| {
         let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        widen(&crate::kernel::Linux, proc, child.id(), mask).unwrap();
+        widen(&kernel::Linux, proc, child.id(), mask).unwrap();
         child
     });
     let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();

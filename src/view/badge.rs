@@ -1,11 +1,11 @@
 //! [`Badge`]: how a picture distinguishes a container from others; [`Badges`]: the badge of each.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerView, PodUid, View};
-use crate::topology::Topology;
+use cpuset::CpuSet;
+use ledger::{ContainerView, PodUid, View};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use topology::Topology;
 
 /// Colours that people of every colour vision tell apart (Okabe and Ito, "Color Universal Design",
 /// 2008), without black and grey, which mean other things here.
@@ -126,7 +126,7 @@ fn around(domains: impl Iterator<Item = CpuSet>, cpus: &CpuSet) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::synthetic::Machine;
+    use topology::synthetic::Machine;
 
     #[test]
     fn badges_count_like_columns_of_a_spreadsheet() {

@@ -1,11 +1,11 @@
 //! What the ledger's owner counts: a few additions per event, however many containers there are.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::{Admission, Call, CpuSetting, Note, What};
-use crate::placement::{Reason, Scope, Settings, TopologyPolicy};
-use crate::topology::Topology;
+use cpuset::CpuSet;
+use ledger::{Admission, Call, CpuSetting, Note, What};
+use placement::{Reason, Scope, Settings, TopologyPolicy};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use topology::Topology;
 
 /// Upper bounds of the buckets of handler durations, in seconds. By default the runtime waits for
 /// two seconds.

@@ -7,14 +7,14 @@ use super::history::{Happened, HistoryRecord, Name, name};
 use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{RecordStatus, subject};
-use crate::cpuset::CpuSet;
-use crate::ledger::wish::{Cpus, Wish};
-use crate::ledger::{ContainerView, Margin, Mechanism, Policy, Qos, Stance, What};
-use crate::placement::{self, CacheCandidate, Placement, Request, Weighed};
-use crate::topology::Topology;
-use crate::wording::{self, count};
+use cpuset::CpuSet;
+use ledger::wish::{Cpus, Wish};
+use ledger::{ContainerView, Margin, Mechanism, Policy, Qos, Stance, What};
+use placement::{self, CacheCandidate, Placement, Request, Weighed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use topology::Topology;
+use wording::{self, count};
 
 const MAX_EXPLAINED: usize = 32;
 

@@ -2,7 +2,7 @@
 
 use super::config_state::{cannot_be_used, needs_restart};
 use super::node::NodeView;
-use crate::ledger::{Policy, Stance};
+use ledger::{Policy, Stance};
 
 /// Everything that keeps the plugin from placing containers as configured, a sentence each. Without
 /// an answer of the ledger's owner there is no view to call this with.
@@ -64,12 +64,12 @@ mod tests {
     use super::*;
     use crate::clock::Moment;
     use crate::edge::Runtime;
-    use crate::ledger::{Ledger, Settings};
-    use crate::partition::PartitionType;
-    use crate::placement;
-    use crate::topology::synthetic::Machine;
+    use cpuset::PartitionType;
+    use ledger::{Ledger, Settings};
+    use placement;
     use std::collections::BTreeMap;
     use std::sync::Arc;
+    use topology::synthetic::Machine;
 
     fn node(policy: Policy) -> NodeFigures {
         let reserved = "0".parse().unwrap();

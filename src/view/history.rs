@@ -2,8 +2,8 @@
 
 use super::badge::Badges;
 use crate::clock::Moment;
-use crate::cpuset::{CpuSet, MAX_CPUS};
-use crate::ledger::{ContainerId, Note, Subject, What};
+use cpuset::{CpuSet, MAX_CPUS};
+use ledger::{ContainerId, Note, Subject, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// There cannot be more containers with exclusive CPUs: one for each CPU.

@@ -11,10 +11,10 @@ use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::alignment::LiveScore;
 use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
-use crate::cpuset::CpuSet;
-use crate::ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
-use crate::wording::printable;
+use cpuset::CpuSet;
+use ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
 use std::fmt::Display;
+use wording::printable;
 
 /// The media type of [`text()`], with the version of the format.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4";

@@ -1,10 +1,10 @@
 //! What the plugin reads of the runtime's messages, pods' annotations above all.
 
 use super::node;
+use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
+use ledger::{Admission, Annotations, Pod};
 use nri_cpu_manager::edge::nri::projection::{Projected, parse};
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
-use nri_cpu_manager::ledger::{Admission, Annotations, Pod};
 use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;

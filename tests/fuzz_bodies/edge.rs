@@ -2,11 +2,11 @@
 
 use super::calls::{self, Call};
 use super::node;
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
+use ledger::{self, Channel, Event, Ledger};
 use nri_cpu_manager::edge::nri::frame::{self, Unframer};
 use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
 use nri_cpu_manager::edge::{self, Message, Refusal, Session, Subscriptions};
-use nri_cpu_manager::ledger::{self, Channel, Event, Ledger};
 use protobuf::Message as _;
 use std::collections::HashSet;
 use std::time::Duration;

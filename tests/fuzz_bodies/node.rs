@@ -1,15 +1,14 @@
 //! A small node for the targets: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::wish::Wish;
-use nri_cpu_manager::ledger::{
+use cpuset::CpuSet;
+use ledger::wish::Wish;
+use ledger::{
     Bounds, Claim, Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu,
     Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
 };
-use nri_cpu_manager::placement;
-use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::sync::LazyLock;
+use topology::Topology;
+use topology::synthetic::Machine;
 
 static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
     Machine { caches: 2, cores: 16, ..Machine::default() }.topology().expect("a machine")

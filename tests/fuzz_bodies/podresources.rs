@@ -1,7 +1,7 @@
 //! The podresources socket: what the kubelet answers, and what a client sends.
 
 use super::node;
-use nri_cpu_manager::ledger::{Event, Stance, View};
+use ledger::{Event, Stance, View};
 use nri_cpu_manager::podresources::{Readable, answer};
 use std::io;
 use std::pin::Pin;

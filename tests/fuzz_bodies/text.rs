@@ -1,13 +1,11 @@
 //! Text formats: lists and masks of CPUs, the checkpoint, the kubelet's state file, the configuration.
 
 use super::node;
+use cpuset::{CpuSet, MAX_CPUS};
+use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::ledger::{
-    Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance,
-};
 use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
 use std::str;
 

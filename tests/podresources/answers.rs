@@ -5,7 +5,7 @@ use super::kubelet::Kubelet;
 use super::messages::{field, listed, numbers, pod, request};
 use super::observed::{Observed, local};
 use super::{Node, config};
-use nri_cpu_manager::ledger::Qos;
+use ledger::Qos;
 use std::time::{Duration, Instant};
 
 const DEVICES: &[u8] = &[0x12, 3, 0x0a, 1, b'g'];

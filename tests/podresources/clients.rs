@@ -3,7 +3,7 @@
 use super::Node;
 use super::messages::listed;
 use super::observed::local;
-use nri_cpu_manager::ledger::Qos;
+use ledger::Qos;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

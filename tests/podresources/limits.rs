@@ -3,7 +3,7 @@
 use super::Node;
 use super::client::{Client, LIST, call};
 use super::observed::local;
-use nri_cpu_manager::ledger::Qos;
+use ledger::Qos;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

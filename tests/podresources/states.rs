@@ -5,8 +5,8 @@ use super::client::{Client, LIST};
 use super::kubelet::Kubelet;
 use super::messages::{listed, pod};
 use super::observed::{create, local};
-use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
-use nri_cpu_manager::ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use ledger::model::{ContainerId, SandboxId};
+use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 
 const STATES: usize = 1000;

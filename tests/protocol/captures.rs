@@ -22,11 +22,11 @@ use crate::node::{Container, Node};
 use crate::runtime::Generation;
 use answer::{Answer, bit, left_out};
 use nri_cpu_manager::edge::nri::wire::{self, Event as Kind};
-use nri_cpu_manager::topology::synthetic::Machine;
 use protobuf::Message as _;
 use recorded::Recorded;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
+use topology::synthetic::Machine;
 
 /// A recording and its story.
 struct Capture {

@@ -4,8 +4,8 @@
 
 use crate::node::{Container, Node};
 use crate::runtime::{Generation, cpu};
+use ledger::MilliCpu;
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::ledger::MilliCpu;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;

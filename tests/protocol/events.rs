@@ -3,11 +3,11 @@
 
 use crate::owner::{Told, at_once, connect, content, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
-use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::ledger::{
+use ledger::{
     Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, SandboxId, Wanted,
 };
+use nri_cpu_manager::edge::Response;
+use nri_cpu_manager::edge::nri::wire;
 use protobuf::Message as _;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -3,8 +3,8 @@
 use crate::go::Message;
 use crate::owner::{at_once, connect, connect_through, content, shared};
 use crate::runtime::{Framing, Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use ledger::{Admission, Call, ContainerId, Event};
 use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::ledger::{Admission, Call, ContainerId, Event};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;

@@ -3,11 +3,11 @@
 use crate::go::Message;
 use crate::owner::{connect, content};
 use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use ledger::{Call, Event};
 use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::edge::nri::frame::FrameError;
 use nri_cpu_manager::edge::nri::mux::MuxError;
 use nri_cpu_manager::edge::nri::{Ended, SessionError};
-use nri_cpu_manager::ledger::{Call, Event};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! unkindness.
 //!
 //! What can go wrong, and the tests that make it go wrong. `L` is short for `lost`, `ledger` for
-//! `src/ledger/tests`.
+//! `crates/ledger/src/tests`.
 //!
 //! | lost and surplus events | tests |
 //! |---|---|

@@ -3,20 +3,20 @@
 
 use crate::fake_sysfs;
 use crate::runtime::{self, Generation, Runtime};
+use cpuset::CpuSet;
+use ledger::{Call, Claim};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::checkpoint::StateError;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Executor, Paths, StartError};
 use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
 use nri_cpu_manager::edge::{self, Message, Session};
-use nri_cpu_manager::ledger::{Call, Claim};
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use topology::synthetic::Machine;
 use wire::Event as Kind;
 
 const CONFIG: &str =

@@ -1,11 +1,11 @@
 //! The ledger's owner, played by a script; and a session to play with.
 
 use crate::runtime::{Generation, Runtime};
+use ledger::{Call, ContainerId, CpuSetting, Update};
 use nri_cpu_manager::edge::nri::{Ended, Identity, SessionError, run_session};
 use nri_cpu_manager::edge::{
     DaemonSender, Message, Refusal, Response, Session, Subscriptions, Updater,
 };
-use nri_cpu_manager::ledger::{Call, ContainerId, CpuSetting, Update};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;

@@ -2,11 +2,11 @@
 
 use crate::fake_sysfs;
 use crate::runtime::{Generation, Runtime};
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tokio::net::{UnixListener, UnixStream};
+use topology::synthetic::Machine;
 
 pub(crate) struct Plugin {
     pub(crate) child: Child,

@@ -2,9 +2,9 @@
 
 use crate::owner::{Answer, Log, Told, content, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
+use ledger::{Admission, Call, Event};
 use nri_cpu_manager::edge::nri::{Endpoint, Identity, RunError, run};
 use nri_cpu_manager::edge::{Response, Session};
-use nri_cpu_manager::ledger::{Admission, Call, Event};
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

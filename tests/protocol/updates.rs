@@ -3,9 +3,9 @@
 use crate::node::Node;
 use crate::owner::{Plugin, connect, content, shared};
 use crate::runtime::{Generation, RUNTIME, Runtime, container, pod};
+use ledger::ContainerId;
 use nri_cpu_manager::edge::nri::wire;
 use nri_cpu_manager::edge::{UpdateError, Updater};
-use nri_cpu_manager::ledger::ContainerId;
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::time::Duration;

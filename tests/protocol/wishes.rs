@@ -4,9 +4,9 @@
 use crate::node::Node;
 use crate::runtime::{self, ALL, Generation};
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::os::unix::fs::symlink;
+use topology::synthetic::Machine;
 use wire::Event as Kind;
 
 const CONFIG: &str = "cpuManagerPolicy: static

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Parser;
+use ledger::Qos;
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::ledger::Qos;
 
 use crate::observed::{CONFIG, Observed};
 

@@ -4,16 +4,17 @@
 #[path = "events.rs"]
 mod events;
 
+use cpuset::CgroupPath;
 pub(crate) use events::{create, local};
+use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Executor, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Response, Session};
-use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Event, Pod, Qos};
-use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};
+use topology::synthetic::Machine;
 
 pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
 

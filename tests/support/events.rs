@@ -1,7 +1,7 @@
 //! Calls for tests of a daemon, and where these run.
 
-use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
-use nri_cpu_manager::ledger::{Admission, Container, CpuRequest, MilliCpu, Pod, Qos};
+use ledger::model::{ContainerId, PodUid, SandboxId};
+use ledger::{Admission, Container, CpuRequest, MilliCpu, Pod, Qos};
 
 /// Creates a container in its own pod, with this request and limit in thousandths of a CPU.
 pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Admission {

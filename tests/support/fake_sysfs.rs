@@ -1,10 +1,10 @@
 //! Writes a machine as Linux shows it in sysfs.
 
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::{CoreKind, Cpu, Facts};
+use cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use topology::{CoreKind, Cpu, Facts};
 
 /// Files by their path below `/sys`. A path that ends in `/` is a directory.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;

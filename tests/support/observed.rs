@@ -5,18 +5,18 @@
 mod events;
 
 pub(crate) use events::{create, local};
+use ledger::{Call, Event, Qos};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
 use nri_cpu_manager::daemon::{self, Executor, Paths};
 use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Response, Runtime, Session};
-use nri_cpu_manager::ledger::{Call, Event, Qos};
 use nri_cpu_manager::serve::{ViewSource, questions};
-use nri_cpu_manager::topology::synthetic::Machine;
 use nri_cpu_manager::view::Status;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use topology::synthetic::Machine;
 
 /// Reserves two CPUs of the first cache.
 pub(crate) const CONFIG: &str =

@@ -1,6 +1,6 @@
 //! Pseudo-random numbers, the same in every run.
 
-use nri_cpu_manager::placement::{Options, UncoreOrder};
+use placement::{Options, UncoreOrder};
 
 /// Xorshift (Marsaglia 2003).
 pub(crate) struct Random(u64);

@@ -7,8 +7,8 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use cpuset::CpuSet;
 use fastrand::Rng;
-use nri_cpu_manager::cpuset::CpuSet;
 
 use super::storm::Storm;
 use crate::{files, kernel};

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use cpuset::CpuSet;
 use fastrand::Rng;
-use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::cgroup;
 use crate::command::{last_lines, millis};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
+use ledger::{Admission, Call};
 use nri_cpu_manager::edge::nri::{self, Endpoint, Identity};
 use nri_cpu_manager::edge::{Message, Refusal, Response, Subscriptions};
-use nri_cpu_manager::ledger::{Admission, Call};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::Storm;

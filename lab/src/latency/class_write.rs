@@ -11,9 +11,8 @@ use std::process::Child;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::{CgroupPath, CpuSet};
 use nri_cpu_manager::exclusivity::Hierarchy;
-use nri_cpu_manager::ledger::CgroupPath;
 
 use super::IN_A_POD;
 use super::figures::ClassWrite;

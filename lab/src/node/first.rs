@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::Node;

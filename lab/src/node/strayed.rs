@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::Node;

@@ -1,6 +1,6 @@
 //! `exposeCpus: file`: a program's file names every CPU on which it runs.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::rebalance::{self, Sizes};
 use super::script::Script;

@@ -1,7 +1,7 @@
 //! cpuset partitions that the plugin did not make, written by hand as an administrator or systemd
 //! writes them.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::invariants::parse;
 use super::script::Script;

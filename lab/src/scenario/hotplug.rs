@@ -1,6 +1,6 @@
 //! CPUs go offline and online while everything runs.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::invariants::parse;
 use super::script::Script;

@@ -2,7 +2,7 @@
 //! gets another placement without the option, which is checked first: an option without effect
 //! fails.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::exclusive;
 use super::invariants::parse;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 use nri_cpu_manager::view::status::{ContainerStatus, NodeStatus, Status};
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ use super::shape::Shape;
 use crate::pod::{BINDS, Pod};
 use crate::step::Step;
 use crate::view::View;
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 /// In the plugin's log for each step of a plan.
 const MOVED: &str = "moved from exclusive CPU";

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{
+use cpuset::CpuSet;
+use ledger::{
     self, Admission, Channel, ContainerId, CpuRequest, CpuSetting, Due, Event, Ledger, MilliCpu,
     MovePlan, NoPlan, PodUid, Qos, SandboxId,
 };
+use nri_cpu_manager::config::{Config, NodeIdentity};
 
 use super::catalogue;
 use super::script::NO_TEXT;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::invariants::{Promise, parse};
 use super::shape::Shape;

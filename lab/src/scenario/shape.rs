@@ -1,8 +1,8 @@
 //! The properties of a machine from which scenarios derive their sizes.
 
 use anyhow::Result;
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::{NumaNode, Topology};
+use cpuset::CpuSet;
+use topology::{NumaNode, Topology};
 
 use crate::vm::machine::Machine;
 

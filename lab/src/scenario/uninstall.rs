@@ -4,7 +4,7 @@
 //! [`Removal::reason`] lists the allowed differences; any other fails. Before the release, the same
 //! comparison must fail.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::script::Script;
 use super::shape::Shape;

@@ -1,6 +1,6 @@
 //! Pods with annotations, within the bounds of their namespace.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::invariants::parse;
 use super::script::Script;

@@ -1,6 +1,6 @@
 //! The KEPs' examples: exact sets where a KEP gives them, its rules otherwise.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use super::exclusive;
 use super::invariants::parse;

@@ -3,9 +3,9 @@
 //! They are files in `lab/machines`, for the demo, tests and `hack/lab`.
 
 use anyhow::{Context, Result};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
+use cpuset::CpuSet;
+use topology::Topology;
+use topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 
 use crate::platform::Platform;
 
@@ -256,7 +256,7 @@ mod tests {
             ..Machine::single("test", 2, 2)
         };
         let topology = machine.topology().unwrap();
-        let list = |domains: &[nri_cpu_manager::topology::model::Domain]| {
+        let list = |domains: &[topology::model::Domain]| {
             domains.iter().map(|d| d.cpus.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(list(topology.uncores()), ["1-3", "4,6-7", "8-11", "12-15"]);

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use cpuset::CpuSet;
 use lab::containerd::Version;
 use lab::daemonset::DaemonPod;
 use lab::host::Host;
@@ -14,7 +15,6 @@ use lab::manifests::Manifests;
 use lab::node::{Node, ProbeReport};
 use lab::plugin::{Plugin, PluginSetup};
 use lab::pod::{Container, Pod};
-use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::support::binaries;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::bench::{Bench, exclusive, set_affinity, shared};
 use crate::support::binaries;
+use cpuset::CpuSet;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::daemonset::{Confinement, refuses_writes};
@@ -16,7 +17,6 @@ use lab::manifests::types::ContainerSpec;
 use lab::process;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
-use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::verify::Drift;
 
 /// Two check passes, and the time until the first one.

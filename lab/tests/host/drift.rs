@@ -8,7 +8,6 @@ use crate::bench::{Bench, exclusive, set_affinity, shared};
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::process;
-use nri_cpu_manager::wording;
 
 /// Two check passes, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(30);

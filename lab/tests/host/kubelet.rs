@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::bench::{Bench, exclusive, shared};
 use crate::support::binaries;
+use cpuset::CpuSet;
 use lab::containerd::Version;
 use lab::plugin::Plugin;
 use lab::pod::{Container, Pod};
 use lab::process;
-use nri_cpu_manager::cpuset::CpuSet;
 
 /// As a kubelet with policy none writes it.
 const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;

@@ -13,7 +13,6 @@ use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
 use lab::plugin::PluginSetup;
-use nri_cpu_manager::wording;
 
 fn promtool() -> PathBuf {
     Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")

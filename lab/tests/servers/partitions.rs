@@ -2,6 +2,7 @@
 //! cgroups are written by another program, CPUs belong to another partition, the partition type or
 //! the mechanism changes; nothing is throttled.
 
+use cpuset::CpuSet;
 use lab::cgroup::Driver;
 use lab::containerd::Version;
 use lab::job::Software;
@@ -10,7 +11,6 @@ use lab::scenario::{exclusive, exclusivity, refusals, shared, views};
 use lab::step::{CgroupRef, Outcome, Step};
 use lab::view::View;
 use lab::vm::Machine;
-use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::part::{Part, play, scenarios};
 use crate::privileges;

@@ -1,10 +1,8 @@
 //! What the files of a [`SimulatedKernel`](super::SimulatedKernel) say, and what writes into them do.
 
 use super::{CGROUPS, Errno, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
-use nri_cpu_manager::cpuset::ParseError;
+use cpuset::{CgroupPath, ParseError, PartitionState};
 use nri_cpu_manager::exclusivity::{Refused, Watched, Write, hazard};
-use nri_cpu_manager::ledger::CgroupPath;
-use nri_cpu_manager::partition::PartitionState;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 use super::*;
-use nri_cpu_manager::topology::synthetic::Machine;
+use topology::synthetic::Machine;
 
 fn path(path: &str) -> CgroupPath {
     CgroupPath::new(path).unwrap()

@@ -2,12 +2,11 @@
 
 use crate::cli::output::overrides;
 use crate::config::{Config, Override};
-use crate::ledger::Settings;
-use crate::topology::Topology;
 use crate::view::status::{BoundsReport, ConfigStatus, Indented, OwnSettings};
-use crate::wording;
+use ledger::Settings;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
+use topology::Topology;
 
 /// The names are a promise to scripts; docs/configuration.md is the reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,14 +1,14 @@
 //! The effect on containers, from a ledger without a runtime.
 
 use super::report::{AssignmentReport, Effect, Outlook};
-use crate::cpuset::CpuSet;
-use crate::ledger::model::SandboxId;
-use crate::ledger::{
+use cpuset::CpuSet;
+use ledger::model::SandboxId;
+use ledger::{
     Claim, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, MoveReason, Note, Pod, Qos,
     Settings, What,
 };
-use crate::topology::Topology;
 use std::collections::BTreeMap;
+use topology::Topology;
 
 /// The effect of these settings on claims. The state file lacks kinds and, in files of older
 /// versions, requests: each claim counts as a running container that requests the CPUs it has.

@@ -1,9 +1,9 @@
 //! Every decision of a simulation as a table.
 
 use crate::cli::output::cannot;
-use crate::ledger::Ledger;
 use crate::simulate::engine::OUT_OF_CPU;
 use crate::simulate::{Happening, Recorder, StepObserver, Time};
+use ledger::Ledger;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

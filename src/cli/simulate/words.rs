@@ -5,9 +5,9 @@ use crate::simulate::report::{Moves, PlacementReport, RunReport, Setup, Simulati
 use crate::view::picture::names::alignment;
 use crate::view::picture::{Picture, text};
 use crate::view::status::alignment::LiveScore;
-use crate::wording::{count, printable};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use wording::{count, printable};
 
 /// The most containers in the list; the JSON has all.
 const LISTED: usize = 40;

@@ -1,16 +1,15 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
 use super::*;
-use crate::ledger::{
+use cpuset::PartitionType;
+use ledger::{
     Admission, Container, ContainerId, CpuRequest, MilliCpu, Pod, Qos, SandboxId, Settings,
 };
-use crate::partition::PartitionType;
-use crate::placement;
-use crate::topology::synthetic::Machine;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 use tempfile::TempDir;
+use topology::synthetic::Machine;
 
 /// A node with a pod and a group beside all pods, of which CPUs 1-2 are no pod's at present.
 struct Node {
@@ -49,7 +48,7 @@ impl Node {
             },
             ..Settings::default()
         };
-        let topology = crate::topology::Topology::build(machine.facts().unwrap()).unwrap();
+        let topology = topology::Topology::build(machine.facts().unwrap()).unwrap();
         let mut ledger = Ledger::new(topology, settings, Vec::new());
         ledger.apply(Event::Mechanism(Mechanism::Partitions));
         Node { root, enforcement, ledger }

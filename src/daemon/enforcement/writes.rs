@@ -2,7 +2,7 @@
 
 use super::Enforcement;
 use crate::exclusivity::{Hierarchy, KernelRefusal, QuotaChange, lift_quota, set_cpus};
-use crate::ledger::{ContainerId, Ledger, Mechanism, Target, Update};
+use ledger::{ContainerId, Ledger, Mechanism, Target, Update};
 use std::path::PathBuf;
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Looks in the order in which a watcher would make them.
 
 use super::*;
-use crate::ledger::{CpuSetting, Mechanism, Subject, Update};
+use ledger::{CpuSetting, Mechanism, Subject, Update};
 
 fn finding(name: &str, set: &str) -> Finding {
     let cpus = "4-7".parse().unwrap();

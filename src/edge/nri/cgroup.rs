@@ -4,7 +4,8 @@
 //! `a.slice` (systemd.slice(5)); containerd may give the whole path of a slice, CRI-O gives its last
 //! name only.
 
-use crate::ledger::{CgroupPath, Qos};
+use cpuset::CgroupPath;
+use ledger::Qos;
 
 /// The cgroup of an OCI `cgroupsPath`; `None` if it is empty or no path. With systemd's driver it is
 /// `SLICE:PREFIX:NAME`: a scope `PREFIX-NAME.scope` in a slice.

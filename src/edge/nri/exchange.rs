@@ -4,9 +4,9 @@ use super::projection::parse;
 use super::rpc::status;
 use super::wire::{self, Event as EventType};
 use super::{incoming, outgoing};
-use crate::cpuset::CpuSet;
 use crate::edge::Response;
-use crate::ledger::{Admission, Call, Container, ContainerId, Event, Pod, SandboxId, Update};
+use cpuset::CpuSet;
+use ledger::{Admission, Call, Container, ContainerId, Event, Pod, SandboxId, Update};
 use ttrpc::proto::{Code, Status};
 
 /// The most pods and containers in a synchronisation, far more than a node can hold.

@@ -6,12 +6,11 @@ use super::projection::{
     POD_NAMESPACE_LABEL, POD_UID_LABEL,
 };
 use super::wire;
-use crate::cpuset::CpuSet;
-use crate::ledger::{
+use cpuset::{CpuSet, NodeSet};
+use ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
     Wanted,
 };
-use crate::nodeset::NodeSet;
 use std::collections::HashMap;
 
 /// The CFS period in microseconds, if the runtime names none: the kubelet's default.
@@ -179,7 +178,7 @@ fn non_empty(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::edge::nri::projection;
-    use crate::ledger::Qos;
+    use ledger::Qos;
     use protobuf::{Message, MessageField};
 
     fn cpu(shares: Option<u64>, quota: Option<i64>, period: Option<u64>) -> wire::LinuxCPU {
@@ -349,7 +348,7 @@ mod tests {
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
                 annotations: Default::default(),
-                cgroup: crate::ledger::CgroupPath::new("kubepods/poduid"),
+                cgroup: cpuset::CgroupPath::new("kubepods/poduid"),
             }
         );
     }

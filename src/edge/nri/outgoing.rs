@@ -1,8 +1,8 @@
 //! Converts the ledger's decisions into the runtime's messages.
 
 use super::wire;
-use crate::ledger::environment::{DIRECTORY, Variable};
-use crate::ledger::{ContainerId, CpuSetting, MilliCpu, Update};
+use ledger::environment::{DIRECTORY, Variable};
+use ledger::{ContainerId, CpuSetting, MilliCpu, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
 

@@ -7,7 +7,7 @@
 //! where it lies.
 
 use super::wire;
-use crate::ledger::annotations::{MAX_ANNOTATIONS, is_wish};
+use ledger::annotations::{MAX_ANNOTATIONS, is_wish};
 use protobuf::rt::{WireType, skip_field_for_tag};
 use protobuf::{CodedInputStream, CodedOutputStream, Message};
 use std::collections::BTreeMap;

@@ -4,12 +4,12 @@ use super::exchange::{self, AnswerKind, Asked, Exchange, encode};
 use super::projection::parse;
 use super::rpc::{Answer, Request, status};
 use super::wire;
-use crate::cpuset::CpuSet;
 use crate::edge::{
     BEFORE_START, Capabilities, DaemonSender, Message, Refusal, Response, Runtime, Session,
     Subscriptions, Updater, VALIDATE,
 };
-use crate::ledger::{Call, ContainerId, Event};
+use cpuset::CpuSet;
+use ledger::{Call, ContainerId, Event};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};

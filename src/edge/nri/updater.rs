@@ -3,8 +3,8 @@
 use super::outgoing;
 use super::wire::{RuntimeClient, UpdateContainersRequest};
 use crate::edge::{UPDATE_PATIENCE, UpdateError, Updater};
-use crate::ledger::{ContainerId, Update};
 use async_trait::async_trait;
+use ledger::{ContainerId, Update};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;

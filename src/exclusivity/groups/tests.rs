@@ -3,7 +3,7 @@
 
 use super::super::goal::PodGroup;
 use super::*;
-use crate::kernel::{Kernel, Linux};
+use kernel::{Kernel, Linux};
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -1,6 +1,6 @@
 use super::super::cgroup_tree::Write;
 use super::*;
-use crate::partition::PartitionType;
+use cpuset::PartitionType;
 
 fn path(path: &str) -> CgroupPath {
     CgroupPath::new(path).unwrap()

@@ -1,12 +1,11 @@
 //! Answers from the kubelet's and views of the ledger.
 
 use super::*;
-use crate::ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
-use crate::ledger::{Ledger, Mechanism, Phase, Pod, Policy, Qos, Settings, Stance};
-use crate::placement;
-use crate::topology::synthetic::Machine;
+use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
+use ledger::{Ledger, Mechanism, Phase, Pod, Policy, Qos, Settings, Stance};
 use proptest::prelude::*;
 use std::sync::Arc;
+use topology::synthetic::Machine;
 
 /// A view of a machine of 16 CPUs, of which 0-1 are reserved, with these containers: `POD/NAME` in
 /// namespace `n` and their exclusive CPUs, `-` if none; a second name after `#` makes another pod.

@@ -18,10 +18,9 @@ pub use xml::escaped;
 
 use super::badge::Badge;
 use super::status::NodeStatus;
-use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;
-use crate::topology::{CoreKind, Domain, Topology};
-use crate::wording;
+use cpuset::CpuSet;
+use topology::{CoreKind, Domain, Topology};
 
 /// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! name.
 
 use super::super::status::ContainerStatus;
-use crate::wording::printable;
+use wording::printable;
 
 /// A container's full name; empty if the status has no names.
 pub fn container(one: &ContainerStatus) -> String {

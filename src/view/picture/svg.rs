@@ -6,8 +6,7 @@ use super::layout::{self, LIST, Placed, TITLE};
 use super::names::cut;
 use super::xml::Xml;
 use super::{Cell, Core, Picture, Tenant, Usage};
-use crate::topology::CoreKind;
-use crate::wording;
+use topology::CoreKind;
 
 /// The width that frames side by side fill, in pixels.
 const WIDTH: f64 = 1180.0;

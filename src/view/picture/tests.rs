@@ -2,7 +2,7 @@
 
 use super::text::{Style, draw};
 use super::*;
-use crate::topology::synthetic::{Machine, Numbering};
+use topology::synthetic::{Machine, Numbering};
 
 fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
     Tenant {

@@ -1,7 +1,7 @@
 //! XML written piece by piece; texts and attributes are escaped.
 
-use crate::wording::printable;
 use std::fmt::Display;
+use wording::printable;
 
 /// An attribute's name and value.
 pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);

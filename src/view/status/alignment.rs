@@ -1,10 +1,10 @@
 //! [`Scorer`]: how the exclusive CPUs of live containers lie on the machine, in integers, so that
 //! every program that repeats a workload gets the same figures.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::{Phase, View};
-use crate::topology::Topology;
+use cpuset::CpuSet;
+use ledger::{Phase, View};
 use serde::{Deserialize, Serialize};
+use topology::Topology;
 
 /// The placement of live containers with exclusive CPUs: sums over all of them, at each
 /// look.

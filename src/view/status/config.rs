@@ -1,11 +1,10 @@
 //! The configuration in the status, in its own words.
 
-use crate::ledger::wish::Wish;
-use crate::ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, Stance};
-use crate::partition::PartitionType;
 use crate::view::config_state::ConfigState;
 use crate::view::node::NodeFigures;
-use crate::wording;
+use cpuset::PartitionType;
+use ledger::wish::Wish;
+use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, Stance};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 

@@ -1,26 +1,12 @@
 //! CPUs by use and by domain. In JSON, sets of CPUs are lists in the kernel's format.
 
-use crate::cpuset::CpuSet;
-use crate::ledger::View;
-use crate::topology::Topology;
 use crate::view::badge::Badge;
 use crate::view::fragmentation::fragmentation;
+use cpuset::CpuSet;
+use ledger::View;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-// The rooms of these types know no JSON.
-
-impl Serialize for CpuSet {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for CpuSet {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CpuSet, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
+use topology::Topology;
 
 impl Serialize for Badge {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -15,17 +15,16 @@ use super::health::obstacles;
 use super::history::{Happened, History, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use crate::clock::Moment;
-use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerView, Subject, What};
 use crate::snapshot::Snapshot;
-use crate::topology::Sizes;
-use crate::topology::Topology;
-use crate::wording;
 use alignment::LiveScore;
 use config::stance_name;
 use cpus::{are_whole_cores, nodes_of, uncores_of};
+use cpuset::CpuSet;
+use ledger::{ContainerView, Subject, What};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use topology::Sizes;
+use topology::Topology;
 
 /// The version of the form. It changes when something is taken away or means something else, not
 /// when something is added.

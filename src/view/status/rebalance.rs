@@ -1,7 +1,7 @@
 //! Moves of running containers in the status: what is left of the budget, and why nothing moves.
 
-use crate::ledger::{MoveOutcome, Occasion, RebalanceMode, StayReason};
 use crate::view::node::{LastPlan, NodeFigures};
+use ledger::{MoveOutcome, Occasion, RebalanceMode, StayReason};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

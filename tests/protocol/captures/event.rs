@@ -1,6 +1,6 @@
 //! What the ledger hears, for people to read.
 
-use nri_cpu_manager::ledger::{Admission, Call, Container, CpuRequest, Event, MilliCpu, Pod};
+use ledger::{Admission, Call, Container, CpuRequest, Event, MilliCpu, Pod};
 
 /// An event as a person would tell it. CPU time is request/limit.
 pub(super) fn told(call: &Call) -> String {

@@ -1,6 +1,6 @@
 //! What another set of exclusive CPUs of a container means.
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use crate::chaos::summary::Changes;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nri_cpu_manager::cpuset::CpuSet;
+use cpuset::CpuSet;
 
 use crate::chaos::summary::NAMESPACE;
 

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::wording;
+use cpuset::CpuSet;
 use serde::Deserialize;
 
 use super::{Level, MEMORY, Machine, MachineNode};

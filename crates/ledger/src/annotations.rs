@@ -1,0 +1,152 @@
+//! [`Annotations`]: what a pod's annotations ask for. They are parsed where they arrive, and the
+//! ledger keeps only the result.
+//!
+//! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
+//! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most
+//! specific one counts. What the settings allow of that can change while the pod runs and is
+//! [`terms`](super::terms).
+
+use super::wish::{Cpus, Wish};
+use placement::wishes::Wishes;
+use placement::{Reason, Rejection};
+use std::collections::BTreeMap;
+use wording::unknown;
+
+/// The end of the key of this plugin's annotations.
+pub const DOMAIN: &str = ".cpu-manager.nri.io";
+
+/// The most annotations of this plugin that a pod can have: every key for ten containers. It
+/// bounds what a pod's author makes the plugin keep and compare.
+pub const MAX_ANNOTATIONS: usize = 64;
+
+/// Whether an annotation of this name is meant for this plugin.
+pub fn is_wish(name: &str) -> bool {
+    name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
+}
+
+/// A pod's annotations for this plugin, by the containers that they are for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Annotations {
+    /// Containers that no annotation names.
+    others: Asked,
+    /// Containers that annotations name, with what the pod asks for all of them.
+    named: BTreeMap<String, Asked>,
+}
+
+/// What a pod asks for a container.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    pub cpus: Option<Cpus>,
+    pub wishes: Wishes,
+    pub movable: Option<bool>,
+    /// Why the container is refused: an annotation for it is wrong.
+    pub(super) error: Option<Rejection>,
+}
+
+impl Annotations {
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.others == Asked::default()
+    }
+
+    /// What is asked for a container of this name.
+    pub fn of(&self, container: &str) -> &Asked {
+        self.named.get(container).unwrap_or(&self.others)
+    }
+
+    /// What is asked for each container that is named, and for all others.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Asked> {
+        self.named.values().chain([&self.others])
+    }
+
+    /// Which annotations there are too many to know, so the containers share CPUs until they are
+    /// refused.
+    fn too_many() -> Annotations {
+        let message = format!(
+            "the pod has more than {MAX_ANNOTATIONS} annotations KEY{DOMAIN}; use KEY{DOMAIN}/pod for what \
+             applies to all of its containers"
+        );
+        let error = Some(Rejection { reason: Reason::WishNotAllowed, message });
+        let others = Asked { cpus: Some(Cpus::Shared), error, ..Asked::default() };
+        Annotations { others, named: BTreeMap::new() }
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
+    /// Parses the annotations of a pod, of which those for others are ignored. No name comes twice.
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
+        let ours = all.into_iter().filter(|(name, _)| is_wish(name.as_ref()));
+        let ours: Vec<(N, V)> = ours.take(MAX_ANNOTATIONS + 1).collect();
+        if ours.len() > MAX_ANNOTATIONS {
+            return Annotations::too_many();
+        }
+        let mut parsed: Vec<_> =
+            ours.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
+        // The most specific one last; and of several errors always the same one first.
+        parsed.sort_unstable_by_key(|(addressee, name, _)| (*addressee, *name));
+        let mut annotations = Annotations::default();
+        for (addressee, name, wish) in parsed {
+            let Annotations { others, named } = &mut annotations;
+            let asked = match addressee {
+                Addressee::Bare | Addressee::Pod => others,
+                Addressee::Container(container) => {
+                    named.entry(container.to_owned()).or_insert_with(|| others.clone())
+                }
+            };
+            match wish {
+                Ok(wish) => asked.set(wish),
+                Err(why) => {
+                    let message = format!("annotation {name}: {why}");
+                    asked.error.get_or_insert(Rejection { reason: Reason::WishUnknown, message });
+                }
+            }
+        }
+        annotations
+    }
+}
+
+/// Which containers an annotation is for; the most specific one is the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Addressee<'a> {
+    Bare,
+    Pod,
+    Container(&'a str),
+}
+
+fn parse<'a>(name: &'a str, value: &str) -> (Addressee<'a>, &'a str, Result<Wish, String>) {
+    let (prefix, addressee) = match name.split_once('/') {
+        Some((prefix, addressee)) => (prefix, Some(addressee)),
+        None => (name, None),
+    };
+    let wish = Wish::parse(prefix.strip_suffix(DOMAIN).unwrap_or(prefix), value);
+    match addressee {
+        None => (Addressee::Bare, name, wish),
+        Some("pod") => (Addressee::Pod, name, wish),
+        Some(addressee) => match addressee.strip_prefix("container.") {
+            Some(container) => (Addressee::Container(container), name, wish),
+            // It may be meant for any container.
+            None => (Addressee::Bare, name, Err(unknown(addressee, &["pod", "container.NAME"]))),
+        },
+    }
+}
+
+impl Asked {
+    pub(super) fn set(&mut self, wish: Wish) {
+        match wish {
+            Wish::Cpus(cpus) => self.cpus = Some(cpus),
+            Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
+            Wish::Numa(numa) => self.wishes.numa = Some(numa),
+            Wish::Smt(smt) => self.wishes.smt = Some(smt),
+            Wish::Movable(movable) => self.movable = Some(movable),
+            Wish::Placement(engine) => self.wishes.engine = Some(engine),
+        }
+    }
+
+    /// Each by itself.
+    pub(super) fn list(&self) -> impl Iterator<Item = Wish> {
+        let cpus = self.cpus.map(Wish::Cpus).into_iter();
+        cpus.chain(Wish::list(&self.wishes)).chain(self.movable.map(Wish::Movable))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! [`AppliedSetting`]: what is set for a container.
+
+use crate::model::{Container, MilliCpu};
+use crate::setting::{CpuSetting, Reach};
+use cpuset::{CpuSet, NodeSet};
+
+/// What the runtime, the kubelet or the daemon has set for a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AppliedSetting {
+    /// `None` if no CPUs are set: it runs on all of them.
+    reach: Option<Reach>,
+    certainty: Certainty,
+    mems: Mems,
+    quota: CfsQuota,
+}
+
+/// How certain it is that the CPUs are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Certainty {
+    /// They may have been lost or changed: an update is due.
+    Doubtful,
+    /// The daemon has written them into the container's group; the runtime's record differs.
+    Written,
+    Set,
+}
+
+/// The NUMA nodes that are set for a container's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mems {
+    Unset,
+    Ours(NodeSet),
+    /// Something else's, such as the kubelet's memory manager's: they stay for the container's
+    /// life.
+    Others,
+}
+
+/// A container's CFS quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CfsQuota {
+    Unset,
+    Set,
+    /// Lifted for exclusive CPUs: an update must restore the limit when the container shares CPUs.
+    Lifted,
+    Restored(MilliCpu),
+}
+
+impl AppliedSetting {
+    /// What an event says of a container. `mems_are_ours`: the ledger has set its memory nodes.
+    pub(crate) fn found(container: &Container, mems_are_ours: bool) -> AppliedSetting {
+        let mems = match container.mems {
+            None => Mems::Unset,
+            Some(mems) if mems_are_ours => Mems::Ours(mems),
+            Some(_) => Mems::Others,
+        };
+        let quota = if container.cpu.limit.is_some() { CfsQuota::Set } else { CfsQuota::Unset };
+        let reach = container.cpus.map(Reach::shared);
+        AppliedSetting { reach, mems, quota, ..AppliedSetting::nothing() }
+    }
+
+    pub(crate) fn nothing() -> AppliedSetting {
+        AppliedSetting {
+            reach: None,
+            certainty: Certainty::Set,
+            mems: Mems::Unset,
+            quota: CfsQuota::Unset,
+        }
+    }
+
+    pub(crate) fn record(&mut self, sent: &CpuSetting) {
+        self.set(sent, Certainty::Set);
+        if let Some(mems) = sent.mems() {
+            self.mems = Mems::Ours(mems);
+        }
+        match sent.limit() {
+            _ if sent.is_exclusive() => self.quota = CfsQuota::Lifted,
+            Some(limit) => self.quota = CfsQuota::Restored(limit),
+            None => {}
+        }
+    }
+
+    pub(crate) fn record_written(&mut self, written: &CpuSetting) {
+        self.set(written, Certainty::Written);
+    }
+
+    fn set(&mut self, now: &CpuSetting, certainty: Certainty) {
+        self.reach = Some(*now.reach());
+        self.certainty = certainty;
+    }
+
+    /// What is set may differ from the record: an update is due, unless nothing was set.
+    pub(crate) fn invalidate(&mut self) {
+        if self.is_set() {
+            self.certainty = Certainty::Doubtful;
+        }
+    }
+
+    /// Records CPUs that the kubelet or another plugin has set.
+    pub(crate) fn replace(&mut self, cpus: CpuSet) {
+        (self.reach, self.certainty) = (Some(Reach::shared(cpus)), Certainty::Set);
+    }
+
+    pub(crate) fn sets_quota(&mut self) {
+        self.quota = CfsQuota::Set;
+    }
+
+    pub(crate) fn has_lifted(&mut self) {
+        self.quota = CfsQuota::Lifted;
+    }
+
+    /// Of the CPUs that are set, these are exclusive.
+    pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
+        self.reach = self.cpus().map(|cpus| Reach::divided(cpus, exclusive));
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.reach.is_some()
+    }
+
+    /// The CPUs that are set, or may be set.
+    pub(crate) fn cpus(&self) -> Option<CpuSet> {
+        self.reach.as_ref().map(Reach::all)
+    }
+
+    /// Those of the CPUs that are set which only this container has.
+    pub(crate) fn exclusive(&self) -> Option<CpuSet> {
+        self.reach.as_ref().filter(|reach| reach.is_exclusive()).map(|reach| reach.exclusive)
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.reach.as_ref().is_some_and(Reach::is_exclusive)
+    }
+
+    /// The CPUs that the runtime has set, if that is certain.
+    pub(crate) fn certain_cpus(&self) -> Option<CpuSet> {
+        if self.certainty == Certainty::Set { self.cpus() } else { None }
+    }
+
+    /// Whether exactly these are set, with this certainty or a greater one.
+    pub(crate) fn is_on(&self, cpus: &CpuSet, certainty: Certainty) -> bool {
+        self.certainty >= certainty && self.cpus() == Some(*cpus)
+    }
+
+    /// Whether memory nodes are set that must stay.
+    pub(crate) fn keeps_mems(&self) -> bool {
+        self.mems == Mems::Others
+    }
+
+    pub(crate) fn has_mems(&self) -> bool {
+        self.mems != Mems::Unset
+    }
+
+    /// Whether its quota was lifted, so that updates carry its limit while it shares CPUs.
+    pub(crate) fn lacks_quota(&self) -> bool {
+        matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
+    }
+
+    /// Whether other CPUs are set than should be, or others of them are exclusive.
+    pub(crate) fn differs_in_cpus(&self, desired: &CpuSetting, certainty: Certainty) -> bool {
+        self.certainty < certainty || self.reach.as_ref() != Some(desired.reach())
+    }
+
+    /// Whether what is set differs from what should be, so that an update is due.
+    pub(crate) fn differs(&self, desired: &CpuSetting) -> bool {
+        self.differs_in_cpus(desired, Certainty::Set)
+            || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
+            || self.differs_in_quota(desired.is_exclusive(), desired.limit())
+    }
+
+    /// The same for a container with these exclusive CPUs, without memory, and without the shared
+    /// CPUs of a `mixed` one.
+    pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
+        let is_set = self.reach.as_ref().is_some_and(|Reach { exclusive, shared }| {
+            if mixed { claim.is_subset(exclusive) } else { claim == exclusive && shared.is_empty() }
+        });
+        self.certainty < Certainty::Set || !is_set || self.differs_in_quota(true, None)
+    }
+
+    /// The same for a container that shares CPUs, whichever these are.
+    pub(crate) fn differs_from_shared(&self, limit: Option<MilliCpu>) -> bool {
+        self.is_exclusive()
+            || (self.is_set() && self.certainty < Certainty::Set)
+            || self.differs_in_quota(false, limit.filter(|_| self.lacks_quota()))
+    }
+
+    fn differs_in_quota(&self, exclusive: bool, limit: Option<MilliCpu>) -> bool {
+        match (self.quota, limit) {
+            (quota, _) if exclusive => matches!(quota, CfsQuota::Set | CfsQuota::Restored(_)),
+            (CfsQuota::Lifted, Some(_)) => true,
+            (CfsQuota::Restored(restored), Some(limit)) => restored != limit,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! CPUs go offline and come online while containers run. A cpuset partition of another program does
+//! the same to its CPUs.
+//!
+//! The kubelet does not support this: it goes on with the CPUs that it found when it started, and
+//! fails to restart with others. Here the pool follows at once, and no container moves without
+//! need. A container that lost CPUs keeps the others and gets the nearest free ones. If there are
+//! none it goes on with fewer, and the next change of the machine completes it.
+
+use crate::books::{Books, ContainerRef};
+use crate::model::PodUid;
+use crate::node::Node;
+use crate::note::{MoveReason, What};
+use crate::request::running;
+use cpuset::CpuSet;
+use placement::{self, Request, Running};
+use topology::Topology;
+
+/// `node` has the machine as it is now: `before` with other CPUs online.
+pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
+    let online = node.topology.online();
+    let mut held = Vec::new();
+    books.change_all(|uid, pod| {
+        // It was chosen among the nodes of the machine before. A restart would forget it, too.
+        pod.affinity = None;
+        for (name, entry) in pod.containers_mut() {
+            let had = entry.claim();
+            entry.lose(online);
+            held.push((uid.clone(), name.clone(), had));
+        }
+    });
+    let broken = broken_cores(before, online);
+    for (uid, name, had) in held {
+        if node.assigns() {
+            complete(node, books, &uid, &name, &broken);
+        }
+        note_change(node, books, &uid, &name, had);
+    }
+}
+
+/// Gives a container that has fewer exclusive CPUs than it asks for the nearest free ones, if there
+/// are enough.
+fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
+    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, name) else { return };
+    let Some(n) = entry.asks(pod.pod.qos) else { return };
+    if !entry.lost || !entry.is_alive() || !node.is_static() {
+        return;
+    }
+    let left = entry.held();
+    // A container that runs comes before pods that are about to start.
+    let request = Request { promised: 0, ..running(node, books, pod, entry, n) };
+    let margin = request.wishes.margin();
+    let reduced = Running::Reduced { left, broken: *broken };
+    if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
+        books.change_container(uid, name, |entry| entry.move_to(cpus, margin));
+    }
+}
+
+fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Option<CpuSet>) {
+    let Some(found) = books.container(uid, name) else { return };
+    let (now, subject) = (found.entry.claim(), found.subject());
+    if now == had || !found.entry.is_alive() {
+        return;
+    }
+    let lost = had.is_some_and(|had| !had.is_subset(&node.topology.online()));
+    let why = if lost { MoveReason::Offline } else { MoveReason::Online };
+    match now {
+        Some(to) => books.journal.moved(subject, had, to, why),
+        None => {
+            let what = What::LeftShared(
+                "all its exclusive CPUs are now offline or another program's".to_owned(),
+            );
+            books.journal.note(true, subject, what);
+        }
+    }
+}
+
+fn broken_cores(before: &Topology, online: CpuSet) -> CpuSet {
+    let cores = before.cores().iter().map(|core| core.cpus);
+    cores.filter(|cpus| !cpus.is_subset(&online)).collect()
+}

@@ -1,0 +1,60 @@
+//! What changes for the whole node while containers run.
+
+mod hotplug;
+
+pub(super) use hotplug::hotplug;
+
+use super::adopt::{adopt_anew, unclaimed_part};
+use super::books::Books;
+use super::claim::KubeletClaim;
+use super::identity::note_opting_out;
+use super::model::{ContainerId, PodUid};
+use super::node::Node;
+use super::note::What;
+use super::policy::Mechanism;
+use super::terms::Terms;
+use cpuset::CpuSet;
+use std::collections::BTreeMap;
+
+/// New settings. They have the same effect as a restart with them, by the same adoption
+/// ([`adopt`](crate::adopt)): a container keeps exclusive CPUs that are legal, whatever the
+/// new policy would give; the engine replaces CPUs that are not; the shared pool follows. Only the
+/// log says less: it leaves out containers for which nothing changes.
+pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletClaim>) {
+    let claims = books.containers().map(|found| (found.entry.id().clone(), found.entry.claim()));
+    let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();
+    read_wishes(node, books);
+    let earlier = books.journal.len();
+    // A claim is what is set, or will be.
+    adopt_anew(node, books, kubelet, |entry| {
+        entry.claim().or_else(|| unclaimed_part(&entry.terms, entry.applied.certain_cpus()))
+    });
+    books.journal.retain_from(earlier, |note| {
+        let had = before.get(&note.subject.id).copied().flatten();
+        !matches!(note.what, What::Adopted(cpus) | What::Held(cpus) if had == Some(cpus))
+    });
+}
+
+/// Reads all wishes again, as the new settings may allow others. Devices stay where they were.
+fn read_wishes(node: &Node, books: &mut Books) {
+    books.change_all(|_, pod| {
+        // It was chosen under the settings before. A restart would forget it, too.
+        pod.affinity = None;
+        let described = pod.pod.clone();
+        for (name, entry) in pod.containers_mut() {
+            let devices = entry.terms.devices;
+            entry.terms = Terms { devices, ..Terms::standing(&node.settings, &described, name) };
+        }
+    });
+    let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
+    pods.iter().for_each(|uid| note_opting_out(node, books, uid));
+}
+
+/// Something else than before keeps others off exclusive CPUs: of all containers, also of those
+/// that the kernel refused.
+pub(super) fn enforce_by(books: &mut Books, mechanism: Mechanism) {
+    books.unsettle();
+    books.change_all(|_, pod| {
+        pod.containers_mut().for_each(|(_, entry)| entry.enforce_by(mechanism));
+    });
+}

@@ -1,0 +1,80 @@
+//! What a program gets to know of its container's CPUs. Environment variables are set at creation
+//! and never change; files with the same values can follow.
+
+use super::setting::Reach;
+use cpuset::CpuSet;
+use topology::Topology;
+
+pub type Variable = (&'static str, String);
+
+/// The container's exclusive CPUs, in the kernel's list format: `8-15,40`.
+pub const CPUS: &str = "NRI_CPU_MANAGER_CPUS";
+/// The NUMA nodes that these are in, in the same format: `0-1`.
+pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
+/// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
+pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
+
+/// Shared CPUs that the container may use beside these, in the first format; only with `cpus:
+/// exclusive+shared`.
+pub const SHARED_CPUS: &str = "NRI_CPU_MANAGER_SHARED_CPUS";
+
+/// The directory in the container with files that follow its CPUs.
+pub const DIRECTORY: &str = "NRI_CPU_MANAGER_DIR";
+
+/// The variables of a new container with exclusive CPUs.
+pub fn environment(topology: &Topology, reach: &Reach) -> Vec<Variable> {
+    let Description { cpus, numa_nodes, uncore_caches } =
+        Description::of(topology, reach.exclusive);
+    let mut variables =
+        vec![(CPUS, cpus), (NUMA_NODES, numa_nodes), (UNCORE_CACHES, uncore_caches)];
+    if !reach.shared.is_empty() {
+        variables.push((SHARED_CPUS, reach.shared.to_string()));
+    }
+    variables
+}
+
+/// CPUs in the formats of [`CPUS`], [`NUMA_NODES`] and [`UNCORE_CACHES`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    pub cpus: String,
+    pub numa_nodes: String,
+    pub uncore_caches: String,
+}
+
+impl Description {
+    pub fn of(topology: &Topology, cpus: CpuSet) -> Description {
+        let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));
+        // A machine has fewer nodes than a set has room for CPUs.
+        let nodes: CpuSet = nodes.filter_map(|node| CpuSet::of(node.id).ok()).collect();
+        let shares = topology.uncores().iter().map(|uncore| uncore.cpus & cpus);
+        let caches: Vec<String> =
+            shares.filter(|share| !share.is_empty()).map(|share| share.to_string()).collect();
+        Description {
+            cpus: cpus.to_string(),
+            numa_nodes: nodes.to_string(),
+            uncore_caches: caches.join(";"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::synthetic::Machine;
+
+    #[track_caller]
+    fn check(machine: &str, cpus: &str, expect: [&str; 3]) {
+        let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
+        let Description { cpus: list, numa_nodes, uncore_caches } =
+            Description::of(&topology, cpus.parse().unwrap());
+        assert_eq!([list, numa_nodes, uncore_caches], expect, "{cpus} of {machine}");
+    }
+
+    #[test]
+    fn cpus_by_node_and_cache() {
+        let machine = "pack:2 numa:2 l3:2 core:4 pu:1";
+        check(machine, "3", ["3", "0", "3"]);
+        check(machine, "2-9,16", ["2-9,16", "0-2", "2-3;4-7;8-9;16"]);
+        check(machine, "0-3,24-27", ["0-3,24-27", "0,3", "0-3;24-27"]);
+    }
+}

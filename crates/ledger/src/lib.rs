@@ -1,0 +1,411 @@
+//! Which container holds which CPUs: pods, containers, the shared pool.
+//!
+//! ```text
+//!   call ──► life, adopt, change ──► books ──► desired - applied, in order ──► due
+//!     ▲              │                                                          │
+//!     │              └── request ──► engine (placement)                         │
+//!     └──────────────────────────── answered, sent ◄────────────────────────────┘
+//! ```
+//!
+//! [`Ledger::admit`] decides about a request and may refuse it: the [`Decision`] is what the answer
+//! says. [`Ledger::apply`] records a fact: the [`Outcome`] is what has changed. Nothing else changes
+//! the ledger. [`Ledger::due`] is what differs from what was applied, and nothing counts as applied
+//! before [`Event::Answered`] or [`Event::Sent`] says so. The ledger does no I/O, has no clock, and
+//! does not know the protocol. An [engine](placement) that the settings name chooses CPUs; the
+//! ledger decides which container gets them, and when they are free again:
+//!
+//! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
+//!   container gets the same ones;
+//! * all other containers run in the shared pool: the online CPUs that are exclusive to no
+//!   container;
+//! * the answers to create, update and stop carry the changes of other containers.
+
+mod adopt;
+pub mod annotations;
+mod books;
+mod change;
+mod claim;
+mod desired;
+pub mod environment;
+pub mod event;
+mod identity;
+mod life;
+pub mod model;
+mod moves;
+pub mod namespaces;
+mod node;
+pub mod note;
+mod order;
+pub mod pattern;
+mod policy;
+mod queries;
+mod rebalance;
+mod request;
+mod resize;
+mod setting;
+mod settings;
+mod target;
+pub mod terms;
+#[cfg(test)]
+mod tests;
+mod view;
+pub mod wish;
+
+pub use annotations::Annotations;
+pub use books::Phase;
+pub use claim::{Claim, KubeletClaim, Named};
+pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
+pub use model::{
+    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
+    SandboxId,
+};
+pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
+pub use namespaces::{Bounds, Namespaces};
+pub use note::{MoveReason, Note, Subject, What};
+pub use placement::wishes::Margin;
+pub use policy::{Mechanism, Policy, Stance};
+pub use setting::{CpuSetting, Reach, Update};
+pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
+pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
+pub use view::{ContainerView, View};
+
+use books::{Books, ContainerRef};
+use core::time::Duration;
+use cpuset::CpuSet;
+use node::{Node, Pool};
+use placement::Rejection;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use topology::Topology;
+
+/// Owns the node's CPUs.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    node: Node,
+    books: Books,
+    /// What the kubelet assigned, until the ledger takes it over.
+    kubelet: Vec<KubeletClaim>,
+    /// Computed from the books after each event.
+    pool: Pool,
+    reported: Reported,
+    view: OnceLock<Arc<View>>,
+}
+
+/// What the last [`Outcome`] was about. A refused request has none: the next outcome has what it
+/// left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reported {
+    revision: u64,
+    exclusive: CpuSet,
+    bound: CpuSet,
+}
+
+impl Reported {
+    fn of(books: &Books, pool: &Pool) -> Reported {
+        Reported { revision: books.revision(), exclusive: books.held().all, bound: pool.bound }
+    }
+
+    /// Adds to an outcome what has changed since the last one.
+    fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
+        let claims = self.revision != books.revision();
+        let reach = claims || self.bound != pool.bound;
+        let freed = claims && !self.exclusive.is_subset(&books.held().all);
+        let due = reach || outcome.rules || books.owes_in_any_case();
+        if reach {
+            *self = Reported::of(books, pool);
+        }
+        Outcome { claims, reach, due, freed, ..outcome }
+    }
+}
+
+impl Ledger {
+    /// A ledger of a machine on which nothing runs yet.
+    ///
+    /// `remembered` are the claims of the last process. The next [`Event::Synchronize`] shows which
+    /// of them still count; until then no container gets their CPUs.
+    pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
+        let (topology, settings) = (Arc::new(topology), Arc::new(settings));
+        let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
+        let (unbound, distrusted) = (BTreeSet::new(), BTreeSet::new());
+        let now = Duration::ZERO;
+        let node = Node { topology, settings, stance, mechanism, unbound, distrusted, now };
+        let books = Books::new(remembered);
+        let pool = node.pool(&books);
+        let reported = Reported::of(&books, &pool);
+        Ledger { node, books, kubelet: Vec::new(), pool, reported, view: OnceLock::new() }
+    }
+
+    /// Decides about a request. What the answer says counts as applied once it has gone out
+    /// ([`Event::Answered`]).
+    ///
+    /// # Errors
+    /// If the container cannot be placed as configured. No container's CPUs change then.
+    pub fn admit(&mut self, admission: Admission) -> Result<Decision, Rejection> {
+        self.rehearse(&admission, |trial, admission| drop(trial.admit(admission)));
+        let Ledger { node, books, .. } = self;
+        match admission {
+            Admission::Create { pod, container } => {
+                let created = life::create(node, books, pod, &container);
+                self.recompute();
+                let uid = created?;
+                let outcome = self.report(Outcome::default());
+                let creation = self.creation(self.books.container(&uid, &container.name));
+                Ok(self.decision(container.id, Some(creation), outcome))
+            }
+            Admission::Update { pod, container, wanted } => {
+                let id = container.id.clone();
+                let updated = life::update(node, books, pod, container, wanted);
+                self.recompute();
+                updated?;
+                let outcome = self.report(Outcome::default());
+                Ok(self.decision(id, None, outcome))
+            }
+        }
+    }
+
+    /// This decision as it is now, after events between it and its answer.
+    pub fn revised(&self, Decision { container, creation, outcome, .. }: Decision) -> Decision {
+        let creation = creation.map(|_| self.creation(self.books.find(&container)));
+        self.decision(container, creation, outcome)
+    }
+
+    fn decision(
+        &self,
+        container: ContainerId,
+        creation: Option<Creation>,
+        outcome: Outcome,
+    ) -> Decision {
+        let due = match creation {
+            Some(_) => self.due(&Channel::Runtime),
+            None => self.due(&Channel::Update(container.clone())),
+        };
+        Decision { container, creation, due, outcome }
+    }
+
+    fn creation(&self, found: Option<ContainerRef<'_>>) -> Creation {
+        let found = if self.node.assigns() { found } else { None };
+        let Some(found) = found else {
+            return Creation { setting: None, exposed: None };
+        };
+        let exposed = if self.node.settings.expose_cpus == Exposure::None {
+            None
+        } else {
+            target::reach(&self.node, &self.pool, found).map(Box::new)
+        };
+        Creation {
+            setting: desired::desired(&self.node, &self.pool, found.pod, found.entry),
+            exposed,
+        }
+    }
+
+    /// Records something that has happened.
+    pub fn apply(&mut self, event: Event) -> Outcome {
+        if matches!(event, Event::Synchronize { .. }) {
+            self.rehearse(&event, |trial, event| {
+                trial.apply(event);
+            });
+        }
+        let same_pool = event.decides_nothing();
+        let mut outcome = Outcome::default();
+        let Ledger { node, books, .. } = self;
+        match event {
+            Event::Synchronize { pods, containers } => {
+                let kubelet = self.kubelet_claims();
+                adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
+                outcome.adopted = true;
+            }
+            Event::RunPod(pod) => drop(identity::identify(node, books, pod)),
+            Event::UpdatePod(pod) => resize::update_pod(node, books, pod),
+            Event::Starting { pod, container } => life::starting(node, books, pod, container),
+            Event::Started { pod, container } => life::started(node, books, pod, container),
+            Event::Stop(id) => life::stop(books, &id),
+            Event::Remove(id) => life::remove(books, &id),
+            Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
+            Event::Time(now) => node.now = node.now.max(now),
+            Event::QuietPeriod => books.change_all(|_, pod| pod.quiet_period()),
+            Event::Machine(topology) => {
+                let before = std::mem::replace(&mut node.topology, Arc::new(topology));
+                change::hotplug(node, books, &before);
+                outcome.rules = true;
+            }
+            Event::Settings(settings) => {
+                node.settings = Arc::new(settings);
+                let kubelet = self.kubelet_claims();
+                change::reconfigure(&self.node, &mut self.books, kubelet);
+                outcome.rules = true;
+            }
+            Event::Mechanism(mechanism) => {
+                if std::mem::replace(&mut node.mechanism, mechanism) != mechanism {
+                    change::enforce_by(books, mechanism);
+                }
+                outcome.rules = true;
+            }
+            Event::Unbound(pods) => {
+                node.unbound = pods;
+                books.unsettle();
+            }
+            Event::Distrusted(groups) => {
+                node.distrusted = groups;
+                books.unsettle();
+            }
+            Event::Kubelet { stance, claims } => {
+                self.stand(stance, claims);
+                (outcome.adopted, outcome.rules) = (self.node.assigns(), self.node.assigns());
+            }
+            Event::Answered(Decision { container, creation, due, .. }) => {
+                if let Some(Creation { setting, .. }) = creation {
+                    life::created(books, &container, setting.as_ref());
+                }
+                desired::record(books, &due);
+            }
+            Event::Sent(due) => desired::record(books, &due),
+            Event::Revoked(id) => life::revoke(books, &id),
+            Event::Move(step) => outcome.moved = rebalance::take(node, books, &step),
+            Event::Suggested(plan) => rebalance::suggest(node, books, &plan),
+            Event::BoundItself(id) => {
+                books.change_found(&id, |entry| entry.bind_itself());
+            }
+            Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
+                if entry.enforced_by == Mechanism::Partitions {
+                    entry.enforced_by = Mechanism::Groups;
+                }
+            })),
+            Event::Drifted(ids) => ids.iter().for_each(|id| {
+                books.change_found(id, |entry| entry.applied.invalidate());
+            }),
+        }
+        if same_pool {
+            self.view.take();
+            debug_assert_eq!(self.check(), Ok(()));
+            return Outcome { due: self.books.owes_in_any_case(), ..outcome };
+        }
+        self.recompute();
+        self.report(outcome)
+    }
+
+    /// Completes an outcome.
+    fn report(&mut self, outcome: Outcome) -> Outcome {
+        self.reported.complete(outcome, &self.books, &self.pool)
+    }
+
+    fn recompute(&mut self) {
+        self.view.take();
+        self.pool = self.node.pool(&self.books);
+        debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// The best moves of running containers for one that is about to be created. Carry out its
+    /// steps one after the other ([`Event::Move`]), and then decide about the creation.
+    ///
+    /// # Errors
+    /// Why no container is to move.
+    pub fn plan_arrival(&self, creation: &Admission) -> Result<MovePlan, NoPlan> {
+        rebalance::for_arrival(&self.node, &self.books, creation)
+    }
+
+    /// The same without a newcomer, after CPUs have become free, or a container has stayed for long
+    /// enough.
+    ///
+    /// # Errors
+    /// Why no container is to move.
+    pub fn plan_departure(&self) -> Result<MovePlan, NoPlan> {
+        rebalance::for_departure(&self.node, &self.books)
+    }
+
+    /// The updates that are due on this channel. They stay due until they are [sent](Event::Sent).
+    pub fn due(&self, channel: &Channel) -> Due {
+        desired::due(&self.node, &self.books, &self.pool, channel)
+    }
+
+    /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet
+    /// assigned; if it knows nothing of the node yet, it waits for the first list of containers.
+    fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
+        let before = std::mem::replace(&mut self.node.stance, stance);
+        self.kubelet = claims;
+        // Others may have set CPUs of shared containers in another stance.
+        self.books.unsettle();
+        if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
+            let kubelet = self.kubelet_claims();
+            // What the kubelet or another plugin has set since has ended the claim.
+            let set =
+                |entry: &books::ContainerEntry| entry.claim().or(entry.applied.certain_cpus());
+            adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
+        }
+    }
+
+    /// What the kubelet assigned; kept for another take-over while the kubelet assigns CPUs.
+    fn kubelet_claims(&mut self) -> Vec<KubeletClaim> {
+        match self.node.stance {
+            Stance::Assign => std::mem::take(&mut self.kubelet),
+            Stance::Refuse | Stance::Observe => self.kubelet.clone(),
+        }
+    }
+
+    /// With [`Stance::Observe`]: notes what the ledger would do, without doing it.
+    fn rehearse<C: Clone>(&mut self, call: &C, handle: impl FnOnce(&mut Ledger, C)) {
+        use What::{Assigned, LeftShared, Moved, Refused, Resized};
+        if self.node.stance != Stance::Observe {
+            return;
+        }
+        let mut trial = self.clone();
+        trial.node.stance = Stance::Assign;
+        trial.books.unsettle();
+        trial.books.journal.take();
+        // A refusal is among the notes.
+        handle(&mut trial, call.clone());
+        let worth_noting = |note: &Note| {
+            matches!(
+                note.what,
+                Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_) | Refused { .. }
+            )
+        };
+        let notes = trial.books.journal.take().into_iter().filter(worth_noting);
+        self.books.journal.extend(notes.map(|note| Note { done: false, ..note }));
+    }
+
+    /// The notes for the log since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        self.books.journal.take()
+    }
+}
+
+impl Ledger {
+    /// Checks the invariants: no CPU is exclusive twice, none is reserved or offline, and every
+    /// online CPU is shared, exclusive, or reserved. Whatever differs from what it should be is due.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.books.check()?;
+        let (online, reserved) = (self.node.topology.online(), self.node.reserved());
+        let mut held = CpuSet::EMPTY;
+        for ContainerRef { uid, name, entry, .. } in self.books.containers() {
+            let Some(claim) = entry.claim() else { continue };
+            if claim.is_empty() {
+                return Err(format!("{uid}/{name} has an empty claim"));
+            }
+            let taken = self.node.taken(entry);
+            if !taken.is_disjoint(&held) {
+                let twice = wording::cpus(taken & held);
+                return Err(format!("{twice} of {uid}/{name}: exclusive to another one too"));
+            }
+            if entry.is_alive() && !taken.is_disjoint(&self.pool.cpus) {
+                return Err(format!("CPUs of {uid}/{name}, which runs, are shared"));
+            }
+            held |= taken;
+        }
+        if !held.is_disjoint(&reserved) {
+            return Err(format!("exclusive, but reserved: {}", wording::cpus(held & reserved)));
+        }
+        if !held.is_subset(&online) {
+            return Err(format!("exclusive, but offline: {}", wording::cpus(held - online)));
+        }
+        let remembered = self.node.remembered(&self.books);
+        let everything = self.pool.cpus | held | ((reserved | remembered) & online);
+        if everything != online {
+            let pool = self.pool.cpus;
+            return Err(format!("pool {pool} and exclusive {held} are not all online CPUs"));
+        }
+        desired::check(&self.node, &self.books, &self.pool)
+    }
+}

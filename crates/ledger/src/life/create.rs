@@ -1,0 +1,120 @@
+//! A new container: only its creation can pin it before it runs.
+
+use super::standby;
+use crate::adopt::recall;
+use crate::books::{AppliedSetting, Books, ContainerEntry};
+use crate::identity::identify;
+use crate::model::{Container, Pod, PodUid};
+use crate::node::Node;
+use crate::note::What;
+use crate::request::{Grant, RefusedRequest, grant};
+use crate::settings::Exposure;
+use crate::terms::Terms;
+use placement::Rejection;
+use placement::wishes::Margin;
+
+/// Returns the container's pod.
+pub(crate) fn create(
+    node: &Node,
+    books: &mut Books,
+    pod: Pod,
+    container: &Container,
+) -> Result<PodUid, Rejection> {
+    let uid = identify(node, books, pod);
+    recall(node, books, &uid, &container.name);
+    if !node.assigns() {
+        standby::create(node, books, &uid, container)?;
+        return Ok(uid);
+    }
+    match granted(node, books, &uid, container) {
+        Some(Ok((terms, grant))) => enter(node, books, &uid, container, terms, grant),
+        Some(Err((rejection, request))) => {
+            if let Some(mut pod) = books.change(&uid) {
+                pod.refused = true;
+            }
+            books.note_refused(&uid, container, &rejection, request);
+            return Err(rejection);
+        }
+        None => {}
+    }
+    Ok(uid)
+}
+
+// Inlined, its large result would be copied in pieces, also for containers that share CPUs.
+#[inline(never)]
+fn granted(
+    node: &Node,
+    books: &Books,
+    uid: &PodUid,
+    container: &Container,
+) -> Option<Result<(Terms, Grant), RefusedRequest>> {
+    let pod = books.pod(uid)?;
+    let terms = Terms::of_new(&node.settings, &pod.pod, container);
+    let terms = terms.map_err(|rejection| (rejection, None));
+    Some(terms.and_then(|terms| Ok((terms, grant(node, books, pod, container, &terms)?))))
+}
+
+fn enter(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    terms: Terms,
+    grant: Grant,
+) {
+    let claim = grant.claim();
+    let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
+    let applied = AppliedSetting::found(container, false);
+    let mechanism = node.mechanism;
+    let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
+    entry.assign(claim.unwrap_or_default(), Margin::NONE);
+    match grant {
+        Grant::Shared => {}
+        Grant::Kept(_) => entry.come_back(),
+        Grant::Chosen(..) => books.moves.started(node.settings.rebalance.as_ref()),
+    }
+    if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
+        entry.tell();
+    }
+    let notes = books.enter(uid, &container.name, entry, |pod, before| {
+        if let Grant::Chosen(placement, _) = &grant {
+            pod.raise_budget(&placement.cpus);
+        }
+        let demand = pod.demand();
+        let mut margin = Margin::NONE;
+        let what = match grant {
+            Grant::Shared => {
+                let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
+                let asks = asks.filter(|_| node.is_static());
+                asks.and_then(|n| Some(What::LeftShared(pod.without_room(n)?)))
+            }
+            Grant::Kept(cpus) => {
+                margin = before.map(ContainerEntry::margin).unwrap_or_default();
+                Some(What::Kept(cpus))
+            }
+            Grant::Chosen(placement, request) => {
+                margin = terms.wishes.margin();
+                pod.hand_over(&node.topology, &container.name, taken);
+                if terms.wishes.shares_affinity() {
+                    pod.affinity = demand.map(|total| (total, placement.hint));
+                }
+                Some(What::Assigned { placement, request })
+            }
+        };
+        pod.refused = false;
+        if let Some(entry) = pod.container_mut(&container.name) {
+            entry.keep_idle(margin);
+            if let Some(before) = before {
+                entry.follow(before);
+            }
+        }
+        what.map(|what| (pod.subject(container), what))
+    });
+    if let (Some(cpus), Some(pod)) = (container.cpus, books.pod(uid)) {
+        let subject = pod.subject(container);
+        books.journal.note(true, subject, What::Contested(cpus));
+    }
+    if let Some((subject, what)) = notes.flatten() {
+        books.journal.note(false, subject, what);
+    }
+}

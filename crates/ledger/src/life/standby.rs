@@ -1,0 +1,81 @@
+//! Events while the kubelet's own CPU manager assigns the node's CPUs.
+//!
+//! The ledger changes nothing then, but it records what the kubelet sets, as at a start. So it can
+//! take over later without a list from the runtime, and moves no container whose CPUs are legal.
+
+use crate::adopt::adopt_set;
+use crate::books::{AppliedSetting, Books, Certainty, ContainerEntry};
+use crate::event::Wanted;
+use crate::model::{Container, PodUid};
+use crate::node::Node;
+use crate::policy::Stance;
+use crate::request::grant;
+use crate::terms::Terms;
+use placement::{Reason, Rejection};
+
+const KUBELET_ACTIVE: &str = "the kubelet's own CPU manager, or another NRI plugin, assigns the CPUs of this node. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
+     running containers keep their CPUs";
+
+/// A new container gets what the kubelet decided. The ledger never refuses a restarted one.
+pub(crate) fn create(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+) -> Result<(), Rejection> {
+    let Some(pod) = books.pod(uid) else { return Ok(()) };
+    let known = pod.container(&container.name).is_some();
+    let terms = Terms::of_running(&node.settings, &pod.pod, container);
+    let asks = match grant(node, books, pod, container, &terms) {
+        Ok(grant) => grant.claim().is_some(),
+        Err(_) => true,
+    };
+    if node.stance == Stance::Refuse && asks && !known {
+        if let Some(mut pod) = books.change(uid) {
+            pod.refused = true;
+        }
+        let message = KUBELET_ACTIVE.to_owned();
+        let rejection = Rejection { reason: Reason::UnexpectedAdmission, message };
+        books.note_refused(uid, container, &rejection, None);
+        return Err(rejection);
+    }
+    let applied = AppliedSetting::found(container, false);
+    let mechanism = node.mechanism;
+    let entry = ContainerEntry::new(container, mechanism, terms, applied);
+    books.enter(uid, &container.name, entry, |pod, before| {
+        pod.refused = false;
+        let Some(entry) = pod.container_mut(&container.name) else { return };
+        let Some(before) = before else { return };
+        entry.follow(before);
+        // A container that comes back without CPUs keeps the claim of its name, for the moment at
+        // which the ledger assigns CPUs.
+        if container.cpus.is_none() {
+            entry.inherit(before);
+        }
+    });
+    adopt_set(node, books, uid, container);
+    Ok(())
+}
+
+/// Records what the kubelet sets for a container that exists.
+pub(crate) fn update(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    wanted: Wanted,
+) {
+    let changed = books.change_container(uid, &container.name, |entry| {
+        entry.cpu = entry.cpu.changed_by(wanted.cpu);
+        if wanted.sets_quota {
+            entry.applied.sets_quota();
+        }
+        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
+        entry.applied.replace(cpus);
+        entry.release();
+        Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
+    });
+    if let Some(container) = changed.flatten() {
+        adopt_set(node, books, uid, &container);
+    }
+}

@@ -1,0 +1,52 @@
+//! The kubelet asks for other resources for a container that exists.
+
+use super::standby;
+use crate::adopt::adopt_late;
+use crate::books::Books;
+use crate::event::Wanted;
+use crate::identity::{Instance, instance, whose};
+use crate::model::{Container, Pod};
+use crate::node::Node;
+use crate::note::What;
+use crate::resize::resize;
+use placement::Rejection;
+
+/// Changes a container to what the kubelet wants.
+pub(crate) fn update(
+    node: &Node,
+    books: &mut Books,
+    pod: Pod,
+    mut container: Container,
+    wanted: Wanted,
+) -> Result<(), Rejection> {
+    let uid = whose(node, books, pod, &mut container);
+    match instance(books, &uid, &container) {
+        Instance::Present => {}
+        Instance::Replaced => return Ok(()),
+        Instance::Unknown => adopt_late(node, books, &uid, &container),
+    }
+    if !node.assigns() {
+        standby::update(node, books, &uid, &container, wanted);
+        return Ok(());
+    }
+    if let (Some(cpus), Some(pod)) = (wanted.cpus, books.pod(&uid)) {
+        let subject = pod.subject(&container);
+        books.journal.note(true, subject, What::Contested(cpus));
+    }
+    if let Err(rejection) = resize(node, books, &uid, &container, wanted.cpu) {
+        books.note_refused(&uid, &container, &rejection, None);
+        return Err(rejection);
+    }
+    books.change_container(&uid, &container.name, |entry| {
+        entry.exist();
+        // The request overwrites what was set: its quota would throttle exclusive CPUs, and its
+        // CPUs are not the ledger's.
+        if wanted.sets_quota {
+            entry.applied.sets_quota();
+        }
+        if wanted.cpus.is_some() {
+            entry.applied.invalidate();
+        }
+    });
+    Ok(())
+}

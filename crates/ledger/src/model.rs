@@ -1,0 +1,310 @@
+//! Pods and containers as the ledger sees them.
+
+use super::annotations::Annotations;
+use cpuset::{CgroupPath, CpuSet, NodeSet};
+use std::fmt;
+use std::iter::Sum;
+
+/// A pod's uid: the same for the pod's whole life, also when its sandbox is made anew.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodUid(pub String);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SandboxId(pub String);
+
+/// A container's id, given by the runtime; a restarted container gets a new one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContainerId(pub String);
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An amount of CPU time in thousandths of a CPU, as Kubernetes counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MilliCpu(pub u64);
+
+impl MilliCpu {
+    /// The lowest value of `cpu.shares`: any request of up to 2 thousandths, or none.
+    const MIN_SHARES: u64 = 2;
+    /// The highest value of `cpu.shares`: any request of 256 CPUs or more.
+    const MAX_SHARES: u64 = 262_144;
+
+    /// From here on all requests have the same `cpu.shares`.
+    const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
+
+    /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
+    ///
+    /// The kubelet rounds `milli * 1024 / 1000` down, so this rounds up; exact from 3m to 256 CPUs.
+    /// `None` at both ends: the lowest value may mean no request, the highest any larger one.
+    pub fn from_shares(shares: u64) -> Option<MilliCpu> {
+        match shares {
+            0..=MilliCpu::MIN_SHARES => None,
+            MilliCpu::MAX_SHARES.. => None,
+            shares => Some(MilliCpu((shares * 1000).div_ceil(1024))),
+        }
+    }
+
+    /// The limit that the kubelet wrote as CFS quota and period, both in microseconds.
+    ///
+    /// The kubelet rounds `milli * period / 1000` down, so this rounds up; exact from 10m with the
+    /// usual period of 100 ms. `None` without a limit (quota zero or less), or with a period of
+    /// zero.
+    pub fn from_quota(quota: i64, period: u64) -> Option<MilliCpu> {
+        let quota = u128::try_from(quota).ok().filter(|&quota| quota > 0)?;
+        let milli = (quota * 1000).checked_div(u128::from(period))?;
+        let exact = milli * u128::from(period) == quota * 1000;
+        u64::try_from(if exact { milli } else { milli + 1 }).ok().map(MilliCpu)
+    }
+
+    /// The CFS quota of a limit, and the period that it is for, in microseconds:
+    /// [`MilliCpu::from_quota`] reads it back.
+    pub fn quota(self) -> (i64, u64) {
+        /// The kernel takes none below.
+        const LEAST: i64 = 1000;
+        let quota = i64::try_from(self.0.saturating_mul(100)).unwrap_or(i64::MAX);
+        (quota.max(LEAST), 100_000)
+    }
+
+    /// The number of CPUs, if this is a whole number of them and not zero.
+    pub fn whole_cpus(self) -> Option<usize> {
+        (self.0 > 0 && self.0.is_multiple_of(1000))
+            .then(|| usize::try_from(self.0 / 1000).ok())
+            .flatten()
+    }
+
+    /// Whole CPUs in this amount, the fraction dropped.
+    pub fn cpus_floor(self) -> usize {
+        usize::try_from(self.0 / 1000).unwrap_or(usize::MAX)
+    }
+}
+
+/// Saturates: what a runtime reports need not make sense.
+impl Sum for MilliCpu {
+    fn sum<I: Iterator<Item = MilliCpu>>(amounts: I) -> MilliCpu {
+        amounts.fold(MilliCpu(0), |sum, amount| MilliCpu(sum.0.saturating_add(amount.0)))
+    }
+}
+
+impl fmt::Display for MilliCpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.whole_cpus() {
+            Some(cpus) => write!(f, "{cpus}"),
+            None => write!(f, "{}m", self.0),
+        }
+    }
+}
+
+/// A pod's quality of service class, as its cgroup shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Qos {
+    /// Limits equal requests in every container: the class that exclusive CPUs are for.
+    Guaranteed,
+    /// Some requests or limits.
+    Burstable,
+    /// No requests, no limits.
+    BestEffort,
+    /// Not made by a kubelet, or its cgroup parent is not known yet.
+    Unknown,
+}
+
+/// What sort of container this is in its pod. The runtime's events do not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ContainerKind {
+    /// Runs to its end before the next container of the pod starts.
+    Init,
+    /// An init container with `restartPolicy: Always`: a sidecar, it runs beside the others.
+    RestartableInit,
+    App,
+    /// The source of the event does not know.
+    #[default]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// The sandbox that carries the pod now.
+    pub sandbox: SandboxId,
+    pub uid: PodUid,
+    pub namespace: String,
+    pub name: String,
+    pub qos: Qos,
+    /// The most that can be exclusive in the pod at a time; its NUMA affinity in pod scope is for
+    /// that many CPUs. From the runtime this is the CPU time of the whole pod; from a source that
+    /// knows the containers, the sum of their requests for whole CPUs. `None` if the event does not
+    /// say.
+    pub budget: Option<MilliCpu>,
+    /// Those for this plugin; empty if it has none, or if the event does not say.
+    pub annotations: Annotations,
+    /// Its cgroup, which is there as long as the pod is; `None` if the event does not say.
+    pub cgroup: Option<CgroupPath>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuRequest {
+    /// Its request, if `cpu.shares` show it, see [`MilliCpu::from_shares`].
+    pub request: Option<MilliCpu>,
+    /// Its limit; `None` without one (or when the kubelet sets no CFS quota at all).
+    pub limit: Option<MilliCpu>,
+}
+
+impl CpuRequest {
+    /// The CPU time of a whole pod that asks for this: the larger of the two. The limit can be more
+    /// than 256 CPUs. It can also be too small: the kubelet sums the limits that the containers
+    /// declare, and some may declare none.
+    pub fn budget(self) -> Option<MilliCpu> {
+        self.limit.max(self.request)
+    }
+}
+
+impl CpuRequest {
+    /// What it is after a change that names only what changes.
+    ///
+    /// Shares do not show requests of 256 CPUs or more: beside such a limit a missing request is
+    /// not the old one.
+    pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
+        let unknown = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
+        CpuRequest {
+            request: if unknown { wanted.request } else { wanted.request.or(self.request) },
+            limit: wanted.limit.or(self.limit),
+        }
+    }
+
+    /// The amount asked for, if request and limit do not differ.
+    ///
+    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an
+    /// exclusive container has been lifted.
+    pub(super) fn amount(&self) -> Option<MilliCpu> {
+        match (self.request, self.limit) {
+            (Some(request), Some(limit)) => (request == limit).then_some(limit),
+            (request, limit) => limit.or(request),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Whether it is a block device; a character device else.
+    pub block: bool,
+    pub major: i64,
+    pub minor: i64,
+    /// The NUMA node that it is on, where the kernel says.
+    pub node: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    pub id: ContainerId,
+    pub sandbox: SandboxId,
+    /// The name in the pod's specification.
+    pub name: String,
+    pub kind: ContainerKind,
+    pub cpu: CpuRequest,
+    /// The CPUs the runtime has set for it; `None` if none are set.
+    pub cpus: Option<CpuSet>,
+    /// Those of `cpus` that the cgroups above it leave it. The daemon reads it.
+    pub runs_on: Option<CpuSet>,
+    /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
+    pub mems: Option<NodeSet>,
+    /// Its devices; none for a container that may use all devices.
+    pub devices: Vec<Device>,
+    /// Whether its cgroup is a partition, so that the kernel keeps other containers off
+    /// `cpus`. The daemon reads it; runtimes do not report it.
+    pub partitioned: bool,
+    /// Whether the runtime's description is older than what is set: CRI-O, after a restart, lists
+    /// containers as it created them, `cpu` included.
+    pub outdated: bool,
+    /// Whether its process does not run yet, as the runtime says.
+    pub not_started: bool,
+    pub cgroup: Option<CgroupPath>,
+    /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
+    pub created_at: Option<i64>,
+}
+
+impl Container {
+    /// A container of unknown kind for which nothing is set.
+    pub fn new(
+        id: ContainerId,
+        sandbox: SandboxId,
+        name: impl Into<String>,
+        cpu: CpuRequest,
+    ) -> Self {
+        Self {
+            id,
+            sandbox,
+            name: name.into(),
+            kind: ContainerKind::Unknown,
+            cpu,
+            cpus: None,
+            runs_on: None,
+            mems: None,
+            devices: Vec::new(),
+            partitioned: false,
+            outdated: false,
+            not_started: false,
+            cgroup: None,
+            created_at: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kubelet's own arithmetic, from facts: shares are floor(milli * 1024 / 1000).
+    #[test]
+    fn shares_read_back_exactly() {
+        for milli in 3..256_000 {
+            assert_eq!(MilliCpu::from_shares(milli * 1024 / 1000), Some(MilliCpu(milli)));
+        }
+        for silent in [0, 1, 2, 262_144, u64::MAX] {
+            assert_eq!(MilliCpu::from_shares(silent), None);
+        }
+    }
+
+    #[test]
+    fn quotas_read_back_exactly() {
+        for milli in 10..300_000_i64 {
+            let amount = MilliCpu(milli as u64);
+            assert_eq!(amount.quota(), (milli * 100, 100_000));
+            assert_eq!(MilliCpu::from_quota(milli * 100, 100_000), Some(amount));
+        }
+        for (quota, period) in [(-1, 100_000), (0, 100_000), (1000, 0)] {
+            assert_eq!(MilliCpu::from_quota(quota, period), None);
+        }
+        assert_eq!(MilliCpu::from_quota(i64::MAX, 1), None, "more than can be counted is no limit");
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let much = MilliCpu(u64::MAX - 1);
+        assert_eq!([MilliCpu(2), MilliCpu(3)].into_iter().sum::<MilliCpu>(), MilliCpu(5));
+        assert_eq!([much, much].into_iter().sum::<MilliCpu>(), MilliCpu(u64::MAX));
+    }
+
+    #[test]
+    fn whole_cpus() {
+        for (milli, cpus) in
+            [(0, None), (500, None), (1000, Some(1)), (2500, None), (64_000, Some(64))]
+        {
+            assert_eq!(MilliCpu(milli).whole_cpus(), cpus);
+        }
+        assert_eq!(MilliCpu(2500).to_string(), "2500m");
+        assert_eq!(MilliCpu(2000).to_string(), "2");
+    }
+}

@@ -1,0 +1,160 @@
+//! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
+
+use super::books::{Basis, Books, ContainerEntry, PodEntry};
+use super::model::PodUid;
+use super::policy::Stance;
+use super::policy::{Mechanism, Policy};
+use super::settings::Settings;
+use core::time::Duration;
+use cpuset::{CgroupPath, CpuSet};
+use placement::wishes::Margin;
+use std::collections::BTreeSet;
+use std::ops::BitOr;
+use std::sync::Arc;
+use topology::Topology;
+
+/// Everything that a decision depends on beside the books.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) topology: Arc<Topology>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) stance: Stance,
+    pub(super) mechanism: Mechanism,
+    /// Pods whose containers no cgroup can bind.
+    pub(super) unbound: BTreeSet<PodUid>,
+    /// Cgroups that are not relied on to keep what is in them in the pool: each container's own
+    /// does.
+    pub(super) distrusted: BTreeSet<CgroupPath>,
+    /// As the last [`Event::Time`](super::Event::Time) said.
+    pub(super) now: Duration,
+}
+
+/// Where containers that share CPUs may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Pool {
+    /// Online CPUs that are exclusive to no container, without the reserved ones under strict
+    /// reservation. CPUs of a container that has ended are in it while they are lent out, see
+    /// [`ContainerEntry::is_lent`].
+    pub(super) cpus: CpuSet,
+    /// Where cgroups, or the runtime, keep these containers: the same, but never empty if that can be
+    /// helped.
+    ///
+    /// With strict reservation the pool can be empty. A container without a cpuset would then run
+    /// on the exclusive CPUs of others (so the kubelet, kubernetes/kubernetes#141196), so this is
+    /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
+    /// containers stay where they are.
+    pub(super) bound: CpuSet,
+}
+
+impl Node {
+    pub(super) fn assigns(&self) -> bool {
+        self.stance == Stance::Assign
+    }
+
+    pub(super) fn is_static(&self) -> bool {
+        self.settings.policy == Policy::Static
+    }
+
+    pub(super) fn reserved(&self) -> CpuSet {
+        self.settings.placement.reserved
+    }
+
+    pub(super) fn with_idle(&self, cpus: &CpuSet, margin: Margin) -> CpuSet {
+        margin.footprint(&self.topology, &self.reserved(), cpus)
+    }
+
+    /// CPUs that no other container can have because of this one: its own, and those that stay idle
+    /// for it.
+    pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
+        self.with_idle(&entry.held(), entry.margin())
+    }
+
+    /// All CPUs that are exclusive to a container, those that are lent out too.
+    pub(super) fn exclusive(&self, books: &Books) -> CpuSet {
+        books.with_margin().fold(books.held().all, |all, entry| all | self.taken(entry))
+    }
+
+    /// CPUs that could become exclusive now.
+    pub(super) fn free(&self, books: &Books) -> CpuSet {
+        let free = self.unclaimed(books);
+        match self.kept_shared() {
+            0 => free,
+            kept => free - free.lowest(kept),
+        }
+    }
+
+    /// How many unclaimed CPUs stay shared: one, if all reserved ones are offline.
+    pub(super) fn kept_shared(&self) -> usize {
+        let reserved = self.reserved();
+        usize::from(reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty())
+    }
+
+    /// CPUs that no container has, and that one which runs on them already may keep.
+    pub(super) fn unclaimed(&self, books: &Books) -> CpuSet {
+        self.topology.online() - self.reserved() - self.exclusive(books) - self.remembered(books)
+    }
+
+    /// CPUs of the last process's claims whose containers no event has named yet. No other
+    /// container gets them: some runtimes never list running containers to a plugin that they
+    /// launched.
+    pub(super) fn remembered(&self, books: &Books) -> CpuSet {
+        let remembered = books.remembered().iter();
+        remembered.map(|claim| self.with_idle(&claim.cpus, claim.margin)).collect()
+    }
+
+    pub(super) fn pool(&self, books: &Books) -> Pool {
+        let reserved = self.reserved();
+        let mut cpus = self.topology.online();
+        if self.settings.placement.options.strict_cpu_reservation {
+            cpus -= reserved;
+        }
+        if !books.remembered().is_empty() {
+            cpus -= self.remembered(books) - reserved;
+        }
+        for entry in books.with_margin().filter(|entry| !entry.is_lent()) {
+            // A partition has only the CPUs that its container runs on.
+            cpus -= self.taken(entry) - entry.held();
+        }
+        let held = books.held();
+        let pool = cpus - held.used;
+        let bound = if pool.is_empty() { reserved & self.topology.online() } else { pool };
+        Pool { cpus: pool, bound }
+    }
+
+    /// Whether the runtime has to keep a pod's shared containers in the pool, by an update of each
+    /// whenever the pool changes.
+    pub(super) fn is_updated(&self, pod: &PodUid) -> bool {
+        self.mechanism == Mechanism::Runtime || self.unbound.contains(pod)
+    }
+
+    /// Whether a container of this pod is in the pool only if its own cgroup is.
+    pub(super) fn is_distrusted(&self, pod: &PodEntry) -> bool {
+        if self.distrusted.is_empty() {
+            return false;
+        }
+        let Some(group) = pod.group() else { return false };
+        self.distrusted.iter().any(|distrusted| group == *distrusted || group.is_below(distrusted))
+    }
+
+    /// All CPUs that the machine has, online or not.
+    pub(super) fn possible(&self) -> CpuSet {
+        let offline = self.topology.offline().iter();
+        offline
+            .filter_map(|cpu| CpuSet::of(cpu.id).ok())
+            .fold(self.topology.online(), CpuSet::bitor)
+    }
+
+    pub(super) fn basis(&self, books: &Books, pool: &Pool) -> Basis {
+        let cgroups_keep_all = self.mechanism != Mechanism::Runtime
+            && self.unbound.is_empty()
+            && self.distrusted.is_empty();
+        let follow = self.settings.mems_follow_cpus;
+        Basis {
+            sent: if cgroups_keep_all { self.possible() } else { pool.bound },
+            online: self.topology.online(),
+            policy: self.settings.policy,
+            memory_only: follow.then_some(self.settings.memory_only_nodes),
+            doubts: books.doubts,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What the ledger did, for the log.
+
+use super::model::ContainerId;
+use cpuset::CpuSet;
+use placement::{Placement, Request};
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    pub namespace: String,
+    pub pod: String,
+    pub container: String,
+    pub id: ContainerId,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+}
+
+/// Something worth a line in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Whether a person should look at it.
+    pub warning: bool,
+    /// Whether the ledger did it; with [`Stance::Observe`](super::Stance::Observe) it only would
+    /// have.
+    pub done: bool,
+    pub subject: Subject,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    Assigned {
+        /// The CPUs, and the NUMA affinity they were chosen under.
+        placement: Placement,
+        /// What the engine chose from.
+        request: Box<Request>,
+    },
+    /// It came back and got the CPUs it had.
+    Kept(CpuSet),
+    /// It does not run, and has these exclusive CPUs until its pod ends. It may be an init container
+    /// or one that will be restarted.
+    Held(CpuSet),
+    /// It was found running with these exclusive CPUs, and keeps them.
+    Adopted(CpuSet),
+    /// It was found running, and its CPUs had to be changed.
+    Moved {
+        /// What the runtime had set before; `None` if nothing.
+        from: Option<CpuSet>,
+        to: CpuSet,
+        why: MoveReason,
+    },
+    /// It runs, and moved to better CPUs.
+    Rebalanced {
+        from: CpuSet,
+        to: CpuSet,
+        why: String,
+    },
+    /// What a dry run would have moved.
+    Suggested {
+        from: CpuSet,
+        to: CpuSet,
+        why: String,
+    },
+    Resized {
+        /// Its exclusive CPUs before; `None` if it was a shared one.
+        from: Option<CpuSet>,
+        /// Its exclusive CPUs from now on; `None` if it is a shared one.
+        to: Option<CpuSet>,
+    },
+    /// It asks for exclusive CPUs but runs in the shared pool, for this reason.
+    LeftShared(String),
+    Refused {
+        why: String,
+        /// What the engine chose from, if it found no CPUs.
+        request: Option<Box<Request>>,
+    },
+    Released(CpuSet),
+    /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another
+    /// plugin.
+    Contested(CpuSet),
+}
+
+/// Why a running container is moved to other CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MoveReason {
+    /// Its CPUs were decided earlier, and the runtime has not set them.
+    NotSet,
+    /// No plugin had pinned it: it was created while no plugin ran, or while the kubelet assigned
+    /// CPUs.
+    Unpinned,
+    /// Its CPUs are exclusive to another container, too.
+    Conflict,
+    Reserved,
+    Offline,
+    /// CPUs have come online, and it had fewer than it asks for.
+    Online,
+    /// It asks for exclusive CPUs and ran on shared ones, or on another number.
+    NotExclusive,
+}
+
+impl MoveReason {
+    pub const ALL: [MoveReason; 7] = [
+        MoveReason::NotSet,
+        MoveReason::Unpinned,
+        MoveReason::Conflict,
+        MoveReason::Reserved,
+        MoveReason::Offline,
+        MoveReason::Online,
+        MoveReason::NotExclusive,
+    ];
+
+    /// A short name that stays, for figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            MoveReason::NotSet => "not-set",
+            MoveReason::Unpinned => "unpinned",
+            MoveReason::Conflict => "conflict",
+            MoveReason::Reserved => "reserved",
+            MoveReason::Offline => "offline",
+            MoveReason::Online => "online",
+            MoveReason::NotExclusive => "not-exclusive",
+        }
+    }
+}
+
+impl fmt::Display for MoveReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MoveReason::NotSet => "decided earlier, but not set by the runtime",
+            MoveReason::Unpinned => "created while no plugin pinned containers",
+            MoveReason::Conflict => "its CPUs are also exclusive to another container",
+            MoveReason::Reserved => "some of its CPUs are now reserved",
+            MoveReason::Offline => "some of its CPUs are now offline or another program's",
+            MoveReason::Online => "it had fewer CPUs than requested, and more are available now",
+            MoveReason::NotExclusive => "it requests exclusive CPUs and ran on others",
+        })
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unless = if self.done { "" } else { "observing, not done: " };
+        write!(f, "{}: {unless}{}", self.subject, self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Assigned { placement: Placement { cpus, hint }, .. } => match hint.nodes {
+                None => write!(f, "exclusive {}", wording::cpus(cpus)),
+                Some(nodes) => {
+                    let fit = if hint.preferred { "" } else { ", not preferred" };
+                    write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", wording::cpus(cpus))
+                }
+            },
+            What::Kept(cpus) => write!(f, "restarted, keeps exclusive {}", wording::cpus(cpus)),
+            What::Held(cpus) => {
+                let are = wording::agree(cpus, "stays", "stay");
+                write!(f, "not running, exclusive {} {are} its own", wording::cpus(cpus))
+            }
+            What::Adopted(cpus) => {
+                write!(f, "found running, keeps exclusive {}", wording::cpus(cpus))
+            }
+            What::Moved { from: None, to, why } => {
+                write!(f, "moved to exclusive {}: {why}", wording::cpus(to))
+            }
+            What::Moved { from: Some(from), to, why } => {
+                let (from, to) = (wording::cpus(from), wording::cpus(to));
+                write!(f, "moved from {from} to exclusive {to}: {why}")
+            }
+            What::Rebalanced { from, to, why } => {
+                write!(f, "moved from exclusive {} to {to}: {why}", wording::cpus(from))
+            }
+            What::Suggested { from, to, why } => {
+                write!(f, "would move from exclusive {} to {to}: {why}", wording::cpus(from))
+            }
+            What::Resized { from: Some(from), to: Some(to) } => {
+                write!(f, "resized from exclusive {} to {to}", wording::cpus(from))
+            }
+            What::Resized { from: None, to: Some(to) } => {
+                write!(f, "resized, from the shared pool to exclusive {}", wording::cpus(to))
+            }
+            What::Resized { from: Some(from), to: None } => {
+                write!(f, "resized, from exclusive {} to the shared pool", wording::cpus(from))
+            }
+            What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
+            What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
+            What::Refused { why, .. } => write!(f, "refused: {why}"),
+            What::Released(cpus) => {
+                let are = wording::agree(cpus, "is", "are");
+                write!(f, "exclusive {} {are} free again", wording::cpus(cpus))
+            }
+            What::Contested(cpus) => write!(
+                f,
+                "{} {} requested for it by the kubelet or another plugin: check that the kubelet's cpuManagerPolicy is none",
+                wording::cpus(cpus),
+                wording::agree(cpus, "was", "were")
+            ),
+        }
+    }
+}

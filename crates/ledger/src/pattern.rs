@@ -1,0 +1,82 @@
+//! Patterns of names: `*` matches any text, `?` any character, everything else itself.
+
+use wildmatch::WildMatch;
+
+/// How specific a pattern is; greater is more specific.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closeness {
+    /// The number of characters that are not wildcards.
+    Pattern(usize),
+    Exact,
+}
+
+impl Closeness {
+    pub fn of(pattern: &str) -> Closeness {
+        let literals = pattern.chars().filter(|c| !matches!(c, '*' | '?')).count();
+        if literals == pattern.chars().count() {
+            Closeness::Exact
+        } else {
+            Closeness::Pattern(literals)
+        }
+    }
+}
+
+/// How specific a pattern is for a name; `None` if it does not match.
+pub fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
+    let closeness = Closeness::of(pattern);
+    let matches = match closeness {
+        Closeness::Exact => pattern == name,
+        Closeness::Pattern(_) => WildMatch::new(pattern).matches(name),
+    };
+    if matches { Some(closeness) } else { None }
+}
+
+/// Whether two patterns can match the same text.
+///
+/// A table over the prefixes of both, row by row: the cost is at most the product of their lengths.
+pub fn overlap(one: &str, other: &str) -> bool {
+    let mut row = vec![true];
+    for y in other.bytes() {
+        row.push(y == b'*' && row.last() == Some(&true));
+    }
+    for x in one.bytes() {
+        let mut next = vec![x == b'*' && row.first() == Some(&true)];
+        for (y, pair) in other.bytes().zip(row.windows(2)) {
+            let [before, above] = pair else { continue };
+            let left = next.last() == Some(&true);
+            next.push(match (x, y) {
+                (b'*', _) | (_, b'*') => *above || left,
+                (b'?', _) | (_, b'?') => *before,
+                (x, y) => *before && x == y,
+            });
+        }
+        row = next;
+    }
+    row.last() == Some(&true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Patterns overlap if trying finds a text that both match, and for short ones only then.
+        #[test]
+        fn overlap_is_what_trying_finds(one in "[ab*?]{0,4}", other in "[ab*?]{0,4}") {
+            let mut texts = vec![String::new()];
+            let mut longest = texts.clone();
+            for _ in 0..8 {
+                longest = longest.iter().flat_map(|t| [format!("{t}a"), format!("{t}b")]).collect();
+                texts.extend(longest.iter().cloned());
+            }
+            let both = texts.iter().any(|text| overlap(&one, text) && overlap(&other, text));
+            prop_assert_eq!(overlap(&one, &other), both);
+        }
+
+        #[test]
+        fn a_text_means_itself_alone(one in "[ab]{0,6}", other in "[ab]{0,6}") {
+            prop_assert_eq!(overlap(&one, &other), one == other);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What other rooms may ask the ledger; nothing here changes it.
+
+use super::Ledger;
+use super::books::ContainerRef;
+use super::claim::Claim;
+use super::model::{ContainerId, PodUid};
+use super::moves::MoveTotals;
+use super::policy::{Mechanism, Stance};
+use super::rebalance;
+use super::setting::Reach;
+use super::settings::{RebalanceMode, Settings};
+use super::target::{self, Deserted, Holder, PodPlace, Target};
+use super::view::View;
+use core::time::Duration;
+use cpuset::CpuSet;
+use std::sync::Arc;
+use topology::Topology;
+
+impl Ledger {
+    pub fn topology(&self) -> &Topology {
+        &self.node.topology
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.node.settings
+    }
+
+    pub fn stance(&self) -> Stance {
+        self.node.stance
+    }
+
+    /// All claims, in order of pod uid and container name; last those of the last process whose
+    /// containers no event has named yet.
+    pub fn claims(&self) -> impl Iterator<Item = Claim> {
+        self.books.claims()
+    }
+
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
+    /// under strict reservation.
+    pub fn pool(&self) -> CpuSet {
+        self.pool.cpus
+    }
+
+    /// Where cgroups, or updates by the runtime, keep shared containers: the pool, or the reserved CPUs
+    /// where it is empty.
+    pub fn bound(&self) -> CpuSet {
+        self.pool.bound
+    }
+
+    /// All CPUs that the machine has, online or not.
+    pub fn possible(&self) -> CpuSet {
+        self.node.possible()
+    }
+
+    pub fn mechanism(&self) -> Mechanism {
+        self.node.mechanism
+    }
+
+    /// All CPUs that are exclusive to a container, those that are lent out too.
+    pub fn exclusive(&self) -> CpuSet {
+        self.node.exclusive(&self.books)
+    }
+
+    /// Exclusive CPUs of containers that run as partitions.
+    pub fn held_by_kernel(&self) -> CpuSet {
+        self.books.held().by_kernel
+    }
+
+    /// CPUs that could become exclusive now.
+    pub fn free(&self) -> CpuSet {
+        self.node.free(&self.books)
+    }
+
+    /// Whether updates may be due.
+    pub fn owes(&self) -> bool {
+        self.node.assigns() && self.books.owes(&self.node.basis(&self.books, &self.pool))
+    }
+
+    /// Whether containers wait for CPUs that others are about to leave.
+    pub fn waits(&self) -> bool {
+        self.books.waits()
+    }
+
+    /// Whether cgroups, or the kernel by partitions, keep the containers of all pods off others'
+    /// exclusive CPUs, without updates by the runtime.
+    pub fn is_bound_by_cgroups(&self) -> bool {
+        self.node.mechanism != Mechanism::Runtime && self.node.unbound.is_empty()
+    }
+
+    /// Whether plans are carried out; otherwise they are only suggested.
+    pub fn moves_containers(&self) -> bool {
+        let rebalance = self.settings().rebalance.as_ref();
+        rebalance.is_some_and(|rebalance| rebalance.mode == RebalanceMode::Move)
+    }
+
+    /// When the next container may move, as [`Event::Time`](super::Event::Time) counts; `None` if
+    /// none is waiting for that.
+    pub fn next_movable(&self) -> Option<Duration> {
+        rebalance::next_movable(&self.node, &self.books)
+    }
+
+    /// What was moved so far.
+    pub fn move_totals(&self) -> &MoveTotals {
+        &self.books.moves.totals
+    }
+
+    /// Whether this container waits for CPUs that others are about to leave.
+    pub fn is_waiting(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some_and(|found| found.entry.waits())
+    }
+
+    /// Where all containers should run that exist and that the ledger decides about, in order of
+    /// pod uid and container name.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        self.books.containers().filter_map(|found| self.target_of(found))
+    }
+
+    /// Where this container should run; `None` if there is no such container or it has ended.
+    pub fn target(&self, id: &ContainerId) -> Option<Target> {
+        self.target_of(self.books.find(id)?)
+    }
+
+    fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
+        target::target(&self.node, &self.pool, found)
+    }
+
+    /// Which CPUs this container is to use in the end; `None` if it has no exclusive ones.
+    pub fn reach(&self, id: &ContainerId) -> Option<Reach> {
+        if !self.node.assigns() {
+            return None;
+        }
+        target::reach(&self.node, &self.pool, self.books.find(id)?)
+    }
+
+    /// Whether this container was given exclusive CPUs that no instance of it had before: the state
+    /// file must have them before the runtime does.
+    pub fn is_newly_exclusive(&self, id: &ContainerId) -> bool {
+        let found = self.books.find(id).filter(|_| self.node.assigns());
+        found.is_some_and(|found| found.entry.claim().is_some() && !found.entry.is_inheriting())
+    }
+
+    pub fn knows(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some()
+    }
+
+    pub fn has_pod(&self, pod: &PodUid) -> bool {
+        self.books.pod(pod).is_some()
+    }
+
+    /// The cgroups of all pods, in order of pod uid.
+    pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
+        self.books.pods().map(|(uid, pod)| target::place(uid, pod))
+    }
+
+    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
+    /// container name.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        self.books.containers().filter_map(target::holder)
+    }
+
+    /// The exclusive CPUs of each container that exists, in order of pod uid and container name.
+    pub fn live_exclusive(&self) -> impl Iterator<Item = CpuSet> {
+        self.books
+            .containers()
+            .filter(|found| found.entry.is_alive())
+            .filter_map(|found| found.entry.claim())
+    }
+
+    /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
+    /// containers.
+    pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
+        self.books.deserted().map(|pod| Deserted {
+            sandbox: pod.pod.sandbox.clone(),
+            group: pod.group(),
+            removed: pod.is_empty(),
+        })
+    }
+
+    /// An immutable view of the present state.
+    pub fn view(&self) -> Arc<View> {
+        let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
+        Arc::clone(self.view.get_or_init(view))
+    }
+}

@@ -1,0 +1,38 @@
+//! What a move is for, in a sentence.
+
+use cpuset::{CpuSet, NodeSet};
+use topology::Topology;
+
+/// What a container gains by other CPUs; `before`: `None` if it would be refused.
+pub(super) fn reason(
+    machine: &Topology,
+    subject: &str,
+    before: Option<CpuSet>,
+    after: CpuSet,
+) -> String {
+    let Some(before) = before else {
+        return format!("{subject} can be admitted");
+    };
+    let caches = |cpus: &CpuSet| {
+        machine.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count()
+    };
+    let nodes = |cpus: &CpuSet| numa_nodes(machine, cpus).len();
+    let compared = [
+        ("NUMA node", nodes(&before), nodes(&after)),
+        ("uncore cache", caches(&before), caches(&after)),
+    ];
+    let gains = compared.into_iter().find(|(_, before, after)| after < before);
+    match gains {
+        Some((domain, _, 1)) => format!("{subject} fits into one {domain}"),
+        Some((domain, before, after)) => {
+            format!("{subject} needs {after} {domain}s instead of {before}")
+        }
+        None => format!("{subject} is placed better"),
+    }
+}
+
+/// The NUMA nodes that have some of these CPUs.
+pub(super) fn numa_nodes(machine: &Topology, cpus: &CpuSet) -> NodeSet {
+    let touched = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
+    touched.map(|node| node.id).collect()
+}

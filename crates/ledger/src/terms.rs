@@ -1,0 +1,208 @@
+//! What the settings allow of a pod's [`Annotations`](super::Annotations), and what follows for a
+//! container.
+//!
+//! The bounds are those of the pod's namespace ([`Namespaces`](super::Namespaces)). They can change
+//! while the pod runs, so they are applied whenever they matter.
+
+use super::annotations::Asked;
+use super::model::{Container, CpuRequest, Pod, Qos};
+use super::namespaces::Bounds;
+use super::policy::Policy;
+use super::settings::Settings;
+use super::wish::{Cpus, Wish};
+use cpuset::NodeSet;
+use placement::wishes::{Numa, Uncore, Wishes};
+use placement::{EngineKind, Reason, Rejection, TopologyPolicy};
+
+/// What a container's wishes and its namespace's defaults come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Terms {
+    /// Whether it has exclusive CPUs; `None` leaves that to the kubelet's rule.
+    pub(super) cpus: Option<Cpus>,
+    /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
+    pub(super) insists: bool,
+    pub(super) wishes: Wishes,
+    /// The NUMA nodes of its devices; empty if they do not matter.
+    pub(super) devices: NodeSet,
+    /// Whether it may move to other exclusive CPUs while it runs; it may unless this says no.
+    pub(super) movable: Option<bool>,
+}
+
+impl Terms {
+    /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these
+    /// are the whole CPUs of a Guaranteed pod. In a Burstable pod a wish is needed, and the request
+    /// counts.
+    pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
+        match (self.cpus, qos) {
+            (Some(Cpus::Shared), _) => None,
+            (_, Qos::Guaranteed) => cpu.amount()?.whole_cpus(),
+            (Some(Cpus::Exclusive | Cpus::Mixed), Qos::Burstable) => {
+                cpu.request.or(cpu.limit)?.whole_cpus()
+            }
+            _ => None,
+        }
+    }
+
+    /// The rejection of a container that its pod wants exclusive CPUs for and that does not request
+    /// whole ones.
+    pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
+        let wish = self.insisted().filter(|_| qos != Qos::Unknown)?;
+        let asks = || match cpu.request.or(cpu.limit) {
+            Some(amount) => format!("{amount} CPUs are"),
+            None => "none is".to_owned(),
+        };
+        Some(unmet(format!("{wish} needs a request for whole CPUs, but {} requested", asks())))
+    }
+
+    /// The wish for exclusive CPUs, if the pod itself has it.
+    fn insisted(&self) -> Option<Wish> {
+        let cpus = self.cpus.filter(|cpus| self.insists && *cpus != Cpus::Shared)?;
+        Some(Wish::Cpus(cpus))
+    }
+
+    /// What follows if the rest of the pod uses its budget up: the container shares, as under the
+    /// kubelet.
+    ///
+    /// # Errors
+    /// If the pod itself wants exclusive CPUs for the container.
+    pub(super) fn without_room(&self) -> Result<(), Rejection> {
+        match self.insisted() {
+            Some(wish) => Err(unmet(format!(
+                "{wish} is more than the CPU limit of the pod leaves for this container"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Terms {
+    /// The terms of a new container.
+    ///
+    /// # Errors
+    /// If an annotation for it is unknown or not allowed.
+    pub(super) fn of_new(
+        settings: &Settings,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<Terms, Rejection> {
+        let terms = if settings.policy == Policy::None {
+            Terms::default()
+        } else {
+            let bounds = settings.namespaces.of(&pod.namespace);
+            resolve(pod.annotations.of(&container.name), &pod.namespace, bounds)?
+        };
+        Ok(terms.with_devices(settings, container))
+    }
+
+    pub(super) fn of_running(settings: &Settings, pod: &Pod, container: &Container) -> Terms {
+        Terms::standing(settings, pod, &container.name).with_devices(settings, container)
+    }
+
+    /// The terms of a container that runs already, without its devices. Wishes that are no longer
+    /// allowed do not count, except the one to share CPUs: no container gets exclusive CPUs because
+    /// it may not ask to share.
+    pub(super) fn standing(settings: &Settings, pod: &Pod, container: &str) -> Terms {
+        if settings.policy == Policy::None {
+            return Terms::default();
+        }
+        let bounds = settings.namespaces.of(&pod.namespace);
+        standing(pod.annotations.of(container), &pod.namespace, bounds)
+    }
+
+    fn with_devices(mut self, settings: &Settings, container: &Container) -> Terms {
+        if !container.devices.is_empty() {
+            // Without a topology manager the devices' nodes do not matter.
+            let placement = self.wishes.settings(&settings.placement);
+            if placement.topology_manager.policy != TopologyPolicy::None {
+                let nodes = container.devices.iter().filter_map(|device| device.node);
+                self.devices = nodes.collect();
+            }
+        }
+        self
+    }
+}
+
+/// Whether all containers of a pod share CPUs.
+pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
+    if settings.policy == Policy::None {
+        return false;
+    }
+    let bounds = settings.namespaces.of(&pod.namespace);
+    let shares = |asked| standing(asked, &pod.namespace, bounds).cpus == Some(Cpus::Shared);
+    pod.annotations.all().all(shares)
+}
+
+fn standing(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Terms {
+    resolve(asked, namespace, bounds).unwrap_or_else(|_| {
+        let cpus = asked.cpus.filter(|cpus| *cpus == Cpus::Shared);
+        Terms { cpus, ..Terms::default() }
+    })
+}
+
+fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
+    if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
+        // No container there has exclusive CPUs, so all other wishes are void.
+        return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
+    }
+    if let Some(error) = &asked.error {
+        return Err(error.clone());
+    }
+    let is_allowed = |wish: &Wish| bounds.is_some_and(|bounds| bounds.allow.contains(wish));
+    if let Some(wish) = asked.list().find(|wish| !is_allowed(wish)) {
+        return Err(not_allowed(namespace, wish));
+    }
+    if let Some((one, other)) = contradiction(&asked.wishes) {
+        return Err(unmet(format!("{one} and {other} contradict each other")));
+    }
+    let mut defaults = Asked::default();
+    if let Some(bounds) = bounds {
+        bounds.defaults.iter().for_each(|wish| defaults.set(*wish));
+    }
+    let (own, default) = (&asked.wishes, &defaults.wishes);
+    let mut wishes = Wishes {
+        uncore: own.uncore.or(default.uncore),
+        numa: own.numa.or(default.numa),
+        smt: own.smt.or(default.smt),
+        engine: own.engine.or(default.engine),
+    };
+    // A default gives way to a wish that it contradicts.
+    if contradiction(&wishes).is_some() {
+        wishes = Wishes { smt: wishes.smt, ..*own };
+    }
+    Ok(Terms {
+        cpus: asked.cpus.or(defaults.cpus),
+        insists: asked.cpus.is_some(),
+        wishes,
+        devices: NodeSet::default(),
+        movable: asked.movable.or(defaults.movable),
+    })
+}
+
+/// Two wishes that exclude each other, as the policy options behind them do.
+pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
+    if wishes.numa != Some(Numa::Spread) {
+        return None;
+    }
+    let spread = Wish::Numa(Numa::Spread);
+    match (wishes.uncore, wishes.engine) {
+        (Some(uncore), _) if uncore != Uncore::Ignore => Some((Wish::Uncore(uncore), spread)),
+        (_, Some(engine @ EngineKind::Compact)) => Some((Wish::Placement(engine), spread)),
+        _ => None,
+    }
+}
+
+fn unmet(message: String) -> Rejection {
+    Rejection { reason: Reason::WishUnmet, message }
+}
+
+fn not_allowed(namespace: &str, wish: Wish) -> Rejection {
+    let (key, value) = wish.parts();
+    let message = format!(
+        "pods of namespace {namespace:?} may not wish for {wish}; the administrator of the node allows it in the plugin's configuration, \
+         in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
+    );
+    Rejection { reason: Reason::WishNotAllowed, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! In-place resizes.
+
+use super::*;
+use topology::synthetic::Machine;
+
+/// What a kubelet sends for an in-place resize from one number of thousandths of a CPU to another.
+pub(super) fn resized(pod: &Pod, name: &str, id: &str, from: u64, to: u64) -> Admission {
+    let amount = Some(MilliCpu(to));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    Admission::Update {
+        pod: pod.clone(),
+        container: container(pod, name, id, from),
+        wanted: Wanted { cpu, sets_quota: true, cpus: None },
+    }
+}
+
+pub(super) fn resize(
+    node: &mut Node,
+    pod: &Pod,
+    name: &str,
+    id: &str,
+    from: u64,
+    to: u64,
+) -> Result<(), String> {
+    node.event(resized(pod, name, id, from, to)).map(|_| ())
+}
+
+#[test]
+fn a_container_grows_shrinks_and_changes_between_exclusive_and_shared() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    let s = pod("s", Qos::Burstable, 100);
+    node.create(&s, "c", "s", 100).unwrap();
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
+    for (from, to, ours, others) in [
+        (2000, 4000, "2-5", "0-1,6-15"),
+        (4000, 1000, "2", "0-1,3-15"),
+        (1000, 500, "0-15", "0-15"),
+        (500, 2000, "2-3", "0-1,4-15"),
+    ] {
+        resize(&mut node, &a, "c", "a", from, to).unwrap();
+        node.check("a", ours);
+        // The runtime updates the resized container last: others get the CPUs it leaves afterwards.
+        node.send_due();
+        node.check("s", others);
+    }
+}
+
+#[test]
+fn a_refused_growth_changes_nothing() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 10_000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.create(&b, "c", "b", 10_000).unwrap();
+    let before = node.ledger.claims().collect::<Vec<_>>();
+    let refused = resize(&mut node, &a, "c", "a", 2000, 8000).unwrap_err();
+    assert!(refused.starts_with("UnexpectedAdmissionError: "), "{refused}");
+    assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+}
+
+#[test]
+fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "one", "1", 2000).unwrap();
+    node.create(&a, "two", "2", 2000).unwrap();
+    resize(&mut node, &a, "one", "1", 2000, 4000).unwrap();
+    resize(&mut node, &a, "two", "2", 2000, 500).unwrap();
+    resize(&mut node, &a, "two", "2", 500, 2000).unwrap();
+    assert_eq!(node.ledger.exclusive().len(), 6);
+    // A new instance requests what the container was resized to.
+    node.stop("1");
+    assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
+}
+
+/// Recorded with containerd 2.4: the pod is resized first, and later events still carry the old
+/// budget.
+#[test]
+fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.event(Event::UpdatePod(guaranteed("a", 4000))).unwrap();
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+    node.check("a", "2-5");
+    node.stop("a");
+    assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
+    // Its budget is used up: no CPUs are reserved for it, and it gets no more.
+    assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
+}
+
+/// Observed: a refused pod was resized beyond the CPUs that its sandbox was created with, and its
+/// container was silently shared.
+#[test]
+fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    let other = guaranteed("other", 13_000);
+    node.create(&other, "c", "o", 13_000).unwrap();
+    node.event(Event::RunPod(a.clone())).unwrap();
+    assert!(node.create(&a, "c", "a1", 2000).is_err());
+    node.stop_pod(&other);
+    assert_eq!(node.create(&a, "c", "a2", 3000).unwrap(), "2-4");
+    // The budget is used up.
+    assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,5-15");
+    node.stop("a2");
+    assert_eq!(node.create(&a, "c", "a3", 3000).unwrap(), "2-4");
+    // A budget of less than one CPU is raised too.
+    let b = guaranteed("b", 500);
+    assert_eq!(node.create(&b, "c", "b", 2000).unwrap(), "5-6");
+}
+
+/// With two containers it is unknown which one was resized.
+#[test]
+fn a_second_container_beyond_its_pods_budget_is_shared_and_logged() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 3000);
+    assert_eq!(node.create(&a, "one", "1", 1000).unwrap(), "2");
+    node.ledger.take_notes();
+    assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-1,3-15");
+    let notes: Vec<String> = node.ledger.take_notes().iter().map(Note::to_string).collect();
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].contains("it requests 4 CPUs of a pod that had 3"), "{notes:?}");
+}
+
+/// An init container requested the old budget.
+#[test]
+fn a_raised_budget_includes_what_an_init_container_had() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    assert_eq!(node.create(&a, "init", "i", 2000).unwrap(), "2-3");
+    node.stop("i");
+    assert_eq!(node.create(&a, "app", "p", 3000).unwrap(), "2-4");
+    assert_eq!(node.ledger.exclusive().to_string(), "2-4");
+}
+
+/// `full_pcpus_only`, on cores of two CPUs; CPU 0 is reserved, its sibling CPU 1 is free.
+fn with_whole_cores() -> Node {
+    let mut settings = settings();
+    settings.placement.options.full_pcpus_only = true;
+    settings.placement.reserved = "0".parse().unwrap();
+    let machine = Machine { cores: 8, threads: 2, ..Machine::default() };
+    let ledger = Ledger::new(machine.topology().unwrap(), settings, Vec::new());
+    Node { ledger, set: BTreeMap::new() }
+}
+
+#[test]
+fn with_full_pcpus_only_a_container_grows_and_shrinks_by_whole_cores() {
+    let mut node = with_whole_cores();
+    let a = guaranteed("a", 2000);
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
+    for (from, to, expect) in [(2000, 4000, "2-5"), (4000, 8000, "2-9"), (8000, 2000, "2-3")] {
+        resize(&mut node, &a, "c", "a", from, to).unwrap();
+        node.check("a", expect);
+    }
+    let before = node.ledger.claims().collect::<Vec<_>>();
+    for odd in [3000, 1000, 16_000] {
+        let refused = resize(&mut node, &a, "c", "a", 2000, odd).unwrap_err();
+        assert!(refused.starts_with("SMTAlignmentError: "), "{refused}");
+        assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
+    }
+    node.check("a", "2-3");
+}
+
+#[test]
+fn a_container_that_becomes_exclusive_reuses_cpus_of_its_pods_ended_containers() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    assert_eq!(node.create(&a, "init", "i", 2000).unwrap(), "2-3");
+    node.stop("i");
+    assert_eq!(node.create(&a, "app", "p", 500).unwrap(), "0-15");
+    resize(&mut node, &a, "app", "p", 500, 2000).unwrap();
+    node.check("p", "2-3");
+}
+
+#[test]
+fn a_growth_takes_no_cpus_reserved_for_another_pod() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    let late = guaranteed("late", 10_000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.event(Event::RunPod(late.clone())).unwrap();
+    let refused = resize(&mut node, &a, "c", "a", 2000, 6000).unwrap_err();
+    assert!(refused.contains("requested=4, available=2"), "{refused}");
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+    assert!(node.create(&late, "c", "l", 10_000).is_ok());
+}
+
+/// Found by random histories: a checkpoint from before the resize restored the container's CPUs.
+#[test]
+fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let old = node.ledger.claims().collect();
+    resize(&mut node, &a, "c", "a", 2000, 500).unwrap();
+    node.check("a", "0-15");
+    let mut next = Node::with(settings(), old);
+    next.set = node.set.clone();
+    next.event(next.running(&[(&a, "c", "a", 500)])).unwrap();
+    next.check("a", "0-15");
+    assert!(next.ledger.exclusive().is_empty());
+}
+
+/// The runtime carries out a resize whether or not the plugin is running.
+#[test]
+fn a_resize_during_a_restart_is_adopted() {
+    for (milli, expect) in [(4000, "2-5"), (2000, "2-3"), (6000, "2-7"), (500, "0-15")] {
+        let mut node = Node::new();
+        let a = guaranteed("a", 4000);
+        node.create(&a, "c", "a", 4000).unwrap();
+        let mut next = Node::with(settings(), node.ledger.claims().collect());
+        next.set = node.set;
+        let a = guaranteed("a", milli);
+        next.event(next.running(&[(&a, "c", "a", milli)])).unwrap();
+        next.check("a", expect);
+        let exclusive = next.ledger.exclusive().to_string();
+        assert_eq!(exclusive, if milli < 1000 { "" } else { expect });
+        assert_eq!(next.ledger.view().moves.len(), 0);
+    }
+    // Without room it keeps its CPUs.
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 12_000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.create(&b, "c", "b", 12_000).unwrap();
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.set = node.set;
+    let a = guaranteed("a", 4000);
+    next.event(next.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 12_000)])).unwrap();
+    next.check("a", "2-3");
+    next.check("b", "4-15");
+}

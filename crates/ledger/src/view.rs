@@ -1,0 +1,152 @@
+//! [`View`]: an immutable picture of the ledger's state.
+
+use super::books::{Books, ContainerRef, Phase};
+use super::desired::desired;
+use super::model::{ContainerId, CpuRequest, Pod};
+use super::moves::{MoveTotals, StayReason};
+use super::node::{Node, Pool};
+use super::note::MoveReason;
+use super::policy::Mechanism;
+use super::policy::Stance;
+use super::rebalance::stays;
+use super::settings::Settings;
+use super::target::left_of;
+use super::wish::Cpus;
+use cpuset::CpuSet;
+use placement::wishes::Margin;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use topology::Topology;
+
+#[derive(Debug, Clone)]
+pub struct View {
+    pub topology: Arc<Topology>,
+    pub settings: Arc<Settings>,
+    pub stance: Stance,
+    pub mechanism: Mechanism,
+    /// How many containers were moved to other CPUs while they ran, by reason.
+    pub moves: BTreeMap<MoveReason, u64>,
+    /// Moves to better CPUs, and how many more containers may move now.
+    pub rebalanced: MoveTotals,
+    pub moves_left: usize,
+    /// Those of them that may move without a container that starts.
+    pub spare_moves: usize,
+    /// The most that may move at once.
+    pub most_moves: usize,
+    pub pods: usize,
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
+    /// under strict reservation.
+    pub pool: CpuSet,
+    /// All CPUs that are exclusive to a container, those that are lent out too.
+    pub exclusive: CpuSet,
+    /// CPUs that could become exclusive now.
+    pub free: CpuSet,
+    /// All containers, in order of pod uid and container name.
+    pub containers: Vec<ContainerView>,
+}
+
+/// A container that exists, or has ended and keeps its CPUs.
+#[derive(Debug, Clone)]
+pub struct ContainerView {
+    pub pod: Arc<Pod>,
+    pub name: String,
+    /// The runtime's id of the present or last instance.
+    pub id: ContainerId,
+    pub cpu: CpuRequest,
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if
+    /// none.
+    pub asks: Option<usize>,
+    pub exclusive: Option<CpuSet>,
+    /// Shared CPUs that it uses beside these.
+    pub beside: CpuSet,
+    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
+    pub idle: CpuSet,
+    /// Why they do.
+    pub margin: Margin,
+    /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
+    /// decides.
+    pub cpus_wish: Option<Cpus>,
+    pub runs_on: CpuSet,
+    pub phase: Phase,
+    /// What keeps others off its exclusive CPUs.
+    pub enforced_by: Mechanism,
+    /// Why `rebalance` does not move it now; `None` if it may, or has no exclusive CPUs, or nothing
+    /// moves.
+    pub stays: Option<StayReason>,
+    /// When it was created, in nanoseconds since 1970, as the runtime says.
+    pub created_at: Option<i64>,
+}
+
+impl View {
+    /// How many containers exist: those with exclusive CPUs, and the others.
+    pub fn container_counts(&self) -> (usize, usize) {
+        let alive = || self.containers.iter().filter(|seen| seen.phase != Phase::Ended);
+        let exclusive = alive().filter(|seen| seen.exclusive.is_some()).count();
+        (exclusive, alive().count() - exclusive)
+    }
+
+    pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
+        let mut containers: Vec<ContainerView> = Vec::new();
+        for found in books.containers() {
+            let last = containers.last().map(|last| &last.pod);
+            let pod = match last.filter(|pod| pod.uid == *found.uid) {
+                Some(pod) => Arc::clone(pod),
+                None => Arc::new(found.pod.pod.clone()),
+            };
+            containers.push(container(node, pool, pod, found));
+        }
+        let rebalance = node.settings.rebalance.as_ref();
+        View {
+            topology: Arc::clone(&node.topology),
+            settings: Arc::clone(&node.settings),
+            stance: node.stance,
+            mechanism: node.mechanism,
+            moves: books.journal.moves().clone(),
+            rebalanced: books.moves.totals.clone(),
+            moves_left: rebalance.map_or(0, |rebalance| books.moves.left(rebalance)),
+            spare_moves: rebalance.map_or(0, |rebalance| books.moves.spare(rebalance)),
+            most_moves: rebalance.map_or(0, |rebalance| books.moves.most(rebalance)),
+            pods: books.pods().len(),
+            pool: pool.cpus,
+            exclusive: node.exclusive(books),
+            free: node.free(books),
+            containers,
+        }
+    }
+}
+
+fn container(
+    node: &Node,
+    pool: &Pool,
+    described: Arc<Pod>,
+    ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
+) -> ContainerView {
+    // In another stance the ledger decides nothing.
+    let shares = || {
+        let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
+        Some(left_of(node, pool, &to))
+    };
+    let claim = if entry.is_mixed() { None } else { entry.claim() };
+    let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());
+    let runs_on = runs_on.unwrap_or(node.topology.online());
+    let beside = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
+    let taken = node.taken(entry);
+    let can_move = node.settings.rebalance.is_some() && entry.claim().is_some();
+    ContainerView {
+        name: name.to_owned(),
+        id: entry.id().clone(),
+        cpu: entry.cpu,
+        asks: entry.asks(pod.pod.qos),
+        exclusive: entry.claim(),
+        beside,
+        idle: taken - entry.held(),
+        margin: entry.margin(),
+        cpus_wish: entry.terms.cpus,
+        runs_on,
+        phase: entry.phase(),
+        enforced_by: entry.enforced_by,
+        stays: if can_move { stays(node, pod, entry) } else { None },
+        created_at: entry.created_at,
+        pod: described,
+    }
+}

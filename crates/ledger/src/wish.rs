@@ -1,0 +1,96 @@
+//! [`Wish`]: one thing that a pod may ask for a container, by key and value.
+
+use placement::EngineKind;
+use placement::wishes::{Numa, Smt, Uncore, Wishes};
+use std::fmt;
+use wording::unknown;
+
+/// Whether a container has CPUs of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cpus {
+    /// Also in a Burstable pod, if its request is a whole number of CPUs.
+    Exclusive,
+    /// The same, and it may use the CPUs that it would share without exclusive ones.
+    Mixed,
+    /// Not even in a Guaranteed pod.
+    Shared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wish {
+    Cpus(Cpus),
+    Uncore(Uncore),
+    Numa(Numa),
+    Smt(Smt),
+    Placement(EngineKind),
+    /// Whether it may move to other exclusive CPUs while it runs.
+    Movable(bool),
+}
+
+pub(super) const ALL: [(&str, &str, Wish); 16] = [
+    ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
+    ("cpus", "exclusive+shared", Wish::Cpus(Cpus::Mixed)),
+    ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
+    ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
+    ("uncore", "require", Wish::Uncore(Uncore::Require)),
+    ("uncore", "ignore", Wish::Uncore(Uncore::Ignore)),
+    ("uncore", "exclusive", Wish::Uncore(Uncore::Exclusive)),
+    ("numa", "single", Wish::Numa(Numa::Single)),
+    ("numa", "closest", Wish::Numa(Numa::Closest)),
+    ("numa", "spread", Wish::Numa(Numa::Spread)),
+    ("smt", "full-cores", Wish::Smt(Smt::FullCores)),
+    ("smt", "isolate", Wish::Smt(Smt::Isolate)),
+    ("placement", "kubelet", Wish::Placement(EngineKind::Kubelet)),
+    ("placement", "compact", Wish::Placement(EngineKind::Compact)),
+    ("movable", "true", Wish::Movable(true)),
+    ("movable", "false", Wish::Movable(false)),
+];
+
+impl Wish {
+    pub fn all() -> impl Iterator<Item = Wish> {
+        ALL.iter().map(|(_, _, wish)| *wish)
+    }
+
+    /// The wish of this key and value.
+    ///
+    /// # Errors
+    /// What is unknown, what was expected, and the nearest of that.
+    pub fn parse(key: &str, value: &str) -> Result<Wish, String> {
+        if let Some((_, _, wish)) = ALL.iter().find(|(k, v, _)| (*k, *v) == (key, value)) {
+            return Ok(*wish);
+        }
+        let values: Vec<&str> =
+            ALL.iter().filter(|(known, ..)| *known == key).map(|(_, value, _)| *value).collect();
+        if !values.is_empty() {
+            return Err(unknown(value, &values));
+        }
+        let mut keys: Vec<&str> = ALL.iter().map(|(key, ..)| *key).collect();
+        keys.dedup();
+        Err(unknown(key, &keys))
+    }
+
+    pub(super) fn parts(self) -> (&'static str, &'static str) {
+        let found = ALL.iter().find(|(_, _, wish)| *wish == self);
+        found.map(|(key, value, _)| (*key, *value)).unwrap_or_default()
+    }
+
+    /// The wishes about which CPUs, each by itself.
+    pub fn list(wishes: &Wishes) -> Vec<Wish> {
+        let Wishes { uncore, numa, smt, engine } = *wishes;
+        let wishes = [
+            uncore.map(Wish::Uncore),
+            numa.map(Wish::Numa),
+            smt.map(Wish::Smt),
+            engine.map(Wish::Placement),
+        ];
+        wishes.into_iter().flatten().collect()
+    }
+}
+
+impl fmt::Display for Wish {
+    /// As in a configuration: `uncore: require`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, value) = self.parts();
+        write!(f, "{key}: {value}")
+    }
+}

@@ -1,0 +1,60 @@
+//! `Compact`: the engine that places every container on the fewest NUMA nodes, the nearest ones, and
+//! in the fewest uncore caches that have room, and of equally good places takes the one that leaves
+//! most to the containers to come.
+//!
+//! ```text
+//! request ── attempts ── usable CPUs by core, cell and node ── sets of nodes ── caches in them ── cores
+//!            (place)     (view, capacity)                      (affinity, sets)  (search, sums)    (view)
+//! ```
+//!
+//! It counts in *cells*: CPUs of the same NUMA node and uncore cache ([`Cells`]). The [`cost`] of a
+//! choice is compared field by field, so a node is never traded for a cache. Unlike the kubelet's
+//! algorithm it looks at all nodes and caches before it takes a CPU; it needs no option for that.
+//!
+//! [`Cells`]: topology::Cells
+
+mod affinity;
+mod capacity;
+mod cost;
+mod explain;
+mod place;
+mod resize;
+mod search;
+mod sets;
+mod sums;
+mod view;
+
+use super::engine::{Engine, Placement, Weighed};
+use super::rejection::Rejection;
+use super::request::{Request, Running};
+use cpuset::CpuSet;
+use topology::Topology;
+
+pub(super) struct Compact;
+
+impl Engine for Compact {
+    fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+        place::place(machine, request)
+    }
+
+    fn resize(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        running: &Running,
+    ) -> Result<CpuSet, Rejection> {
+        resize::resize(machine, request, running)
+    }
+
+    fn explain(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        placement: Option<&Placement>,
+    ) -> Weighed {
+        explain::explain(machine, request, placement)
+    }
+}
+
+#[cfg(test)]
+mod tests;

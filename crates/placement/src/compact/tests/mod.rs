@@ -1,0 +1,33 @@
+//! Single cases, and two comparisons: with all subsets of CPUs of small machines ([`subsets`]), and
+//! with what the kubelet's engine admits ([`admission`]).
+
+mod admission;
+mod cases;
+mod subsets;
+
+use crate::{EngineKind, Request, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
+use cpuset::{CpuSet, NodeSet};
+
+/// A request without wishes, devices, a pod and CPUs to use again.
+fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
+    Request {
+        cpus: n,
+        free,
+        reuse: Reuse::Beside(CpuSet::EMPTY),
+        promised: 0,
+        pod: None,
+        wishes: Wishes::NONE,
+        devices: NodeSet::EMPTY,
+        settings: Settings {
+            engine: EngineKind::Compact,
+            topology_manager: TopologyManager { policy, ..TopologyManager::default() },
+            reserved,
+            ..Settings::default()
+        },
+    }
+}
+
+/// The CPUs of a number's binary digits.
+fn cpus(bits: u64) -> CpuSet {
+    (0..64).filter(|cpu| bits >> cpu & 1 == 1).map(|cpu| CpuSet::of(cpu).unwrap()).collect()
+}

@@ -1,0 +1,77 @@
+//! [`Engine`]: what answers requests, and its answers.
+
+use super::hint::Hint;
+use super::rejection::Rejection;
+use super::request::{Request, Running};
+use cpuset::CpuSet;
+use topology::Topology;
+
+/// Decides which CPUs a container gets. The settings of a request choose the engine
+/// ([`EngineKind`](super::EngineKind)).
+///
+/// An engine keeps no state. [`place`](super::place()) and [`resize`](super::resize()) check its
+/// answers: a mistake of an engine gives no container a CPU that it may not have.
+pub trait Engine {
+    /// Chooses the CPUs of a container that starts.
+    fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection>;
+
+    /// Chooses all CPUs of a container that runs already.
+    fn resize(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        running: &Running,
+    ) -> Result<CpuSet, Rejection>;
+
+    /// What the engine considered for a request to [`place`](Engine::place); `placement` was its
+    /// answer, `None` for a refusal.
+    fn explain(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        placement: Option<&Placement>,
+    ) -> Weighed;
+}
+
+/// What a container gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placement {
+    /// Exactly as many exclusive CPUs as requested.
+    pub cpus: CpuSet,
+    /// The NUMA affinity they were chosen under.
+    pub hint: Hint,
+}
+
+/// What an engine considered for a request, for explanations.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Weighed {
+    /// What decided, a sentence each.
+    pub reasons: Vec<String>,
+    /// Sets of NUMA nodes that had room, the best first; empty if nodes did not matter or the sets
+    /// are too many to list.
+    pub numa: Vec<NumaCandidate>,
+    /// How many of these sets there were, and how many could not be better on the empty machine;
+    /// `None` without a list.
+    pub numa_sets: Option<(usize, usize)>,
+    pub uncores: Vec<CacheCandidate>,
+}
+
+/// A set of NUMA nodes that had room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumaCandidate {
+    pub hint: Hint,
+    /// The number of free CPUs in its nodes.
+    pub free: usize,
+    pub chosen: bool,
+}
+
+/// An uncore cache at the time of the decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheCandidate {
+    pub id: usize,
+    pub free: CpuSet,
+    /// Whether the whole request had room in it.
+    pub fits: bool,
+    /// The number of CPUs that the placement took from it.
+    pub taken: usize,
+}

@@ -1,0 +1,239 @@
+//! [`allocate()`]: the whole decision for one container, and [`affinity`], the part of it that pod
+//! scope needs once.
+//!
+//! 1. The topology manager's best NUMA affinity ([`super::demand`]), and whether its policy admits
+//!    it.
+//! 2. With `full-pcpus-only`: whether whole cores can meet the request.
+//! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327)
+//!    all sockets the affinity touches count as inside.
+//! 4. What is missing from everywhere else. As in the kubelet, this choice does not consider the
+//!    first one.
+//!
+//! A container gets what the kubelet would give it. The caller says which CPUs are free, and what a
+//! pod may use again.
+
+use super::demand::Demand;
+use super::take::take;
+use crate::cores::whole_cores;
+use crate::engine::Placement;
+use crate::hint::{Hint, NumaNodes};
+use crate::rejection::Rejection;
+use crate::settings::Settings;
+use crate::topology_manager::TopologyPolicy;
+use cpuset::{CpuSet, NodeSet};
+use topology::Topology;
+
+/// What a container can get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; an
+    /// allocation never uses them.
+    pub free: CpuSet,
+    /// CPUs that were exclusive to init containers of the same pod, which no longer need them.
+    pub reusable: CpuSet,
+}
+
+impl Supply {
+    /// The CPUs that an allocation may use.
+    pub(super) fn usable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
+        let mut usable = (self.free | self.reusable) & topology.online();
+        usable -= settings.reserved;
+        usable
+    }
+}
+
+/// The NUMA affinity of a request for `n` CPUs, of a container or, in pod scope, of a pod.
+///
+/// # Errors
+/// [`Reason::TopologyAffinity`](crate::Reason::TopologyAffinity) if the
+/// policy does not admit it.
+pub fn affinity(
+    topology: &Topology,
+    settings: &Settings,
+    supply: &Supply,
+    n: usize,
+) -> Result<Hint, Rejection> {
+    let manager = &settings.topology_manager;
+    if manager.policy == TopologyPolicy::None {
+        return Ok(Hint::ANY);
+    }
+    let available = supply.free - settings.reserved;
+    let align = settings.options.align_by_socket;
+    let demand = Demand::new(topology, &available, &supply.reusable, n, align);
+    let affinity = demand.best(manager.policy, &NumaNodes::of(topology, manager));
+    if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
+}
+
+/// Chooses `n` exclusive CPUs for a container.
+///
+/// `within` is the affinity of its pod in pod scope; without one the container gets its own.
+///
+/// The CPUs are always in `supply`, online and not reserved.
+///
+/// # Errors
+/// A [`Rejection`] with the kubelet's reason and text: the affinity is not admitted, whole cores
+/// cannot meet the request, or too few CPUs are free.
+pub fn allocate(
+    topology: &Topology,
+    settings: &Settings,
+    supply: &Supply,
+    n: usize,
+    within: Option<Hint>,
+) -> Result<Placement, Rejection> {
+    let hint = match within {
+        Some(hint) => hint,
+        None => affinity(topology, settings, supply, n)?,
+    };
+    check_whole_cores(topology, settings, supply, n)?;
+    let mut left = supply.usable(topology, settings);
+    let strategy = settings.options.strategy(topology);
+    let mut cpus = CpuSet::EMPTY;
+    if let Some(nodes) = hint.nodes {
+        let inside = inside(topology, nodes, settings.options.align_by_socket) & left;
+        cpus = take(topology, &inside, n.min(inside.len()), strategy)?;
+        left -= cpus;
+    }
+    cpus |= take(topology, &left, n - cpus.len(), strategy)?;
+    Ok(Placement { cpus, hint })
+}
+
+/// With `full-pcpus-only`, whether whole cores can meet the request: cores with a reserved CPU
+/// cannot be given out whole (KEP-2625).
+///
+/// # Errors
+/// [`Reason::SmtAlignment`](crate::Reason::SmtAlignment) if not.
+pub(super) fn check_whole_cores(
+    topology: &Topology,
+    settings: &Settings,
+    supply: &Supply,
+    n: usize,
+) -> Result<(), Rejection> {
+    if !settings.options.full_pcpus_only {
+        return Ok(());
+    }
+    let per_core = topology.cpus_per_core().max(1);
+    if !n.is_multiple_of(per_core) {
+        return Err(Rejection::partial_core(n, per_core));
+    }
+    let reserved_cores = whole_cores(topology, &settings.reserved);
+    let free = ((supply.free & topology.online()) - reserved_cores).len();
+    if n <= free { Ok(()) } else { Err(Rejection::not_enough_whole_cores(n, per_core, free)) }
+}
+
+/// All CPUs of these NUMA nodes, or of all sockets they touch.
+pub(super) fn inside(topology: &Topology, nodes: NodeSet, sockets: bool) -> CpuSet {
+    let chosen = topology.nodes().iter().filter(|node| nodes.contains(node.id));
+    let cpus: CpuSet = chosen.map(|node| node.cpus).collect();
+    if !sockets {
+        return cpus;
+    }
+    let touched = topology.sockets().iter().filter(|socket| !socket.cpus.is_disjoint(&cpus));
+    touched.map(|socket| socket.cpus).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::{Shape, caches, set};
+    use crate::{Options, Reason, TopologyManager};
+
+    fn settings(options: Options, policy: TopologyPolicy, reserved: &str) -> Settings {
+        let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
+        Settings { options, topology_manager, reserved: set(reserved), ..Settings::default() }
+    }
+
+    /// Requests in a row on a machine with all CPUs free: the CPUs, or the refusal.
+    #[track_caller]
+    fn check(topology: &Topology, settings: &Settings, requests: &[(usize, &str)]) {
+        let mut supply = Supply { free: topology.online(), reusable: CpuSet::EMPTY };
+        for &(n, expect) in requests {
+            match allocate(topology, settings, &supply, n, None) {
+                Ok(allocation) => {
+                    assert_eq!(allocation.cpus.to_string(), expect, "{n} CPUs");
+                    supply.free -= allocation.cpus;
+                }
+                Err(rejection) => assert_eq!(rejection.to_string(), expect, "{n} CPUs"),
+            }
+        }
+    }
+
+    #[test]
+    fn kep_2625_five_cpus_are_no_whole_cores() {
+        let options = Options { full_pcpus_only: true, ..Options::default() };
+        let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
+        let refused = "SMTAlignmentError: SMT Alignment Error: requested 5 cpus not multiple cpus per core = 2";
+        let settings = settings(options, TopologyPolicy::None, "0");
+        check(&shape.build(), &settings, &[(5, refused), (4, "1-2,5-6")]);
+    }
+
+    #[test]
+    fn siblings_of_reserved_cpus_are_no_whole_cores() {
+        let options = Options { full_pcpus_only: true, ..Options::default() };
+        let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
+        let refused = "SMTAlignmentError: SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 2, requested CPUs = 4, CPUs per core = 2";
+        let settings = settings(options, TopologyPolicy::None, "0");
+        check(&shape.build(), &settings, &[(4, "1-2,5-6"), (4, refused), (2, "3,7")]);
+    }
+
+    #[test]
+    fn kep_3327_two_pods_of_almost_a_socket() {
+        // "4 * CPUs per NUMA node - 8" twice, on two sockets with eight nodes: each stays inside
+        // one socket.
+        let shape = Shape { sockets: 2, nodes: 4, uncores: 1, cores: 16, threads: 1 };
+        let options = Options { align_by_socket: true, ..Options::default() };
+        let settings = settings(options, TopologyPolicy::BestEffort, "0-1");
+        check(&shape.build(), &settings, &[(56, "2-9,16-63"), (56, "64-119")]);
+    }
+
+    #[test]
+    fn inside_the_affinity_first_then_anywhere() {
+        // Nodes of 4: the hint for 3 CPUs is the node with all of them, for 5 it is two nodes.
+        let shape = Shape { sockets: 1, nodes: 4, uncores: 1, cores: 4, threads: 1 };
+        let restricted = settings(Options::default(), TopologyPolicy::Restricted, "0");
+        let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+        let requests = [(3, "1-3"), (3, "4-6"), (3, "8-10"), (3, "12-14"), (3, refused)];
+        check(&shape.build(), &restricted, &requests);
+        let best_effort = settings(Options::default(), TopologyPolicy::BestEffort, "0");
+        let requests = [(3, "1-3"), (3, "4-6"), (3, "8-10"), (3, "12-14"), (3, "7,11,15")];
+        check(&shape.build(), &best_effort, &requests);
+    }
+
+    #[test]
+    fn single_numa_node_refuses_what_one_node_cannot_hold() {
+        let shape = Shape { sockets: 1, nodes: 2, uncores: 1, cores: 4, threads: 1 };
+        let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+        let settings = settings(Options::default(), TopologyPolicy::SingleNumaNode, "0");
+        check(&shape.build(), &settings, &[(5, refused), (4, "4-7"), (3, "1-3"), (1, refused)]);
+    }
+
+    #[test]
+    fn too_many_without_topology_policy() {
+        let refused = "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to satisfy request: requested=8, available=6, which is unexpected";
+        let settings = settings(Options::default(), TopologyPolicy::None, "0-1");
+        check(&caches(1, 8), &settings, &[(8, refused), (6, "2-7")]);
+    }
+
+    #[test]
+    fn a_pod_uses_its_init_containers_cpus_again() {
+        let settings = settings(Options::default(), TopologyPolicy::None, "0");
+        let supply = Supply { free: set("0,4-7"), reusable: set("2-3") };
+        let allocation = allocate(&caches(1, 8), &settings, &supply, 3, None).unwrap();
+        assert_eq!(allocation.cpus, set("2-4"));
+    }
+
+    #[test]
+    fn pod_scope_gives_every_container_the_pods_affinity() {
+        let shape = Shape { sockets: 1, nodes: 2, uncores: 1, cores: 4, threads: 1 };
+        let topology = shape.build();
+        let settings = settings(Options::default(), TopologyPolicy::Restricted, "0");
+        let mut supply = Supply { free: topology.online(), reusable: CpuSet::EMPTY };
+        let pod = affinity(&topology, &settings, &supply, 4).unwrap();
+        for expect in ["4-5", "6-7"] {
+            let allocation = allocate(&topology, &settings, &supply, 2, Some(pod)).unwrap();
+            assert_eq!(allocation.cpus, set(expect));
+            supply.free -= allocation.cpus;
+        }
+        let refused = affinity(&topology, &settings, &supply, 4).unwrap_err();
+        assert_eq!(refused.reason, Reason::TopologyAffinity);
+    }
+}

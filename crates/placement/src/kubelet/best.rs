@@ -1,0 +1,316 @@
+//! [`Demand::best`]: the hint that a merge of all the CPUs' hints would choose, without listing
+//! them.
+//!
+//! # Why the answer is the same
+//!
+//! With the CPUs' hints alone, a merge ([`super::merge::merge()`]) sees each hint as it is, and its
+//! order begins with "preferred", then "fewest nodes" (the size it aims at for hints that are not
+//! preferred is that of the narrowest one, so for them too it comes down to fewest nodes). So only
+//! hints of one size matter:
+//!
+//! * A set that can hold the request can still do so with any node added. The narrowest size is
+//!   therefore found by taking the nodes that must be in, then those with most free CPUs until they
+//!   suffice.
+//! * If that is the size the empty machine would need, all sets of it are preferred. Otherwise none
+//!   is, unless sockets are aligned; then the narrowest size that suffices on exactly as many
+//!   sockets as asked for is preferred.
+//!
+//! Among the sets of that size the lowest binary number wins: going from the highest node down, a
+//! node is left out whenever the rest still suffices; the free CPUs of the fullest remaining nodes
+//! decide that exactly. With distances, or with sockets to keep to, [`super::closest`] searches.
+//!
+//! A second resource joins without listing either: CPUs' hints are all supersets of some, so the
+//! sets that CPUs and another resource's hint have in common are all parts of that hint which, with
+//! every other node added, hold the request. Devices, whose nodes are given, need two of those only
+//! ([`super::devices`]).
+
+use super::closest::{Group, Search, group_by_distance};
+use super::demand::{CandidateNode, Demand};
+use super::merge::{Affinity, decide};
+use crate::hint::{Hint, NumaNodes};
+use crate::topology_manager::TopologyPolicy;
+use cpuset::NodeSet;
+
+impl Demand {
+    /// What the topology manager decides for CPUs alone.
+    pub fn best(&self, policy: TopologyPolicy, numa: &NumaNodes) -> Affinity {
+        let hint = match policy {
+            TopologyPolicy::None => None,
+            TopologyPolicy::SingleNumaNode => self.single(),
+            TopologyPolicy::BestEffort | TopologyPolicy::Restricted => {
+                self.narrowest_and_nearest(numa)
+            }
+        };
+        decide(policy, numa, hint.unwrap_or(Hint { nodes: Some(numa.all), preferred: false }))
+    }
+
+    /// The lowest single node that can hold the request, if one could on the empty machine.
+    fn single(&self) -> Option<Hint> {
+        let can = |node: &&CandidateNode| {
+            self.n <= node.free && self.nodes.iter().all(|other| !other.must || other == *node)
+        };
+        if self.width > 1 {
+            return None;
+        }
+        let node = self.nodes.iter().find(can)?;
+        Some(Hint { nodes: Some(NodeSet::of(node.number)), preferred: true })
+    }
+
+    fn narrowest_and_nearest(&self, numa: &NumaNodes) -> Option<Hint> {
+        let narrowest = self.narrowest()?;
+        let hint = |set, preferred| Hint { nodes: Some(self.numbers(set)), preferred };
+        if narrowest > self.width
+            && let Some(sockets) = self.sockets
+        {
+            let mut search = Search::new(self, self.groups(numa, true));
+            let sizes = narrowest..=self.nodes.len();
+            let aligned = sizes.filter_map(|size| search.run(size, Some(sockets))).next();
+            if let Some(set) = aligned {
+                return Some(hint(set, true));
+            }
+        }
+        let set = match numa.distances {
+            None => self.lowest(&[Group::all(self.nodes.len())], &[narrowest]),
+            Some(_) => Search::new(self, self.groups(numa, false)).run(narrowest, None),
+        };
+        Some(hint(set?, narrowest == self.width))
+    }
+
+    fn narrowest(&self) -> Option<usize> {
+        let must = self.nodes.iter().filter(|node| node.must);
+        let (forced, mut sum) =
+            must.fold((0, 0), |(count, sum), node| (count + 1, sum + node.free));
+        let mut others: Vec<usize> =
+            self.nodes.iter().filter(|node| !node.must).map(|node| node.free).collect();
+        others.sort_unstable_by(|one, other| other.cmp(one));
+        // A hint has at least one node, even for no CPUs.
+        let mut size = forced;
+        let mut others = others.into_iter();
+        while sum < self.n || size == 0 {
+            sum += others.next()?;
+            size += 1;
+        }
+        Some(size)
+    }
+
+    /// The nodes in groups of equal distance, or of equal sockets if distances do not count.
+    fn groups(&self, numa: &NumaNodes, by_socket: bool) -> Vec<Group> {
+        group_by_distance(&self.nodes, by_socket, |from, to| match &numa.distances {
+            Some(distances) => u64::from(distances.between(from, to)),
+            None => 0,
+        })
+    }
+
+    fn numbers(&self, chosen: NodeSet) -> NodeSet {
+        chosen.iter().map(|index| self.nodes[index].number).collect()
+    }
+
+    /// The lowest set, as a binary number, with so many nodes of each group that can hold the
+    /// request; by index.
+    pub(super) fn lowest(&self, groups: &[Group], counts: &[usize]) -> Option<NodeSet> {
+        let mut choosing: Vec<Choosing> = groups
+            .iter()
+            .zip(counts)
+            .map(|(group, &count)| Choosing::new(&self.nodes, group, count))
+            .collect::<Option<_>>()?;
+        let mut reach: usize = choosing.iter().map(|choosing| choosing.reach).sum();
+        if reach < self.n {
+            return None;
+        }
+        let mut chosen = NodeSet::EMPTY;
+        for index in (0..self.nodes.len()).rev() {
+            let Some(own) = choosing.iter_mut().find(|own| own.left.last() == Some(&index)) else {
+                continue;
+            };
+            let rest = reach - own.reach;
+            match own.without_last(&self.nodes) {
+                Some(without) if self.n <= rest + without.reach => *own = without,
+                _ => {
+                    own.take_last(&self.nodes);
+                    chosen = chosen.union(NodeSet::of(index));
+                }
+            }
+            reach = rest + own.reach;
+        }
+        Some(chosen)
+    }
+}
+
+/// How the choice inside one group of nodes stands.
+#[derive(Clone)]
+struct Choosing {
+    /// Nodes not decided on, ascending.
+    left: Vec<usize>,
+    /// How many of them are still to be chosen.
+    count: usize,
+    taken: usize,
+    /// Most free CPUs that can be had: of those chosen and of the fullest left.
+    reach: usize,
+}
+
+impl Choosing {
+    fn new(nodes: &[CandidateNode], group: &Group, count: usize) -> Option<Choosing> {
+        let left = group.members.clone();
+        Choosing { left, count, taken: 0, reach: 0 }.reached(nodes)
+    }
+
+    /// With [`Choosing::reach`] worked out; `None` if the count cannot be met.
+    fn reached(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
+        let mut fill = self.count;
+        let mut reach = self.taken;
+        let mut others = Vec::with_capacity(self.left.len());
+        for node in self.left.iter().map(|&index| &nodes[index]) {
+            if node.must {
+                fill = fill.checked_sub(1)?;
+                reach += node.free;
+            } else {
+                others.push(node.free);
+            }
+        }
+        if others.len() < fill {
+            return None;
+        }
+        others.sort_unstable_by(|one, other| other.cmp(one));
+        self.reach = reach + others.iter().take(fill).sum::<usize>();
+        Some(self)
+    }
+
+    /// The highest node left out, if it may be.
+    fn without_last(&self, nodes: &[CandidateNode]) -> Option<Choosing> {
+        let mut without = self.clone();
+        let last = without.left.pop()?;
+        if nodes[last].must { None } else { without.reached(nodes) }
+    }
+
+    fn take_last(&mut self, nodes: &[CandidateNode]) {
+        if let Some(last) = self.left.pop() {
+            self.count = self.count.saturating_sub(1);
+            self.taken += nodes[last].free;
+            if let Some(own) = self.clone().reached(nodes) {
+                *self = own;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TopologyManager;
+    use crate::machines::{Shape, set};
+    use topology::Topology;
+
+    /// The best hint on a machine with these CPUs free, and whether it is preferred.
+    #[track_caller]
+    fn check(topology: &Topology, available: &str, n: usize, align: bool, expect: (&str, bool)) {
+        let closest = topology.nodes().iter().all(|node| !node.distances.is_empty());
+        let manager =
+            TopologyManager { prefer_closest_numa_nodes: closest, ..TopologyManager::default() };
+        let numa = NumaNodes::of(topology, &manager);
+        let demand = Demand::new(topology, &set(available), &set(""), n, align);
+        let Affinity { hint, admit } = demand.best(TopologyPolicy::Restricted, &numa);
+        let nodes = hint.nodes.map(|nodes| nodes.to_string()).unwrap_or_default();
+        assert_eq!((nodes.as_str(), admit), expect, "{n} CPUs of {available}");
+    }
+
+    /// One core with one CPU a node.
+    fn nodes(sockets: usize, nodes: usize, distances: &[&[u32]]) -> Topology {
+        Shape { sockets, nodes, uncores: 1, cores: 1, threads: 1 }.with(distances)
+    }
+
+    const FOUR: [&[u32]; 4] =
+        [&[10, 11, 12, 12], &[11, 10, 12, 12], &[12, 12, 10, 11], &[12, 12, 11, 10]];
+
+    #[test]
+    fn kep_3545_four_nodes() {
+        let numa = NumaNodes::of(
+            &nodes(1, 4, &FOUR),
+            &TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() },
+        );
+        let distances = numa.distances.unwrap();
+        // The KEP writes node 0 first.
+        for (mask, average) in
+            [("1100", 10.5), ("1010", 11.0), ("1001", 11.0), ("0011", 10.5), ("0110", 11.0)]
+        {
+            let nodes = mask.chars().enumerate().filter(|(_, digit)| *digit == '1');
+            let nodes = nodes.map(|(node, _)| node).collect();
+            assert_eq!(distances.average(nodes), average, "{mask}");
+        }
+        check(&nodes(1, 4, &FOUR), "0-3", 2, false, ("0,1", true));
+        check(&nodes(1, 4, &FOUR), "1-3", 2, false, ("2,3", true));
+        check(&nodes(1, 4, &FOUR), "1-2", 2, false, ("1,2", true));
+        check(&nodes(1, 4, &[]), "1-3", 2, false, ("1,2", true));
+    }
+
+    #[test]
+    fn kep_3545_eight_nodes() {
+        let row = |node: usize| -> Vec<u32> {
+            let near = FOUR[node % 4];
+            let far = [30; 4];
+            if node < 4 { [near, &far].concat() } else { [&far, near].concat() }
+        };
+        let rows: Vec<Vec<u32>> = (0..8).map(row).collect();
+        let rows: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
+        let topology = nodes(2, 4, &rows);
+        let manager =
+            TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
+        let distances = NumaNodes::of(&topology, &manager).distances.unwrap();
+        assert_eq!(distances.average([0, 4].into_iter().collect()), 20.0);
+        // The KEP divides the sum of 9 distances by 6 and gets 16.7; nearer than the pair either
+        // way.
+        let three = [0, 1, 2].into_iter().collect();
+        assert_eq!(distances.total(three), 100);
+        assert!(distances.average(three) < 20.0);
+        // Two CPUs could be on 0 and 4 only; three nodes nearer to each other would be one too
+        // many.
+        let hint = |nodes: &[usize]| Hint {
+            nodes: Some(nodes.iter().copied().collect()),
+            preferred: true,
+        };
+        let numa = NumaNodes::of(&topology, &manager);
+        let resources = [Some(vec![hint(&[0, 1, 2]), hint(&[0, 4])])];
+        let merged = super::super::merge::merge(TopologyPolicy::Restricted, &numa, &resources);
+        assert_eq!(merged.hint, hint(&[0, 4]));
+        check(&topology, "3-7", 3, false, ("4,5,6", true));
+    }
+
+    #[test]
+    fn a_fragmented_machine_may_have_no_preferred_hint() {
+        // Four nodes of two CPUs: one would do, but none has two free
+        // (kubernetes/kubernetes#84597).
+        let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 2, threads: 1 };
+        check(&shape.build(), "0,2,4,6", 2, false, ("0,1", false));
+        check(&shape.build(), "2,4,6", 2, false, ("1,2", false));
+        // Too few CPUs: all nodes, as good as any.
+        check(&shape.build(), "2,4,6", 4, false, ("0,1,2,3", false));
+    }
+
+    #[test]
+    fn kep_3327_nodes_of_one_socket_are_aligned() {
+        // Node 1 is full: without the option 1,2 would do as well as 2,3, but neither is preferred.
+        let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 2, threads: 1 };
+        check(&shape.build(), "2,4,6", 2, true, ("2,3", true));
+        check(&shape.build(), "0,2,4,6", 2, true, ("0,1", true));
+        check(&shape.build(), "0,4", 2, true, ("0,2", false));
+    }
+
+    #[test]
+    fn memory_only_nodes_never_count() {
+        use topology::model::NodeFacts;
+        use topology::{Cpu, Facts};
+        let cpus = (0..4).map(|id| Cpu {
+            id,
+            core: id,
+            uncore: 0,
+            numa: id / 2 * 17,
+            socket: 0,
+            die: None,
+            kind: None,
+        });
+        let nodes = (0..34).map(|id| NodeFacts { id, distances: vec![10; 34], memoryless: false });
+        let facts = Facts { cpus: cpus.collect(), nodes: nodes.collect(), ..Facts::default() };
+        let topology = Topology::build(facts).unwrap();
+        check(&topology, "0-3", 2, false, ("0", true));
+        check(&topology, "1-3", 3, false, ("0,17", true));
+    }
+}

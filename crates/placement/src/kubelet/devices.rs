@@ -1,0 +1,144 @@
+//! Devices as a second resource of the topology manager (KEP-693): a container should be on the
+//! NUMA nodes that its devices are on.
+//!
+//! The devices are fixed, so they hint at exactly their nodes, and, as second best, at all nodes.
+//! Of the many sets that could hold the CPUs only two can be the best then: those nodes themselves,
+//! and the narrowest and nearest set that includes all of them. The search finds both without
+//! listing the others, and [`merge()`] decides between them as between any hints: the affinity is
+//! preferred only if the CPUs need as many nodes as the devices are on, and have room there.
+
+use super::allocate::{self, Supply};
+use super::demand::Demand;
+use super::merge::merge;
+use crate::hint::{Hint, NumaNodes};
+use crate::rejection::Rejection;
+use crate::settings::Settings;
+use crate::topology_manager::TopologyPolicy;
+use cpuset::NodeSet;
+use topology::Topology;
+
+/// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes.
+///
+/// Nodes without CPUs do not count: no container could run there.
+pub(super) fn affinity(
+    topology: &Topology,
+    settings: &Settings,
+    supply: &Supply,
+    n: usize,
+    devices: NodeSet,
+) -> Result<Hint, Rejection> {
+    let manager = &settings.topology_manager;
+    let with_cpus = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
+    let devices = devices.intersection(with_cpus.map(|node| node.id).collect());
+    if devices.is_empty() || manager.policy == TopologyPolicy::None {
+        return allocate::affinity(topology, settings, supply, n);
+    }
+    let available = supply.free - settings.reserved;
+    let align = settings.options.align_by_socket;
+    let demand = Demand::new(topology, &available, &supply.reusable, n, align);
+    let numa = NumaNodes::of(topology, manager);
+    let around = demand.clone().including(devices);
+    let around = around.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
+    let mut cpus: Vec<Hint> =
+        [Some(devices), around].into_iter().flatten().filter_map(|set| demand.of(set)).collect();
+    cpus.dedup();
+    let second_best = Hint { nodes: Some(numa.all), preferred: false };
+    let devices = vec![Hint { nodes: Some(devices), preferred: true }, second_best];
+    let affinity = merge(manager.policy, &numa, &[Some(cpus), Some(devices)]);
+    if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TopologyManager;
+    use crate::kubelet::ResourceHints;
+    use crate::machines::{Shape, set};
+    use cpuset::CpuSet;
+    use proptest::prelude::*;
+
+    fn nodes(numbers: &[usize]) -> NodeSet {
+        numbers.iter().copied().collect()
+    }
+
+    fn settings(policy: TopologyPolicy) -> Settings {
+        let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
+        Settings { topology_manager, ..Settings::default() }
+    }
+
+    /// On four nodes of 4 CPUs: the affinity, `*` if it is preferred, or the refusal.
+    #[track_caller]
+    fn check(policy: TopologyPolicy, free: &str, n: usize, devices: &[usize], expect: &str) {
+        let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
+        let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
+        let found = affinity(&shape.build(), &settings(policy), &supply, n, nodes(devices));
+        let found = match found {
+            Ok(Hint { nodes: Some(nodes), preferred }) => {
+                format!("{nodes}{}", if preferred { "*" } else { "" })
+            }
+            Ok(Hint { nodes: None, .. }) => "any".to_owned(),
+            Err(rejection) => rejection.reason.to_string(),
+        };
+        assert_eq!(found, expect, "{n} CPUs of {free}, devices on {devices:?}, {policy:?}");
+    }
+
+    #[test]
+    fn cpus_go_where_the_devices_are() {
+        use TopologyPolicy::{BestEffort, None, Restricted, SingleNumaNode};
+        let refused = "TopologyAffinityError";
+        for policy in [BestEffort, Restricted, SingleNumaNode] {
+            check(policy, "0-15", 2, &[], "0*");
+            check(policy, "0-15", 2, &[2], "2*");
+            check(policy, "0-11,12", 1, &[3], "3*");
+        }
+        check(None, "0-15", 2, &[2], "any");
+        // No room there: nearby too, or refused.
+        check(BestEffort, "0-8", 2, &[2], "0,2");
+        check(Restricted, "0-8", 2, &[2], refused);
+        check(SingleNumaNode, "0-8", 2, &[2], refused);
+        // Devices on two nodes.
+        check(BestEffort, "0-15", 2, &[1, 3], "1,3");
+        check(Restricted, "0-15", 2, &[1, 3], refused);
+        check(Restricted, "0-15", 6, &[1, 3], "1,3*");
+        // More than the devices' node has: kubelets refuse that too.
+        check(BestEffort, "0-15", 6, &[2], "0,2");
+        check(Restricted, "0-15", 6, &[2], refused);
+        // Nodes without CPUs.
+        check(Restricted, "0-15", 2, &[7], "0*");
+    }
+
+    proptest! {
+        /// The same decision as from all hints of both resources.
+        #[test]
+        fn as_merging_all_hints_decides(
+            free in prop::collection::btree_set(0..16usize, 0..16),
+            n in 1..10usize,
+            devices in prop::collection::btree_set(0..4usize, 1..3),
+            policy in prop_oneof![
+                Just(TopologyPolicy::BestEffort),
+                Just(TopologyPolicy::Restricted),
+                Just(TopologyPolicy::SingleNumaNode),
+            ],
+        ) {
+            let topology = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 }.build();
+            let free: CpuSet = free.into_iter().map(|cpu| CpuSet::of(cpu).unwrap()).collect();
+            prop_assume!(free.len() >= n);
+            let supply = Supply { free, reusable: CpuSet::EMPTY };
+            let devices: NodeSet = devices.into_iter().collect();
+            let settings = settings(policy);
+            let short = affinity(&topology, &settings, &supply, n, devices);
+            let all = Demand::new(&topology, &free, &CpuSet::EMPTY, n, false).enumerate();
+            let supersets = (1..16usize).map(|bits| (0..4).filter(|at| bits >> at & 1 == 1).collect());
+            let supersets = supersets.filter(|set: &NodeSet| devices.is_subset(*set));
+            let theirs: ResourceHints = Some(
+                supersets.map(|set| Hint { nodes: Some(set), preferred: set == devices }).collect(),
+            );
+            let numa = NumaNodes::of(&topology, &settings.topology_manager);
+            let long = merge(policy, &numa, &[Some(all), theirs]);
+            prop_assert_eq!(short.is_ok(), long.admit);
+            if long.hint.preferred {
+                prop_assert_eq!(short.ok(), Some(long.hint));
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `Kubelet`: the engine that answers as the kubelet's static policy and topology manager do, and
+//! as close to them as possible under wishes that they do not know.
+//!
+//! ```text
+//! request ── attempts ── best NUMA affinity ── admitted? ── whole cores? ── CPUs inside ── the rest
+//!           (attempt)   (demand, best, merge)  (decide)     (allocate)       (packed, uncore,
+//!                                                                           spread, distributed)
+//! ```
+//!
+//! [`configuration`] has the checks that the kubelet makes when it starts.
+
+mod allocate;
+mod attempt;
+mod balance;
+mod best;
+mod closest;
+pub mod configuration;
+mod demand;
+mod devices;
+mod distributed;
+mod explain;
+mod free;
+mod merge;
+mod order;
+mod packed;
+mod resize;
+mod spread;
+mod take;
+mod uncore;
+mod wished;
+
+pub use allocate::{Supply, affinity, allocate};
+pub use demand::Demand;
+pub use merge::{Affinity, ResourceHints, merge};
+pub use take::take;
+
+use super::engine::{Engine, Placement, Weighed};
+use super::rejection::Rejection;
+use super::request::{Request, Running};
+use cpuset::CpuSet;
+use topology::Topology;
+
+/// The kubelet's answers.
+pub(super) struct Kubelet;
+
+impl Engine for Kubelet {
+    fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+        attempt::place(machine, request)
+    }
+
+    fn resize(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        running: &Running,
+    ) -> Result<CpuSet, Rejection> {
+        resize::resize(machine, request, running)
+    }
+
+    fn explain(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        placement: Option<&Placement>,
+    ) -> Weighed {
+        explain::explain(machine, request, placement)
+    }
+}

@@ -1,0 +1,189 @@
+//! [`take()`]: one allocation of CPUs from a free set.
+
+use super::distributed::distributed;
+use super::packed::packed;
+use super::spread::spread;
+use crate::rejection::NotEnough;
+use crate::strategy::Strategy;
+use cpuset::CpuSet;
+use topology::Topology;
+
+/// Chooses `n` CPUs of `available`.
+///
+/// Never names a CPU outside `available`, and always names exactly `n`. CPUs of `available` that
+/// are not online are left alone. Where the kubelet's answer keeps to both rules, this is the same
+/// one; it breaks them on machines whose cores or sockets are of unequal sizes
+/// (kubernetes/kubernetes#140495, #124066).
+///
+/// # Errors
+/// If fewer than `n` CPUs of `available` are online.
+pub fn take(
+    topology: &Topology,
+    available: &CpuSet,
+    n: usize,
+    strategy: Strategy,
+) -> Result<CpuSet, NotEnough> {
+    let available = *available & topology.online();
+    if n == 0 {
+        return Ok(CpuSet::EMPTY);
+    }
+    match available.len() {
+        free if free < n => Err(NotEnough { requested: n, available: free }),
+        free if free == n => Ok(available),
+        _ => Ok(match strategy {
+            Strategy::Packed { uncore } => packed(topology, available, n, uncore),
+            Strategy::Spread => spread(topology, available, n),
+            Strategy::AcrossNuma { group } => distributed(topology, available, n, group),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NotEnough, Strategy, take};
+    use crate::UncoreOrder;
+    use crate::machines::{Shape, caches, set};
+    use cpuset::CpuSet;
+    use proptest::prelude::*;
+    use proptest::strategy::Strategy as _;
+    use topology::{Cpu, Facts, Topology};
+
+    const PACKED: Strategy = Strategy::Packed { uncore: None };
+    const FEWEST_FREE: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::FewestFree) };
+    const ACROSS_1: Strategy = Strategy::AcrossNuma { group: 1 };
+    const ACROSS_2: Strategy = Strategy::AcrossNuma { group: 2 };
+    const NUMERICAL: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::Numerical) };
+
+    /// Requests in a row, each taking its answer out of what the next one finds.
+    #[track_caller]
+    fn check(topology: &Topology, available: &str, strategy: Strategy, requests: &[(usize, &str)]) {
+        let mut available = set(available);
+        for &(n, expect) in requests {
+            let cpus = take(topology, &available, n, strategy).unwrap();
+            assert_eq!(cpus.to_string(), expect, "{n} CPUs of {available}, {strategy:?}");
+            available -= cpus;
+        }
+    }
+
+    #[test]
+    fn kep_4800_32_cores_in_4_caches_numerical() {
+        let requests = [(10, "8-17"), (8, "24-31"), (6, "2-7")];
+        check(&caches(4, 8), "2-31", NUMERICAL, &requests);
+    }
+
+    #[test]
+    fn kep_4800_32_cores_in_4_caches_fewest_free() {
+        let requests = [(10, "2-3,8-15"), (8, "16-23"), (6, "24-29")];
+        check(&caches(4, 8), "2-31", FEWEST_FREE, &requests);
+    }
+
+    #[test]
+    fn kep_4800_32_cores_in_4_caches_without_the_option() {
+        let requests = [(10, "2-11"), (8, "12-19"), (6, "20-25")];
+        check(&caches(4, 8), "2-31", PACKED, &requests);
+    }
+
+    #[test]
+    fn kep_4800_16_cores_in_2_caches() {
+        let requests = [(4, "2-5"), (4, "8-11"), (4, "12-15")];
+        check(&caches(2, 8), "2-15", NUMERICAL, &requests);
+        check(&caches(2, 8), "2-15", FEWEST_FREE, &requests);
+    }
+
+    #[test]
+    fn numerical_asks_a_cache_it_passed_by_again() {
+        // Cache 1 is taken whole; of the 2 CPUs left, cache 2 has only 1, cache 0 has 4.
+        check(&caches(3, 8), "4-16", NUMERICAL, &[(10, "4-5,8-15")]);
+    }
+
+    #[test]
+    fn numerical_prefers_whole_cores_inside_a_cache() {
+        // Two caches of 4 cores with 2 threads: 0,8 1,9 2,10 3,11. Core 0 is half used; the kubelet
+        // fails here.
+        let shape = Shape { sockets: 1, nodes: 1, uncores: 2, cores: 4, threads: 2 };
+        check(&shape.build(), "1-3,8-11", NUMERICAL, &[(4, "1-2,9-10"), (3, "3,8,11")]);
+    }
+
+    #[test]
+    fn whole_sockets_then_whole_cores_then_threads() {
+        // Socket 0 has cores 0-3 with threads 8-11, socket 1 cores 4-7 with threads 12-15.
+        let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 4, threads: 2 };
+        let topology = shape.build();
+        check(&topology, "0-15", PACKED, &[(8, "0-3,8-11"), (2, "4,12"), (1, "5"), (1, "13")]);
+        check(&topology, "1-15", PACKED, &[(9, "4-8,12-15"), (2, "1,9")]);
+    }
+
+    #[test]
+    fn spread_takes_by_number() {
+        let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 4, threads: 2 };
+        check(&shape.build(), "0-15", Strategy::Spread, &[(3, "0-2"), (2, "3,8")]);
+    }
+
+    #[test]
+    fn too_many_says_so_in_the_kubelets_words() {
+        let error = take(&caches(1, 8), &set("2-7,12"), 7, PACKED).unwrap_err();
+        assert_eq!(error, NotEnough { requested: 7, available: 6 });
+        assert_eq!(
+            error.to_string(),
+            "not enough cpus available to satisfy request: requested=7, available=6"
+        );
+        assert_eq!(take(&caches(1, 8), &CpuSet::EMPTY, 0, PACKED), Ok(CpuSet::EMPTY));
+    }
+
+    #[test]
+    fn r140495_a_half_used_core_larger_than_the_average_is_not_whole() {
+        // Core 0 has CPUs 0 and 1, all others one CPU: on average one. The kubelet takes 0-1
+        // although 0 is reserved.
+        let cpus = [(0, 0), (1, 0), (2, 2), (3, 3)];
+        let cpus = cpus.map(|(id, core)| Cpu {
+            id,
+            core,
+            uncore: 0,
+            numa: 0,
+            socket: 0,
+            die: None,
+            kind: None,
+        });
+        let topology = Topology::build(Facts { cpus: cpus.into(), ..Facts::default() }).unwrap();
+        check(&topology, "1-3", PACKED, &[(2, "2-3")]);
+    }
+
+    /// Any machine of up to 48 CPUs, cores and caches of any size and anywhere, and any part of it
+    /// free.
+    fn machine_and_free() -> impl proptest::strategy::Strategy<Value = (Topology, CpuSet)> {
+        let cpu = (0..2usize, 0..4usize, 0..4usize, 0..24usize, any::<bool>());
+        prop::collection::vec(cpu, 1..48).prop_map(|rows| {
+            let cpu = |(id, &(socket, numa, uncore, core, _)): (usize, &(_, _, _, _, bool))| Cpu {
+                id,
+                core,
+                uncore,
+                numa,
+                socket,
+                die: None,
+                kind: None,
+            };
+            let cpus = rows.iter().enumerate().map(cpu).collect();
+            let free = rows.iter().enumerate().filter(|(_, row)| row.4);
+            let free = free.map(|(id, _)| CpuSet::of(id).unwrap()).collect();
+            (Topology::build(Facts { cpus, ..Facts::default() }).unwrap(), free)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_n_of_the_available((topology, free) in machine_and_free(), n in 0..50usize) {
+            for strategy in [PACKED, FEWEST_FREE, NUMERICAL, Strategy::Spread, ACROSS_1, ACROSS_2] {
+                match take(&topology, &free, n, strategy) {
+                    Ok(cpus) => {
+                        prop_assert_eq!(cpus.len(), n);
+                        prop_assert!(cpus.is_subset(&free));
+                    }
+                    Err(error) => {
+                        prop_assert!(free.len() < n);
+                        prop_assert_eq!(error.available, free.len());
+                    }
+                }
+            }
+        }
+    }
+}

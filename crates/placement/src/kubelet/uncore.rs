@@ -1,0 +1,115 @@
+//! The uncore step of the packed algorithm (KEP-4800, policy option
+//! `prefer-align-cpus-by-uncorecache`): whole caches first, then one cache that can hold the rest.
+//! Best effort: if no cache can, the steps after it decide.
+//!
+//! The kubelet's code and the KEP's text differ in the order of caches, so both exist
+//! ([`UncoreOrder`]).
+
+use super::free::Free;
+use super::order::Level;
+use crate::strategy::UncoreOrder;
+use cpuset::CpuSet;
+
+impl Free<'_> {
+    pub(super) fn take_uncores(&mut self, order: UncoreOrder) {
+        if self.need == 0 {
+            return;
+        }
+        match order {
+            UncoreOrder::FewestFree => self.take_uncores_fewest_free(),
+            UncoreOrder::Numerical => self.take_uncores_numerical(),
+        }
+    }
+
+    /// As the kubelet does: all whole caches that fit, then the first cache with exactly fitting
+    /// low cores.
+    ///
+    /// Caches sorted by: rank of the NUMA node, free CPUs, number; all as they were before the
+    /// step.
+    fn take_uncores_fewest_free(&mut self) {
+        let order = self.order_within(Level::Uncore, &self.ranks_of(Level::Node));
+        if self.need >= self.topology.cpus_per_uncore() {
+            order.iter().for_each(|&at| self.take_whole_uncore(at));
+        }
+        for at in order {
+            if self.need == 0 {
+                return;
+            }
+            if let Some(cpus) = self.low_cores(at) {
+                self.take(cpus);
+            }
+        }
+    }
+
+    /// As KEP-4800 says: caches by number; one that is entirely free and fits is taken whole, the
+    /// first that can hold what is left ends the walk. Caches passed by are asked again at its end,
+    /// when less is left.
+    fn take_uncores_numerical(&mut self) {
+        for at in 0..self.count.uncores.len() {
+            self.take_whole_uncore(at);
+            self.take_rest_in(at);
+        }
+        for at in 0..self.count.uncores.len() {
+            self.take_rest_in(at);
+        }
+    }
+
+    fn take_whole_uncore(&mut self, at: usize) {
+        let size = self.topology.sizes().uncores[at];
+        if size <= self.need && self.count.uncores[at] == size {
+            self.take(self.uncore(at));
+        }
+    }
+
+    fn uncore(&self, at: usize) -> CpuSet {
+        self.topology.uncores()[at].cpus
+    }
+
+    /// The cores with free CPUs in a cache: their positions, in a set that can hold as many cores
+    /// as CPUs.
+    fn cores_in(&self, uncore: usize) -> CpuSet {
+        let cpus = self.uncore(uncore) & self.cpus;
+        let mut cores = CpuSet::EMPTY;
+        for place in cpus.iter().filter_map(|cpu| self.topology.place(cpu)) {
+            // There are no more cores than CPUs, so every position is within the limit.
+            let _ = cores.insert(place.core());
+        }
+        cores
+    }
+
+    /// The free CPUs of the lowest cores of a cache, as many cores as the rest would fill if they
+    /// were whole; `None` unless that is exactly the rest.
+    ///
+    /// An odd rest on an SMT machine may leave out the highest of those CPUs. Half-used low cores
+    /// make this fail although the cache has room (kubernetes/kubernetes#137315); it must, for the
+    /// kubelet's answer.
+    fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
+        let per_core = self.topology.cpus_per_core().max(1);
+        let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
+        let mut cpus = cores.map(|core| self.core(core)).collect::<CpuSet>() & self.cpus;
+        let size = cpus.len();
+        if self.need % 2 == 1 && per_core > 1 && size > self.need {
+            cpus = cpus.lowest(size - 1);
+        }
+        (cpus.len() == self.need).then_some(cpus)
+    }
+
+    /// Takes the rest in a cache if it has that many free CPUs: whole cores first, then of cores
+    /// with the fewest free CPUs, then by number.
+    fn take_rest_in(&mut self, uncore: usize) {
+        if self.need == 0 || self.count.uncores[uncore] < self.need {
+            return;
+        }
+        let mut cores: Vec<usize> = self.cores_in(uncore).iter().collect();
+        for &core in &cores {
+            if self.is_whole_core(core) {
+                self.take(self.core(core));
+            }
+        }
+        cores.sort_by_key(|&core| self.count.cores[core]);
+        for core in cores {
+            let cpus = self.core(core) & self.uncore(uncore) & self.cpus;
+            self.take_each(&cpus);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Allocations under [`Wishes`](crate::Wishes), which the kubelet does not know.
+//!
+//! Most wishes switch the node's own options for one container (`Wishes::settings`). Three go
+//! beyond the kubelet's options, and are ordinary allocations from a part of the supply
+//! ([`allocate()`]):
+//!
+//! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`required`];
+//! * `uncore: exclusive`: CPUs are offered of caches that are free as a whole, and the search for
+//!   the fewest of them is that of [`required`];
+//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each
+//!   core that is free as a whole, and the container that holds it holds the core. The ledger keeps
+//!   its siblings idle.
+
+pub(super) mod required;
+
+use super::allocate::{self, Supply};
+use super::devices;
+use crate::cores::whole_cores;
+use crate::engine::Placement;
+use crate::hint::Hint;
+use crate::rejection::Rejection;
+use crate::request::Request;
+use crate::wishes::{Smt, Uncore};
+use cpuset::CpuSet;
+use std::borrow::Cow;
+use topology::Topology;
+
+/// The machine and the supply without what the wishes of `request` exclude.
+pub(super) fn narrowed<'t>(
+    topology: &'t Topology,
+    request: &Request,
+    supply: &Supply,
+) -> (Cow<'t, Topology>, Supply) {
+    let Request { settings, wishes, .. } = request;
+    let offered = wishes.offered(topology, &supply.usable(topology, settings), &CpuSet::EMPTY);
+    let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
+    let machine = match wishes.smt {
+        // A machine of one CPU per core: all that counts CPUs counts cores then.
+        Some(Smt::Isolate) if !offered.is_empty() => {
+            Cow::Owned(topology.with_one_cpu_a_core(&offered))
+        }
+        _ => Cow::Borrowed(topology),
+    };
+    (machine, supply)
+}
+
+/// Chooses the CPUs of a container with wishes or devices from `supply`; `within` is as in
+/// [`allocate()`](allocate::allocate()).
+pub(super) fn allocate(
+    topology: &Topology,
+    request: &Request,
+    supply: &Supply,
+    within: Option<Hint>,
+) -> Result<Placement, Rejection> {
+    let &Request { ref settings, wishes, devices, cpus: n, .. } = request;
+    let usable = supply.usable(topology, settings);
+    let (machine, supply) = narrowed(topology, request, supply);
+    let offered = (supply.free | supply.reusable).len();
+    if wishes.takes_caches() && offered < n {
+        return Err(request.too_few_caches(topology, &usable, &CpuSet::EMPTY));
+    }
+    if wishes.isolates() && offered < n {
+        return Err(Rejection::not_enough_idle_cores(n, offered));
+    }
+    let machine = machine.as_ref();
+    let allocation = if wishes.uncore == Some(Uncore::Require) || wishes.takes_caches() {
+        required::allocate(machine, request, &supply, within)?
+    } else {
+        let hint = match within {
+            Some(hint) => hint,
+            None => devices::affinity(machine, settings, &supply, n, devices)?,
+        };
+        allocate::allocate(machine, settings, &supply, n, Some(hint))?
+    };
+    // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
+    let wants_whole = wishes.smt == Some(Smt::FullCores);
+    if wants_whole && whole_cores(topology, &allocation.cpus) != allocation.cpus {
+        return Err(Rejection::cores_of_other_sizes(n));
+    }
+    Ok(allocation)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! `uncore: require`: all CPUs of a container in as few uncore caches as can be on this machine, or
+//! none at all.
+//!
+//! The number follows from the request and the machine, not from what is free: a container that
+//! fits one cache waits until one has room. The search tries sets of caches in order, each by an
+//! ordinary allocation from these caches alone, so that every other rule holds: the topology
+//! manager's policy may admit one set of caches and not another.
+//!
+//! `uncore: exclusive` is the same in caches that are free as a whole. There the fewest that are
+//! free now count, and where the policy admits none of these sets, more.
+
+use crate::caches;
+use crate::engine::Placement;
+use crate::hint::Hint;
+use crate::kubelet::allocate::{self, Supply, inside};
+use crate::kubelet::devices;
+use crate::rejection::Rejection;
+use crate::request::Request;
+use crate::strategy::UncoreOrder;
+use crate::topology_manager::TopologyPolicy;
+use cpuset::CpuSet;
+use std::cmp::Reverse;
+use topology::Topology;
+
+/// The fewest uncore caches for `n` CPUs on this machine if all but the reserved CPUs were free;
+/// all caches, if these are too few.
+pub(crate) fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
+    let sizes = topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len());
+    caches::fewest(sizes.collect(), n)
+}
+
+/// Whether a set of CPUs is in as few uncore caches as possible on this machine.
+pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
+    let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
+    caches <= fewest(topology, reserved, cpus.len())
+}
+
+/// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
+///
+/// # Errors
+/// [`Reason::UncoreAlignment`](crate::Reason::UncoreAlignment) if no set of so few
+/// caches has room; otherwise the first rejection of such a set.
+pub(super) fn allocate(
+    topology: &Topology,
+    request: &Request,
+    supply: &Supply,
+    within: Option<Hint>,
+) -> Result<Placement, Rejection> {
+    let &Request { ref settings, devices, cpus: n, .. } = request;
+    let mut left = supply.usable(topology, settings);
+    let options = &settings.options;
+    let near = match within {
+        Some(hint) => hint.nodes,
+        None => Some(devices).filter(|devices| !devices.is_empty()),
+    };
+    let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
+    // The pod's nodes are a must or come first, by the policy; the affinity decides about those of
+    // devices.
+    let must = within.is_some()
+        && matches!(
+            settings.topology_manager.policy,
+            TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode
+        );
+    if must && let Some(near) = near {
+        left &= near;
+    }
+    let free = caches_of(topology, &left);
+    let (fewest, most) = if request.wishes.takes_caches() {
+        (caches::fewest(free.iter().map(CpuSet::len).collect(), n), free.len())
+    } else {
+        let fewest = fewest(topology, &settings.reserved, n);
+        (fewest, fewest)
+    };
+    let mut why = None;
+    for count in fewest..=most {
+        let mut candidates = candidates(topology, &left, n, count, options.uncore_order);
+        if let Some(near) = near {
+            candidates.sort_by_key(|caches| caches.common(&near) < n);
+        }
+        for caches in candidates {
+            let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
+            let hint = match within {
+                Some(hint) => Ok(hint),
+                None => devices::affinity(topology, settings, &part, n, devices),
+            };
+            let chosen =
+                hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));
+            match chosen {
+                Ok(allocation) => return Ok(allocation),
+                Err(rejection) => why = why.or(Some(rejection)),
+            }
+        }
+    }
+    Err(why.unwrap_or_else(|| {
+        let room = roomiest(&free, fewest).len();
+        Rejection::uncore_alignment(n, fewest, room)
+    }))
+}
+
+/// The part of `free`, CPUs of caches that are free as a whole, in which a container that holds
+/// `held` grows by `more`: in its own caches, or else in the fewest others as well, the nearest ones.
+pub(crate) fn growth(
+    topology: &Topology,
+    free: &CpuSet,
+    held: &CpuSet,
+    more: usize,
+    order: UncoreOrder,
+) -> CpuSet {
+    let own = caches::whole_caches(topology, held) & *free;
+    let Some(missing) = more.checked_sub(own.len()).filter(|&missing| missing > 0) else {
+        return own;
+    };
+    let others = *free - own;
+    let sizes = caches_of(topology, &others).iter().map(CpuSet::len).collect();
+    let candidates = candidates(topology, &others, missing, caches::fewest(sizes, missing), order);
+    let node = |cpu: usize| Some(topology.nodes()[topology.place(cpu)?.node()].cpus);
+    let nodes: CpuSet = held.iter().filter_map(node).collect();
+    let nearest = candidates.into_iter().max_by_key(|caches| caches.common(&nodes).min(missing));
+    own | nearest.unwrap_or(others)
+}
+
+/// The parts of `free` in so few uncore caches that can hold `n` CPUs: within a cache, a NUMA node,
+/// a socket, the machine, in this order; on each level the tightest first, or by number.
+fn candidates(
+    topology: &Topology,
+    free: &CpuSet,
+    n: usize,
+    fewest: usize,
+    order: UncoreOrder,
+) -> Vec<CpuSet> {
+    let levels: [Vec<CpuSet>; 4] = [
+        topology.uncores().iter().map(|cache| cache.cpus).collect(),
+        topology.nodes().iter().map(|node| node.cpus).collect(),
+        topology.sockets().iter().map(|socket| socket.cpus).collect(),
+        vec![topology.online()],
+    ];
+    let mut candidates = Vec::new();
+    for level in levels {
+        let caches = level.iter().map(|domain| caches_of(topology, &(*free & *domain)));
+        let mut sets: Vec<CpuSet> =
+            caches.filter_map(|caches| tightest(&caches, n, fewest)).collect();
+        if order == UncoreOrder::FewestFree {
+            sets.sort_by_key(CpuSet::len);
+        }
+        sets.retain(|set| !candidates.contains(set));
+        candidates.extend(sets);
+    }
+    candidates
+}
+
+fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
+    let parts = topology.uncores().iter().map(|cache| cache.cpus & *free);
+    let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();
+    parts.sort_by_key(|part| Reverse(part.len()));
+    parts
+}
+
+fn roomiest(caches: &[CpuSet], fewest: usize) -> CpuSet {
+    caches.iter().take(fewest).copied().collect()
+}
+
+/// The roomiest caches, with the tightest sufficient one in the last place; `None` if they cannot
+/// hold `n` CPUs.
+fn tightest(caches: &[CpuSet], n: usize, fewest: usize) -> Option<CpuSet> {
+    let first = roomiest(caches, fewest.saturating_sub(1));
+    let rest = caches.iter().skip(fewest.saturating_sub(1));
+    let last = rest.rev().find(|cache| n <= first.len() + cache.len())?;
+    Some(first | *last)
+}

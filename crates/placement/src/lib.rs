@@ -1,0 +1,151 @@
+//! Which CPUs: pure functions of a machine and of what is free.
+//!
+//! A [`Request`] is everything that an answer depends on beside the machine. [`place()`],
+//! [`resize()`] and [`explain()`] give it to the engine that its [`Settings`] name: they are the
+//! only way to an engine. Engines are folders above the vocabulary, which knows none of them:
+//!
+//! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
+//!   answers are legal; its files say where they are not;
+//! * `compact` takes the fewest NUMA nodes and uncore caches.
+//!
+//! [`moves`] is above the engines: it plans which running containers move to make room for others.
+//!
+//! ```
+//! use cpuset::{CpuSet, NodeSet};
+//! use placement::{EngineKind, Request, Reuse, Settings, Wishes, place};
+//! use topology::presets::preset;
+//!
+//! // Four uncore caches of eight CPUs. Each of the first two has six left, the others have none.
+//! let machine = preset("kep-4800").ok_or("no such machine")?.topology()?;
+//! let first = machine.uncores()[0].cpus.lowest(6);
+//! let second = machine.uncores()[1].cpus.lowest(6);
+//! let request = Request {
+//!     cpus: 6,
+//!     free: first | second,
+//!     reuse: Reuse::Beside(CpuSet::EMPTY),
+//!     promised: 0,
+//!     pod: None,
+//!     wishes: Wishes::NONE,
+//!     devices: NodeSet::EMPTY,
+//!     settings: Settings { engine: EngineKind::Compact, ..Settings::default() },
+//! };
+//! assert_eq!(place(&machine, &request)?.cpus, first);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Nothing here keeps state, reads a file or a clock, or logs: the ledger knows which container
+//! holds what.
+
+pub mod caches;
+mod combinations;
+mod compact;
+pub mod cores;
+mod engine;
+mod hint;
+pub mod kubelet;
+#[cfg(test)]
+mod machines;
+pub mod memory;
+pub mod moves;
+pub mod options;
+mod rejection;
+mod request;
+mod settings;
+mod strategy;
+pub mod topology_manager;
+pub mod wishes;
+
+pub use engine::{CacheCandidate, Engine, NumaCandidate, Placement, Weighed};
+pub use hint::{Distances, Hint, NumaNodes};
+pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wanted};
+pub use options::Options;
+pub use rejection::{NotEnough, Reason, Rejection};
+pub use request::{PodDemand, Request, Reuse, Running};
+pub use settings::{EngineConflict, EngineKind, Settings};
+pub use strategy::{Strategy, UncoreOrder};
+pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
+pub use wishes::Wishes;
+
+use compact::Compact;
+use cpuset::CpuSet;
+use kubelet::Kubelet;
+use topology::Topology;
+
+fn engine_of(settings: &Settings) -> &'static dyn Engine {
+    match settings.engine {
+        EngineKind::Kubelet => &Kubelet,
+        EngineKind::Compact => &Compact,
+    }
+}
+
+/// The CPUs of a container that starts.
+///
+/// # Errors
+/// The engine's own, or [`NotEnough`] if the answer would break a promise to another pod.
+pub fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+    let placement = engine_of(&request.settings).place(machine, request)?;
+    check(machine, request, &placement.cpus, &CpuSet::EMPTY)?;
+    Ok(placement)
+}
+
+/// All CPUs of a container that runs already.
+///
+/// # Errors
+/// As those of [`place()`].
+pub fn resize(
+    machine: &Topology,
+    request: &Request,
+    running: &Running,
+) -> Result<CpuSet, Rejection> {
+    let cpus = engine_of(&request.settings).resize(machine, request, running)?;
+    check(machine, request, &cpus, &running.held())?;
+    Ok(cpus)
+}
+
+/// What the engine that decided considered for a request to [`place()`]; `placement` was its
+/// answer, `None` for a refusal.
+pub fn explain(machine: &Topology, request: &Request, placement: Option<&Placement>) -> Weighed {
+    engine_of(&request.settings).explain(machine, request, placement)
+}
+
+/// For a request that cannot fit on this machine even without other containers: the nearest smaller
+/// and larger numbers of CPUs that would. `None` if it can fit.
+pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usize>> {
+    let fits = |cpus: &usize| place(machine, &request.alone(machine, *cpus)).is_ok();
+    if fits(&request.cpus) {
+        return None;
+    }
+    let most = (machine.online() - request.settings.reserved).len();
+    let smaller = (1..=most.min(request.cpus.saturating_sub(1))).rev().find(fits);
+    // More CPUs help only if the request takes a part of a core.
+    let next_core = request.cpus + machine.threads_per_core();
+    let larger = (request.cpus + 1..=most.min(next_core)).find(fits);
+    Some(smaller.into_iter().chain(larger).collect())
+}
+
+/// Checks an engine's answer for a container that holds `held`.
+fn check(
+    machine: &Topology,
+    request: &Request,
+    cpus: &CpuSet,
+    held: &CpuSet,
+) -> Result<(), NotEnough> {
+    let supply = || request.free | request.reuse.cpus() | *held;
+    let with_idle = request.footprint(machine, cpus);
+    let legal = (with_idle.is_subset(&request.free) || with_idle.is_subset(&supply()))
+        && cpus.is_subset(&machine.online())
+        && cpus.is_disjoint(&request.settings.reserved);
+    debug_assert!(legal && cpus.len() == request.cpus, "{cpus} for {request:?}");
+    if !legal || cpus.len() != request.cpus {
+        return Err(NotEnough { requested: request.cpus, available: (supply() & *cpus).len() });
+    }
+    // The kubelet's own refusals come first, so the check of promises is the last one.
+    if request.promised == 0 {
+        return Ok(());
+    }
+    let held = request.footprint(machine, held);
+    let fresh = request.free - held;
+    let requested = (request.footprint(machine, cpus) & fresh).len();
+    let available = fresh.len().saturating_sub(request.promised);
+    if requested <= available { Ok(()) } else { Err(NotEnough { requested, available }) }
+}

@@ -1,0 +1,85 @@
+//! [`Calls`]: the engine as a search may use it. A plan takes bounded time because the work of its
+//! calls is bounded.
+
+use super::plan::{Limits, Resident};
+use crate::cores::whole_cores;
+use crate::engine::Placement;
+use crate::place;
+use crate::request::Request;
+use cpuset::CpuSet;
+use topology::{NumaNode, Topology};
+
+/// The work that is left, in calls for a request that fits into one NUMA node.
+pub(super) struct Calls<'t> {
+    machine: &'t Topology,
+    left: usize,
+    /// CPUs in the largest NUMA node.
+    node: usize,
+    /// What a request costs that needs several nodes: the engines compare sets of nodes for it.
+    wide: usize,
+}
+
+impl<'t> Calls<'t> {
+    pub(super) fn at_most(machine: &'t Topology, most: usize) -> Calls<'t> {
+        let nodes = machine.nodes();
+        let node = nodes.iter().map(|node| node.cpus.len()).max().unwrap_or_default();
+        Calls { machine, left: most, node, wide: 1 + nodes.len() / 2 }
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// The engine's answer; `None` if it refuses, or too little work is left.
+    pub(super) fn place(&mut self, request: &Request) -> Option<Placement> {
+        let work = if request.cpus > self.node { self.wide } else { 1 };
+        let Some(left) = self.left.checked_sub(work) else {
+            self.left = 0;
+            return None;
+        };
+        self.left = left;
+        place(self.machine, request).ok()
+    }
+
+    /// Where a resident could run if these CPUs were free, its own among them or not; `None` if it
+    /// would be refused or would take more CPUs than it has. So moves leave enough CPUs for every
+    /// promise.
+    pub(super) fn place_again(
+        &mut self,
+        resident: &Resident,
+        free: &CpuSet,
+        limits: &Limits,
+    ) -> Option<CpuSet> {
+        let Resident { held, mut request, .. } = *resident;
+        request.free = *free;
+        // An engine goes beyond the pod's affinity where it has too little room: then the container
+        // stays.
+        let affinity = request.pod.and_then(|pod| pod.chosen).and_then(|hint| hint.nodes);
+        if !limits.across_numa_nodes || affinity.is_some() {
+            let allowed = |node: &&NumaNode| {
+                let is_entered = node.cpus.is_disjoint(&held);
+                let may_enter = limits.across_numa_nodes
+                    && affinity.is_none_or(|affinity| affinity.contains(node.id));
+                !is_entered || may_enter
+            };
+            let nodes = self.machine.nodes().iter().filter(allowed);
+            request.free &= nodes.map(|node| node.cpus).collect::<CpuSet>();
+        }
+        let taken = request.footprint(self.machine, &held).len();
+        request.promised = request.free.len().saturating_sub(taken);
+        let cpus = self.place(&request)?.cpus;
+        // Where cores are of unequal sizes, the kubelet's answer may be parts of cores.
+        let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
+        // Its devices do not move with it.
+        let near = |cpus: &CpuSet| {
+            let nodes = self.machine.nodes().iter();
+            let near = nodes.filter(|node| resident.request.devices.contains(node.id));
+            near.filter(|node| !node.cpus.is_disjoint(cpus)).count()
+        };
+        if near(&cpus) < near(&held) {
+            return None;
+        }
+        let breaks = request.settings.options.full_pcpus_only && whole(&held) && !whole(&cpus);
+        if breaks { None } else { Some(cpus) }
+    }
+}

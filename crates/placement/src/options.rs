@@ -1,0 +1,222 @@
+//! [`Options`]: the CPU manager's policy options, by the kubelet's names.
+
+use super::strategy::{Strategy, UncoreOrder};
+use std::fmt;
+use topology::Topology;
+
+/// The options of CPU manager policy `static`. All are off by default.
+///
+/// The fields are the kubelet's option names with underscores, beside
+/// [`uncore_order`](Options::uncore_order).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Containers get whole cores only; other requests are refused (KEP-2625).
+    pub full_pcpus_only: bool,
+    /// Reserved CPUs are kept from shared containers too (KEP-4540).
+    pub strict_cpu_reservation: bool,
+    /// As few uncore caches as possible, best effort (KEP-4800).
+    pub prefer_align_cpus_by_uncorecache: bool,
+    /// An even share from each NUMA node where one is not enough (KEP-2902).
+    pub distribute_cpus_across_numa: bool,
+    /// NUMA nodes of one socket count as aligned (KEP-3327).
+    pub align_by_socket: bool,
+    /// CPUs by number, whole cores never preferred (KEP-4176).
+    pub distribute_cpus_across_cores: bool,
+    /// Which uncore caches come first.
+    pub uncore_order: UncoreOrder,
+}
+
+const FULL_PCPUS_ONLY: &str = "full-pcpus-only";
+const STRICT_CPU_RESERVATION: &str = "strict-cpu-reservation";
+const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
+pub(super) const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
+pub(super) const ALIGN_BY_SOCKET: &str = "align-by-socket";
+pub(super) const ACROSS_CORES: &str = "distribute-cpus-across-cores";
+
+/// Why policy options are refused, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    #[error("unknown CPU Manager Policy option: {0:?}")]
+    Unknown(String),
+    #[error("bad value for option {0:?}: {1}")]
+    Value(String, NotABool),
+    #[error("static policy options {0} and {1} can not be used at the same time")]
+    Exclusive(&'static str, &'static str),
+    /// Socket alignment asks for what policy `single-numa-node` forbids.
+    // Spelled as the kubelet spells it, so that a search finds its documentation.
+    #[error(
+        "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
+    )]
+    AlignBySocketPolicy,
+    /// Socket alignment on a machine whose NUMA nodes have several sockets.
+    #[error(
+        "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+    )]
+    AlignBySocketMachine,
+}
+
+impl OptionError {
+    /// The option at fault; of two that contradict each other the first one.
+    pub fn option(&self) -> &str {
+        match self {
+            OptionError::Unknown(name) | OptionError::Value(name, _) => name,
+            OptionError::Exclusive(one, _) => one,
+            OptionError::AlignBySocketPolicy | OptionError::AlignBySocketMachine => ALIGN_BY_SOCKET,
+        }
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for name in self.enabled() {
+            write!(f, "{separator}{name}")?;
+            separator = ", ";
+        }
+        match (self.prefer_align_cpus_by_uncorecache, self.uncore_order) {
+            (true, UncoreOrder::FewestFree) => f.write_str(" with uncoreCacheOrder fewest-free"),
+            (true, UncoreOrder::Numerical) => f.write_str(" with uncoreCacheOrder numerical"),
+            (false, _) if separator.is_empty() => f.write_str("no options"),
+            (false, _) => Ok(()),
+        }
+    }
+}
+
+impl Options {
+    pub const NAMES: &'static [&'static str] = &[
+        FULL_PCPUS_ONLY,
+        STRICT_CPU_RESERVATION,
+        UNCORE,
+        ACROSS_NUMA,
+        ALIGN_BY_SOCKET,
+        ACROSS_CORES,
+    ];
+
+    /// The kubelet's names of the options that are on.
+    pub fn enabled(&self) -> impl Iterator<Item = &'static str> {
+        let options = [
+            (FULL_PCPUS_ONLY, self.full_pcpus_only),
+            (STRICT_CPU_RESERVATION, self.strict_cpu_reservation),
+            (UNCORE, self.prefer_align_cpus_by_uncorecache),
+            (ACROSS_NUMA, self.distribute_cpus_across_numa),
+            (ALIGN_BY_SOCKET, self.align_by_socket),
+            (ACROSS_CORES, self.distribute_cpus_across_cores),
+        ];
+        options.into_iter().filter(|(_, on)| *on).map(|(name, _)| name)
+    }
+
+    /// Reads options as `cpuManagerPolicyOptions` has them: names and values as text.
+    pub fn parse<'a>(
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Options, OptionError> {
+        let mut parsed = Options::default();
+        for (name, value) in options {
+            let field = match name {
+                FULL_PCPUS_ONLY => &mut parsed.full_pcpus_only,
+                STRICT_CPU_RESERVATION => &mut parsed.strict_cpu_reservation,
+                UNCORE => &mut parsed.prefer_align_cpus_by_uncorecache,
+                ACROSS_NUMA => &mut parsed.distribute_cpus_across_numa,
+                ALIGN_BY_SOCKET => &mut parsed.align_by_socket,
+                ACROSS_CORES => &mut parsed.distribute_cpus_across_cores,
+                _ => return Err(OptionError::Unknown(name.to_owned())),
+            };
+            *field =
+                parse_bool(value).map_err(|error| OptionError::Value(name.to_owned(), error))?;
+        }
+        parsed.check_exclusive()?;
+        Ok(parsed)
+    }
+
+    /// Checks that no two options contradict each other; the error names the first pair in the
+    /// kubelet's order.
+    pub fn check_exclusive(&self) -> Result<(), OptionError> {
+        let full_pcpus_only = (FULL_PCPUS_ONLY, self.full_pcpus_only);
+        let across_numa = (ACROSS_NUMA, self.distribute_cpus_across_numa);
+        let across_cores = (ACROSS_CORES, self.distribute_cpus_across_cores);
+        let uncore = (UNCORE, self.prefer_align_cpus_by_uncorecache);
+        let pairs = [
+            (full_pcpus_only, across_cores),
+            (across_numa, across_cores),
+            (uncore, across_cores),
+            (uncore, across_numa),
+        ];
+        match pairs.into_iter().find(|(one, other)| one.1 && other.1) {
+            Some((one, other)) => Err(OptionError::Exclusive(one.0, other.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// How one allocation chooses under these options, on this machine.
+    pub fn strategy(&self, topology: &Topology) -> Strategy {
+        if self.distribute_cpus_across_numa {
+            let group = if self.full_pcpus_only { topology.cpus_per_core() } else { 1 };
+            return Strategy::AcrossNuma { group };
+        }
+        if self.distribute_cpus_across_cores {
+            return Strategy::Spread;
+        }
+        let uncore = self.prefer_align_cpus_by_uncorecache.then_some(self.uncore_order);
+        Strategy::Packed { uncore }
+    }
+}
+
+/// A text that Go does not read as a boolean, in the words of its standard library.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("strconv.ParseBool: parsing {0:?}: invalid syntax")]
+pub struct NotABool(pub String);
+
+/// Reads a boolean as Go does, and so the kubelet.
+pub(super) fn parse_bool(text: &str) -> Result<bool, NotABool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err(NotABool(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machines::Shape;
+    use super::*;
+
+    #[track_caller]
+    fn check(options: &[(&str, &str)], expect: Result<Strategy, &str>) {
+        let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 2, threads: 2 };
+        let strategy = Options::parse(options.iter().copied());
+        let strategy = strategy.map(|options| options.strategy(&shape.build()));
+        assert_eq!(strategy.map_err(|error| error.to_string()), expect.map_err(String::from));
+    }
+
+    #[test]
+    fn options_decide_the_strategy() {
+        check(&[], Ok(Strategy::Packed { uncore: None }));
+        let uncore = Some(UncoreOrder::FewestFree);
+        check(&[(UNCORE, "T")], Ok(Strategy::Packed { uncore }));
+        check(&[(UNCORE, "1"), (FULL_PCPUS_ONLY, "true")], Ok(Strategy::Packed { uncore }));
+        check(&[(ACROSS_NUMA, "true")], Ok(Strategy::AcrossNuma { group: 1 }));
+        let both = [(ACROSS_NUMA, "true"), (FULL_PCPUS_ONLY, "True")];
+        check(&both, Ok(Strategy::AcrossNuma { group: 2 }));
+        check(&[(ACROSS_CORES, "TRUE"), (UNCORE, "F")], Ok(Strategy::Spread));
+    }
+
+    #[test]
+    fn contradictions_in_the_kubelets_words() {
+        for (one, other) in [
+            (FULL_PCPUS_ONLY, ACROSS_CORES),
+            (ACROSS_NUMA, ACROSS_CORES),
+            (UNCORE, ACROSS_CORES),
+            (UNCORE, ACROSS_NUMA),
+        ] {
+            let text =
+                format!("static policy options {one} and {other} can not be used at the same time");
+            check(&[(other, "true"), (one, "true")], Err(&text));
+        }
+        check(
+            &[(UNCORE, "yes")],
+            Err(
+                "bad value for option \"prefer-align-cpus-by-uncorecache\": strconv.ParseBool: parsing \"yes\": invalid syntax",
+            ),
+        );
+        check(&[("numa", "true")], Err("unknown CPU Manager Policy option: \"numa\""));
+    }
+}

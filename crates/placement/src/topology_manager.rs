@@ -1,0 +1,254 @@
+//! [`TopologyManager`]: policy, scope and options of the topology manager, by the kubelet's names
+//! (KEP-693).
+
+use super::options::{NotABool, parse_bool};
+use std::fmt;
+use topology::Topology;
+
+/// The topology manager's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopologyManager {
+    /// `topologyManagerPolicy`.
+    pub policy: TopologyPolicy,
+    /// `topologyManagerScope`.
+    pub scope: Scope,
+    /// Of equally many NUMA nodes, the ones nearest to each other (option
+    /// `prefer-closest-numa-nodes`, KEP-3545).
+    pub prefer_closest_numa_nodes: bool,
+    /// The kubelet refuses machines with more NUMA nodes than this (option
+    /// `max-allowable-numa-nodes`, KEP-4622).
+    pub max_allowable_numa_nodes: usize,
+}
+
+/// What happens to a container whose CPUs cannot all be in the NUMA nodes that would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TopologyPolicy {
+    /// NUMA nodes do not matter.
+    #[default]
+    None,
+    /// It is admitted, with the best NUMA nodes there are.
+    BestEffort,
+    /// It is refused.
+    Restricted,
+    /// It is refused, also if one NUMA node would never do.
+    SingleNumaNode,
+}
+
+/// What has a NUMA affinity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Each container.
+    #[default]
+    Container,
+    /// The pod as a whole.
+    Pod,
+}
+
+/// Whether `max-allowable-numa-nodes` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeLimit {
+    /// As the kubelet does, whose search doubles with each node.
+    Held,
+    /// No limit: the search here stays short with every number of nodes
+    /// ([`Demand::best`](super::kubelet::Demand::best)). The option is read and checked, nothing
+    /// more.
+    Lifted,
+}
+
+/// The smallest limit the kubelet lets one set, and its default.
+const LOWEST_LIMIT: i64 = 8;
+
+const CLOSEST: &str = "prefer-closest-numa-nodes";
+const MAX_NODES: &str = "max-allowable-numa-nodes";
+
+/// Why the topology manager's configuration is refused, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyManagerError {
+    #[error("unknown Topology Manager Policy option: {0:?}")]
+    UnknownOption(String),
+    #[error("bad value for option {0:?}: {1}")]
+    Value(String, NotABool),
+    /// The limit of NUMA nodes is no number, or too large for one.
+    #[error(
+        "unable to convert policy option to integer {MAX_NODES:?}: strconv.Atoi: parsing {0:?}: {1}"
+    )]
+    NotANumber(String, &'static str),
+    /// The limit of NUMA nodes is lower than the kubelet allows.
+    #[error("the minimum value of {MAX_NODES:?} should not be less than {LOWEST_LIMIT}")]
+    LimitTooLow,
+    /// An option needs distances, but the machine reports none.
+    #[error("cannot discover NUMA topology: error getting NUMA distances from cadvisor")]
+    NoDistances,
+    /// More NUMA nodes than the limit, memory-only ones counted.
+    #[error("unsupported on machines with more than {0} NUMA Nodes")]
+    TooManyNodes(usize),
+    #[error("unknown policy: {0:?}")]
+    UnknownPolicy(String),
+    #[error("unknown scope: {0:?}")]
+    UnknownScope(String),
+}
+
+impl TopologyManagerError {
+    /// The field or the option at fault.
+    pub fn field(&self) -> &str {
+        match self {
+            TopologyManagerError::UnknownOption(name) | TopologyManagerError::Value(name, _) => {
+                name
+            }
+            TopologyManagerError::NotANumber(..)
+            | TopologyManagerError::LimitTooLow
+            | TopologyManagerError::TooManyNodes(_) => MAX_NODES,
+            TopologyManagerError::NoDistances => CLOSEST,
+            TopologyManagerError::UnknownPolicy(_) => "topologyManagerPolicy",
+            TopologyManagerError::UnknownScope(_) => "topologyManagerScope",
+        }
+    }
+}
+
+impl TopologyPolicy {
+    pub const ALL: [TopologyPolicy; 4] = [
+        TopologyPolicy::None,
+        TopologyPolicy::BestEffort,
+        TopologyPolicy::Restricted,
+        TopologyPolicy::SingleNumaNode,
+    ];
+
+    /// The configuration's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TopologyPolicy::None => "none",
+            TopologyPolicy::BestEffort => "best-effort",
+            TopologyPolicy::Restricted => "restricted",
+            TopologyPolicy::SingleNumaNode => "single-numa-node",
+        }
+    }
+}
+
+impl Scope {
+    pub const ALL: [Scope; 2] = [Scope::Container, Scope::Pod];
+
+    /// The configuration's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Container => "container",
+            Scope::Pod => "pod",
+        }
+    }
+}
+
+impl Default for TopologyManager {
+    fn default() -> TopologyManager {
+        TopologyManager {
+            policy: TopologyPolicy::default(),
+            scope: Scope::default(),
+            prefer_closest_numa_nodes: false,
+            max_allowable_numa_nodes: LOWEST_LIMIT as usize,
+        }
+    }
+}
+
+impl fmt::Display for TopologyManager {
+    /// Policy, scope and options in the configuration's own words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topologyManagerPolicy {}", self.policy.name())?;
+        if self.policy == TopologyPolicy::None {
+            return Ok(());
+        }
+        write!(f, " (scope {}, {})", self.scope.name(), self.options())
+    }
+}
+
+impl TopologyManager {
+    pub const OPTIONS: &'static [&'static str] = &[CLOSEST, MAX_NODES];
+
+    /// The options that are on and change what is decided, by their names.
+    pub fn options(&self) -> &'static str {
+        if self.prefer_closest_numa_nodes { CLOSEST } else { "no options" }
+    }
+
+    /// `topologyManagerPolicyOptions`: names and values that differ from the defaults.
+    pub fn changed_options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let default = TopologyManager::default();
+        let closest = self.prefer_closest_numa_nodes.then(|| (CLOSEST, "true".to_owned()));
+        let limit = self.max_allowable_numa_nodes;
+        let limit =
+            (limit != default.max_allowable_numa_nodes).then(|| (MAX_NODES, limit.to_string()));
+        closest.into_iter().chain(limit)
+    }
+
+    /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
+    ///
+    /// With policy `none` it ignores the rest, as the kubelet does.
+    pub fn parse<'a>(
+        policy: &str,
+        scope: &str,
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+        topology: &Topology,
+        limit: NodeLimit,
+    ) -> Result<TopologyManager, TopologyManagerError> {
+        if policy == "none" {
+            return Ok(TopologyManager::default());
+        }
+        let mut parsed = TopologyManager::parse_options(options)?;
+        let nodes = topology.nodes();
+        let unknown = nodes.iter().any(|node| node.distances.is_empty());
+        if parsed.prefer_closest_numa_nodes && unknown {
+            return Err(TopologyManagerError::NoDistances);
+        }
+        if limit == NodeLimit::Held && nodes.len() > parsed.max_allowable_numa_nodes {
+            return Err(TopologyManagerError::TooManyNodes(parsed.max_allowable_numa_nodes));
+        }
+        parsed.policy = match policy {
+            "best-effort" => TopologyPolicy::BestEffort,
+            "restricted" => TopologyPolicy::Restricted,
+            "single-numa-node" => TopologyPolicy::SingleNumaNode,
+            _ => return Err(TopologyManagerError::UnknownPolicy(policy.to_owned())),
+        };
+        parsed.scope = match scope {
+            "container" => Scope::Container,
+            "pod" => Scope::Pod,
+            _ => return Err(TopologyManagerError::UnknownScope(scope.to_owned())),
+        };
+        Ok(parsed)
+    }
+
+    /// Reads `topologyManagerPolicyOptions` alone; policy and scope are the defaults.
+    pub fn parse_options<'a>(
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<TopologyManager, TopologyManagerError> {
+        let mut parsed = TopologyManager::default();
+        for (name, value) in options {
+            parsed.set(name, value)?;
+        }
+        Ok(parsed)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), TopologyManagerError> {
+        match name {
+            CLOSEST => {
+                self.prefer_closest_numa_nodes = parse_bool(value)
+                    .map_err(|error| TopologyManagerError::Value(name.to_owned(), error))?;
+            }
+            MAX_NODES => {
+                let number = parse_int(value)
+                    .map_err(|why| TopologyManagerError::NotANumber(value.to_owned(), why))?;
+                if number < LOWEST_LIMIT {
+                    return Err(TopologyManagerError::LimitTooLow);
+                }
+                self.max_allowable_numa_nodes = number as usize;
+            }
+            _ => return Err(TopologyManagerError::UnknownOption(name.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// Reads a decimal number as Go does. The error has Go's words.
+fn parse_int(text: &str) -> Result<i64, &'static str> {
+    text.parse().map_err(|error: std::num::ParseIntError| match error.kind() {
+        std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+            "value out of range"
+        }
+        _ => "invalid syntax",
+    })
+}

@@ -1,0 +1,370 @@
+//! The machine as placement sees it: flat lists of domains, each with the set of its CPUs.
+//!
+//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and name them to
+//! people, but nothing else follows from them. They may be sparse, and on some machines they are
+//! shuffled.
+
+use super::cells::Cells;
+use super::tally::{Place, Tally};
+use cpuset::{CpuSet, PastLimit};
+use std::collections::BTreeMap;
+
+/// The distance of a NUMA node to itself, by the definition of ACPI's SLIT.
+pub(super) const LOCAL_DISTANCE: u32 = 10;
+
+/// The unchecked facts about a machine, from a reader or builder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The online ones, in any order.
+    pub cpus: Vec<Cpu>,
+    pub offline: Vec<OfflineCpu>,
+    /// All NUMA nodes, including those without CPUs, in any order. Their CPUs follow from
+    /// [`Facts::cpus`].
+    pub nodes: Vec<NodeFacts>,
+    /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
+    pub isolated: CpuSet,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub id: usize,
+    /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if
+    /// unknown.
+    pub distances: Vec<u32>,
+    /// It has CPUs only.
+    pub memoryless: bool,
+}
+
+/// An online CPU (a hardware thread) and the domains it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    pub id: usize,
+    /// The core: machine-wide unique, by convention its lowest CPU number.
+    pub core: usize,
+    /// The uncore cache: machine-wide unique, by convention the lowest CPU number that shares it.
+    pub uncore: usize,
+    pub numa: usize,
+    /// The physical package.
+    pub socket: usize,
+    /// The die's number within the socket, if known.
+    pub die: Option<usize>,
+    /// `None` if unknown.
+    pub kind: Option<CoreKind>,
+}
+
+/// The kinds of cores of hybrid machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CoreKind {
+    /// A core built for speed (`cpu_core` in the kernel's words).
+    Performance,
+    /// A core built for low power (`cpu_atom`).
+    Efficient,
+}
+
+/// A CPU that exists but is offline: the kernel forgets most of what it knew of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfflineCpu {
+    pub id: usize,
+    pub numa: Option<usize>,
+    pub socket: Option<usize>,
+}
+
+/// A core, an uncore cache or a socket, with its online CPUs (at least one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Domain {
+    /// See [`Cpu`].
+    pub id: usize,
+    pub cpus: CpuSet,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumaNode {
+    pub id: usize,
+    /// Its online CPUs; empty for a node that has memory only.
+    pub cpus: CpuSet,
+    /// Distance to each node in the order of [`Topology::nodes`]; empty if unknown.
+    pub distances: Vec<u32>,
+    /// It has CPUs only.
+    pub memoryless: bool,
+}
+
+/// The known sizes of caches and memories, for people; placement ignores them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// By the number of the uncore cache (see [`Cpu::uncore`]).
+    pub caches: BTreeMap<usize, CacheSize>,
+    /// Bytes of memory, by NUMA node.
+    pub memory: BTreeMap<usize, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSize {
+    /// 3 for an L3.
+    pub level: u32,
+    pub bytes: Option<u64>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    cpus: Vec<Cpu>,
+    /// By CPU number; `None` for offline CPUs.
+    places: Vec<Option<Place>>,
+    sizes: Tally,
+    cells: Cells,
+    offline: Vec<OfflineCpu>,
+    cores: Vec<Domain>,
+    uncores: Vec<Domain>,
+    nodes: Vec<NumaNode>,
+    sockets: Vec<Domain>,
+    online: CpuSet,
+    isolated: CpuSet,
+}
+
+/// Why facts do not describe a machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    #[error("the machine has no online CPU")]
+    NoCpus,
+    #[error("CPU {0} is listed twice")]
+    Twice(usize),
+    #[error(transparent)]
+    PastLimit(#[from] PastLimit),
+}
+
+impl Topology {
+    /// Builds the machine from facts: groups CPUs into domains and orders everything by number.
+    ///
+    /// # Errors
+    /// If there is no online CPU, one is listed twice, or a number is past the limit of [`CpuSet`].
+    pub fn build(facts: Facts) -> Result<Topology, TopologyError> {
+        let Facts { mut cpus, mut offline, nodes, isolated } = facts;
+        cpus.sort_unstable_by_key(|cpu| cpu.id);
+        offline.sort_unstable_by_key(|cpu| cpu.id);
+        let mut online = CpuSet::EMPTY;
+        for id in cpus.iter().map(|cpu| cpu.id) {
+            if online.contains(id) {
+                return Err(TopologyError::Twice(id));
+            }
+            online.insert(id)?;
+        }
+        if online.is_empty() {
+            return Err(TopologyError::NoCpus);
+        }
+        let mut present = online;
+        for id in offline.iter().map(|cpu| cpu.id) {
+            if present.contains(id) {
+                return Err(TopologyError::Twice(id));
+            }
+            present.insert(id)?;
+        }
+        let numa = group(&cpus, |cpu| cpu.numa)?;
+        // A node may have no facts but a CPU that names it.
+        let named = numa.iter().map(|node| NodeFacts { id: node.id, ..NodeFacts::default() });
+        let known: BTreeMap<usize, NodeFacts> =
+            named.chain(nodes).map(|node| (node.id, node)).collect();
+        let nodes: Vec<NumaNode> = known
+            .into_values()
+            .map(|NodeFacts { id, distances, memoryless }| NumaNode {
+                id,
+                cpus: numa
+                    .iter()
+                    .find(|node| node.id == id)
+                    .map_or(CpuSet::EMPTY, |node| node.cpus),
+                distances,
+                memoryless,
+            })
+            .collect();
+        let cores = group(&cpus, |cpu| cpu.core)?;
+        let uncores = group(&cpus, |cpu| cpu.uncore)?;
+        let sockets = group(&cpus, |cpu| cpu.socket)?;
+        let node_ids: Vec<usize> = nodes.iter().map(|node| node.id).collect();
+        let mut places = vec![None; cpus.last().map_or(0, |cpu| cpu.id + 1)];
+        for cpu in &cpus {
+            let place = Place {
+                core: position(cores.binary_search_by_key(&cpu.core, |core| core.id)),
+                uncore: position(uncores.binary_search_by_key(&cpu.uncore, |uncore| uncore.id)),
+                node: position(node_ids.binary_search(&cpu.numa)),
+                socket: position(sockets.binary_search_by_key(&cpu.socket, |socket| socket.id)),
+            };
+            if let Some(slot) = places.get_mut(cpu.id) {
+                *slot = Some(place);
+            }
+        }
+        let mut topology = Topology {
+            cores,
+            uncores,
+            sockets,
+            nodes,
+            cpus,
+            places,
+            sizes: Tally::default(),
+            cells: Cells::default(),
+            offline,
+            online,
+            isolated,
+        };
+        topology.sizes = topology.tally(&online);
+        topology.cells = Cells::new(
+            online.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?))),
+            topology.nodes.iter().map(|node| node.distances.as_slice()),
+        );
+        Ok(topology)
+    }
+
+    /// Ascending, as all lists of a topology. Only online CPUs.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    pub fn cpu(&self, id: usize) -> Option<&Cpu> {
+        self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().and_then(|at| self.cpus.get(at))
+    }
+
+    /// The domains of a CPU, in constant time; `None` if it is not online.
+    pub fn place(&self, id: usize) -> Option<Place> {
+        self.places.get(id).copied().flatten()
+    }
+
+    /// The number of online CPUs of `set` in each domain.
+    pub fn tally(&self, set: &CpuSet) -> Tally {
+        let mut tally = Tally {
+            cores: vec![0; self.cores.len()],
+            uncores: vec![0; self.uncores.len()],
+            nodes: vec![0; self.nodes.len()],
+            sockets: vec![0; self.sockets.len()],
+        };
+        set.iter().filter_map(|cpu| self.place(cpu)).for_each(|place| tally.add(place));
+        tally
+    }
+
+    /// The number of online CPUs in each domain.
+    pub fn sizes(&self) -> &Tally {
+        &self.sizes
+    }
+
+    pub fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    pub fn offline(&self) -> &[OfflineCpu] {
+        &self.offline
+    }
+
+    pub fn cores(&self) -> &[Domain] {
+        &self.cores
+    }
+
+    pub fn uncores(&self) -> &[Domain] {
+        &self.uncores
+    }
+
+    /// Including those without CPUs.
+    pub fn nodes(&self) -> &[NumaNode] {
+        &self.nodes
+    }
+
+    pub fn sockets(&self) -> &[Domain] {
+        &self.sockets
+    }
+
+    pub fn online(&self) -> CpuSet {
+        self.online
+    }
+
+    /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
+    pub fn isolated(&self) -> CpuSet {
+        self.isolated
+    }
+
+    /// Threads of the largest core: 1 without SMT.
+    pub fn threads_per_core(&self) -> usize {
+        self.cores.iter().map(|core| core.cpus.len()).max().unwrap_or(1)
+    }
+
+    /// CPUs per core as the kubelet counts: all CPUs divided by all cores, rounded down.
+    ///
+    /// Where cores are unequal (hybrid machines, offline threads) this is smaller than
+    /// [`threads_per_core`](Topology::threads_per_core).
+    pub fn cpus_per_core(&self) -> usize {
+        self.cpus.len() / self.cores.len().max(1)
+    }
+
+    /// CPUs per uncore cache as the kubelet counts: all CPUs divided by all caches, rounded down.
+    pub fn cpus_per_uncore(&self) -> usize {
+        self.cpus.len() / self.uncores.len().max(1)
+    }
+
+    /// CPUs per socket as the kubelet counts: all CPUs divided by all sockets, rounded down.
+    pub fn cpus_per_socket(&self) -> usize {
+        self.cpus.len() / self.sockets.len().max(1)
+    }
+
+    /// The same machine with only one CPU of each core, as if it had no SMT: the lowest of
+    /// `preferred`, or the core's lowest if it has none of these.
+    pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
+        let mut remaining = CpuSet::EMPTY;
+        for core in &self.cores {
+            let first = core.cpus & *preferred;
+            remaining |= if first.is_empty() { core.cpus.lowest(1) } else { first.lowest(1) };
+        }
+        let facts = Facts {
+            cpus: self.cpus.iter().filter(|cpu| remaining.contains(cpu.id)).copied().collect(),
+            offline: Vec::new(),
+            nodes: self.node_facts(),
+            isolated: self.isolated & remaining,
+        };
+        // This could fail only on a machine without cores.
+        Topology::build(facts).unwrap_or_else(|_| self.clone())
+    }
+
+    /// The same machine with `cpus` offline.
+    ///
+    /// # Errors
+    /// If that leaves no CPU online.
+    pub fn without(&self, cpus: &CpuSet) -> Result<Topology, TopologyError> {
+        let (gone, left): (Vec<Cpu>, Vec<Cpu>) =
+            self.cpus.iter().partition(|cpu| cpus.contains(cpu.id));
+        let gone = gone.iter().map(|&Cpu { id, numa, socket, .. }| OfflineCpu {
+            id,
+            numa: Some(numa),
+            socket: Some(socket),
+        });
+        Topology::build(Facts {
+            cpus: left,
+            offline: self.offline.iter().copied().chain(gone).collect(),
+            nodes: self.node_facts(),
+            isolated: self.isolated,
+        })
+    }
+
+    fn node_facts(&self) -> Vec<NodeFacts> {
+        let facts = |node: &NumaNode| NodeFacts {
+            id: node.id,
+            distances: node.distances.clone(),
+            memoryless: node.memoryless,
+        };
+        self.nodes.iter().map(facts).collect()
+    }
+
+    /// The number of NUMA nodes with CPUs.
+    pub fn cpu_nodes(&self) -> usize {
+        self.sizes.nodes.iter().filter(|&&cpus| cpus > 0).count()
+    }
+}
+
+/// The position of a domain that is in the list, because the list was grouped from the same CPUs.
+fn position(search: Result<usize, usize>) -> u16 {
+    debug_assert!(search.is_ok(), "a domain of no CPU");
+    let (Ok(at) | Err(at)) = search;
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+/// Groups CPUs by a domain's number, ascending.
+fn group(cpus: &[Cpu], id: impl Fn(&Cpu) -> usize) -> Result<Vec<Domain>, PastLimit> {
+    let mut domains: BTreeMap<usize, CpuSet> = BTreeMap::new();
+    for cpu in cpus {
+        domains.entry(id(cpu)).or_default().insert(cpu.id)?;
+    }
+    Ok(domains.into_iter().map(|(id, cpus)| Domain { id, cpus }).collect())
+}

@@ -1,0 +1,383 @@
+//! Machines from a description: for tests and for the simulator.
+
+use super::model::{
+    CoreKind, Cpu, Facts, LOCAL_DISTANCE, NodeFacts, OfflineCpu, Topology, TopologyError,
+};
+use cpuset::{CpuSet, MAX_CPUS};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// The description of a machine with equal sockets.
+///
+/// `dies`, `nodes` and `caches` cut the cores of a socket into that many consecutive parts, each on
+/// its own: a NUMA node may be smaller than an uncore cache as well as larger. Where cores do not
+/// divide evenly, parts differ by one.
+///
+/// ```
+/// use topology::synthetic::Machine;
+/// let one = Machine::default();
+/// let machine = Machine { sockets: 2, nodes: 2, caches: 4, cores: 16, threads: 2, ..one };
+/// let topology = machine.topology().unwrap();
+/// assert_eq!((topology.cpus().len(), topology.uncores().len()), (64, 8));
+///
+/// let same: Machine = "pack:2 numa:2 l3:2 core:4 pu:2".parse().unwrap();
+/// assert_eq!(same, machine);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    pub sockets: usize,
+    /// Per socket.
+    pub dies: usize,
+    /// NUMA nodes with CPUs, per socket.
+    pub nodes: usize,
+    /// Uncore caches per socket.
+    pub caches: usize,
+    /// Per socket.
+    pub cores: usize,
+    /// Per core.
+    pub threads: usize,
+    /// The last cores of each socket are efficient ones with a single thread. With 0 the kinds of
+    /// cores are unknown.
+    pub efficient: usize,
+    pub numbering: Numbering,
+    /// Distance between nodes of one socket (ACPI SLIT: 10 is local).
+    pub near: u32,
+    /// Distance to nodes of other sockets, and to nodes without CPUs.
+    pub far: u32,
+    /// Nodes without CPUs, numbered after all others.
+    pub memory_only: usize,
+    pub offline: CpuSet,
+    pub isolated: CpuSet,
+}
+
+/// How firmware and kernel number CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Numbering {
+    /// Threads of a core follow each other, 0+1 2+3: virtual machines, POWER, hybrid machines.
+    #[default]
+    Adjacent,
+    /// First threads of all cores, socket by socket, then all second ones, 0+4 1+5: most servers.
+    Interleaved,
+    /// As [`Interleaved`](Numbering::Interleaved), but each CPU is in another socket than the one
+    /// before: some vendors' servers.
+    RoundRobin,
+}
+
+/// Why a description is not of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DescriptionError {
+    #[error("0 {0}: a machine has at least one")]
+    Zero(&'static str),
+    #[error("a socket of {cores} cores cannot be divided into {parts} {what}")]
+    Cut { what: &'static str, parts: usize, cores: usize },
+    #[error("the machine has more than {MAX_CPUS} CPUs")]
+    TooLarge,
+    /// Some CPUs of `offline`.
+    #[error("offline: {} {} not exist", wording::cpus(.0), wording::agree(.0, "does", "do"))]
+    NoSuchCpus(String),
+    #[error(
+        "invalid machine {text:?}: unexpected {word:?}; expected words like \
+         pack:2 die:1 numa:4 l3:2 core:8 pu:2, pack first, then core, then pu"
+    )]
+    Notation { word: String, text: String },
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+}
+
+impl Default for Machine {
+    /// A single CPU, with the distances of common servers.
+    fn default() -> Machine {
+        Machine {
+            sockets: 1,
+            dies: 1,
+            nodes: 1,
+            caches: 1,
+            cores: 1,
+            threads: 1,
+            efficient: 0,
+            numbering: Numbering::default(),
+            near: 12,
+            far: 32,
+            memory_only: 0,
+            offline: CpuSet::EMPTY,
+            isolated: CpuSet::EMPTY,
+        }
+    }
+}
+
+impl Machine {
+    pub fn topology(&self) -> Result<Topology, DescriptionError> {
+        Ok(Topology::build(self.facts()?)?)
+    }
+
+    /// The facts that a reader of this machine would find. Of offline CPUs only the NUMA node is
+    /// known, as under Linux.
+    pub fn facts(&self) -> Result<Facts, DescriptionError> {
+        self.check()?;
+        let places = self.places();
+        let all: CpuSet = (0..places.len()).flat_map(CpuSet::of).collect();
+        if !self.offline.is_subset(&all) {
+            return Err(DescriptionError::NoSuchCpus((self.offline - all).to_string()));
+        }
+        let nodes = |place: &Thread| place.socket * self.nodes + self.part(place.core, self.nodes);
+        // The lowest online CPU names cores and caches, and CPUs come in ascending order.
+        let mut lowest_of_core = BTreeMap::new();
+        let mut lowest_of_cache = BTreeMap::new();
+        let mut facts = Facts { isolated: self.isolated, ..Facts::default() };
+        for (id, place) in places.iter().enumerate() {
+            if self.offline.contains(id) {
+                facts.offline.push(OfflineCpu { id, numa: Some(nodes(place)), socket: None });
+                continue;
+            }
+            let cache = self.part(place.core, self.caches);
+            facts.cpus.push(Cpu {
+                id,
+                core: *lowest_of_core.entry((place.socket, place.core)).or_insert(id),
+                uncore: *lowest_of_cache.entry((place.socket, cache)).or_insert(id),
+                numa: nodes(place),
+                socket: place.socket,
+                die: Some(self.part(place.core, self.dies)),
+                kind: self.kind(place.core),
+            });
+        }
+        facts.nodes = self.node_facts();
+        Ok(facts)
+    }
+
+    fn check(&self) -> Result<(), DescriptionError> {
+        let counts = [
+            (self.sockets, "sockets"),
+            (self.dies, "dies"),
+            (self.nodes, "NUMA nodes"),
+            (self.caches, "uncore caches"),
+            (self.cores, "cores"),
+            (self.threads, "threads"),
+        ];
+        if let Some((_, what)) = counts.iter().find(|(count, _)| *count == 0) {
+            return Err(DescriptionError::Zero(what));
+        }
+        let cuts = [
+            (self.dies, "dies"),
+            (self.nodes, "NUMA nodes"),
+            (self.caches, "uncore caches"),
+            (self.efficient, "efficient cores"),
+        ];
+        for (parts, what) in cuts {
+            if self.cores < parts {
+                return Err(DescriptionError::Cut { what, parts, cores: self.cores });
+            }
+        }
+        // The limit includes nodes without CPUs: it bounds the table of distances.
+        let cpus = self.sockets.checked_mul(self.cores).and_then(|n| n.checked_mul(self.threads));
+        match cpus.and_then(|cpus| cpus.checked_add(self.memory_only)) {
+            Some(..=MAX_CPUS) => Ok(()),
+            _ => Err(DescriptionError::TooLarge),
+        }
+    }
+
+    fn places(&self) -> Vec<Thread> {
+        let (sockets, cores, threads) = (0..self.sockets, 0..self.cores, 0..self.threads);
+        let mut places: Vec<Thread> = sockets
+            .flat_map(|socket| cores.clone().map(move |core| (socket, core)))
+            .flat_map(|(socket, core)| {
+                threads.clone().map(move |thread| Thread { socket, core, thread })
+            })
+            .filter(|place| place.thread == 0 || self.kind(place.core) != Some(CoreKind::Efficient))
+            .collect();
+        match self.numbering {
+            Numbering::Adjacent => {}
+            Numbering::Interleaved => {
+                places.sort_unstable_by_key(|at| (at.thread, at.socket, at.core))
+            }
+            Numbering::RoundRobin => {
+                places.sort_unstable_by_key(|at| (at.thread, at.core, at.socket))
+            }
+        }
+        places
+    }
+
+    /// The part that a core is in, of `parts` equal parts of its socket.
+    fn part(&self, core: usize, parts: usize) -> usize {
+        core * parts / self.cores
+    }
+
+    fn kind(&self, core: usize) -> Option<CoreKind> {
+        match self.efficient {
+            0 => None,
+            efficient if core < self.cores - efficient => Some(CoreKind::Performance),
+            _ => Some(CoreKind::Efficient),
+        }
+    }
+
+    fn node_facts(&self) -> Vec<NodeFacts> {
+        let with_cpus = self.sockets * self.nodes;
+        let all = with_cpus + self.memory_only;
+        let socket = |node: usize| (node < with_cpus).then_some(node / self.nodes);
+        let distance = |a: usize, b: usize| match (socket(a), socket(b)) {
+            _ if a == b => LOCAL_DISTANCE,
+            (Some(a), Some(b)) if a == b => self.near,
+            _ => self.far,
+        };
+        (0..all)
+            .map(|id| NodeFacts {
+                id,
+                distances: (0..all).map(|to| distance(id, to)).collect(),
+                memoryless: false,
+            })
+            .collect()
+    }
+}
+
+/// A CPU: its core counts from 0 in each socket, its thread in each core.
+#[derive(Debug, Clone, Copy)]
+struct Thread {
+    socket: usize,
+    core: usize,
+    thread: usize,
+}
+
+impl FromStr for Machine {
+    type Err = DescriptionError;
+
+    /// Reads hwloc's notation: words from the outside in, each with its number in the word before.
+    ///
+    /// `pack:2 numa:4 l3:2 core:8 pu:2` has 2 sockets of 4 NUMA nodes of 2 uncore caches each. With
+    /// `l3` before `numa`, nodes share a cache. A socket has one of each word that is missing
+    /// between `pack` and `core`.
+    fn from_str(text: &str) -> Result<Machine, DescriptionError> {
+        let mut machine = Machine::default();
+        let mut per_socket = 1usize;
+        // The level of the last word: sockets, parts of them, cores, threads.
+        let mut depth = 0;
+        for word in text.split_whitespace() {
+            let bad =
+                || DescriptionError::Notation { word: word.to_owned(), text: text.to_owned() };
+            let (name, count) = word.split_once(':').ok_or_else(bad)?;
+            let count: usize = count.parse().map_err(|_| bad())?;
+            let (field, at) = match name {
+                "pack" | "package" | "socket" => (&mut machine.sockets, 1),
+                "die" => (&mut machine.dies, 2),
+                "numa" | "numanode" => (&mut machine.nodes, 2),
+                "l3" | "l3cache" => (&mut machine.caches, 2),
+                "core" => (&mut machine.cores, 3),
+                "pu" => (&mut machine.threads, 4),
+                _ => return Err(bad()),
+            };
+            if at < depth || (at == depth && at != 2) || count == 0 {
+                return Err(bad());
+            }
+            depth = at;
+            *field = match at {
+                2 | 3 => {
+                    per_socket = per_socket.checked_mul(count).ok_or(DescriptionError::TooLarge)?;
+                    per_socket
+                }
+                _ => count,
+            };
+        }
+        machine.check()?;
+        Ok(machine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws cores as `first+second@cache/node` of each CPU of the core.
+    fn drawn(machine: &Machine) -> String {
+        let topology = machine.topology().unwrap();
+        let cores = topology.cores().iter().map(|core| {
+            let cpu = topology.cpu(core.id).unwrap();
+            let cpus: Vec<String> = core.cpus.iter().map(|cpu| cpu.to_string()).collect();
+            format!("{}@{}/{}", cpus.join("+"), cpu.uncore, cpu.numa)
+        });
+        cores.collect::<Vec<_>>().join(" ")
+    }
+
+    #[track_caller]
+    fn check(machine: Machine, expect: &str) {
+        assert_eq!(drawn(&machine), expect);
+    }
+
+    #[test]
+    fn machines() {
+        check(Machine::default(), "0@0/0");
+        let smt = Machine { sockets: 2, cores: 2, threads: 2, ..Machine::default() };
+        check(smt.clone(), "0+1@0/0 2+3@0/0 4+5@4/1 6+7@4/1");
+        let interleaved = Machine { numbering: Numbering::Interleaved, ..smt.clone() };
+        check(interleaved, "0+4@0/0 1+5@0/0 2+6@2/1 3+7@2/1");
+        let round_robin = Machine { numbering: Numbering::RoundRobin, ..smt.clone() };
+        check(round_robin, "0+4@0/0 1+5@1/1 2+6@0/0 3+7@1/1");
+        // A cache of two nodes, and nodes of two caches.
+        check(Machine { nodes: 2, cores: 4, ..Machine::default() }, "0@0/0 1@0/0 2@0/1 3@0/1");
+        check(Machine { caches: 2, cores: 4, ..Machine::default() }, "0@0/0 1@0/0 2@2/0 3@2/0");
+        check(
+            Machine { efficient: 2, cores: 3, threads: 2, ..Machine::default() },
+            "0+1@0/0 2@0/0 3@0/0",
+        );
+        // A core and a cache are called by what is left of them.
+        let offline = "0,4".parse().unwrap();
+        check(Machine { offline, ..smt }, "1@1/0 2+3@1/0 5@5/1 6+7@5/1");
+    }
+
+    #[test]
+    fn distances() {
+        let machine =
+            Machine { sockets: 2, nodes: 2, cores: 2, memory_only: 1, ..Machine::default() };
+        let topology = machine.topology().unwrap();
+        let rows: Vec<&[u32]> = topology.nodes().iter().map(|node| &node.distances[..]).collect();
+        assert_eq!(
+            rows,
+            [
+                [10, 12, 32, 32, 32],
+                [12, 10, 32, 32, 32],
+                [32, 32, 10, 12, 32],
+                [32, 32, 12, 10, 32],
+                [32, 32, 32, 32, 10],
+            ]
+        );
+        assert!(topology.nodes()[4].cpus.is_empty());
+    }
+
+    #[test]
+    fn notation() {
+        let parsed = |text: &str| text.parse::<Machine>();
+        let snc = parsed("pack:1 l3:1 numa:2 core:4 pu:2").unwrap();
+        assert_eq!((snc.caches, snc.nodes, snc.cores, snc.threads), (1, 2, 8, 2));
+        assert_eq!(parsed("").unwrap(), Machine::default());
+        for bad in
+            ["core", "core:x", "core:0", "pu:2 core:4", "core:2 core:2", "l1:2", "core:2 pack:2"]
+        {
+            assert!(matches!(parsed(bad), Err(DescriptionError::Notation { .. })), "{bad:?}");
+        }
+        for large in ["core:2049", "numa:99999999999 l3:99999999999", "pack:64 core:64 pu:2"] {
+            assert!(
+                matches!(
+                    parsed(large),
+                    Err(DescriptionError::TooLarge | DescriptionError::Cut { .. })
+                ),
+                "{large:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn contradictions() {
+        let error = |machine: Machine| machine.facts().unwrap_err().to_string();
+        assert_eq!(
+            error(Machine { caches: 3, cores: 2, ..Machine::default() }),
+            "a socket of 2 cores cannot be divided into 3 uncore caches"
+        );
+        assert_eq!(
+            error(Machine { threads: 0, ..Machine::default() }),
+            "0 threads: a machine has at least one"
+        );
+        assert_eq!(
+            error(Machine { offline: "1-3".parse().unwrap(), cores: 2, ..Machine::default() }),
+            "offline: CPUs 2-3 do not exist"
+        );
+        let none_left = Machine { offline: "0".parse().unwrap(), ..Machine::default() };
+        assert_eq!(none_left.topology(), Err(TopologyError::NoCpus.into()));
+    }
+}

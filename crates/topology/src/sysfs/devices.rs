@@ -1,0 +1,132 @@
+//! The NUMA node of a device.
+//!
+//! `/sys/dev/char/MAJOR:MINOR` and `/sys/dev/block/MAJOR:MINOR`
+//! (Documentation/ABI/testing/sysfs-dev) are links to the device's directory; the nearest directory
+//! above it that is a PCI function or the like has a file `numa_node`. A VFIO group (`/dev/vfio/N`)
+//! is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
+
+use super::tree::SysfsTree;
+use kernel::Kernel;
+use std::path::Path;
+
+/// The most directories to check; a path in sysfs has fewer.
+const DEEPEST: usize = 40;
+
+/// The NUMA node of the device with these numbers; `None` if the kernel does not know it, as for
+/// `/dev/null`.
+pub fn device_node(
+    kernel: &dyn Kernel,
+    root: &Path,
+    block: bool,
+    major: i64,
+    minor: i64,
+) -> Option<usize> {
+    let kind = if block { "block" } else { "char" };
+    let link = root.join(format!("dev/{kind}/{major}:{minor}"));
+    let device = kernel.resolve(&link).ok()?;
+    let root = kernel.resolve(root).ok()?;
+    node_above(kernel, &root, &device).or_else(|| group_node(kernel, &root, &device))
+}
+
+/// The node of the nearest directory with one, from this one up.
+fn node_above(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> {
+    let above = device.ancestors().take(DEEPEST).take_while(|dir| dir.starts_with(root));
+    above.into_iter().find_map(|dir| node_of(kernel, dir))
+}
+
+/// The node in a device's own file; -1 stands for unknown.
+fn node_of(kernel: &dyn Kernel, dir: &Path) -> Option<usize> {
+    SysfsTree::at(kernel, dir.to_owned()).number("numa_node").value
+}
+
+/// The node of the functions behind a VFIO group, if all are on one node.
+fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> {
+    let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
+    if !is_group {
+        return None;
+    }
+    let group = device.file_name()?;
+    let functions = root.join("kernel/iommu_groups").join(group).join("devices");
+    let entries = kernel.entries(&functions).ok()?;
+    let nodes = entries.iter().filter_map(|(name, _)| node_of(kernel, &functions.join(name)));
+    let mut nodes: Vec<usize> = nodes.collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    match nodes.as_slice() {
+        [node] => Some(*node),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests make a copy of /sys")]
+mod tests {
+    use super::*;
+    use kernel::Linux;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn link(root: &Path, from: &str, to: &str) {
+        let from = root.join(from);
+        fs::create_dir_all(from.parent().unwrap()).unwrap();
+        symlink(to, from).unwrap();
+    }
+
+    /// As Linux has it.
+    #[test]
+    fn devices_of_all_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write(root, "devices/pci0000:40/0000:41:00.0/numa_node", "1\n");
+        write(root, "devices/pci0000:40/0000:41:00.0/nvme/nvme0/nvme0n1/dev", "259:0\n");
+        link(root, "dev/block/259:0", "../../devices/pci0000:40/0000:41:00.0/nvme/nvme0/nvme0n1");
+        write(root, "devices/pci0000:40/0000:42:00.0/numa_node", "-1\n");
+        write(root, "devices/pci0000:40/0000:42:00.0/drm/renderD128/dev", "226:128\n");
+        link(root, "dev/char/226:128", "../../devices/pci0000:40/0000:42:00.0/drm/renderD128");
+        write(root, "devices/virtual/mem/null/dev", "1:3\n");
+        link(root, "dev/char/1:3", "../../devices/virtual/mem/null");
+        write(root, "devices/virtual/vfio/12/dev", "242:0\n");
+        link(root, "dev/char/242:0", "../../devices/virtual/vfio/12");
+        let functions = "kernel/iommu_groups/12/devices";
+        link(
+            root,
+            &format!("{functions}/0000:41:00.0"),
+            "../../../../devices/pci0000:40/0000:41:00.0",
+        );
+        for (block, major, minor, expect) in [
+            (true, 259, 0, Some(1)),
+            (false, 259, 0, None),
+            (false, 226, 128, None),
+            (false, 1, 3, None),
+            (false, 242, 0, Some(1)),
+            (false, -1, 0, None),
+        ] {
+            let found = device_node(&Linux, root, block, major, minor);
+            assert_eq!(found, expect, "{block} {major}:{minor}");
+        }
+        // Functions on several nodes have none in common.
+        link(
+            root,
+            &format!("{functions}/0000:43:00.0"),
+            "../../../../devices/pci0000:40/0000:43:00.0",
+        );
+        write(root, "devices/pci0000:40/0000:43:00.0/numa_node", "0\n");
+        assert_eq!(device_node(&Linux, root, false, 242, 0), None);
+    }
+
+    #[test]
+    fn links_that_lead_out_are_not_followed_up() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "numa_node", "3\n");
+        write(dir.path(), "elsewhere/dev", "");
+        let root = dir.path().join("sys");
+        link(&root, "dev/char/5:5", "../../../elsewhere");
+        assert_eq!(device_node(&Linux, &root, false, 5, 5), None);
+    }
+}

@@ -234,7 +234,7 @@ fn the_configuration_in_the_readme() {
 #[test]
 fn every_message_is_the_programs() {
     let mut source = String::new();
-    let mut directories = vec![root().join("src")];
+    let mut directories = ["src", "crates"].map(|directory| root().join(directory)).to_vec();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

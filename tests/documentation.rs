@@ -139,6 +139,7 @@ fn every_path_exists() {
                 let own = [
                     "bench",
                     "charts",
+                    "crates",
                     "docs",
                     "examples",
                     "fuzz",

@@ -3,6 +3,17 @@
 //!
 //! The trait is low on purpose: what a file says is parsed, written values are read back, and
 //! errors are mapped above it, so that all of this runs on a simulated kernel as it does on Linux.
+//!
+//! ```
+//! use kernel::{Kernel, Linux};
+//! use std::path::Path;
+//!
+//! let online = Linux.read(Path::new("/sys/devices/system/cpu/online"))?;
+//! assert!(!online.is_empty());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Nothing here decides: it is the one place that asks the node, and knows no product.
 
 use cpuset::CpuSet;
 use std::fmt::Debug;

@@ -19,6 +19,40 @@
 //! * all other containers run in the shared pool: the online CPUs that are exclusive to no
 //!   container;
 //! * the answers to create, update and stop carry the changes of other containers.
+//!
+//! ```
+//! use ledger::{
+//!     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
+//!     Qos, SandboxId, Settings,
+//! };
+//! use topology::presets::preset;
+//!
+//! let machine = preset("kep-4800").ok_or("no such machine")?.topology()?;
+//! let settings = Settings { policy: Policy::Static, ..Settings::default() };
+//! let mut ledger = Ledger::new(machine, settings, Vec::new());
+//!
+//! let pod = Pod {
+//!     sandbox: SandboxId("sandbox".into()),
+//!     uid: PodUid("uid".into()),
+//!     namespace: "default".into(),
+//!     name: "db".into(),
+//!     qos: Qos::Guaranteed,
+//!     budget: None,
+//!     annotations: Default::default(),
+//!     cgroup: None,
+//! };
+//! ledger.apply(Event::RunPod(pod.clone()));
+//! let four = Some(MilliCpu(4000));
+//! let cpu = CpuRequest { request: four, limit: four };
+//! let id = ContainerId("id".into());
+//! let container = Container::new(id, pod.sandbox.clone(), "main", cpu);
+//! let decision = ledger.admit(Admission::Create { pod, container })?;
+//! let setting = decision.setting().ok_or("nothing to set")?;
+//! assert_eq!(setting.cpus().to_string(), "0-3");
+//! // The runtime has the answer now.
+//! ledger.apply(Event::Answered(decision));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod adopt;
 pub mod annotations;

@@ -1,4 +1,13 @@
-//! The wording of messages: the nearest known name, singular and plural.
+//! The wording of messages: lists of CPUs, singular and plural, the nearest known name.
+//!
+//! ```
+//! assert_eq!(wording::cpus("0-3"), "CPUs 0-3");
+//! assert_eq!(wording::count(1, "core"), "1 core");
+//! assert_eq!(
+//!     wording::unknown("sttaic", &["none", "static"]),
+//!     "\"sttaic\" is unknown, expected none or static (did you mean static?)"
+//! );
+//! ```
 
 use std::fmt::Display;
 

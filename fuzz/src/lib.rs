@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, which `tests/fuzz.rs` runs too.
+//! The bodies of the fuzz targets, which `tests/it/fuzz.rs` runs too.
 
 #[path = "../../tests/fuzz_bodies/mod.rs"]
 pub mod bodies;

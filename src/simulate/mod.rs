@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`engine`] sends the ledger the events of a kubelet and a runtime in their order, so a decision
-//! here is the decision on a node with the same events (`tests/simulate_live.rs` compares them).
+//! here is the decision on a node with the same events (`tests/it/simulate_live.rs` compares them).
 //! This room reads no file and no clock.
 
 pub mod engine;

@@ -17,7 +17,7 @@
 //! | registration races with a creation: in no list and in no event | `L::containers_that_only_a_later_event_tells_of`, `L::ends_of_what_was_never_seen` |
 //! | `crictl rmp -f` while a plugin registers locks the runtime up | none: nothing a plugin does or sees |
 //! | evicted or deleted while being created | `L::evicted_while_being_created` |
-//! | CPUs of a container whose cgroup is gone or empty, without any event | `ends_that_nobody_told_of` in `tests/daemon.rs` |
+//! | CPUs of a container whose cgroup is gone or empty, without any event | `ends_that_nobody_told_of` in `tests/it/daemon.rs` |
 //!
 //! | checklist | tests |
 //! |---|---|
@@ -43,7 +43,7 @@
 //! | CPUs of a stopped container, whose process may not have ended | `unkind::a_stop_alone_gives_no_cpus_to_another_pod` |
 //! | hangs: when registering, in a list, in an event, in an update, when reading | `handshake::silence_after_registering`, `unkind::restarts_in_the_middle_of_a_list`, `unkind::hangs_and_dies_with_an_answer_unread`, `updates::one_at_a_time`, `framing::answers_wait_for_their_reader` |
 //! | restarts in the middle of a list, or before its answer | `unkind::restarts_in_the_middle_of_a_list`, `unkind::restarts_before_the_answer_to_a_list` |
-//! | garbage | `hostile`, the fuzz targets (`tests/fuzz.rs`, `hack/fuzz`) |
+//! | garbage | `hostile`, the fuzz targets (`tests/it/fuzz.rs`, `hack/fuzz`) |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

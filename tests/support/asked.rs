@@ -6,7 +6,7 @@ use clap::Parser;
 use ledger::Qos;
 use nri_cpu_manager::cli::{self, Cli, Command};
 
-use crate::observed::{CONFIG, Observed};
+use super::observed::{CONFIG, Observed};
 
 /// Runs a command against this daemon; returns its output, or its error.
 pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<String, String> {

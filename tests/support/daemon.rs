@@ -1,11 +1,8 @@
 //! A daemon with a real state directory, on a synthetic machine of 16 CPUs with a directory in place of
 //! the cgroup file system.
 
-#[path = "events.rs"]
-mod events;
-
+use super::events::create;
 use cpuset::CgroupPath;
-pub(crate) use events::{create, local};
 use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};

@@ -1,10 +1,7 @@
 //! A daemon that answers observers, on a synthetic machine of 16 CPUs in two uncore caches and two
 //! NUMA nodes.
 
-#[path = "events.rs"]
-mod events;
-
-pub(crate) use events::{create, local};
+use super::events::create;
 use ledger::{Call, Event, Qos};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
 use nri_cpu_manager::daemon::{self, Executor, Paths};

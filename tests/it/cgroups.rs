@@ -1,0 +1,519 @@
+//! Random trees of cgroups, random events, and a plan after each: the invariants hold after every
+//! single write, and wherever a plan is cut short.
+
+use cpuset::{CgroupPath, CpuSet, PartitionState};
+use nri_cpu_manager::exclusivity::{
+    CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out, hazard,
+};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod ops;
+use ops::{Op, op};
+
+/// The kubelet's root cgroups, by driver and nesting.
+const ROOTS: [&str; 3] = ["kubepods", "kubepods.slice", "kubelet.slice/kubelet-kubepods.slice"];
+
+struct Pod {
+    group: CgroupPath,
+    class: Option<CgroupPath>,
+    /// The exclusive container's CPUs; empty without one.
+    claim: CpuSet,
+    /// Whether it may use other CPUs as well.
+    mixed: bool,
+    /// Shared containers started so far.
+    started: usize,
+}
+
+struct Node {
+    kernel: CgroupTree,
+    online: CpuSet,
+    root: &'static str,
+    pods: Vec<Pod>,
+    bounds: BTreeMap<CgroupPath, CpuSet>,
+    distrusted: BTreeSet<CgroupPath>,
+    volatile: BTreeSet<CgroupPath>,
+    refused: Option<usize>,
+    /// Exclusive containers are partitions.
+    partitions: bool,
+    /// Containers that cannot be partitions.
+    ordinary: BTreeSet<CgroupPath>,
+    names: usize,
+    /// Hotplug or another program has interfered, so the bound on the number of writes is off.
+    disturbed: bool,
+}
+
+static WRITES: AtomicUsize = AtomicUsize::new(0);
+
+fn path(path: &str) -> CgroupPath {
+    CgroupPath::new(path).unwrap()
+}
+
+fn all() -> CpuSet {
+    "0-11".parse().unwrap()
+}
+
+fn mask(mask: u8) -> CpuSet {
+    (0..12).filter(|cpu| mask >> (cpu % 8) & 1 == 1).map(|cpu| CpuSet::of(cpu).unwrap()).collect()
+}
+
+impl Pod {
+    fn leaf(&self, name: &str) -> CgroupPath {
+        path(&format!("{}/{name}", self.group))
+    }
+
+    /// The exclusive container and its CPUs.
+    fn owner(&self) -> Option<(CgroupPath, CpuSet)> {
+        if self.claim.is_empty() { None } else { Some((self.leaf("main"), self.claim)) }
+    }
+
+    /// Whether the exclusive container uses the pool.
+    fn is_in_pool(&self) -> bool {
+        self.mixed && !self.claim.is_empty()
+    }
+}
+
+impl Node {
+    /// `later`: with a kernel that lets populated cgroups be emptied.
+    fn new(root: &'static str, later: bool) -> Node {
+        let kernel = CgroupTree::new(all(), all());
+        Node {
+            kernel: if later { kernel.emptying_populated() } else { kernel },
+            online: all(),
+            root,
+            pods: Vec::new(),
+            bounds: BTreeMap::new(),
+            distrusted: BTreeSet::new(),
+            volatile: BTreeSet::new(),
+            refused: None,
+            partitions: false,
+            ordinary: BTreeSet::new(),
+            names: 0,
+            disturbed: false,
+        }
+    }
+
+    fn claims(&self) -> CpuSet {
+        self.pods.iter().map(|pod| pod.claim).collect()
+    }
+
+    fn pool(&self) -> CpuSet {
+        self.online - self.claims()
+    }
+
+    /// `n` free CPUs for a claim, or as many as leave one for the pool; those in `but` come last.
+    fn choose(&self, n: usize, but: CpuSet) -> CpuSet {
+        let free = self.pool() - self.online.lowest(1);
+        let fresh = (free - but).lowest(n);
+        fresh | (free & but).lowest(n - fresh.len())
+    }
+
+    fn goal(&self) -> Goal {
+        let mut tops = BTreeMap::new();
+        for pod in &self.pods {
+            match &pod.class {
+                Some(class) => tops.insert(class.clone(), CgroupLevel::Class),
+                None => tops.insert(pod.group.clone(), CgroupLevel::Pod),
+            };
+        }
+        Goal {
+            pool: self.pool(),
+            widest: all(),
+            exclusive: self.pods.iter().filter_map(Pod::owner).collect(),
+            mixed: self
+                .pods
+                .iter()
+                .filter(|pod| pod.is_in_pool())
+                .map(|pod| pod.leaf("main"))
+                .collect(),
+            tops,
+            bounds: self.bounds.clone(),
+            distrusted: self.distrusted.clone(),
+            volatile: self.volatile.clone(),
+            partitions: self.partitions().map(|(leaf, _)| leaf).collect(),
+            ours: self
+                .kernel
+                .groups()
+                .filter(|group| self.kernel.partition(group) != PartitionFiles::default())
+                .cloned()
+                .collect(),
+            ..Goal::default()
+        }
+    }
+
+    /// The containers that are to be partitions, and their CPUs.
+    fn partitions(&self) -> impl Iterator<Item = (CgroupPath, CpuSet)> {
+        let pods = self.pods.iter().filter(|pod| self.partitions && !pod.mixed);
+        pods.filter_map(Pod::owner).filter(|(leaf, _)| !self.ordinary.contains(leaf))
+    }
+
+    /// Each container that is to be one is a partition, and no other is. Where another program leaves
+    /// others nothing but the CPUs of a partition, it may wait for them, and says so.
+    fn check_partitions(&self, outcome: &PlanOutcome, goal: &Goal) {
+        let wanted: BTreeMap<CgroupPath, CpuSet> = self.partitions().collect();
+        for group in self.kernel.groups() {
+            let files = self.kernel.partition(group);
+            let claim = wanted.get(group).copied().unwrap_or_default();
+            let is_done = if claim.is_empty() {
+                files.state == PartitionState::Member
+            } else {
+                files.state.is_valid() && files.effective == claim
+            };
+            let waits = !self.bounds.is_empty() && !outcome.withheld.is_empty();
+            assert!(
+                is_done || waits,
+                "{group}: {files:?} {outcome:?} {:#?}\n{goal:#?}",
+                self.kernel
+            );
+        }
+    }
+
+    /// Containers that run on exclusive CPUs of another that runs there, or on those of another pod:
+    /// owner, other, CPU.
+    fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
+        let mut overlaps = BTreeSet::new();
+        for pod in &self.pods {
+            let Some((owner, own)) = pod.owner() else { continue };
+            if !self.kernel.contains(&owner) {
+                continue;
+            }
+            let own = self.kernel.effective(&owner) & own;
+            let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
+            for other in leaves.filter(|other| **other != owner) {
+                for cpu in &(self.kernel.effective(other) & own) {
+                    overlaps.insert((owner.clone(), other.clone(), cpu));
+                }
+            }
+        }
+        // The exclusive container may run beside others of its pod, not the other way round.
+        overlaps.retain(|(owner, other, _)| {
+            owner.as_str().ends_with("main") || owner.parent() != other.parent()
+        });
+        overlaps
+    }
+
+    /// CPUs on which exclusive containers run that are to run elsewhere.
+    fn lingering(&self) -> CpuSet {
+        let pods = self.pods.iter().filter(|pod| !pod.claim.is_empty() && !pod.mixed);
+        let mains = pods.map(|pod| (pod.leaf("main"), pod.claim));
+        let mains = mains.filter(|(leaf, _)| self.kernel.contains(leaf));
+        mains.map(|(leaf, claim)| self.kernel.effective(&leaf) - claim).collect()
+    }
+
+    /// Whether a cgroup is a class's or a pod's.
+    fn is_binder(&self, group: &CgroupPath) -> bool {
+        self.pods.iter().any(|pod| pod.group == *group || pod.class.as_ref() == Some(group))
+    }
+
+    fn is_leaf(&self, group: &CgroupPath) -> bool {
+        self.pods.iter().any(|pod| group.is_below(&pod.group))
+    }
+
+    /// Cgroups that have no CPU in common with their parent, and so run on all of its CPUs; without
+    /// those that refuse writes.
+    fn empty_cuts(&self) -> BTreeSet<CgroupPath> {
+        let groups = self.kernel.groups().filter(|group| !self.is_refused(group));
+        groups.filter(|group| self.kernel.is_cut_empty(group)).cloned().collect()
+    }
+
+    fn is_refused(&self, group: &CgroupPath) -> bool {
+        let number = group.as_str().bytes().map(usize::from).sum::<usize>();
+        self.refused.is_some_and(|residue| number % 5 == residue)
+    }
+
+    /// Plans, and makes at most `limit` writes. As in a pass of the plugin, a cgroup that could not
+    /// be written is not relied on by the next plan.
+    fn follow(&mut self, limit: usize) -> PlanOutcome {
+        let distrusted = self.distrusted.clone();
+        let mut failed = BTreeSet::new();
+        self.ordinary.clear();
+        let outcome = loop {
+            let outcome = self.carry_out_plan(limit);
+            let refused = outcome.refused.keys().cloned().collect::<Vec<_>>();
+            if limit == usize::MAX && !refused.is_empty() {
+                self.ordinary.extend(refused);
+                continue;
+            }
+            failed.extend(outcome.failed.iter().cloned());
+            let known = self.distrusted.len();
+            let binders = outcome.failed.iter().filter(|group| self.is_binder(group));
+            self.distrusted.extend(binders.cloned().collect::<Vec<_>>());
+            if limit < usize::MAX || self.distrusted.len() == known {
+                break outcome;
+            }
+        };
+        self.distrusted = distrusted;
+        PlanOutcome { failed: failed.into_iter().collect(), ..outcome }
+    }
+
+    /// Each write is checked.
+    fn carry_out_plan(&mut self, limit: usize) -> PlanOutcome {
+        let goal = self.goal();
+        let mut tree = self.kernel.clone();
+        let entering = goal.exclusive.iter().filter(|(leaf, claim)| {
+            !self.kernel.contains(leaf) || !claim.is_subset(&self.kernel.effective(leaf))
+        });
+        let entering = entering.count();
+        let mut done = self.kernel.clone();
+        let mut model = self.kernel.clone();
+        carry_out(&mut done, &goal, |group, write| {
+            model.write(group, write).ok().map(|()| model.partition(group))
+        });
+        let differing =
+            done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
+        let mut overlaps = self.overlaps();
+        let mut cuts = self.empty_cuts();
+        let at_rest = goal.exclusive.iter().all(|(leaf, claim)| {
+            goal.mixed.contains(leaf)
+                || !self.kernel.contains(leaf)
+                || self.kernel.effective(leaf).is_subset(claim)
+        });
+        let undisturbed = at_rest && cuts.is_empty() && !self.disturbed;
+        let changes_partitions =
+            done.groups().any(|group| done.partition(group) != self.kernel.partition(group));
+        let mut left = limit;
+        let outcome = carry_out(&mut tree, &goal, |group, value| {
+            if left == 0 || self.is_refused(group) {
+                return None;
+            }
+            left -= 1;
+            assert_ne!(value, Write::Cpus(CpuSet::EMPTY), "{group} is emptied");
+            let before = self.kernel.clone();
+            assert_eq!(hazard(&before, group, value), None, "{group} := {value:?} {before:#?}");
+            self.kernel.write(group, value).ok()?;
+            WRITES.fetch_add(1, Ordering::Relaxed);
+            let now = self.overlaps();
+            let empty = self.empty_cuts();
+            // A partition takes CPUs from others, and its end may leave its container only what another
+            // program leaves its pod: what counts is where they run then.
+            if let Write::Exclusive(_) | Write::Partition(_) = value {
+                cuts.extend(empty.iter().cloned());
+            }
+            assert!(
+                now.is_subset(&overlaps),
+                "{group} := {value:?}: {now:?}\n{before:#?}\n{goal:#?}"
+            );
+            assert!(
+                empty.is_subset(&cuts),
+                "{group} := {value:?}: {empty:?}\n{before:#?}\n{goal:#?}"
+            );
+            overlaps = now;
+            cuts = empty;
+            Some(self.kernel.partition(group))
+        });
+        for group in self.kernel.groups() {
+            assert_eq!(tree.cpus(group), self.kernel.cpus(group), "{group}");
+            assert_eq!(tree.partition(group), self.kernel.partition(group), "{group}");
+            assert_eq!(tree.effective(group), self.kernel.effective(group), "{group}");
+        }
+        if limit == usize::MAX && self.refused.is_none() {
+            assert_eq!(outcome.failed, []);
+            // The class and the pod that a container enters may have to be written twice.
+            if undisturbed && !changes_partitions {
+                assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {goal:#?}");
+            }
+            if outcome.refused.is_empty() {
+                self.check_partitions(&outcome, &goal);
+            }
+            for why in outcome.refused.values() {
+                let is_expected = why.starts_with("it would leave") || !self.bounds.is_empty();
+                assert!(is_expected, "{why} {:#?}\n{goal:#?}", self.kernel);
+            }
+            let again = carry_out(&mut tree, &goal, |group, value| {
+                panic!("{group} := {value:?} {goal:#?}")
+            });
+            assert_eq!(again.written, 0);
+            if self.bounds.is_empty() {
+                // systemd clears those whose values may vanish.
+                let kernel = self.kernel.clone();
+                for group in self.volatile.iter().filter(|group| kernel.contains(group)) {
+                    self.kernel.put(group, CpuSet::EMPTY);
+                }
+                let mut overlaps = self.overlaps();
+                self.kernel = kernel;
+                // One that ran on its pod's CPUs already stays there beside one that the runtime has
+                // still to move.
+                let moving = self.lingering();
+                overlaps.retain(|(owner, _, cpu)| {
+                    owner.as_str().ends_with("main") || !moving.contains(*cpu)
+                });
+                assert_eq!(overlaps, BTreeSet::new(), "{:#?}\n{goal:#?}", self.kernel);
+            }
+        }
+        outcome
+    }
+
+    fn apply(&mut self, op: Op) {
+        let count = self.pods.len().max(1);
+        let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
+        match op {
+            Op::Pod { class, shared, exclusive, mixed } => {
+                let class = if class < 2 {
+                    Some(path(&format!("{}/class{class}", self.root)))
+                } else {
+                    None
+                };
+                self.names += 1;
+                let above = class.as_ref().map_or(self.root, CgroupPath::as_str);
+                let group = path(&format!("{above}/pod{}", self.names));
+                let claim = self.choose(exclusive, CpuSet::EMPTY);
+                self.kernel.make(&group);
+                let none = CpuSet::EMPTY;
+                self.pods.push(Pod { group, class, claim: none, mixed, started: 0 });
+                let at = self.pods.len() - 1;
+                self.make(at, "pause", CpuSet::EMPTY);
+                self.follow(usize::MAX);
+                for _ in 0..shared {
+                    self.start(at);
+                }
+                self.pods[at].claim = claim;
+            }
+            Op::Runtime { pod } => {
+                let at = pod % count;
+                if self.pods.get(at).is_none_or(|pod| pod.claim.is_empty()) {
+                    return;
+                }
+                // Others leave before the runtime gets its answer. If the cgroups of the pod, or those
+                // above, refuse writes, updates by the runtime have to move them, which this test does
+                // not model.
+                let PlanOutcome { failed, withheld, .. } = self.follow(usize::MAX);
+                let pod = &self.pods[at];
+                let beside = |group: &CgroupPath| {
+                    group.is_below(&pod.group) || pod.leaf("main").is_below(group)
+                };
+                if failed.iter().any(beside) {
+                    return;
+                }
+                // Nor that the runtime sets only CPUs which another program keeps from the pod.
+                let Some((leaf, claim)) = pod.owner() else { return };
+                if claim.is_disjoint(&self.kernel.above(&leaf)) {
+                    return;
+                }
+                let overlaps = self.overlaps();
+                let before = self.kernel.clone();
+                let beside = if pod.is_in_pool() { all() } else { CpuSet::EMPTY };
+                self.kernel.put(&leaf, claim | beside);
+                self.kernel.occupy(&leaf, true);
+                // Only below distrusted cgroups, in one that refuses writes, or where another program
+                // leaves no CPU to make way to, can others still run there: not modelled either.
+                if !self.overlaps().is_subset(&overlaps) {
+                    let now = self.overlaps();
+                    let new: Vec<_> = now.difference(&overlaps).collect();
+                    let is_cramped = !self.bounds.is_empty() && !withheld.is_empty();
+                    assert!(
+                        !self.distrusted.is_empty()
+                            || failed.iter().any(|group| self.is_leaf(group))
+                            || is_cramped,
+                        "{leaf} := {claim}: {new:?} {:#?}",
+                        self.kernel
+                    );
+                    self.kernel = before;
+                }
+            }
+            Op::Start { pod } if !self.pods.is_empty() => self.start(pod % count),
+            Op::Move { pod, exclusive } if !self.pods.is_empty() => {
+                let at = pod % count;
+                let before = self.pods[at].claim;
+                self.pods[at].claim = self.choose(exclusive, before);
+                if self.pods[at].claim.is_empty() && !before.is_empty() {
+                    let leaf = self.pods[at].leaf("main");
+                    self.follow(usize::MAX);
+                    if self.kernel.contains(&leaf) {
+                        self.kernel.put(&leaf, all());
+                    }
+                }
+            }
+            Op::End { pod } if !self.pods.is_empty() => {
+                let pod = self.pods.remove(pod % count);
+                self.kernel.remove(&pod.group);
+                self.bounds.retain(|group, _| *group != pod.group);
+                self.distrusted.retain(|group| *group != pod.group);
+                self.volatile.retain(|group| *group != pod.group);
+            }
+            Op::Foreign { group, mask: bits } if !groups.is_empty() => {
+                let group = &groups[group % groups.len()];
+                // Cgroups above the bounded ones keep a CPU, so that the pool is not empty there.
+                let top = self.root == group.as_str() || path(self.root).is_below(group);
+                let value = mask(bits) | if top { all().lowest(1) } else { CpuSet::EMPTY };
+                if self.kernel.write(group, Write::Cpus(value)).is_ok() {
+                    self.disturbed = true;
+                    if !self.is_leaf(group) && !value.is_empty() {
+                        self.bounds.insert(group.clone(), value);
+                    }
+                }
+            }
+            Op::Emptied { group } if !groups.is_empty() => {
+                let _ =
+                    self.kernel.write(&groups[group % groups.len()], Write::Cpus(CpuSet::EMPTY));
+            }
+            Op::Hotplug { mask: bits } => {
+                // Two CPUs stay online, and claims lose CPUs that go offline.
+                self.online = mask(bits) | all().lowest(2);
+                self.kernel.set_online(self.online);
+                for pod in &mut self.pods {
+                    pod.claim &= self.online;
+                }
+                self.disturbed = true;
+            }
+            Op::Distrust { group } if !groups.is_empty() => {
+                let group = groups[group % groups.len()].clone();
+                if !self.distrusted.remove(&group) && self.is_binder(&group) {
+                    self.volatile.remove(&group);
+                    self.distrusted.insert(group);
+                }
+            }
+            Op::Clearable { group } if !groups.is_empty() => {
+                let group = groups[group % groups.len()].clone();
+                if !self.volatile.remove(&group) && self.is_binder(&group) {
+                    self.distrusted.remove(&group);
+                    self.volatile.insert(group);
+                }
+            }
+            Op::Partitions => self.partitions = !self.partitions,
+            Op::Crash { after } => return drop(self.follow(after)),
+            Op::Refuse { residue } => {
+                self.refused = self.refused.is_none().then_some(residue);
+                return drop(self.follow(usize::MAX));
+            }
+            _ => {}
+        }
+        self.follow(usize::MAX);
+    }
+
+    fn make(&mut self, pod: usize, name: &str, cpus: CpuSet) {
+        let leaf = self.pods[pod].leaf(name);
+        self.kernel.put(&leaf, cpus);
+        self.kernel.occupy(&leaf, true);
+    }
+
+    fn start(&mut self, pod: usize) {
+        self.follow(usize::MAX);
+        self.pods[pod].started += 1;
+        let name = format!("c{}", self.pods[pod].started);
+        let claim = self.pods[pod].claim;
+        self.make(pod, &name, all() - claim);
+    }
+}
+
+fn play(root: usize, later: bool, ops: Vec<Op>) {
+    let mut node = Node::new(ROOTS[root], later);
+    ops.into_iter().for_each(|op| node.apply(op));
+}
+
+#[test]
+fn every_single_write_keeps_exclusive_cpus_exclusive() {
+    // `PROPTEST_CASES` can ask for a longer run.
+    let cases = ProptestConfig::default().cases.max(3000);
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
+    let plays = (0..ROOTS.len(), any::<bool>(), prop::collection::vec(op(), 1..60));
+    let played = runner.run(&plays, |(root, later, ops)| {
+        play(root, later, ops);
+        Ok(())
+    });
+    played.unwrap_or_else(|failure| panic!("{failure}"));
+    let writes = WRITES.load(Ordering::Relaxed);
+    println!("{writes} single writes checked, in {cases} random histories");
+    assert!(writes >= 100_000, "{writes} writes are too few");
+}

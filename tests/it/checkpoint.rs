@@ -1,0 +1,197 @@
+//! A damaged state file never does damage: whatever is left of it, the plugin starts, adopts what
+//! runs, and moves no container.
+
+use crate::fuzz_bodies;
+use crate::fuzz_bodies::adopt;
+use ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
+use nri_cpu_manager::checkpoint::{self, Loaded, StateDir};
+use proptest::prelude::*;
+use std::fs;
+use std::path::PathBuf;
+
+/// Of the two that run with CPUs of their own, of one that runs without, and of one that has ended.
+fn claims() -> Vec<Claim> {
+    let claim = |name: &str, cpus: &str| Claim {
+        pod_uid: PodUid(format!("uid-{name}")),
+        namespace: "default".to_owned(),
+        pod: name.to_owned(),
+        container: "c".to_owned(),
+        id: ContainerId(format!("id-{name}")),
+        cpus: cpus.parse().unwrap(),
+        margin: Margin::NONE,
+        mixed: false,
+        cpu: CpuRequest::default(),
+    };
+    vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")]
+}
+
+struct Disk {
+    state: StateDir,
+    file: PathBuf,
+    whole: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+fn disk() -> Disk {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(dir.path()).unwrap();
+    state.save(&claims()).unwrap();
+    let file = dir.path().join("checkpoint.json");
+    let whole = fs::read(&file).unwrap();
+    Disk { state, file, whole, _dir: dir }
+}
+
+impl Disk {
+    /// Starts with this state file; says whether it was believed.
+    fn start(&self, bytes: &[u8]) -> bool {
+        fs::write(&self.file, bytes).unwrap();
+        match self.state.load().unwrap() {
+            Loaded::Claims(claims) => {
+                adopt(claims);
+                true
+            }
+            Loaded::Rejected { kept_at, .. } => {
+                // Kept for a person to look at, and not in the way.
+                fs::remove_file(kept_at.unwrap()).unwrap();
+                adopt(Vec::new());
+                false
+            }
+            Loaded::Missing => panic!("it is there"),
+        }
+    }
+}
+
+#[test]
+fn every_truncation() {
+    let disk = disk();
+    let believed: Vec<usize> =
+        (0..=disk.whole.len()).filter(|length| disk.start(&disk.whole[..*length])).collect();
+    // The last byte is a line's end.
+    assert_eq!(believed, [disk.whole.len() - 1, disk.whole.len()]);
+}
+
+#[test]
+fn every_bit_flipped() {
+    let disk = disk();
+    let mut believed = Vec::new();
+    for at in 0..disk.whole.len() {
+        for bit in 0..8 {
+            let mut bytes = disk.whole.clone();
+            bytes[at] ^= 1 << bit;
+            if disk.start(&bytes) {
+                believed.push(bytes);
+            }
+        }
+    }
+    // Another kind of white space at the end, or an upper case letter in the checksum, is the same
+    // file.
+    for bytes in believed {
+        assert_eq!(
+            checkpoint::decode(&bytes).unwrap(),
+            claims(),
+            "{}",
+            String::from_utf8_lossy(&bytes)
+        );
+    }
+}
+
+/// A way in which a file is damaged. Places are shares of its length.
+#[derive(Debug, Clone)]
+enum Damage {
+    Byte(f64, u8),
+    Cut(f64, f64),
+    Zeros(f64, f64),
+    Copy(f64, f64, f64),
+    Insert(f64, Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let part = 0.0..1.0;
+    prop_oneof![
+        3 => (part.clone(), any::<u8>()).prop_map(|(at, byte)| Damage::Byte(at, byte)),
+        1 => (part.clone(), part.clone()).prop_map(|(from, to)| Damage::Cut(from, to)),
+        1 => (part.clone(), part.clone()).prop_map(|(from, to)| Damage::Zeros(from, to)),
+        1 => (part.clone(), part.clone(), part.clone())
+            .prop_map(|(from, to, at)| Damage::Copy(from, to, at)),
+        1 => (part, prop::collection::vec(any::<u8>(), 1..40))
+            .prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+    ]
+}
+
+fn apply(bytes: &mut Vec<u8>, damage: &Damage) {
+    let length = bytes.len();
+    let place = |share: f64| (share * length as f64) as usize;
+    let range = |a: f64, b: f64| place(a.min(b))..place(a.max(b));
+    match damage {
+        Damage::Byte(at, byte) => {
+            if let Some(old) = bytes.get_mut(place(*at)) {
+                *old = *byte;
+            }
+        }
+        Damage::Cut(from, to) => drop(bytes.drain(range(*from, *to))),
+        Damage::Zeros(from, to) => bytes[range(*from, *to)].fill(0),
+        Damage::Copy(from, to, at) => {
+            let copy = bytes[range(*from, *to)].to_vec();
+            let at = place(*at);
+            bytes.splice(at..at, copy);
+        }
+        Damage::Insert(at, new) => {
+            let at = place(*at);
+            bytes.splice(at..at, new.iter().copied());
+        }
+    }
+}
+
+/// Ten thousand corruptions, each also as the content of a file whose checksum is right.
+#[test]
+fn random_corruptions() {
+    let disk = disk();
+    let text = String::from_utf8(disk.whole.clone()).unwrap();
+    let content = text[text.find("{\"containers\"").unwrap()..].trim_end().trim_end_matches('}');
+    let content = format!("{content}}}");
+    let config = ProptestConfig { cases: 10_000, failure_persistence: None, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let damages = prop::collection::vec(damage(), 1..4);
+    let result = runner.run(&damages, |damages| {
+        let (mut bytes, mut sealed) = (disk.whole.clone(), content.clone().into_bytes());
+        for damage in &damages {
+            apply(&mut bytes, damage);
+            apply(&mut sealed, damage);
+        }
+        if disk.start(&bytes) {
+            prop_assert_eq!(checkpoint::decode(&bytes).unwrap(), claims());
+        }
+        fuzz_bodies::checkpoint(&sealed);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+/// Files of other programs and of later versions of this one.
+#[test]
+fn foreign_files() {
+    let disk = disk();
+    let kubelet = r#"{"policyName":"static","defaultCpuSet":"0-1,6-15","entries":{"u":{"c":"2-5"}},"checksum":1353318690}"#;
+    let later =
+        String::from_utf8(disk.whole.clone()).unwrap().replace("\"version\":1", "\"version\":2");
+    assert!(later.contains("\"version\":2"));
+    for foreign in [kubelet, &later, "[]", "null", "\u{feff}{}", "policyName: static\n"] {
+        assert!(!disk.start(foreign.as_bytes()), "{foreign}");
+    }
+}
+
+/// The start fails with a directory that cannot be made or written, and says what to do.
+#[test]
+fn a_state_directory_that_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    // Not even root can make directories in either.
+    for path in [file.join("state"), PathBuf::from("/proc/nri-cpu-manager")] {
+        let error = StateDir::open(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("cannot create the directory") && error.contains("--state-dir"),
+            "{error}"
+        );
+    }
+}

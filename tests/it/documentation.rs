@@ -1,0 +1,291 @@
+//! The pages against the tree: links, paths, commands, options and versions that they name exist.
+//! `reference.rs` compares the tables of fields.
+
+use clap::{CommandFactory, Parser};
+use nri_cpu_manager::cli::Cli;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every page of the project.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut pages = Vec::new();
+    for directory in ["", "docs", "docs/decisions", "charts/nri-cpu-manager"] {
+        for entry in fs::read_dir(root().join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push((path.clone(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(pages.len() > 50, "only {} pages found", pages.len());
+    pages.sort();
+    pages
+}
+
+/// All pages but the decision records, which describe the tree of their time.
+fn guides() -> Vec<(PathBuf, String)> {
+    let mut pages = pages();
+    pages.retain(|(path, _)| !path.starts_with(root().join("docs/decisions")));
+    pages
+}
+
+fn name(page: &Path) -> String {
+    page.strip_prefix(root()).unwrap().display().to_string()
+}
+
+/// Inline code, and the lines of code blocks.
+fn code(text: &str) -> Vec<String> {
+    let mut code = Vec::new();
+    for (at, part) in text.split("```").enumerate() {
+        if at % 2 == 1 {
+            let block = part.replace("\\\n", " ");
+            code.extend(block.lines().skip(1).map(str::to_owned));
+        } else {
+            code.extend(part.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " ")));
+        }
+    }
+    code
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn every_link_leads_to_a_heading() {
+    let mut wrong = Vec::new();
+    let mut links = 0;
+    for (path, text) in pages() {
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.contains("://") {
+                continue;
+            }
+            links += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let to = if file.is_empty() { path.clone() } else { path.with_file_name(file) };
+            let Ok(other) = fs::read_to_string(&to) else {
+                wrong.push(format!("{}: no file {target}", name(&path)));
+                continue;
+            };
+            let mut headings = other.lines().filter(|line| line.starts_with('#')).map(anchor);
+            if !heading.is_empty() && !headings.any(|one| one == heading) {
+                wrong.push(format!("{}: no heading {target}", name(&path)));
+            }
+        }
+    }
+    assert!(links > 200, "only {links} links found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A file of a release that is not in the tree: `hack/release` renders each directory of manifests
+/// into one file.
+fn is_released(path: &str) -> bool {
+    let directory = path.strip_prefix("manifests/").and_then(|file| file.strip_suffix(".yaml"));
+    let is_manifest = |directory: &str| {
+        let places = ["manifests", "manifests/overlays"].map(|above| root().join(above));
+        places.iter().any(|above| above.join(directory).join("kustomization.yaml").is_file())
+    };
+    directory.is_some_and(is_manifest)
+}
+
+/// [`is_released`] relies on these lines.
+#[test]
+fn a_release_has_every_directory_of_manifests() {
+    let script = include_str!("../../hack/release");
+    for line in [
+        "for directory in manifests/base manifests/release manifests/overlays/*; do",
+        "rendered=$out/manifests/$(basename \"$directory\").yaml",
+    ] {
+        assert!(script.contains(line), "hack/release has no {line}");
+    }
+}
+
+/// Each page is in the list of its directory.
+#[test]
+fn every_page_is_listed() {
+    let mut missing = Vec::new();
+    for (path, _) in pages() {
+        let list = path.with_file_name("README.md");
+        if !path.starts_with(root().join("docs")) || path == list {
+            continue;
+        }
+        let file = path.file_name().unwrap().to_str().unwrap();
+        if !fs::read_to_string(&list).unwrap().contains(&format!("]({file})")) {
+            missing.push(name(&path));
+        }
+    }
+    assert!(missing.is_empty(), "in no list: {}", missing.join(", "));
+}
+
+#[test]
+fn every_path_exists() {
+    let mut wrong = BTreeSet::new();
+    let mut paths = 0;
+    for (path, text) in guides() {
+        for code in code(&text) {
+            let words = code.split(|c: char| c.is_whitespace() || "\"'`,;:()=".contains(c));
+            for word in words.map(|word| word.trim_end_matches('.')) {
+                let Some((directory, rest)) = word.split_once('/') else { continue };
+                let own = [
+                    "bench",
+                    "charts",
+                    "crates",
+                    "docs",
+                    "examples",
+                    "fuzz",
+                    "hack",
+                    "lab",
+                    "manifests",
+                    "proto",
+                    "src",
+                    "tests",
+                ];
+                // A pattern, a placeholder, or what a program writes.
+                let general = rest.contains(['*', '<', '{'])
+                    || rest.split(['/', '.']).any(|part| {
+                        !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase())
+                    });
+                if !own.contains(&directory) || general {
+                    continue;
+                }
+                paths += 1;
+                if !root().join(word).exists() && !is_released(word) {
+                    wrong.insert(format!("{}: {word}", name(&path)));
+                }
+            }
+        }
+    }
+    assert!(paths > 200, "only {paths} paths found");
+    let wrong: Vec<String> = wrong.into_iter().collect();
+    assert!(wrong.is_empty(), "no such file:\n{}", wrong.join("\n"));
+}
+
+/// Commands on the pages parse.
+#[test]
+fn every_command_is_accepted() {
+    let subcommands: BTreeSet<String> =
+        Cli::command().get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    let mut wrong = Vec::new();
+    let mut found = BTreeSet::new();
+    for (path, text) in guides() {
+        for code in code(&text) {
+            let Some((_, command)) = code.split_once("nri-cpu-manager ") else { continue };
+            let command = command.split(['>', '<', '|', '#']).next().unwrap().replace('"', "");
+            let words: Vec<&str> = command.split_whitespace().collect();
+            // A description of a machine is one argument.
+            let words: Vec<&str> = words.into_iter().filter(|word| !word.contains(":2")).collect();
+            if !words.first().is_some_and(|first| subcommands.contains(*first)) {
+                continue;
+            }
+            found.insert(words[0].to_owned());
+            // A subcommand that is only named.
+            if words.len() == 1 {
+                continue;
+            }
+            if let Err(error) = Cli::try_parse_from([&["nri-cpu-manager"], &words[..]].concat()) {
+                wrong.push(format!("{}: {command}\n{error}", name(&path)));
+            }
+        }
+    }
+    assert_eq!(found, subcommands, "the pages show no command of the others");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Of the subcommands but `run`, which has a table (`reference.rs`).
+#[test]
+fn every_option_is_on_a_page() {
+    let code: Vec<String> = guides().iter().flat_map(|(_, text)| code(text)).collect();
+    let words: BTreeSet<&str> =
+        code.iter().flat_map(|code| code.split(|c: char| c.is_whitespace() || c == '=')).collect();
+    let mut missing = Vec::new();
+    for subcommand in Cli::command().get_subcommands().filter(|one| one.get_name() != "run") {
+        for option in subcommand.get_arguments().filter_map(|one| one.get_long()) {
+            let option = format!("--{option}");
+            if !words.contains(option.as_str()) {
+                missing.push(format!("{} {option}", subcommand.get_name()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "on no page: {}", missing.join(", "));
+}
+
+/// The README shows the configuration that it installs.
+#[test]
+fn the_configuration_in_the_readme() {
+    let readme = include_str!("../../README.md");
+    let example = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let map = include_str!("../../manifests/base/configmap.yaml");
+    let map: serde_yaml::Value = serde_yaml::from_str(map).unwrap();
+    let installed = map["data"]["config.yaml"].as_str().unwrap();
+    let parse = |text| serde_yaml::from_str::<serde_yaml::Value>(text).unwrap();
+    assert_eq!(parse(example), parse(installed));
+}
+
+/// Messages that the troubleshooting page quotes are texts of the source.
+#[test]
+fn every_message_is_the_programs() {
+    let mut source = String::new();
+    let mut directories = ["src", "crates"].map(|directory| root().join(directory)).to_vec();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                source += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    // A backslash at the end of a line joins string literals.
+    let source: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
+    let source = source.concat().replace("\\\"", "\"");
+    let page = include_str!("../../docs/troubleshooting.md");
+    let tables = ["| log line | what to do |\n", "| reason | meaning | what helps |\n"];
+    let mut quoted = 0;
+    for table in tables {
+        let (_, rows) = page.split_once(table).unwrap();
+        for row in rows.lines().skip(1).take_while(|line| line.starts_with('|')) {
+            let message = row.split('|').nth(1).unwrap();
+            // Messages of the runtime.
+            if message.contains("validator ") || message.contains("required plugin") {
+                continue;
+            }
+            let spans = message.split('`').skip(1).step_by(2);
+            for part in spans.flat_map(|span| span.split("...")) {
+                // A reason comes before the message.
+                for part in part.split(", N s").flat_map(|part| part.split(": ")) {
+                    let part = part.trim_matches([' ', ':']);
+                    quoted += 1;
+                    assert!(source.contains(part), "no message of the program has {part:?}");
+                }
+            }
+        }
+    }
+    assert!(quoted > 15, "only {quoted} messages found");
+}
+
+/// Names of images, archives and charts contain the version; `hack/version` replaces it.
+#[test]
+fn every_version_is_this_one() {
+    let mut found = 0;
+    for (path, text) in guides() {
+        for (at, _) in text.match_indices("nri-cpu-manager") {
+            let rest = &text[at + "nri-cpu-manager".len()..];
+            let Some(rest) = rest.strip_prefix([':', '-']) else { continue };
+            if rest.starts_with(|c: char| c.is_ascii_digit()) {
+                found += 1;
+                let version = env!("CARGO_PKG_VERSION");
+                assert!(rest.starts_with(version), "{}: {}", name(&path), &rest[..10]);
+            }
+        }
+    }
+    assert!(found > 5, "only {found} versions found");
+}

@@ -1,0 +1,137 @@
+//! Which differences from the decisions the daemon logs, and what it puts right without a word.
+
+use crate::support::daemon::{Daemon, group, in_group, start};
+use crate::support::events::local;
+use crate::support::warnings::warnings;
+use cpuset::CgroupPath;
+use ledger::{Event, Qos};
+use std::fs;
+use std::time::Duration;
+
+/// An exclusive container of four CPUs that runs, in a pod with a CFS quota.
+async fn with_quota(daemon: &Daemon, name: &str) {
+    let (mut pod, container) = in_group(daemon, name, (Qos::Guaranteed, 4000), "2-5");
+    pod.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
+    set_quota(daemon, name);
+    start(daemon, (pod, container)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(quota(daemon, name), "max");
+}
+
+const QUOTA: &str = "400000 100000";
+
+fn set_quota(daemon: &Daemon, pod: &str) {
+    fs::write(group(daemon, pod).with_file_name("cpu.max"), QUOTA).unwrap();
+}
+
+fn quota(daemon: &Daemon, pod: &str) -> String {
+    fs::read_to_string(group(daemon, pod).with_file_name("cpu.max")).unwrap().trim().to_owned()
+}
+
+/// The kubelet writes a pod's quota at each try of a resize, systemd at a daemon-reload: both as a
+/// rule.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_the_kubelet_sets_again_is_lifted_and_no_drift() {
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+        assert_eq!(warnings("ns/resized/c"), [""; 0]);
+        with_quota(&daemon, "resized").await;
+        for _ in 0..10 {
+            set_quota(&daemon, "resized");
+            tokio::time::sleep(Duration::from_secs(11)).await;
+            assert_eq!(quota(&daemon, "resized"), "max");
+        }
+        assert_eq!(warnings("ns/resized/c"), [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_another_program_defends_is_a_drift() {
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+        assert_eq!(warnings("ns/defended/c"), [""; 0]);
+        with_quota(&daemon, "defended").await;
+        for _ in 0..60 {
+            set_quota(&daemon, "defended");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let logged = warnings("ns/defended/c");
+        let drift = format!("its pod has the CFS quota {QUOTA:?}: set again");
+        assert!(logged.len() == 1 && logged[0].ends_with(&drift), "{logged:?}");
+    })
+    .await;
+}
+
+/// When the exclusive container has ended, and the pod runs on with one that shares CPUs.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_could_not_be_restored_is_restored_later() {
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+        assert_eq!(warnings("ns/refused/"), [""; 0]);
+        with_quota(&daemon, "refused").await;
+        let (mut pod, exclusive) = in_group(&daemon, "refused", (Qos::Guaranteed, 4000), "2-5");
+        pod.cgroup = CgroupPath::new("/kubepods/refused");
+        let (_, mut shared) = in_group(&daemon, "other", (Qos::Guaranteed, 500), "0-15");
+        shared.sandbox = exclusive.sandbox.clone();
+        shared.name = "shared".to_owned();
+        shared.cgroup = CgroupPath::new("/kubepods/refused/shared");
+        let directory = group(&daemon, "refused").with_file_name("shared");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("cgroup.procs"), "").unwrap();
+        fs::write(directory.join("cpuset.cpus"), "0-15").unwrap();
+        // No root is refused a write: a link to itself cannot be opened.
+        let file = group(&daemon, "refused").with_file_name("cpu.max");
+        let link = file.with_extension("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        fs::rename(&link, &file).unwrap();
+        start(&daemon, (pod, shared)).await;
+        daemon.event(Event::Stop(exclusive.id)).await.unwrap();
+        while warnings("ns/refused/").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let lifted = file.with_extension("lifted");
+        fs::write(&lifted, "max 100000").unwrap();
+        fs::rename(&lifted, &file).unwrap();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(quota(&daemon, "refused"), QUOTA);
+    })
+    .await;
+}
+
+/// What no kubelet, runtime or systemd does as a rule is logged, each once.
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_drift_has_its_line() {
+    /// A file of the container's cgroup and what it says, processes, and the drift.
+    type Fault = (&'static str, &'static str, &'static [(u32, u32, &'static str)], &'static str);
+    let faults: [(&str, Fault); 5] = [
+        ("set", ("cpuset.cpus", "5", &[], "its cgroup has CPU 5 set")),
+        ("left", ("cpuset.cpus.effective", "2-4", &[], "lets its cgroup run on CPUs 2-4")),
+        ("ran", ("cgroup.procs", "12", &[(12, 1, "0-15")], "its process 12 may run on CPUs 0-15")),
+        ("slowed", ("cpu.max", QUOTA, &[], "it has the CFS quota \"400000 100000\"")),
+        (
+            "inherited",
+            ("cgroup.procs", "12", &[(11, 1, "0-3"), (12, 11, "2-3")], "may run on CPUs 2-3 only"),
+        ),
+    ];
+    for (name, (file, text, processes, drift)) in faults {
+        local(async move {
+            let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
+            assert_eq!(warnings(&format!("ns/{name}/c")), [""; 0]);
+            with_quota(&daemon, name).await;
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            assert_eq!(warnings(&format!("ns/{name}/c")), [""; 0]);
+            for (pid, parent, allowed) in processes {
+                let process = daemon.paths.proc_root.join(pid.to_string());
+                fs::create_dir_all(&process).unwrap();
+                let status = format!("PPid:\t{parent}\nCpus_allowed_list:\t{allowed}\n");
+                fs::write(process.join("status"), status).unwrap();
+            }
+            fs::write(group(&daemon, name).join(file), text).unwrap();
+            tokio::time::sleep(Duration::from_secs(13)).await;
+            let logged = warnings(&format!("ns/{name}/c: decided "));
+            assert!(logged.len() == 1 && logged[0].contains(drift), "{name}: {logged:?}");
+        })
+        .await;
+    }
+}

@@ -1,0 +1,269 @@
+//! A configuration that changes while the plugin runs, as the kubelet changes a mounted ConfigMap,
+//! and what the outside sees of it.
+
+use crate::support::events::{create, local};
+use crate::support::observed::{CONFIG, Observed};
+use ledger::model::ContainerId;
+use ledger::{Event, Qos};
+use nri_cpu_manager::checkpoint;
+use nri_cpu_manager::cli::status;
+use nri_cpu_manager::edge::Response;
+use nri_cpu_manager::serve::endpoint;
+use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::picture::text::Style;
+use nri_cpu_manager::view::status::ConfigSourceStatus;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// As on a terminal of the usual width, without colour.
+const PLAIN: Style = Style { width: 80, colour: false };
+
+/// Waits until the status is as it should be.
+async fn until(daemon: &Observed, holds: impl Fn(&Status) -> bool) -> Status {
+    loop {
+        let status = daemon.status().await;
+        if holds(&status) {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn source(status: &Status) -> &ConfigSourceStatus {
+    &status.node.as_ref().unwrap().config_source
+}
+
+fn rejected(status: &Status) -> bool {
+    source(status).state == "rejected"
+}
+
+fn reserved(status: &Status) -> String {
+    status.node.as_ref().unwrap().cpus.reserved.to_string()
+}
+
+/// The updates of existing containers in the next answer that can carry them.
+async fn sent(daemon: &Observed) -> Vec<String> {
+    let Response { updates, .. } =
+        daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+    updates.iter().map(|update| format!("{} {}", update.container, update.setting.cpus())).collect()
+}
+
+fn on_disk(daemon: &Observed) -> Vec<String> {
+    let bytes = fs::read(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
+    let claims = checkpoint::decode(&bytes).unwrap();
+    claims.iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect()
+}
+
+/// The status code and the body of an answer.
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+async fn listen(daemon: &Observed) -> SocketAddr {
+    let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+    address
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+const KUBELET: &str = "kubeletStateDir: \"\"\n";
+
+#[tokio::test]
+async fn a_change_is_followed_and_nobody_moves_who_need_not() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        assert_eq!(daemon.create("web", Qos::Burstable, 500).await.unwrap(), "0-15");
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
+        assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "4-5");
+        assert_eq!(sent(&daemon).await, [""; 0]);
+        daemon.swap_config(&format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1,6-7\"\n{KUBELET}\
+             cpuManagerPolicyOptions: {{strict-cpu-reservation: \"true\", full-pcpus-only: \"true\"}}\n"
+        ));
+        let status = until(&daemon, |status| reserved(status) == "0-1,6-7").await;
+        let node = status.node.unwrap();
+        assert_eq!(node.cpus.shared.to_string(), "8-15");
+        has(&node.config.cpu_manager_policy_options, &["strict-cpu-reservation", "full-pcpus-only"]);
+        assert_eq!(sent(&daemon).await, ["id-web 8-15"]);
+        assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
+        // New ones follow it.
+        assert_eq!(daemon.create("c", Qos::Guaranteed, 2000).await.unwrap(), "8-9");
+
+        // Now the CPUs of one are reserved, and it alone moves.
+        daemon.swap_config(&format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n{KUBELET}"
+        ));
+        let status = until(&daemon, |status| reserved(status) == "0-3").await;
+        assert_eq!(status.node.unwrap().moves.get("reserved"), Some(&1));
+        assert_eq!(sent(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
+        assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
+
+        // Without a policy containers keep their CPUs, and none gets any.
+        daemon.swap_config(KUBELET);
+        let none = |status: &Status| {
+            status.node.as_ref().unwrap().config.cpu_manager_policy == "none"
+        };
+        until(&daemon, none).await;
+        assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
+        assert_eq!(daemon.create("d", Qos::Guaranteed, 2000).await.unwrap(), "0-3,10-15");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        let address = listen(&daemon).await;
+        assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
+        daemon.create("web", Qos::Burstable, 500).await.unwrap();
+        daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
+        daemon.swap_config("cpuManagerPolicy: static\n\nreservedSystemCPUs: \"0-99\"\n");
+        let status = until(&daemon, rejected).await;
+        let fault = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online CPUs: 0-15. Nothing was changed";
+        let from = source(&status);
+        has(from.error.as_deref().unwrap(), &[fault]);
+        assert_eq!(from.error_line, Some(3));
+        assert_eq!((status.ready, &*reserved(&status)), (true, "0-1"));
+        has(&status::text(&status, PLAIN), &["REJECTED, the last valid configuration stays in force: ", fault]);
+        for path in ["/healthz", "/readyz"] {
+            let (code, body) = get(address, path).await;
+            assert_eq!(code, 200);
+            has(&body, &["ok\nwarning: configuration rejected, the last good one stays in force", fault]);
+        }
+        let (_, metrics) = get(address, "/metrics").await;
+        has(
+            &metrics,
+            &[
+                "\nnri_cpu_manager_config_last_reload_successful 0\n",
+                "\nnri_cpu_manager_config_fault_line 3\n",
+                "\nnri_cpu_manager_config_reloads_total{result=\"rejected\"} 1\n",
+                "\nnri_cpu_manager_config_reloads_total{result=\"applied\"} 0\n",
+            ],
+        );
+        assert_eq!(sent(&daemon).await, [""; 0]);
+        assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "6-7");
+
+        // Another one, and one that is not there at all.
+        daemon.swap_config("cpuManagerPolicy: sttic\n");
+        let status = until(&daemon, |status| source(status).error_line == Some(1)).await;
+        has(source(&status).error.as_deref().unwrap(), &["did you mean static?"]);
+        let file = daemon.paths.config.as_deref().unwrap();
+        fs::remove_file(file).unwrap();
+        let status = until(&daemon, |status| source(status).error_line.is_none()).await;
+        has(source(&status).error.as_deref().unwrap(), &["config.yaml", "No such file"]);
+
+        // Repaired: what is in force is what is there.
+        fs::write(file, CONFIG).unwrap();
+        until(&daemon, |status| source(status).state == "in-force").await;
+        assert_eq!(get(address, "/readyz").await, (200, "ok\n".to_owned()));
+        let (_, metrics) = get(address, "/metrics").await;
+        has(
+            &metrics,
+            &[
+                "\nnri_cpu_manager_config_last_reload_successful 1\n",
+                "\nnri_cpu_manager_config_fault_line 0\n",
+                "\nnri_cpu_manager_config_reloads_total{result=\"rejected\"} 3\n",
+                "\nnri_cpu_manager_config_reloads_total{result=\"unchanged\"} 1\n",
+            ],
+        );
+        assert_eq!(on_disk(&daemon), ["a 2-5", "b 6-7"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        let address = listen(&daemon).await;
+        let more = "strict: true\nexclusivity: runtime\ncpusetPartition: isolated\n";
+        daemon.swap_config(&format!("{}{more}", CONFIG.replace("0-1", "0-3")));
+        let status = until(&daemon, |status| source(status).state == "restart-needed").await;
+        let waiting = ["exclusivity", "cpusetPartition", "strict"];
+        assert_eq!(source(&status).waiting_for_restart, waiting);
+        let config = &status.node.as_ref().unwrap().config;
+        assert_eq!((config.strict, &*config.exclusivity), (false, "runtime"));
+        assert_eq!(reserved(&status), "0-3");
+        has(
+            &status::text(&status, PLAIN),
+            &["take effect after a restart: exclusivity, cpusetPartition"],
+        );
+        let (_, metrics) = get(address, "/metrics").await;
+        has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);
+        has(
+            &get(address, "/healthz").await.1,
+            &["ok\nwarning: ", "restart the plugin to apply excl"],
+        );
+
+        daemon.swap_config(CONFIG);
+        until(&daemon, |status| source(status).state == "in-force").await;
+        // What the plugin could not be started with is wrong at once.
+        daemon.swap_config(&format!("{CONFIG}exclusivity: kernel\n"));
+        let status = until(&daemon, rejected).await;
+        assert_eq!(source(&status).error_line, Some(4));
+        has(source(&status).error.as_deref().unwrap(), &["the kernel cannot enforce exclusivity"]);
+    })
+    .await;
+}
+
+/// What the kubelet beside the plugin is to be taken for changes too.
+#[tokio::test]
+async fn the_kubelet_is_looked_for_where_the_file_says_now() {
+    const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        let kubelet = daemon.paths.state_dir.parent().unwrap().join("kubelet");
+        fs::create_dir(&kubelet).unwrap();
+        fs::write(kubelet.join("cpu_manager_state"), STATIC).unwrap();
+        let stance = |stance: &'static str| {
+            move |status: &Status| status.node.as_ref().unwrap().stance == stance
+        };
+        let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
+        let beside = format!("{base}kubeletStateDir: {}\n", kubelet.display());
+        daemon.swap_config(&beside);
+        until(&daemon, stance("refuse")).await;
+        daemon.swap_config(&format!("{beside}onActiveKubelet: observe\n"));
+        until(&daemon, stance("observe")).await;
+        // What is taken over is written down.
+        daemon.event(create("s", Qos::Burstable, 500)).await.unwrap();
+        fs::remove_file(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
+        daemon.swap_config(CONFIG);
+        until(&daemon, stance("assign")).await;
+        assert_eq!(on_disk(&daemon), [""; 0]);
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn overrides_for_the_node_are_followed_too() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        let with = |name: &str| {
+            format!("{CONFIG}nodes:\n- names: [{name}]\n  reservedSystemCPUs: \"0-3\"\n")
+        };
+        daemon.swap_config(&with("other"));
+        until(&daemon, |status| source(status).error.is_none()).await;
+        daemon.swap_config(&with("\"no*\""));
+        let status = until(&daemon, |status| reserved(status) == "0-3").await;
+        assert_eq!(source(&status).overrides, [5]);
+        has(&status::text(&status, PLAIN), &[", with the override on line 5, read at "]);
+    })
+    .await;
+}

@@ -1,0 +1,41 @@
+//! Everything that runs within one process: properties, histories, the daemon with fake files, and
+//! the pages against the program. `tests/programs` has what starts other programs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+mod architecture;
+mod best_hint;
+mod cgroups;
+mod checkpoint;
+mod conformance;
+mod daemon;
+mod documentation;
+mod drifts;
+mod every_machine;
+mod explain;
+mod exposed;
+mod foreign_partitions;
+mod fuzz;
+#[path = "../fuzz_bodies/mod.rs"]
+mod fuzz_bodies;
+mod groups;
+mod instruction_figures;
+mod live;
+mod manifests;
+mod metrics;
+mod metrics_http;
+mod placement_quality;
+mod placement_requests;
+mod reference;
+mod release;
+#[allow(dead_code, reason = "shared with the example, which uses the rest")]
+#[path = "../../examples/conformance/runner.rs"]
+mod runner;
+mod simulate;
+mod simulate_live;
+mod status;
+#[allow(dead_code, reason = "other test programs use the rest")]
+#[path = "../support/mod.rs"]
+mod support;
+mod sysfs;
+mod worked_examples;

@@ -1,0 +1,204 @@
+//! The manifests against Kubernetes' own types: a field that Kubernetes does not know fails here,
+//! before an API server drops it in silence.
+//!
+//! What the files mean together, and that a pod made of them does its work, is the lab's to try.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The kinds that patches and resources are of. A patch is a resource of which most is missing.
+fn check(resource: Value) -> Result<(), String> {
+    match resource["kind"].as_str() {
+        Some("DaemonSet") => strict::<DaemonSet>(resource),
+        Some("ConfigMap") => strict::<ConfigMap>(resource),
+        other => Err(format!("this test knows no {other:?}; teach it")),
+    }
+}
+
+/// Every field has to be one of the type's, and to hold what the type holds.
+fn strict<T: DeserializeOwned>(resource: Value) -> Result<(), String> {
+    let mut unknown = Vec::new();
+    // Where the type says that a field may be missing, the path has a question mark.
+    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string().replace(".?", ""));
+    let read: Result<T, _> = serde_ignored::deserialize(resource, &mut note);
+    read.map_err(|error| error.to_string())?;
+    if unknown.is_empty() { Ok(()) } else { Err(format!("unknown: {}", unknown.join(", "))) }
+}
+
+/// What of a kustomization can hold resources. The lab's composer refuses unknown fields of it.
+#[derive(Deserialize)]
+struct Kustomization {
+    resources: Vec<String>,
+    #[serde(default)]
+    patches: Vec<Patch>,
+}
+
+#[derive(Deserialize)]
+struct Patch {
+    path: Option<String>,
+    patch: Option<String>,
+}
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
+
+/// What is for `kubectl apply -k`.
+fn kustomized() -> Vec<PathBuf> {
+    ["base", "overlays", "release"].iter().flat_map(|name| files(&manifests().join(name))).collect()
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
+    files.sort();
+    files
+}
+
+fn yaml(text: &str) -> Value {
+    serde_yaml::from_str(text).unwrap()
+}
+
+#[test]
+fn kubernetes_knows_every_field() {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    let mut try_one = |from: &Path, resource: Value| {
+        checked += 1;
+        wrong.extend(check(resource).err().map(|why| format!("{}: {why}", from.display())));
+    };
+    for file in kustomized() {
+        let text = fs::read_to_string(&file).unwrap();
+        if file.ends_with("kustomization.yaml") {
+            let rules: Kustomization = serde_yaml::from_str(&text).unwrap();
+            let patches = rules.patches.iter();
+            patches.filter_map(|p| p.patch.as_ref()).for_each(|p| try_one(&file, yaml(p)));
+        } else {
+            try_one(&file, yaml(&text));
+        }
+    }
+    assert!(checked >= 8, "only {checked} found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// CRI-O finds no image by a short name, and one without a tag would be pulled with each start.
+#[test]
+fn every_image_has_a_full_name() {
+    let expect = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
+    let mut images = 0;
+    for file in kustomized() {
+        let text = fs::read_to_string(&file).unwrap();
+        for image in text.lines().filter_map(|line| line.trim().strip_prefix("image: ")) {
+            assert_eq!(image, expect, "{}", file.display());
+            images += 1;
+        }
+    }
+    assert!(images >= 4, "only {images} found");
+}
+
+/// The chart's images have the tag `appVersion`, and registries sort charts by `version`.
+#[test]
+fn the_chart_has_the_programs_version() {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/nri-cpu-manager/Chart.yaml");
+    let chart = yaml(&fs::read_to_string(chart).unwrap());
+    for field in ["version", "appVersion"] {
+        assert_eq!(chart[field], env!("CARGO_PKG_VERSION"), "{field}");
+    }
+}
+
+/// A file that no kustomization names ships and is never applied.
+#[test]
+fn every_file_is_used() {
+    let mut named = Vec::new();
+    for file in kustomized().into_iter().filter(|f| f.ends_with("kustomization.yaml")) {
+        let rules: Kustomization =
+            serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let paths = rules.patches.into_iter().filter_map(|patch| patch.path);
+        let paths = rules.resources.into_iter().chain(paths);
+        named.extend(paths.map(|path| file.with_file_name(path)));
+        named.push(file);
+    }
+    for file in kustomized() {
+        assert!(named.contains(&file), "nothing names {}", file.display());
+    }
+}
+
+#[test]
+fn a_mistake_is_found() {
+    let text = fs::read_to_string(manifests().join("base/daemonset.yaml")).unwrap();
+    for (from, to, expect) in [
+        ("readOnlyRootFilesystem", "readOnlyRootFileSystem", "readOnlyRootFileSystem"),
+        ("tolerations:", "toleration:", "spec.template.spec.toleration"),
+        ("maxSurge: 0", "maxSurge: 0\n      maxSurg: 1", "maxSurg"),
+        ("drop: [\"ALL\"]", "drop: ALL", "invalid type"),
+        ("runAsUser: 0", "runAsUser: \"0\"", "invalid type"),
+        ("kind: DaemonSet", "kind: Daemonset", "Daemonset"),
+    ] {
+        assert!(text.contains(from), "the DaemonSet has no {from}");
+        let error = check(yaml(&text.replacen(from, to, 1))).unwrap_err();
+        assert!(error.contains(expect), "{to}: {error}");
+    }
+}
+
+/// The kubelet on the same node has series of the same names, so each query selects the plugin's
+/// own job.
+#[test]
+fn the_dashboard_asks_for_the_plugins_series_alone() {
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let job = variables.iter().find(|variable| variable["name"] == "job").unwrap();
+    assert_eq!(job["query"], "label_values(nri_cpu_manager_build_info, job)");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have the same id");
+    let mut queries = 0;
+    for panel in panels {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let selectors = query.matches('{').count();
+            assert!(selectors > 0, "{}: {query}", panel["title"]);
+            assert_eq!(query.matches(r#"{job=~"$job","#).count(), selectors, "{query}");
+            queries += 1;
+        }
+        // Without it a heatmap takes each series for a bucket of a histogram.
+        if panel["type"] == "heatmap" {
+            assert_eq!(panel["options"]["calculate"], true, "{}", panel["title"]);
+        }
+    }
+    assert!(queries > 20, "only {queries} found");
+}
+
+/// What `promtool` tries of an alert: that it fires, and that it does not.
+#[test]
+fn every_alert_is_tried() {
+    #[derive(Deserialize)]
+    struct Tried {
+        alertname: String,
+        exp_alerts: Vec<Value>,
+    }
+    let read =
+        |name: &str| yaml(&fs::read_to_string(manifests().join("prometheus").join(name)).unwrap());
+    let tests = read("rules_test.yaml");
+    let tests = tests["tests"].as_array().unwrap().iter();
+    let tried: Vec<Tried> = tests
+        .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+        .map(|one| serde_json::from_value(one.clone()).unwrap())
+        .collect();
+    let rules = read("rules.yaml");
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let alerts: BTreeSet<&str> = rules.map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert!(alerts.len() > 10, "only {alerts:?} found");
+    for fires in [true, false] {
+        let of = tried.iter().filter(|one| one.exp_alerts.is_empty() != fires);
+        let found: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
+        assert_eq!(alerts, found, "fires: {fires}");
+    }
+}

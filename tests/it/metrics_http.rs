@@ -1,0 +1,197 @@
+//! Clients that send anything, slowly or never: one on a clock that the test turns, many at once on
+//! the real one.
+
+use nri_cpu_manager::serve::http::{self, Response, StatusCode};
+use nri_cpu_manager::serve::{endpoint, questions};
+use nri_cpu_manager::view::{Link, NodeView};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::{Instant, sleep};
+
+/// Longer than any connection may last.
+const LIMIT: Duration = Duration::from_secs(6);
+
+/// What a client gets that sends these pieces with so long between them; the connection has to end
+/// in time by itself.
+fn exchange(pieces: Vec<Vec<u8>>, pause: Duration, close: bool) -> String {
+    let mut clock = tokio::runtime::Builder::new_current_thread();
+    clock.enable_time().start_paused(true).build().unwrap().block_on(async {
+        let (ours, theirs) = duplex(1 << 20);
+        let client = tokio::spawn(client(theirs, pieces, pause, close));
+        let started = Instant::now();
+        http::serve(ours, |request| async move { Response::text(StatusCode::Ok, request.path) })
+            .await;
+        assert!(started.elapsed() < LIMIT, "it took {:?}", started.elapsed());
+        client.await.unwrap()
+    })
+}
+
+async fn client(
+    stream: DuplexStream,
+    pieces: Vec<Vec<u8>>,
+    pause: Duration,
+    close: bool,
+) -> String {
+    let (mut from, mut to) = tokio::io::split(stream);
+    let send = async {
+        for piece in pieces {
+            // The server may have had enough.
+            if to.write_all(&piece).await.is_err() {
+                break;
+            }
+            sleep(pause).await;
+        }
+        if close {
+            let _ = to.shutdown().await;
+        }
+    };
+    let mut answer = Vec::new();
+    let (_, read) = tokio::join!(send, from.read_to_end(&mut answer));
+    read.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+fn at_once(text: impl AsRef<[u8]>) -> String {
+    exchange(vec![text.as_ref().to_vec()], Duration::ZERO, true)
+}
+
+#[track_caller]
+fn check(request: impl AsRef<[u8]>, status: u16, text: &str) {
+    let answer = at_once(request);
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    assert!(answer.contains(text), "{answer}");
+}
+
+#[test]
+fn requests() {
+    check("GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", 200, "\r\n\r\n/metrics\n");
+    check("GET /a HTTP/1.0\r\n\r\n", 200, "\r\n\r\n/a\n");
+    check("GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", 200, "Content-Length: 2\r\n");
+    check("POST / HTTP/1.1\r\n\r\n", 405, "GET or HEAD");
+    check("GET\r\n\r\n", 400, "not HTTP");
+    check("\x16\x03\x01\x02\x00\x01", 400, "not HTTP");
+    check(format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(65)), 431, "64 header fields");
+    check(format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)), 431, "8192 bytes");
+    let head = at_once("HEAD /a HTTP/1.1\r\n\r\n");
+    assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn a_client_that_says_nothing() {
+    assert_eq!(exchange(vec![], Duration::ZERO, false), "");
+    assert_eq!(exchange(vec![], Duration::ZERO, true), "");
+    assert_eq!(at_once("GET / HTTP/1.1\r\nHost:"), "");
+}
+
+#[test]
+fn a_client_that_is_slow() {
+    let request = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
+    let letters = || request.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
+    assert!(exchange(letters(), Duration::from_millis(10), false).ends_with("/slow\n"));
+    assert_eq!(exchange(letters(), Duration::from_secs(1), false), "", "it is given up");
+}
+
+/// One that has its answer and goes on sending is not listened to for ever.
+#[test]
+fn a_client_that_goes_on() {
+    let mut pieces = vec![b"GET /a HTTP/1.1\r\n\r\n".to_vec()];
+    pieces.extend(vec![vec![b'x'; 8 << 10]; 64]);
+    assert!(exchange(pieces.clone(), Duration::ZERO, false).ends_with("/a\n"));
+    assert!(exchange(pieces, Duration::from_millis(500), false).ends_with("/a\n"));
+}
+
+/// A server on one thread, as the plugin is.
+fn server() -> SocketAddr {
+    let (tell, address) = mpsc::channel();
+    thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(async {
+            let anywhere = "127.0.0.1:0".parse().unwrap();
+            let listener = endpoint::listen(anywhere).await.unwrap().unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            let (observer, mut asked) = questions();
+            tokio::spawn(endpoint::serve(listener, observer));
+            while let Some(question) = asked.recv().await {
+                let view = NodeView { link: Link::default(), node: Err(String::new()) };
+                // The client may be gone.
+                let _ = question.0.send(Arc::new(view));
+            }
+        });
+    });
+    address.recv().unwrap()
+}
+
+/// A connection on which this much of a request is sent.
+fn request(to: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(to).unwrap();
+    // One that is to make room may be closed already.
+    let _ = stream.write_all(text.as_bytes());
+    stream
+}
+
+/// A probe gets its answer within a second.
+#[track_caller]
+fn is_well(server: SocketAddr) {
+    let mut probe = request(server, "GET /healthz HTTP/1.1\r\n\r\n");
+    probe.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut answer = [0; 12];
+    probe.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"HTTP/1.1 200");
+}
+
+/// Requests that are not finished, and answers that are not taken.
+#[test]
+fn connections_that_stay_keep_no_probe_waiting() {
+    let server = server();
+    for text in ["GET /x", "GET /x HTTP/1.1\r\n\r\n"] {
+        let silent: Vec<TcpStream> = (0..100).map(|_| request(server, text)).collect();
+        (0..3).for_each(|_| is_well(server));
+        drop(silent);
+    }
+}
+
+#[test]
+fn connections_that_come_over_and_over_keep_no_probe_waiting() {
+    let (server, end) = (server(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = VecDeque::new();
+            while !end.load(Ordering::Relaxed) {
+                held.push_back(request(server, "GET /x"));
+                if held.len() > 100 {
+                    held.pop_front();
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        let probed = thread::spawn(move || (0..20).for_each(|_| is_well(server))).join();
+        end.store(true, Ordering::Relaxed);
+        probed.unwrap();
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Whatever comes: an answer in HTTP or none, and an end.
+    #[test]
+    fn garbage(
+        start in prop::sample::select(vec!["", "GET / HTTP/1.1\r\n", "GET /", "HEAD / HTTP/1.1\r\nA: "]),
+        pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..24),
+        pause in 0u64..800,
+        close: bool,
+    ) {
+        let mut all = vec![start.as_bytes().to_vec()];
+        all.extend(pieces);
+        let answer = exchange(all, Duration::from_millis(pause), close);
+        prop_assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 "), "{answer}");
+    }
+}

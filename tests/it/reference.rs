@@ -1,0 +1,336 @@
+//! The reference of the configuration, of the annotations, of the options of `run` and of the
+//! overlays, and the Helm chart's schema, name everything there is. The plugin's own errors, its
+//! command line and the manifests say what there is.
+
+use crate::support::expected::{error, expected, fields, values};
+use clap::{CommandFactory, Parser};
+use ledger::annotations::DOMAIN;
+use ledger::wish::Wish;
+use nri_cpu_manager::cli::{self, Cli, Command};
+use placement::{Options, TopologyManager};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+const ANNOTATIONS: &str = include_str!("../../docs/annotations.md");
+const INSTALL: &str = include_str!("../../docs/install.md");
+const SECURITY: &str = include_str!("../../docs/security.md");
+const SCHEMA: &str = include_str!("../../charts/nri-cpu-manager/values.schema.json");
+
+/// The first table below a heading, without its head: the cells of each row.
+fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, text) = text.split_once(&format!("\n{heading}\n")).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// What stands in backticks.
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_field_of_the_configuration() {
+    let all = fields("xyzzy: 1\n");
+    // These two say which nodes an entry is for.
+    let of_entries = BTreeSet::from(["labels".to_owned(), "names".to_owned()]);
+    let (text, rest) = CONFIGURATION.split_once("\n## ").unwrap();
+    let documented: BTreeSet<String> = table(&format!("\n{text}"), "# Configuration")
+        .iter()
+        .flat_map(|row| quoted(row[0]))
+        .chain(quoted(rest).intersection(&of_entries).cloned())
+        .collect();
+    assert!(all.len() > 15, "{all:?}");
+    assert_eq!(all, documented);
+}
+
+/// The example of a nested field has all of its fields.
+#[test]
+fn every_field_of_a_field() {
+    for (field, heading) in [("rebalance", "## Rebalance"), ("podResources", "## podResources")] {
+        let (_, text) = CONFIGURATION.split_once(&format!("\n{heading}\n")).unwrap();
+        let example = text.split("```").nth(1).unwrap().strip_prefix("yaml\n").unwrap();
+        let example: Value = serde_yaml::from_str(example).unwrap();
+        assert_eq!(keys(&example[field]), fields(&format!("{field}: {{xyzzy: 1}}\n")), "{field}");
+    }
+}
+
+#[test]
+fn every_value_of_a_field() {
+    let text = format!("\n{CONFIGURATION}");
+    let rows = table(&text, "# Configuration");
+    let mut seen = 0;
+    for field in fields("xyzzy: 1\n") {
+        let values = values(&field);
+        let row = rows.iter().find(|row| quoted(row[0]).contains(&field));
+        let named = quoted(&row.map(|row| row.join(" ")).unwrap_or_default());
+        let missing: Vec<&String> = values.iter().filter(|value| !named.contains(*value)).collect();
+        assert!(missing.is_empty(), "{field}: {missing:?}");
+        seen += values.len();
+    }
+    assert!(seen > 20, "only {seen} values found");
+}
+
+#[test]
+fn every_policy_option() {
+    let rows = table(CONFIGURATION, "## Policy options");
+    let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
+    let names = Options::NAMES.iter().chain(TopologyManager::OPTIONS);
+    assert_eq!(documented, names.map(|name| (*name).to_owned()).collect());
+}
+
+#[test]
+fn every_field_of_a_namespace() {
+    let rows = table(ANNOTATIONS, "## What the administrator allows");
+    let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
+    assert_eq!(documented, fields("namespaces: [{xyzzy: 1}]\n"));
+}
+
+#[test]
+fn every_wish() {
+    let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut key = String::new();
+    for row in table(&format!("\n{ANNOTATIONS}"), "# Wishes of pods") {
+        // A key stands in the row of its first value alone.
+        if let Some(name) = quoted(row[0]).first() {
+            key = name.strip_suffix(DOMAIN).unwrap().to_owned();
+        }
+        documented.entry(key.clone()).or_default().extend(quoted(row[1]));
+    }
+    let keys = expected(&Wish::parse("xyzzy", "").unwrap_err());
+    assert_eq!(keys.len(), 6);
+    let values = |key: &String| expected(&Wish::parse(key, "xyzzy").unwrap_err());
+    let all = keys.iter().map(|key| (key.clone(), values(key).into_iter().collect()));
+    assert_eq!(documented, all.collect());
+}
+
+/// A part of the chart's schema, by its JSON pointer below the fields of the configuration.
+fn schema(pointer: &str) -> Value {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let part = schema.pointer(&format!("/definitions/fields/properties{pointer}")).unwrap();
+    match part["$ref"].as_str() {
+        Some(target) => schema.pointer(target.strip_prefix('#').unwrap()).unwrap().clone(),
+        None => part.clone(),
+    }
+}
+
+fn keys(object: &Value) -> BTreeSet<String> {
+    object.as_object().unwrap().keys().cloned().collect()
+}
+
+/// The values that a field of the chart may have, as texts. The kubelet's empty string is none.
+fn allowed(pointer: &str) -> BTreeSet<String> {
+    let schema = schema(pointer);
+    let values = schema["enum"].as_array().into_iter().flatten();
+    let texts = values.map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
+    texts.filter(|text| !text.is_empty()).collect()
+}
+
+#[test]
+fn the_charts_schema_has_every_field() {
+    for (pointer, text) in [
+        ("", "xyzzy: 1\n"),
+        ("/rebalance/properties", "rebalance: {xyzzy: 1}\n"),
+        ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
+        ("/namespaces/items/properties", "namespaces: [{xyzzy: 1}]\n"),
+    ] {
+        assert_eq!(keys(&schema(pointer)), fields(text), "{pointer}");
+    }
+    for (field, names) in [
+        ("cpuManagerPolicyOptions", Options::NAMES),
+        ("topologyManagerPolicyOptions", TopologyManager::OPTIONS),
+    ] {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(keys(&schema(&format!("/{field}/properties"))), names, "{field}");
+    }
+}
+
+#[test]
+fn the_charts_schema_has_every_value() {
+    let mut seen = 0;
+    for field in fields("xyzzy: 1\n") {
+        let values: BTreeSet<String> = values(&field).into_iter().collect();
+        seen += values.len();
+        assert_eq!(allowed(&format!("/{field}")), values, "{field}");
+    }
+    assert!(seen > 20, "only {seen} values found");
+    let modes = expected(&error("rebalance: {mode: xyzzy}\n"));
+    assert_eq!(allowed("/rebalance/properties/mode"), modes.into_iter().collect());
+}
+
+#[test]
+fn the_charts_schema_has_every_wish() {
+    let wishes: BTreeSet<String> =
+        expected(&Wish::parse("xyzzy", "").unwrap_err()).into_iter().collect();
+    let namespace = "/namespaces/items/properties";
+    for (field, below) in [("allow", "/items"), ("defaults", "")] {
+        let properties = format!("{namespace}/{field}/properties");
+        assert_eq!(keys(&schema(&properties)), wishes, "{field}");
+        for wish in &wishes {
+            let values = expected(&Wish::parse(wish, "xyzzy").unwrap_err());
+            let values: BTreeSet<String> = values.into_iter().collect();
+            assert_eq!(allowed(&format!("{properties}/{wish}{below}")), values, "{field} {wish}");
+        }
+    }
+}
+
+/// Names of the directories in a directory of the project.
+fn directories(path: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    let directories = entries.filter(|entry| entry.path().is_dir());
+    directories.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn every_overlay() {
+    let overlays = directories("manifests/overlays");
+    assert!(overlays.len() > 4, "{overlays:?}");
+    let first = |row: &Vec<&str>| quoted(row[0]).into_iter().next();
+    let rows = table(INSTALL, "## Overlays");
+    let documented: BTreeSet<String> = rows.iter().filter_map(first).collect();
+    assert_eq!(documented, overlays, "docs/install.md, Overlays");
+    let rows = table(INSTALL, "## What a node needs");
+    let documented = rows.iter().filter(|row| row[0].starts_with("overlay "));
+    let documented: BTreeSet<String> = documented.filter_map(first).collect();
+    assert_eq!(documented, overlays, "docs/install.md, What a node needs");
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/nri-cpu-manager/overlays");
+    let files = fs::read_dir(files).unwrap().map(|file| file.unwrap().path());
+    let values = files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned());
+    assert_eq!(values.collect::<BTreeSet<_>>(), overlays, "the chart");
+}
+
+/// The capabilities that the patches of an overlay add.
+fn capabilities(directory: &str) -> BTreeSet<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let mut added = BTreeSet::new();
+    for file in fs::read_dir(directory).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        for list in text.lines().filter_map(|line| line.trim().strip_prefix("add: ")) {
+            added.extend(serde_yaml::from_str::<Vec<String>>(list).unwrap());
+        }
+    }
+    added
+}
+
+#[test]
+fn every_privilege() {
+    let mut manifests =
+        BTreeSet::from(["manifests/base".to_owned(), "manifests/release".to_owned()]);
+    let overlays = directories("manifests/overlays");
+    manifests.extend(overlays.iter().map(|name| format!("manifests/overlays/{name}")));
+    let rows = table(SECURITY, "## Privileges of the plugin");
+    let mut documented = BTreeSet::new();
+    for row in &rows {
+        let name = quoted(row[0]).into_iter().next().unwrap();
+        if name.starts_with("manifests/") {
+            assert_eq!(quoted(row[2]), capabilities(&name), "{name}");
+            documented.insert(name);
+        }
+    }
+    assert_eq!(documented, manifests, "docs/security.md");
+}
+
+#[test]
+fn every_option_of_run() {
+    let command = Cli::command();
+    let run = command.find_subcommand("run").unwrap();
+    let options = run.get_arguments().map(|option| {
+        let default = match option.get_env() {
+            Some(variable) => format!("`{}` in the environment", variable.display()),
+            None => {
+                let values = option.get_default_values().iter();
+                values.map(|value| format!("`{}`", value.display())).collect()
+            }
+        };
+        (format!("`--{}`", option.get_long().unwrap()), default)
+    });
+    let rows = table(INSTALL, "## Run without the DaemonSet");
+    let documented = rows.iter().map(|row| (row[0].to_owned(), row[1].to_owned()));
+    assert_eq!(documented.collect::<BTreeMap<_, _>>(), options.collect());
+}
+
+/// A pod for `simulate`, with one container `db`.
+fn pod(name: &str, cpus: &str, annotations: &[(&str, &str)]) -> Value {
+    let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
+    let resources = serde_json::json!({"limits": {"cpu": cpus, "memory": "1Gi"}});
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "hpc", "annotations": annotations},
+        "spec": {"containers": [{"name": "db", "resources": resources}]},
+    })
+}
+
+/// Why containers were refused, one after the other.
+fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name).display().to_string();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let config = format!(
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n\
+         cpuManagerPolicyOptions: {{prefer-align-cpus-by-uncorecache: \"true\"}}\n\
+         namespaces: [{{names: [hpc], allow: {{{allowed}}}}}]\n"
+    );
+    let documents: Vec<String> =
+        pods.iter().map(|pod| serde_yaml::to_string(pod).unwrap()).collect();
+    let (config, pods) =
+        (file("config.yaml", &config), file("pods.yaml", &documents.join("---\n")));
+    let decisions = file("decisions.csv", "");
+    let line = ["nri-cpu-manager", "simulate", "--topology", topology, "--config", &config];
+    let line = [&line[..], &["--workload", &pods, "--decisions", &decisions]].concat();
+    let Command::Simulate(args) = Cli::try_parse_from(line).unwrap().command else {
+        unreachable!("the command is simulate")
+    };
+    cli::simulate::run(&args, &mut Vec::new(), &mut Vec::new()).unwrap();
+    let mut table = csv::Reader::from_path(decisions).unwrap();
+    let rows = table.records().map(|row| row.unwrap());
+    let refused = rows.filter(|row| &row[4] == "refused");
+    refused.map(|row| row[6].to_owned()).collect()
+}
+
+/// The errors on the page, in their order, are what the plugin prints.
+#[test]
+fn every_error_of_an_annotation() {
+    let many: Vec<String> = (0..65).map(|n| format!("uncore{DOMAIN}/container.c{n}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|key| (key.as_str(), "prefer")).collect();
+    let uncore = |wish| [("uncore.cpu-manager.nri.io/pod", wish)];
+    let cases = [
+        refusals(
+            "kep-4800",
+            "uncore: [exclusive], cpus: [exclusive]",
+            &[
+                pod("misspelt", "1", &[("uncor.cpu-manager.nri.io/container.db", "require")]),
+                pod("unknown", "1", &uncore("requires")),
+                pod("forbidden", "1", &uncore("require")),
+                pod("many", "1", &many),
+                pod("fraction", "1500m", &[("cpus.cpu-manager.nri.io/pod", "exclusive")]),
+            ],
+        ),
+        // Of six CPUs in a cache, 4 are free beside the reserved ones, and 1 beside each of the pods.
+        refusals(
+            "l3:3 core:6",
+            "uncore: [require]",
+            &[pod("a", "5", &[]), pod("b", "5", &[]), pod("require", "6", &uncore("require"))],
+        ),
+        refusals(
+            "kep-4800-small",
+            "uncore: [exclusive]",
+            &[pod("exclusive", "9", &uncore("exclusive"))],
+        ),
+        refusals(
+            "core:3 pu:2",
+            "smt: [isolate]",
+            &[pod("isolate", "3", &[("smt.cpu-manager.nri.io", "isolate")])],
+        ),
+    ];
+    let (_, text) = ANNOTATIONS.split_once("\n## Errors\n").unwrap();
+    let documented = text.split("```").nth(1).unwrap().trim().lines().map(str::to_owned);
+    assert_eq!(documented.collect::<Vec<_>>(), cases.concat());
+}

@@ -1,0 +1,238 @@
+//! `nri-cpu-manager release`: nothing is left in cgroups.
+
+use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
+use nri_cpu_manager::checkpoint::StateDir;
+use nri_cpu_manager::cli::release::{ReleaseArgs, run};
+use std::fs;
+use std::path::Path;
+
+/// Files like the kernel's.
+fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
+    fs::create_dir_all(root.join(group)).unwrap();
+    for (file, text) in files {
+        fs::write(root.join(group).join(file), format!("{text}\n")).unwrap();
+    }
+}
+
+/// What a plugin has written before: path, bound, values, quota.
+fn remember(state: &Path) {
+    let text = "nri-cpu-manager cgroups 1 \nkubepods/burstable\t\t\t0-1,4-7\t\nkubepods/poda\t0-7\t0-7\t0-3\t200000 100000\n";
+    fs::write(state.join("cgroups"), text).unwrap();
+}
+
+fn read(root: &Path, file: &str) -> String {
+    fs::read_to_string(root.join(file)).unwrap().trim().to_owned()
+}
+
+/// A class and a pod that are bound to the shared pool, a partition, a lifted quota, and what
+/// others have made.
+fn node() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::write(root.join("cgroup.controllers"), "cpuset cpu\n").unwrap();
+    let partition = |state| ("cpuset.cpus.partition", state);
+    group(
+        root,
+        "kubepods",
+        &[("cpuset.cpus", ""), partition("member"), ("cpuset.cpus.exclusive", "2-3")],
+    );
+    group(root, "kubepods/burstable", &[("cpuset.cpus", "0-1,4-7"), partition("member")]);
+    group(
+        root,
+        "kubepods/poda",
+        &[
+            ("cpuset.cpus", "0-3"),
+            ("cpu.max", "max 100000"),
+            partition("member"),
+            ("cpuset.cpus.exclusive", "2-3"),
+        ],
+    );
+    group(
+        root,
+        "kubepods/poda/c",
+        &[("cpuset.cpus", "2-3"), partition("root"), ("cpuset.cpus.exclusive", "2-3")],
+    );
+    group(
+        root,
+        "system.slice",
+        &[("cpuset.cpus", "0-1"), partition("isolated"), ("cpuset.cpus.exclusive", "0-1")],
+    );
+    dir
+}
+
+fn args(root: &Path, state: &Path) -> ReleaseArgs {
+    ReleaseArgs {
+        containers: false,
+        stay: false,
+        state_dir: state.to_owned(),
+        kubelet_state_dir: root.to_owned(),
+        cgroup_root: root.to_owned(),
+        sysfs_root: root.to_owned(),
+        proc_root: root.to_owned(),
+    }
+}
+
+#[test]
+fn nothing_is_left() {
+    let (node, state) = (node(), tempfile::tempdir().unwrap());
+    let root = node.path();
+    remember(state.path());
+    let mut out = Vec::new();
+    run(&args(root, state.path()), &mut out).unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "shared pool: 2 cgroups restored\npartitions:  1 partition ended\nCFS quotas:  1 quota restored\n"
+    );
+    for (file, text) in [
+        ("kubepods/burstable/cpuset.cpus", ""),
+        ("kubepods/poda/cpuset.cpus", "0-7"),
+        ("kubepods/poda/cpu.max", "200000 100000"),
+        ("kubepods/poda/c/cpuset.cpus.partition", "member"),
+        ("kubepods/poda/c/cpuset.cpus.exclusive", ""),
+        ("kubepods/poda/cpuset.cpus.exclusive", ""),
+        ("kubepods/cpuset.cpus.exclusive", ""),
+        ("system.slice/cpuset.cpus.partition", "isolated"),
+        ("system.slice/cpuset.cpus", "0-1"),
+    ] {
+        assert_eq!(read(root, file), text, "{file}");
+    }
+    let mut again = Vec::new();
+    run(&args(root, state.path()), &mut again).unwrap();
+    assert!(String::from_utf8(again).unwrap().starts_with("shared pool: 0 cgroups restored"));
+}
+
+#[test]
+fn not_while_the_plugin_runs() {
+    let (node, state) = (node(), tempfile::tempdir().unwrap());
+    let _running = StateDir::open(state.path()).unwrap();
+    let error = run(&args(node.path(), state.path()), &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("Remove the DaemonSet first"), "{error}");
+    assert_eq!(read(node.path(), "kubepods/burstable/cpuset.cpus"), "0-1,4-7");
+}
+
+#[test]
+fn nowhere() {
+    let empty = tempfile::tempdir().unwrap();
+    let error = run(&args(empty.path(), empty.path()), &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("has no cpuset controller"), "{error}");
+}
+
+/// The id of a container, as runtimes make them.
+fn id(of: char) -> String {
+    of.to_string().repeat(64)
+}
+
+/// Containers of both drivers: two with exclusive CPUs, of which one has its quota, a shared one in
+/// the pool, one on all CPUs, and one that nothing is set for.
+fn with_containers(state: &Path) -> tempfile::TempDir {
+    let node = node();
+    let root = node.path();
+    fs::create_dir_all(root.join("devices/system/cpu")).unwrap();
+    fs::write(root.join("devices/system/cpu/possible"), "0-7\n").unwrap();
+    let container = |path: &str, cpus, quota| {
+        let files =
+            [("cpuset.cpus", cpus), ("cpu.max", quota), ("cpuset.cpus.partition", "member")];
+        group(root, path, &files);
+    };
+    container(&format!("kubepods/poda/{}", id('a')), "2-3", "max 100000");
+    container(&format!("kubepods/burstable/podb/{}", id('b')), "0-1,4-7", "max 100000");
+    container(&format!("kubepods/burstable/podb/{}", id('e')), "", "max 100000");
+    // What a container has made in its own cgroup is its own.
+    container(&format!("kubepods/burstable/podb/{}/inner", id('b')), "0", "max 100000");
+    let slice = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podc.slice";
+    container(&format!("{slice}/cri-containerd-{}.scope", id('c')), "4-5", "200000 100000");
+    container(&format!("{slice}/crio-{}.scope", id('d')), "0-9", "50000 100000");
+    container(&format!("{slice}/crio-{}.scope/container", id('f')), "4-5", "max 100000");
+    container(&format!("{slice}/crio-{}.scope", id('f')), "4-5", "max 100000");
+    // It has a container's id and is none.
+    container(&format!("{slice}/crio-conmon-{}.scope", id('f')), "0", "max 100000");
+    container(&format!("system.slice/docker-{}.scope", id('a')), "0", "max 100000");
+    let claim = |of, limit: Option<u64>| Claim {
+        pod_uid: PodUid(String::new()),
+        namespace: String::new(),
+        pod: String::new(),
+        container: String::new(),
+        id: ContainerId(id(of)),
+        cpus: "2-3".parse().unwrap(),
+        margin: Margin::NONE,
+        mixed: false,
+        cpu: CpuRequest { request: limit.map(MilliCpu), limit: limit.map(MilliCpu) },
+    };
+    let claims =
+        [claim('a', Some(2000)), claim('c', Some(2000)), claim('f', Some(1500)), claim('9', None)];
+    StateDir::open(state).unwrap().save(&claims).unwrap();
+    node
+}
+
+#[test]
+fn containers_are_freed_where_that_is_asked_for() {
+    let state = tempfile::tempdir().unwrap();
+    let node = with_containers(state.path());
+    let root = node.path();
+    let slice = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podc.slice";
+    let a = format!("kubepods/poda/{}", id('a'));
+    let b = format!("kubepods/burstable/podb/{}", id('b'));
+    let f = format!("{slice}/crio-{}.scope", id('f'));
+    let both = |group: &str| {
+        [read(root, &format!("{group}/cpuset.cpus")), read(root, &format!("{group}/cpu.max"))]
+    };
+    let mut out = Vec::new();
+    run(&args(root, state.path()), &mut out).unwrap();
+    assert!(!String::from_utf8(out).unwrap().contains("containers"));
+    assert_eq!(both(&a), ["2-3", "max 100000"]);
+
+    let freeing = ReleaseArgs { containers: true, ..args(root, state.path()) };
+    let mut out = Vec::new();
+    run(&freeing, &mut out).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(
+        out.contains("CFS quotas:  2 quotas restored\ncontainers:  4 containers released\n"),
+        "{out}"
+    );
+    for (group, expected) in [
+        (a, ["", "200000 100000"]),
+        (b.clone(), ["", "max 100000"]),
+        (format!("{b}/inner"), ["0", "max 100000"]),
+        (format!("kubepods/burstable/podb/{}", id('e')), ["", "max 100000"]),
+        (format!("{slice}/cri-containerd-{}.scope", id('c')), ["", "200000 100000"]),
+        (format!("{slice}/crio-{}.scope", id('d')), ["0-9", "50000 100000"]),
+        (f.clone(), ["", "150000 100000"]),
+        (format!("{f}/container"), ["", "150000 100000"]),
+        (format!("{slice}/crio-conmon-{}.scope", id('f')), ["0", "max 100000"]),
+        (format!("system.slice/docker-{}.scope", id('a')), ["0", "max 100000"]),
+    ] {
+        assert_eq!(both(&group), expected, "{group}");
+    }
+}
+
+#[test]
+fn containers_of_a_kubelet_that_assigns_cpus_are_left_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let node = with_containers(state.path());
+    let a = format!("kubepods/poda/{}/cpuset.cpus", id('a'));
+    let write = |policy| {
+        let text = format!(r#"{{"policyName":"{policy}","defaultCpuSet":"","checksum":1}}"#);
+        fs::write(node.path().join("cpu_manager_state"), text).unwrap();
+    };
+    write("static");
+    let freeing = ReleaseArgs { containers: true, ..args(node.path(), state.path()) };
+    let error = run(&freeing, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("static policy is active"), "{error}");
+    assert_eq!(read(node.path(), &a), "2-3");
+    assert_eq!(read(node.path(), "kubepods/poda/c/cpuset.cpus.partition"), "root");
+    write("none");
+    run(&freeing, &mut Vec::new()).unwrap();
+    assert_eq!(read(node.path(), &a), "");
+}
+
+#[test]
+fn a_damaged_state_file_frees_no_containers() {
+    let state = tempfile::tempdir().unwrap();
+    let node = with_containers(state.path());
+    fs::write(state.path().join("checkpoint.json"), "{").unwrap();
+    let freeing = ReleaseArgs { containers: true, ..args(node.path(), state.path()) };
+    let error = run(&freeing, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("whose CFS quota was lifted"), "{error}");
+    assert_eq!(read(node.path(), &format!("kubepods/poda/{}/cpuset.cpus", id('a'))), "2-3");
+    run(&args(node.path(), state.path()), &mut Vec::new()).unwrap();
+}

@@ -1,0 +1,166 @@
+//! `simulate` decides what a daemon decides that hears the same: the invariant that makes a
+//! simulation worth anything.
+//!
+//! Each event of a simulation also goes to a daemon with a ledger, a machine and a state file of
+//! its own, and the two answers are compared. `ARRIVALS=100000 cargo test --test it simulate_live`
+//! lets so many pods come on the large machine.
+
+use crate::support::events::local;
+use crate::support::observed;
+use crate::support::observed::Observed;
+use ledger::{Call, Ledger};
+use nri_cpu_manager::cli::machine;
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::edge::Response;
+use nri_cpu_manager::simulate::{Happening, NoRoom, StepObserver, Time, engine, table};
+use placement::Rejection;
+use std::fmt::Write;
+use std::thread;
+use tokio::sync::mpsc;
+use topology::presets::preset;
+use topology::synthetic::Machine;
+
+/// The default number of pods on the large machine: some seconds' worth.
+const FEW: usize = 2_000;
+
+/// Tells what the ledger heard and said.
+struct Heard(mpsc::Sender<(Call, Result<Response, Rejection>)>);
+
+impl StepObserver for Heard {
+    fn see(&mut self, _: Time, _: &Ledger, happening: &Happening<'_>) {
+        let heard = match happening {
+            Happening::Decided(admission, decided) => {
+                let response = decided.as_ref().map(|decision| Response {
+                    setting: decision.setting(),
+                    updates: decision.due.updates.clone(),
+                    ..Response::default()
+                });
+                ((*admission).clone().into(), response.map_err(Clone::clone))
+            }
+            Happening::Recorded(event, updates) => {
+                let response = Response { updates: updates.to_vec(), ..Response::default() };
+                ((*event).clone().into(), Ok(response))
+            }
+            _ => return,
+        };
+        assert!(self.0.blocking_send(heard).is_ok(), "the comparison has ended");
+    }
+}
+
+/// Pods that come and go, of all sorts: with so many CPUs and for so many seconds at most.
+fn busy(pods: usize, (largest, stay): (u64, u64)) -> String {
+    let mut text = "pod,container,kind,cpu,limit,arrive,depart\n".to_owned();
+    // A generator of Lehmer's kind.
+    let mut state = 48_271u64;
+    let mut next = |n: u64| {
+        state = state * 48_271 % 2_147_483_647;
+        state % n
+    };
+    for pod in 0..pods {
+        let arrive = pod as u64 * 10 + next(10);
+        let depart = arrive + 20 + next(stay);
+        let line = |text: &mut String, container: &str, kind: &str, cpu: String, limit: &str| {
+            let _ = writeln!(text, "p{pod},{container},{kind},{cpu},{limit},{arrive},{depart}");
+        };
+        match next(10) {
+            0..=4 => {
+                let cpus = 1 + next(largest);
+                line(&mut text, "main", "app", cpus.to_string(), &cpus.to_string());
+            }
+            5 | 6 => {
+                line(&mut text, "prepare", "init", "2".into(), "2");
+                line(&mut text, "main", "app", "4".into(), "4");
+                line(&mut text, "helper", "app", "1500m".into(), "1500m");
+            }
+            7 => {
+                line(&mut text, "proxy", "sidecar", "1".into(), "1");
+                line(&mut text, "main", "app", "6".into(), "6");
+            }
+            8 => line(&mut text, "main", "app", "500m".into(), "2"),
+            _ => line(&mut text, "main", "app", String::new(), ""),
+        }
+    }
+    text
+}
+
+/// What was the same.
+#[derive(Debug, Default)]
+struct Same {
+    events: usize,
+    exclusive: usize,
+    refused: usize,
+}
+
+/// Simulates, and tells a daemon the same beside it.
+async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
+    let config = format!("{}{config}", observed::CONFIG);
+    let daemon = Observed::start_on(machine, &config);
+    daemon.introduce(1).await;
+    // Read as the daemon has read it.
+    let topology = machine::load(daemon.paths.sysfs_root.to_str().unwrap()).unwrap().topology;
+    let settings = Config::parse("test", &config).unwrap().resolve(&topology).unwrap();
+    let mut ledger = Ledger::new(topology, settings, Vec::new());
+    let workload = table::parse(workload).unwrap();
+    let (tell, mut heard) = mpsc::channel(1024);
+    let simulation = thread::spawn(move || {
+        engine::run(&mut ledger, &workload, NoRoom::Wait, None, &mut Heard(tell), &mut |_| ());
+    });
+    let mut same = Same::default();
+    while let Some((event, simulated)) = heard.recv().await {
+        let number = same.events;
+        let live = daemon.event(event.clone()).await;
+        match (&live, &simulated) {
+            (Ok(live), Ok(simulated)) => assert_eq!(live, simulated, "{number}: {event:?}"),
+            (Err(live), Err(simulated)) => {
+                assert_eq!(live.0, simulated.to_string(), "{number}: {event:?}")
+            }
+            _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
+        }
+        let setting = simulated.as_ref().ok().and_then(|response| response.setting);
+        same.events += 1;
+        same.exclusive += usize::from(setting.is_some_and(|setting| setting.is_exclusive()));
+        same.refused += usize::from(simulated.is_err());
+    }
+    simulation.join().unwrap();
+    println!("{same:?}");
+    same
+}
+
+#[tokio::test]
+async fn decisions_are_those_of_a_daemon() {
+    let mut refused = 0;
+    for (machine, config) in [
+        (
+            preset("kep-4800-smt").unwrap(),
+            "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n",
+        ),
+        (
+            "pack:2 numa:2 l3:2 core:4 pu:2".parse::<Machine>().unwrap(),
+            "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n",
+        ),
+        (preset("core-12850hx").unwrap(), "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n"),
+    ] {
+        local(async {
+            let same = compare(&machine, config, &busy(250, (12, 200))).await;
+            assert!(same.exclusive > 50, "{same:?}");
+            refused += same.refused;
+        })
+        .await;
+    }
+    assert!(refused > 0, "refusals have to be the same as well");
+}
+
+/// Two sockets, four NUMA nodes, 24 uncore caches, and more pods than there is room for, for a long
+/// time.
+#[tokio::test]
+async fn so_they_are_on_a_large_machine() {
+    let pods = std::env::var("ARRIVALS").map_or(FEW, |pods| pods.parse().unwrap());
+    let config = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
+                  topologyManagerPolicy: restricted\n";
+    local(async {
+        let machine = preset("epyc-9654-nps2").unwrap();
+        let same = compare(&machine, config, &busy(pods, (48, 700))).await;
+        assert!(same.exclusive > pods / 2 && same.refused > 0, "{same:?}");
+    })
+    .await;
+}

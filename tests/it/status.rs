@@ -1,0 +1,392 @@
+//! `nri-cpu-manager status`, asked of a daemon that has decided things, over its socket.
+
+use crate::support::asked::{busy, command, has};
+use crate::support::events::{create, local};
+use crate::support::json_names::{names, undocumented};
+use crate::support::observed::{CONFIG, Observed};
+use ledger::model::SandboxId;
+use ledger::{Admission, Event, Qos};
+use nri_cpu_manager::cli::status;
+use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::picture::text::Style;
+use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn the_node_at_a_glance() {
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "ready:    yes\n",
+                "runtime:  containerd v2.1.9, connected (1 connection so far)\n",
+                "cpuManagerPolicy static (no options), topologyManagerPolicy none",
+                "online 0-15, reserved 0-1, exclusive 8-15, free 2-7, shared pool 0-7\n",
+                "NUMA node 0       0-7   none       2-7\n  uncore cache 0  0-7   none       2-7\n",
+                "NUMA node 1       8-15  8-15       none\n  uncore cache 8  8-15  8-15       none\n",
+                "fragmentation of free CPUs (0 best, 1 worst): 0.00 by numa node, 0.00 by uncore cache",
+                "8-15  exclusive  1     8       whole  runtime  created",
+                "0-7   shared     -     -       -      -        created",
+                "refused (newest first):\n",
+                "ns/big/c: refused: UnexpectedAdmissionError: Allocate failed",
+            ],
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn as_json() {
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["status", "--output", "json"]).await.unwrap();
+        let status: Status = serde_json::from_str(&text).unwrap();
+        assert_eq!((status.version, status.ready), (1, true));
+        let node = status.node.unwrap();
+        let CpuStatus { free, exclusive, .. } = node.cpus;
+        assert_eq!([free, exclusive].map(|cpus| cpus.to_string()), ["2-7", "8-15"]);
+        let db = node.containers.iter().find(|container| container.pod == "db").unwrap();
+        assert_eq!((db.exclusive, db.asks, db.cpus), (true, Some(8), exclusive));
+        assert_eq!((&*db.numa_nodes, &*db.uncore_caches), (&[1][..], &[8][..]));
+        assert_eq!(db.kept_by.as_deref(), Some("runtime"));
+        assert!(db.since.is_some());
+        let half = node.containers.iter().find(|container| container.pod == "half").unwrap();
+        assert_eq!((half.exclusive, half.asks, half.cpus), (false, None, node.cpus.shared));
+        assert_eq!(half.cpus.to_string(), "0-7");
+        assert_eq!(node.refusals.len(), 1);
+        assert_eq!(node.refusals[0].kind, "refused");
+        assert_eq!(node.drifting, 0);
+        let mut status: Status = serde_json::from_str(&text).unwrap();
+        let plain = Style { width: 80, colour: false };
+        assert!(!status::text(&status, plain).contains("drifting:"));
+        status.node.as_mut().unwrap().drifting = 2;
+        let drifting = "\ndrifting: 2 containers not as decided, despite repairs\n";
+        has(&status::text(&status, plain), &[drifting]);
+    })
+    .await;
+}
+
+const NAMESPACES: &str = "namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer, require]}\n  \
+                          defaults: {smt: full-cores}\n- names: [\"batch-*\"]\n  cpuManagerPolicy: none\n";
+
+/// The text has the plugin's own settings where they were changed, the JSON always.
+#[tokio::test]
+async fn the_configuration_in_force() {
+    local(async {
+        let config = async |more: &str| {
+            let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+            let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+            let status = daemon.status().await;
+            (text, serde_json::to_value(status.node.unwrap().config).unwrap())
+        };
+        let (text, usual) = config("").await;
+        for field in ["placement", "cpusetPartition", "onActiveKubelet", "exposeCpus", "noticeSeconds", "exclusiveMems", "names"] {
+            assert!(!text.contains(field), "{field} in\n{text}");
+        }
+        assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));
+        assert_eq!(usual["on_active_kubelet"], "refuse");
+        assert_eq!((&usual["expose_cpus"], &usual["exclusive_mems"]), (&"false".into(), &"all".into()));
+        assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
+
+        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCpus: true\nexclusiveMems: follow-cpus\n";
+        let (text, changed) = config(&format!("{own}{NAMESPACES}")).await;
+        has(
+            &text,
+            &[
+                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
+                "          namespaces (the first match applies):\n",
+                "            hpc: pods may wish for uncore: prefer, uncore: require; default smt: full-cores\n",
+                "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
+                "            all others: no wishes allowed\n",
+            ],
+        );
+        assert_eq!(changed["placement"], "compact");
+        assert_eq!(changed["cpuset_partition"], "isolated");
+        assert_eq!(changed["on_active_kubelet"], "observe");
+        assert_eq!(changed["expose_cpus"], "true");
+        assert_eq!(changed["exclusive_mems"], "follow-cpus");
+        assert_eq!(changed["namespaces"][0]["name"], "hpc");
+        assert_eq!(changed["namespaces"][0]["allow"][1], "uncore: require");
+        assert_eq!(changed["namespaces"][1]["cpu_manager_policy"], "none");
+
+        // A plugin of before there was this.
+        let mut before = changed;
+        before.as_object_mut().unwrap().retain(|name, _| usual_before(name));
+        let read: ConfigStatus = serde_json::from_value(before).unwrap();
+        assert_eq!((read.own.to_string(), read.namespaces.len()), (String::new(), 0));
+    })
+    .await;
+}
+
+/// Whether the first version of the form had it.
+fn usual_before(name: &str) -> bool {
+    name.starts_with("cpu_manager")
+        || name.starts_with("topology")
+        || ["exclusivity", "strict"].contains(&name)
+}
+
+/// Every name in the JSON is in docs/status.md.
+#[tokio::test]
+async fn the_names_are_documented() {
+    local(async {
+        let config = format!("topologyManagerPolicy: best-effort\n{MOVES}{NAMESPACES}");
+        let daemon = busy(&config).await;
+        let mut all = BTreeSet::new();
+        for arguments in [&["status"][..], &["explain", "db"]] {
+            let arguments = [arguments, &["--output", "json"]].concat();
+            let text = command(&daemon.paths.state_dir, &arguments).await.unwrap();
+            all.extend(names(&serde_json::from_str(&text).unwrap()));
+        }
+        assert!(all.len() > 50, "{all:?}");
+        let missing = undocumented(&all, include_str!("../../docs/status.md"));
+        assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
+    })
+    .await;
+}
+
+const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
+                     rebalance: {movesPer100Starts: 10, minStay: 60s}\n";
+
+/// Two containers have left room in both caches for a third, which needs a whole one.
+async fn fragmented(more: &str) -> Observed {
+    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+    for (name, milli) in [("six", 6000), ("two", 2000)] {
+        let Admission::Create { pod, container } = create(name, Qos::Guaranteed, milli) else {
+            unreachable!()
+        };
+        daemon.create(name, Qos::Guaranteed, milli).await.unwrap();
+        daemon.event(Event::Started { pod, container }).await.unwrap();
+    }
+    daemon.event(Event::StopPod(SandboxId("sandbox-six".to_owned()))).await.unwrap();
+    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
+        unreachable!()
+    };
+    daemon.event(Event::RunPod(pod)).await.unwrap();
+    daemon
+}
+
+#[tokio::test]
+async fn why_nothing_moves() {
+    local(async {
+        let text_of = async |daemon: &Observed| {
+            let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+            text.split_once("\nrebalance: ").unwrap().1.to_owned()
+        };
+        let daemon = Observed::connected(CONFIG).await;
+        has(&text_of(&daemon).await, &["off, running containers keep their CPUs\n"]);
+
+        let daemon = fragmented(MOVES).await;
+        daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
+        let text = text_of(&daemon).await;
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "0 moved for a container that started, 0 after one had ended\n",
+                "  budget: 2 of 2 moves left, 2 of them without a container that starts; 100 starts add 10\n",
+                "  last plan after an end or minStay: no container may move (20",
+                "  containers move only when another one is created",
+                "  stays: 60 s of minStay left: ns/two/c\n",
+                "  stays: it is starting, ending or changing its CPUs: ns/eight/c\n",
+            ],
+        );
+        let mut status = daemon.status().await;
+        let node = status.node.as_ref().unwrap();
+        let stays = node.containers.iter().find(|one| one.pod == "two").unwrap().stays.clone();
+        let stays = stays.unwrap();
+        assert_eq!(stays.reason, "min_stay");
+        assert!(stays.seconds_left.is_some_and(|left| left > 55.0 && left < 60.0), "{stays:?}");
+        let moves = node.rebalance.clone().unwrap();
+        assert_eq!((moves.moves_left, moves.moves_at_most, moves.min_stay_seconds), (2, 2, 60));
+        assert!(moves.last_plans.iter().all(|plan| plan.why.is_some()), "{:?}", moves.last_plans);
+        assert!(!moves.last_plans.is_empty());
+        status = status.without_names();
+        let moves = status.node.unwrap().rebalance.unwrap();
+        let why = moves.last_plans.iter().find_map(|plan| plan.why.as_ref());
+        assert_eq!(why, None, "it may name a container");
+
+        // It moves, and the budget is used up.
+        let one = MOVES.replace("60s", "0s").replace("Starts: 10", "Starts: 1");
+        let daemon = fragmented(&one).await;
+        daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
+        let text = text_of(&daemon).await;
+        has(&text, &["1 moved for a container that started", "  budget: 0 of 1 moves left, 0 of"]);
+        has(&text, &["for a container that started: 1 moved (20"]);
+        daemon.create("one", Qos::Guaranteed, 1000).await.unwrap();
+        has(&text_of(&daemon).await, &["the budget is used up until more containers start (20"]);
+
+        let daemon = fragmented(&MOVES.replace("60s", "0s, mode: suggest")).await;
+        daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
+        let text = text_of(&daemon).await;
+        has(&text, &["dry run (mode: suggest), 1 container would have moved\n"]);
+        has(&text, &["mode: suggest, would have moved 1 container (20"]);
+
+        let daemon = fragmented(&format!("{}exposeCpus: true\n", MOVES.replace("60s", "0s"))).await;
+        let text = text_of(&daemon).await;
+        has(&text, &["  stays: its environment lists its CPUs (exposeCpus: true): ns/two/c\n"]);
+    })
+    .await;
+}
+
+/// The socket is its user's alone, and one that was left behind is replaced.
+#[tokio::test]
+async fn the_socket() {
+    local(async {
+        let daemon = busy("").await;
+        let socket = daemon.paths.state_dir.join("status.sock");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert!(std::fs::metadata(&socket).unwrap().file_type().is_socket());
+        assert_eq!((mode(&socket), mode(&daemon.paths.state_dir)), (0o600, 0o700));
+
+        let other = tempfile::tempdir().unwrap();
+        drop(UnixListener::bind(other.path().join("status.sock")).unwrap());
+        drop(UnixListener::bind(other.path().join("status.sock.new")).unwrap());
+        let error = command(other.path(), &["status"]).await.unwrap_err();
+        has(&error, &["status.sock", "Is the plugin running", "--state-dir"]);
+        use nri_cpu_manager::serve::endpoint;
+        let listener = endpoint::listen_locally(other.path()).unwrap();
+        tokio::spawn(endpoint::serve_locally(listener, daemon.observer.clone()));
+        command(other.path(), &["status"]).await.unwrap();
+        assert_eq!(mode(&other.path().join("status.sock")), 0o600);
+        assert!(!other.path().join("status.sock.new").exists());
+    })
+    .await;
+}
+
+async fn get(address: SocketAddr, path: &str, host: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// Not every client sees the pods' names: all of it on the socket, names on the page to those
+/// nearby.
+#[tokio::test]
+async fn who_may_read_the_names_of_pods() {
+    local(async {
+        use nri_cpu_manager::serve::endpoint;
+        let daemon = busy("").await;
+        let listener = endpoint::listen("[::]:0".parse().unwrap()).await.unwrap().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let nearby = SocketAddr::from(([127, 0, 0, 1], port));
+        tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+        for path in ["/status", "/explain?db", "/metrics", "/readyz"] {
+            let answer = get(nearby, path, "localhost").await;
+            let found = if path == "/status" || path == "/explain?db" { "404" } else { "200" };
+            assert!(answer.starts_with(&format!("HTTP/1.1 {found}")), "{path}: {answer}");
+            assert!(!answer.contains("db"), "{path}: {answer}");
+        }
+        let pages = ["/", "/fragment", "/picture.svg"];
+        for host in ["localhost", "localhost:9479", "127.0.0.1:9479", "[::1]:9479", "[::1]", ""] {
+            for path in pages {
+                let answer = get(nearby, path, host).await;
+                has(&answer, &["HTTP/1.1 200", "ns/db/c", "default-src 'none'", "nosniff"]);
+            }
+        }
+        // A web site whose name resolves to this address, and a client that is not nearby.
+        let mut others = vec![(nearby, "rebound.example:9479"), (nearby, "localhost.example")];
+        let own = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+            socket.connect("192.0.2.1:9")?;
+            socket.local_addr()
+        });
+        match own.map(|own| own.ip()) {
+            Ok(ip) if !ip.is_loopback() => others.push((SocketAddr::from((ip, port)), "localhost")),
+            _ => {
+                println!("skipped: a client that is not nearby: this machine has no other address")
+            }
+        }
+        for (address, host) in others {
+            for path in pages {
+                let answer = get(address, path, host).await;
+                has(&answer, &["HTTP/1.1 200", ">A<"]);
+                let names = answer.contains("ns/") || answer.contains("/c<");
+                assert!(!names, "{address} as {host}, {path}: {answer}");
+            }
+        }
+    })
+    .await;
+}
+
+/// In a terminal without colour, and as a file.
+#[tokio::test]
+async fn the_picture() {
+    local(async {
+        let daemon = busy("").await;
+        let status = async |more: &[&str]| {
+            command(&daemon.paths.state_dir, &[&["status"], more].concat()).await.unwrap()
+        };
+        let plain = status(&["--color", "never"]).await;
+        has(
+            &plain,
+            &[
+                "│ - - · · · · · ·",
+                "│ A A A A A A A A",
+                "· shared   - reserved: never exclusive\n",
+                "\nA  ns/db/c  ",
+            ],
+        );
+        assert!(!plain.contains('\x1b'), "{plain}");
+        assert!(status(&["--color", "always"]).await.contains("\x1b["));
+        let svg = status(&["--output", "svg"]).await;
+        has(&svg, &["<svg xmlns=", "<title>CPU 8: A ns/db/c</title>", "uncore cache 8", "</svg>"]);
+    })
+    .await;
+}
+
+/// A container keeps its letter, whatever else comes and goes.
+#[tokio::test]
+async fn badges_stay() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let badges = async || {
+            let status = daemon.status().await;
+            let containers = status.node.unwrap().containers;
+            let badge = |one: &ContainerStatus| format!("{}={}", one.pod, one.badge.unwrap());
+            containers.iter().map(badge).collect::<Vec<_>>().join(" ")
+        };
+        for pod in ["a", "b", "c"] {
+            daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
+        }
+        assert_eq!(badges().await, "a=A b=B c=C");
+        daemon.event(Event::StopPod(SandboxId("sandbox-b".to_owned()))).await.unwrap();
+        assert_eq!(badges().await, "a=A c=C");
+        daemon.create("d", Qos::Guaranteed, 4000).await.unwrap();
+        daemon.create("e", Qos::Guaranteed, 1000).await.unwrap();
+        assert_eq!(badges().await, "a=A c=C d=B e=D");
+    })
+    .await;
+}
+
+/// An observer that asks over and over costs the owner a visit, and what has just happened is
+/// always in the answer.
+#[tokio::test]
+async fn a_view_stays_the_same_until_something_happens() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let ask = async || daemon.observer.view().await.unwrap();
+        let mut same = 0;
+        for serial in 0..10 {
+            let before = ask().await;
+            // The owner may have looked at the machine in between.
+            same += usize::from(Arc::ptr_eq(&before, &ask().await));
+            daemon.create(&format!("pod-{serial}"), Qos::Guaranteed, 1000).await.unwrap();
+            let after = daemon.status().await.node.unwrap();
+            assert_eq!(after.containers.len(), serial + 1);
+        }
+        assert!(same > 5, "{same}");
+    })
+    .await;
+}

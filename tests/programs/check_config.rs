@@ -1,0 +1,422 @@
+//! `nri-cpu-manager check-config` as a user runs it.
+
+use crate::support::events::local;
+use crate::support::json_names::{names, undocumented};
+use crate::support::observed::{CONFIG, Observed};
+use ledger::Qos;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes, unless another
+/// machine is named.
+fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, String> {
+    let file = daemon.paths.state_dir.with_file_name("new.yaml");
+    fs::write(&file, text).unwrap();
+    let here = [Path::new("--sysfs-root"), &daemon.paths.sysfs_root];
+    let another = arguments.contains(&"--topology");
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .arg("check-config")
+        .arg(&file)
+        .args(arguments)
+        .args(if another { &[][..] } else { &here })
+        .env_remove("NODE_NAME")
+        .env_remove("NODE_LABELS")
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).unwrap().replace(&file.display().to_string(), "new.yaml")
+    };
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    match output.status.code() {
+        Some(0) => Ok(out),
+        code => {
+            assert_eq!((code, &*out, error.lines().count()), (Some(1), "", 1), "{error}");
+            Err(error)
+        }
+    }
+}
+
+/// Everything below a directory: names, and what is in files.
+fn below(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["check-config", "/nonexistent/new.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "nri-cpu-manager: cannot read /nonexistent/new.yaml: No such file or directory (os error 2)\n"
+    );
+}
+
+/// Files that were made to cost much, or by mistake: each is answered with one line, in two seconds
+/// and 64 MiB of addresses.
+#[test]
+fn odd_files_cost_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("odd.yaml");
+    let labels: String = (0..1000).map(|i| format!("k{i}: v,")).collect();
+    let aliases = format!("nodes:\n- labels: &l {{{labels}}}\n{}", "- labels: *l\n".repeat(4000));
+    let mebibyte = |text: &str| text.repeat((1 << 20) / text.len());
+    let namespaces: String =
+        (0..5000).map(|i| format!("- {{names: [n{i}], allow: {{smt: [isolate]}}}}\n")).collect();
+    for (text, expect) in [
+        (format!("a: {}", "[".repeat(60_000)), "more than 32 lists and maps in each other"),
+        (mebibyte("["), "more than 32 lists and maps in each other"),
+        (mebibyte("- "), "more than 32 lists and maps in each other"),
+        (mebibyte("{a: "), "more than 32 lists and maps in each other"),
+        (aliases, "anchors and aliases are not supported"),
+        (mebibyte("- &a b\n"), "anchors and aliases are not supported"),
+        (format!("names: [{}]", mebibyte("a,").get(20..).unwrap()), "more than 50000 values"),
+        (format!("kubeletStateDir: {}", "x".repeat(20 << 20)), "larger than 1048576 bytes"),
+        (format!("strict: {}", "x".repeat(1_000_000)), "is unknown, expected true or false"),
+        (format!("{}: true", "x".repeat(1000)), "unknown field"),
+        (format!("namespaces:\n{namespaces}nodes: true\n"), "nodes: expected a list"),
+        (
+            format!("nodes:\n{}strict: 1\n", "- names: [a]\n".repeat(10_000)),
+            "strict: \"1\" is unknown",
+        ),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let start = Instant::now();
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 65536; exec \"$0\" check-config \"$1\" --topology epyc-9654"])
+            .arg(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+            .arg(&file)
+            .output()
+            .unwrap();
+        let took = start.elapsed();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+        assert!(error.contains(expect) && error.len() < 5000, "{expect}: {error}");
+        assert!(took < Duration::from_secs(2), "{expect}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn reserved_halves_of_cores_are_warned_of() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
+        let machine = ["--topology", "epyc-9654"];
+        let here = check(&daemon, text, &machine).unwrap();
+        let warning =
+            "warning: line 2: reservedSystemCPUs: SMT siblings of reserved CPUs are not reserved";
+        assert!(here.contains(warning) && here.contains("share cores"), "{here}");
+        let entry = format!(
+            "{text}nodes:\n- names: [b]\n  cpuManagerPolicyOptions: {{full-pcpus-only: true}}\n"
+        );
+        let there = check(&daemon, &entry, &machine).unwrap();
+        assert!(there.contains("with full-pcpus-only no container"), "{there}");
+    })
+    .await;
+}
+
+/// As documented for pods: the file comes through a pipe.
+#[test]
+fn a_file_may_be_a_pipe() {
+    let check = |text: &'static str| {
+        Command::new("sh")
+            .args(["-c", "printf %b \"$1\" | \"$0\" check-config /dev/stdin --topology epyc-9654"])
+            .args([env!("CARGO_BIN_EXE_nri-cpu-manager"), text])
+            .output()
+            .unwrap()
+    };
+    let valid = check("strict: true\\n");
+    assert!(valid.stdout.starts_with(b"/dev/stdin: valid"), "{valid:?}");
+    let wrong = check("strict: true\\n# \\0377\\n");
+    let error = "nri-cpu-manager: /dev/stdin, line 2: byte 0xFF is not UTF-8: save the text as UTF-8. Nothing was changed\n";
+    assert_eq!(String::from_utf8(wrong.stderr).unwrap(), error);
+}
+
+#[tokio::test]
+async fn what_is_in_force_on_which_node() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnodes:\n\
+                    - names: [\"gpu-*\"]\n  cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n\
+                    - labels: {pool: big}\n  reservedSystemCPUs: \"0-1,64-65\"\n";
+        let settings = |options: &str| {
+            format!(
+                "cpuManagerPolicy static ({options}), topologyManagerPolicy none (scope container, no options), \
+                 reserved CPUs 0-1, exclusivity auto, strict false\n"
+            )
+        };
+        let (plain, whole) = (settings("no options"), settings("full-pcpus-only"));
+        let overrides = |first: &str| {
+            format!(
+                "override on line 4: names gpu-* ({first})\n  alone: {whole}\
+                 override on line 6: labels pool=big (not this node)\n  alone, not valid on this machine: new.yaml, line 7: \
+                 reservedSystemCPUs: CPUs 64-65 do not exist; online CPUs: 0-15. Nothing was changed\n"
+            )
+        };
+        let named = ["--node-name", "gpu-1", "--node-labels", "pool=small"];
+        assert_eq!(
+            check(&daemon, text, &named).unwrap(),
+            format!(
+                "new.yaml: valid\n\nsettings on node gpu-1, with the override on line 4:\n  {whole}\n{}",
+                overrides("matches this node")
+            )
+        );
+        assert_eq!(
+            check(&daemon, text, &[]).unwrap(),
+            format!(
+                "new.yaml: valid\n\nsettings on a node without matching overrides (--node-name not given):\n  {plain}\n{}",
+                overrides("not this node")
+            )
+        );
+        let by_label = "nodes:\n- labels: {pool: big}\n  exposeCpus: true\n";
+        for (labels, expect) in [
+            ("pool=big", "settings on a node with these labels, with the override on line 2:"),
+            ("pool=small", "settings on a node with these labels:"),
+            ("", "settings on a node without matching overrides (--node-name not given):"),
+        ] {
+            let found = check(&daemon, by_label, &["--node-labels", labels]).unwrap();
+            assert_eq!(found.lines().nth(2), Some(expect));
+        }
+        assert_eq!(
+            check(&daemon, "", &[]).unwrap().lines().nth(2),
+            Some("settings on every node:")
+        );
+        let error =
+            check(&daemon, text, &["--node-name", "x", "--node-labels", "pool=big"]).unwrap_err();
+        assert_eq!(
+            error,
+            "nri-cpu-manager: new.yaml, line 7: reservedSystemCPUs: CPUs 64-65 do not exist; online CPUs: 0-15. Nothing was changed\n"
+        );
+        let error = check(&daemon, "strict: no\nreserved: 1\n", &[]).unwrap_err();
+        assert!(error.starts_with("nri-cpu-manager: new.yaml, line 2: unknown field"), "{error}");
+    })
+    .await;
+}
+
+/// The machine that it is for need not be the one it is checked on.
+#[tokio::test]
+async fn on_another_machine() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let large = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0,383\"\n";
+        let found = check(&daemon, large, &["--topology", "epyc-9654"]).unwrap();
+        let start = "new.yaml: valid on machine epyc-9654\n\nsettings on every node:\n";
+        assert!(found.starts_with(start) && found.contains("reserved CPUs 0,383,"), "{found}");
+        let json = check(&daemon, large, &["--topology", "epyc-9654", "--output", "json"]).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["machine"], "epyc-9654");
+        // A copy of a /sys says what is said there.
+        let sysfs = daemon.paths.sysfs_root.to_str().unwrap();
+        let error = check(&daemon, large, &["--topology", sysfs]).unwrap_err();
+        assert_eq!(error, check(&daemon, large, &[]).unwrap_err());
+        assert!(error.contains("line 2: reservedSystemCPUs: CPU 383 does not exist"), "{error}");
+        for (what, part) in [
+            ("nothing", "unknown machine \"nothing\""),
+            ("/dev/null", "is not a machine saved by `nri-cpu-manager topology --save`"),
+            ("core:0", "core:0"),
+        ] {
+            let error = check(&daemon, large, &["--topology", what]).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+
+        // Containers whose CPUs are not there have to go elsewhere.
+        daemon.create("small", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("large", Qos::Guaranteed, 8000).await.unwrap();
+        let found = tokio::task::spawn_blocking(move || {
+            let state = daemon.paths.state_dir.to_str().unwrap();
+            check(&daemon, CONFIG, &["--topology", "core:4 pu:2", "--state-dir", state]).unwrap()
+        });
+        let found = found.await.unwrap();
+        assert!(found.contains("ns/small/c: CPUs 2-3 stay\n"), "{found}");
+        assert!(
+            found.contains(
+                "ns/large/c: CPUs 8-15 would be lost, and it would run in the shared pool"
+            ),
+            "{found}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_pods_may_wish_for_in_which_namespace() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusiveMems: follow-cpus\n\
+                    namespaces:\n\
+                    - names: [\"hpc-*\", trading]\n  allow: {uncore: [require, prefer]}\n  defaults: {smt: full-cores}\n\
+                    - names: [\"hpc-test-*\"]\n  cpuManagerPolicy: none\n\
+                    nodes:\n\
+                    - names: [plain]\n  exposeCpus: true\n\
+                    - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
+        let wishes = "pods may wish for uncore: prefer, uncore: require; default smt: full-cores";
+        let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container, no options), \
+                        reserved CPUs 0-1, exclusivity auto, strict false";
+        assert_eq!(
+            check(&daemon, text, &["--node-name", "n1"]).unwrap(),
+            format!(
+                "new.yaml: valid\n\nsettings on node n1:\n  {settings}, exclusiveMems follow-cpus\n  \
+                 namespaces (the first match applies):\n    trading: {wishes}\n    \
+                 hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {wishes}\n    \
+                 all others: no wishes allowed\n\n\
+                 override on line 11: names plain (not this node)\n  \
+                 alone: {settings}, exposeCpus true, exclusiveMems follow-cpus\n\
+                 override on line 13: names open (not this node)\n  \
+                 alone: {settings}, exclusiveMems follow-cpus\n  \
+                 namespaces (the first match applies):\n    *: pods may wish for cpus: exclusive\n"
+            )
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_would_change_for_containers() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        daemon.create("web", Qos::Burstable, 500).await.unwrap();
+        daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("b", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("c", Qos::Guaranteed, 8000).await.unwrap();
+        let state = daemon.paths.state_dir.clone();
+        let before = below(&state);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+                    cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n";
+        // The daemon is in this thread, and is asked.
+        let (daemon, text) = tokio::task::spawn_blocking(move || {
+            let arguments = ["--state-dir", state.to_str().unwrap()];
+            let text = check(&daemon, text, &arguments);
+            (daemon, text)
+        })
+        .await
+        .unwrap();
+        let text = text.unwrap();
+        let (_, outlook) = text.rsplit_once("\n\n").unwrap();
+        assert_eq!(
+            outlook,
+            "ns/a/c: CPUs 2-3 would become 6-7: some of its CPUs are now reserved\n\
+             ns/b/c: CPUs 4-5 stay\nns/c/c: CPUs 8-15 stay\nshared pool: 0-1,6-7 -> none\n"
+        );
+        let state = &daemon.paths.state_dir;
+        assert_eq!(below(state), before, "it changed something");
+
+        // What it foretells is what happens.
+        let again = Observed::following(CONFIG).await;
+        for (name, milli) in [("a", 2000), ("b", 2000), ("c", 8000)] {
+            again.create(name, Qos::Guaranteed, milli).await.unwrap();
+        }
+        again.swap_config(
+            "kubeletStateDir: \"\"\ncpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+             cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n",
+        );
+        let node = loop {
+            let node = again.status().await.node.unwrap();
+            if node.cpus.reserved.to_string() == "0-3" {
+                break node;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        };
+        let cpus: Vec<String> = node.containers.iter().map(|one| one.cpus.to_string()).collect();
+        assert_eq!((cpus.join(" ").as_str(), node.cpus.shared.len()), ("6-7 4-5 8-15", 0));
+    })
+    .await;
+}
+
+/// They are valid, and no container would ever move.
+#[tokio::test]
+async fn settings_under_which_nothing_moves_are_named() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nrebalance: {movesPer100Starts: 10}\n";
+        let of = |more: &str| check(&daemon, &format!("{base}{more}"), &[]).unwrap();
+        let environment = "  warning: line 3: rebalance: with exposeCpus: true, the environment of exclusive \
+                           containers lists their CPUs, and these never move. Use exposeCpus: file, which \
+                           follows moves, or remove rebalance\n";
+        assert!(of("exposeCpus: true\n").contains(environment), "{}", of("exposeCpus: true\n"));
+        // Of an entry for other nodes, below that entry.
+        let other = of("nodes:\n- names: [a]\n  exposeCpus: true\n");
+        let (here, entry) = other.split_once("override on line 5").unwrap();
+        assert!(!here.contains("warning") && entry.contains(environment), "{other}");
+        for quiet in ["exclusivity: kernel\n", "exposeCpus: file\n", "nodes: []\n"] {
+            assert!(!of(quiet).contains("warning"), "{quiet}");
+        }
+        let off = base.replace("10}", "10, mode: 'off'}") + "exposeCpus: true\n";
+        assert!(!check(&daemon, &off, &[]).unwrap().contains("warning"));
+        let text = format!("{base}exposeCpus: true\n");
+        let report: Value =
+            serde_json::from_str(&check(&daemon, &text, &["--output", "json"]).unwrap()).unwrap();
+        assert_eq!(report["warnings"].as_array().unwrap().len(), 1, "{report}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn as_json_and_without_a_plugin() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let state = tempfile::tempdir().unwrap();
+        let arguments = ["--output", "json", "--state-dir", state.path().to_str().unwrap()];
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusivity: auto\n";
+        let report: Value =
+            serde_json::from_str(&check(&daemon, text, &arguments).unwrap()).unwrap();
+        let expect = json!({
+            "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [], "warnings": [],
+            "settings": {
+                "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
+                "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",
+                "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
+                "placement": "kubelet", "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": "false", "notice_seconds": 0,
+                "exclusive_mems": "all", "memory_only_nodes": "", "rebalance": "off", "namespaces": [],
+            },
+            "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
+        });
+        assert_eq!(report, expect);
+        assert_eq!(below(state.path()).len(), 0);
+        for (dir, word) in
+            [("/nonexistent", "--state-dir"), (daemon.paths.sysfs_root.to_str().unwrap(), "")]
+        {
+            let found = check(&daemon, text, &["--state-dir", dir]);
+            assert_eq!(found.is_err(), !word.is_empty(), "{found:?}");
+        }
+        fs::write(state.path().join("checkpoint.json"), "{").unwrap();
+        let error = check(&daemon, text, &arguments).unwrap_err();
+        assert!(error.contains("checkpoint.json: truncated"), "{error}");
+    })
+    .await;
+}
+
+/// Every name in the JSON is in docs/configuration.md.
+#[tokio::test]
+async fn the_names_are_documented() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        for pod in ["a", "b"] {
+            daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
+        }
+        let state = daemon.paths.state_dir.clone();
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+                    namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer]}\n\
+                    nodes:\n- names: [other]\n  labels: {pool: gpu}\n  reservedSystemCPUs: \"0-99\"\n";
+        // The daemon is in this thread, and is asked.
+        let answer = tokio::task::spawn_blocking(move || {
+            check(&daemon, text, &["--output", "json", "--state-dir", state.to_str().unwrap()])
+        });
+        let report: Value = serde_json::from_str(&answer.await.unwrap().unwrap()).unwrap();
+        // Nothing is left out of what could have names.
+        assert_eq!(report["outlook"]["assignments"][0]["effect"], "moves", "{report}");
+        assert!(report["overrides"][0]["error"].is_string(), "{report}");
+        let all = names(&report);
+        assert!(all.len() > 25, "{all:?}");
+        let text = include_str!("../../docs/configuration.md");
+        let (_, text) = text.split_once("\n## JSON of check-config\n").unwrap();
+        let missing = undocumented(&all, text.split("\n## ").next().unwrap());
+        assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
+    })
+    .await;
+}

@@ -1,0 +1,95 @@
+//! The file with the policy in force, and the socket at the plugin's end.
+
+use super::{Node, config, until};
+use crate::support::events::local;
+use crate::support::observed::Observed;
+use nri_cpu_manager::config::PodResources;
+use std::fs;
+
+fn policy(node: &Node) -> String {
+    fs::read_to_string(node.dir.path().join("pod-resources/config.yaml")).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_file_has_the_policy_in_force() {
+    local(async {
+        let node = Node::start().await;
+        until(|| policy(&node).contains("reservedSystemCPUs: \"0-1\"\n")).await;
+        assert!(policy(&node).contains("\ntopologyManagerPolicy: none\n"));
+        // An override for this node counts, a faulty configuration does not.
+        let entry = "nodes: [{names: [node], topologyManagerPolicy: restricted}]\n";
+        node.daemon.swap_config(&config(node.dir.path(), entry));
+        until(|| policy(&node).contains("\ntopologyManagerPolicy: restricted\n")).await;
+        node.daemon.swap_config("topologyManagerPolicy: wrong\n");
+        let file = node.dir.path().join("pod-resources/config.yaml");
+        let before = fs::metadata(&file).unwrap().modified().unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+        assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), before);
+        assert!(policy(&node).contains("\ntopologyManagerPolicy: restricted\n"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_place_waits_for_a_restart() {
+    local(async {
+        let node = Node::start().await;
+        node.daemon.swap_config("cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n");
+        let waiting = || async {
+            let status = node.daemon.status().await.node.unwrap();
+            status.config_source.waiting_for_restart
+        };
+        while waiting().await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(waiting().await, ["podResources"]);
+        super::client::call(&node.socket(), super::client::LIST, &[]).await.unwrap();
+    })
+    .await;
+}
+
+#[test]
+fn without_the_field_nothing_is_served_and_the_socket_ends_with_the_plugin() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("pod-resources/kubelet.sock");
+    let run = |config: &str, expect: bool| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(local(async {
+            let _daemon = Observed::following(config).await;
+            if expect {
+                until(|| socket.exists()).await;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            assert_eq!(socket.exists(), expect);
+        }));
+        drop(runtime);
+        assert!(!socket.exists());
+    };
+    run(super::CONFIG, false);
+    run(&config(dir.path(), ""), true);
+}
+
+/// As the overlay's environment variable does.
+#[tokio::test(flavor = "current_thread")]
+async fn the_configuration_takes_precedence_over_the_command_line() {
+    local(async {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name).display().to_string();
+        let by_line = PodResources::in_directory(&place("line")).unwrap();
+        let _first = Observed::with_pod_resources(super::CONFIG, by_line.clone());
+        until(|| by_line.socket().exists()).await;
+        let config = format!("{}podResources: {{listen: {}}}\n", super::CONFIG, place("file"));
+        let by_line = PodResources::in_directory(&place("other")).unwrap();
+        let _second = Observed::with_pod_resources(&config, by_line.clone());
+        until(|| dir.path().join("file/kubelet.sock").exists()).await;
+        assert!(!by_line.socket().exists());
+    })
+    .await;
+    for (wrong, why) in [
+        ("run/x", "not an absolute path"),
+        ("/var/lib/kubelet/pod-resources", "the kubelet's own socket"),
+    ] {
+        let error = PodResources::in_directory(wrong).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -1,0 +1,200 @@
+//! A wrong start of the plugin: one paragraph of output, a non-zero exit, and no call to the
+//! runtime.
+
+use crate::support::fake_sysfs;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use topology::synthetic::Machine;
+
+/// A machine of 16 CPUs with a listener on the runtime's socket.
+struct Place {
+    dir: tempfile::TempDir,
+    listener: UnixListener,
+    metrics_address: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine { cores: 16, ..Machine::default() };
+        fake_sysfs::write(&dir.path().join("sys"), &fake_sysfs::files(&machine.facts().unwrap()));
+        let listener = UnixListener::bind(dir.path().join("nri.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Place { dir, listener, metrics_address: "none".to_owned() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, config: &str, state_dir: PathBuf, socket: PathBuf) -> Output {
+        fs::write(self.path("config.yaml"), config).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+            .arg("run")
+            .args(["--config".into(), self.path("config.yaml")])
+            .args(["--state-dir".into(), state_dir])
+            .args(["--socket".into(), socket])
+            .args(["--sysfs-root".into(), self.path("sys")])
+            .args(["--metrics-address", self.metrics_address.as_str()])
+            .env_remove("RUST_LOG")
+            .output()
+            .unwrap()
+    }
+
+    /// Runs it, and returns the paragraph it ends with.
+    #[track_caller]
+    fn refuses(&self, config: &str, state_dir: PathBuf, socket: PathBuf) -> String {
+        let output = self.run(config, state_dir, socket);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{config:?}: {stderr}");
+        assert!(self.listener.accept().is_err(), "{config:?}: it spoke to the runtime");
+        let errors: Vec<&str> =
+            stderr.lines().filter(|line| line.starts_with("nri-cpu-manager: ")).collect();
+        assert_eq!(errors.len(), 1, "{config:?}: not one paragraph: {stderr}");
+        assert_eq!(stderr.lines().last(), Some(errors[0]), "{config:?}");
+        errors[0].to_owned()
+    }
+}
+
+const GOOD: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
+
+#[test]
+fn a_wrong_configuration() {
+    let place = Place::new();
+    let with_option = |option: &str| format!("{GOOD}cpuManagerPolicyOptions: {{{option}}}\n");
+    for (config, line, text) in [
+        ("cpuManagerPolicy: static\n  reservedSystemCPUs: 0\n".to_owned(), 2, "mapping values"),
+        ("cpuManagerPolicy: static\nreservedSystemCpu: \"0\"\n".to_owned(), 2, "did you mean"),
+        (with_option("full-pcpu-only: \"true\""), 3, "did you mean full-pcpus-only?"),
+        (
+            with_option(
+                "distribute-cpus-across-numa: true, prefer-align-cpus-by-uncorecache: true",
+            ),
+            3,
+            "can not be used at the same time",
+        ),
+        (
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"14-17\"\n".to_owned(),
+            2,
+            "CPUs 16-17 do not exist; online CPUs: 0-15",
+        ),
+        (
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3,2\"\n".to_owned(),
+            2,
+            "CPU 2 is listed twice",
+        ),
+        ("cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\n".to_owned(), 2, "empty list"),
+        ("cpuManagerPolicy: static\n".to_owned(), 1, "needs reserved CPUs"),
+    ] {
+        let error = place.refuses(&config, place.path("state"), place.path("nri.sock"));
+        assert!(error.contains(&format!("config.yaml, line {line}: ")), "{error}");
+        assert!(error.contains(text), "{error}");
+    }
+    assert!(!place.path("state").exists(), "the configuration is checked before anything is made");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written() {
+    let place = Place::new();
+    // Whatever the user's rights: no directory can be made where a file is.
+    let state = place.path("config.yaml").join("state");
+    let error = place.refuses(GOOD, state.clone(), place.path("nri.sock"));
+    assert!(
+        error.contains(&state.display().to_string()) && error.contains("--state-dir"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_second_instance() {
+    let place = Place::new();
+    let first = nri_cpu_manager::checkpoint::StateDir::open(&place.path("state")).unwrap();
+    let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
+    assert!(error.contains("another nri-cpu-manager uses the state directory"), "{error}");
+    drop(first);
+}
+
+#[test]
+fn a_socket_that_is_not_there() {
+    let place = Place::new();
+    let socket = place.path("no.sock");
+    let error = place.refuses(GOOD, place.path("state"), socket.clone());
+    assert!(error.contains(&socket.display().to_string()) && error.contains("NRI"), "{error}");
+}
+
+#[test]
+fn an_address_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut place = Place::new();
+    place.metrics_address = taken.local_addr().unwrap().to_string();
+    let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
+    assert!(
+        error.contains(&place.metrics_address) && error.contains("--metrics-address"),
+        "{error}"
+    );
+}
+
+/// systemd tells by `JOURNAL_STREAM` which file the journal is.
+#[test]
+fn log_lines_carry_their_time_unless_the_journal_adds_it() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let first_line = |journal: Option<(u64, u64)>| {
+        log.as_file().set_len(0).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"));
+        command.args(["run", "--config", "/nonexistent/config.yaml"]);
+        command.env_remove("RUST_LOG").env_remove("JOURNAL_STREAM");
+        if let Some((device, inode)) = journal {
+            command.env("JOURNAL_STREAM", format!("{device}:{inode}"));
+        }
+        command.stderr(log.reopen().unwrap()).status().unwrap();
+        fs::read_to_string(log.path()).unwrap().lines().next().unwrap().to_owned()
+    };
+    let own = log.as_file().metadata().map(|file| (file.dev(), file.ino())).unwrap();
+    let plain = first_line(Some(own));
+    assert!(plain.starts_with("[INFO  nri_cpu_manager::cli::run] nri-cpu-manager "), "{plain}");
+    for journal in [None, Some((own.0, own.1 + 1))] {
+        let timed = first_line(journal);
+        let (time, rest) = timed.strip_prefix('[').unwrap().split_once(' ').unwrap();
+        assert_eq!(format!("[{rest}"), plain);
+        let form: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(form, "0000-00-00T00:00:00.000Z");
+    }
+}
+
+/// That the kubelet assigns CPUs is an error where the plugin is to assign them, and intended where
+/// it is to observe.
+#[test]
+fn an_active_kubelet_is_an_error_unless_that_is_intended() {
+    let place = Place::new();
+    let state = r#"{"policyName":"static","defaultCpuSet":"0-15","checksum":0}"#;
+    fs::write(place.path("cpu_manager_state"), state).unwrap();
+    let beside = format!("kubeletStateDir: {}\n", place.dir.path().display());
+    for (config, level) in [
+        (format!("{GOOD}{beside}"), "ERROR"),
+        (format!("{GOOD}{beside}onActiveKubelet: observe\n"), "INFO "),
+        (format!("cpuManagerPolicy: none\n{beside}"), "INFO "),
+    ] {
+        let output = place.run(&config, place.path("state"), place.path("no.sock"));
+        let log = String::from_utf8(output.stderr).unwrap();
+        for said in ["the kubelet's own CPU manager is active", "while the kubelet assigns CPUs"] {
+            let line = log.lines().find(|line| line.contains(said)).unwrap();
+            assert!(line.contains(&format!(" {level} ")), "{config}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let place = Place::new();
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["run", "--config", "/nonexistent/config.yaml"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("/nonexistent/config.yaml") && stderr.contains("--config"), "{stderr}");
+    drop(place);
+}

@@ -1,0 +1,145 @@
+//! `nri-cpu-manager topology` as a user runs it.
+
+use crate::support::fake_sysfs;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use topology::synthetic::Machine;
+
+fn topology(root: &Path, more: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_nri-cpu-manager");
+    Command::new(program).args(["topology", "--sysfs-root"]).arg(root).args(more).output().unwrap()
+}
+
+/// A directory with a machine in it that leaves nothing out.
+fn machine() -> tempfile::TempDir {
+    let machine = Machine {
+        sockets: 2,
+        caches: 2,
+        cores: 2,
+        threads: 2,
+        memory_only: 1,
+        offline: "3,4".parse().unwrap(),
+        isolated: "6-7".parse().unwrap(),
+        ..Machine::default()
+    };
+    let root = fake_sysfs::scratch();
+    fake_sysfs::write(root.path(), &fake_sysfs::files(&machine.facts().unwrap()));
+    root
+}
+
+/// The words, their order of magnitude and their types are a promise to scripts.
+#[test]
+fn json() {
+    let root = machine();
+    let output = topology(root.path(), &["--output", "json"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cpu = |cpu: usize, core: usize, uncore: usize, numa: usize| json!({"cpu": cpu, "core": core, "uncore": uncore, "numa": numa, "socket": numa, "online": true});
+    let offline = |cpu: usize, numa: usize| json!({"cpu": cpu, "core": null, "uncore": null, "numa": numa, "socket": null, "online": false});
+    let expect = json!({
+        "cpus": [
+            cpu(0, 0, 0, 0), cpu(1, 0, 0, 0), cpu(2, 2, 2, 0), offline(3, 0),
+            offline(4, 1), cpu(5, 5, 5, 1), cpu(6, 6, 6, 1), cpu(7, 6, 6, 1),
+        ],
+        "numa_nodes": [
+            {"id": 0, "cpus": "0-2", "distances": [10, 32, 32]},
+            {"id": 1, "cpus": "5-7", "distances": [32, 10, 32]},
+            {"id": 2, "cpus": "", "distances": [32, 32, 10]},
+        ],
+        "smt": 2,
+        "isolated": "6-7",
+        "online": "0-2,5-7",
+        "offline": "3-4",
+    });
+    assert_eq!(found, expect);
+}
+
+#[test]
+fn text_is_the_default_and_warnings_are_apart() {
+    let root = machine();
+    std::fs::remove_file(root.path().join("devices/system/node/node2/distance")).unwrap();
+    let output = topology(root.path(), &[]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("2 sockets, 3 NUMA nodes, 4 uncore caches, 4 cores, 6 CPUs"),
+        "{text}"
+    );
+    assert!(text.contains("from node 2  unknown"), "{text}");
+    let warnings = String::from_utf8(output.stderr).unwrap();
+    assert!(warnings.starts_with("warning: NUMA distances (node 2): "), "{warnings}");
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+}
+
+/// What is wrong with the call is said in one paragraph, with a status that is not 0.
+#[test]
+fn errors() {
+    let empty = fake_sysfs::scratch();
+    let output = topology(empty.path(), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.starts_with("nri-cpu-manager: no machine in "), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(output.stdout.is_empty());
+
+    let output = topology(empty.path(), &["--output", "yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("json"));
+}
+
+/// `nri-cpu-manager topology | head -1` is no failure.
+#[test]
+fn a_reader_that_goes_away() {
+    let root = machine();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["topology", "--sysfs-root"])
+        .arg(root.path())
+        .stdout(Stdio::from(writer))
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// No file to write to is one.
+#[test]
+fn output_that_cannot_be_written() {
+    let root = machine();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["topology", "--sysfs-root"])
+        .arg(root.path())
+        .stdout(Stdio::from(full))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write the output"));
+}
+
+/// Nor is a closed standard error: the exit code has the result all the same.
+#[test]
+fn errors_that_cannot_be_written() {
+    let root = fake_sysfs::scratch();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["topology", "--sysfs-root"])
+        .arg(root.path())
+        .stderr(Stdio::from(full))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+/// The text is a table; only `svg` is a picture.
+#[test]
+fn help_says_what_the_output_is() {
+    let machine = machine();
+    let [help, text] = [&["--help"][..], &[]]
+        .map(|more| topology(machine.path(), more).stdout)
+        .map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(!text.contains('┌'), "{text}");
+    assert!(help.contains("- text: For people\n"), "{help}");
+    assert!(help.contains("`--from list` shows them"), "{help}");
+}

@@ -1,0 +1,11 @@
+//! What several tests need: daemons with fake files, fake machines, random numbers.
+
+pub(crate) mod asked;
+pub(crate) mod daemon;
+pub(crate) mod events;
+pub(crate) mod expected;
+pub(crate) mod fake_sysfs;
+pub(crate) mod json_names;
+pub(crate) mod observed;
+pub(crate) mod random;
+pub(crate) mod warnings;

@@ -16,15 +16,22 @@ debian_sources() {
     sed -nE "s,^'(.*)/dists/(bookworm(-updates|-security)?)/InRelease' .*,deb [signed-by=$keyring] \1 \2 main,p" | sort -u
 }
 
+# Another suite from the mirror of Debian 12.
+debian_suite() { debian_sources | sed -n "s, bookworm main\$, $1 main,p"; }
+
 # debian_unpacked DIR PACKAGE...: packages and what they depend on except the C library, which is this machine's; a
-# package with an architecture (PACKAGE:arm64) without what it depends on.
+# package with an architecture (PACKAGE:arm64) or from another suite (PACKAGE/SUITE, all from the same) without what it
+# depends on.
 debian_unpacked() {
   local directory=$1 apt=$PWD/target/tools/apt archive package sources
   shift
   if [ "$(cat "$directory/packages" 2>/dev/null)" = "$*" ]; then return; fi
-  sources=$(debian_sources)
-  if [[ $sources != *" bookworm-security "* ]]; then
-    fail "$* come from Debian 12 (bookworm), but its security updates are not among this machine's package sources"
+  case "$1" in
+    */*) sources=$(debian_suite "${1#*/}") ;;
+    *) sources=$(debian_sources) ;;
+  esac
+  if [ -z "$sources" ] || [[ $1 != */* && $sources != *" bookworm-security "* ]]; then
+    fail "$* cannot be fetched: Debian 12 (bookworm) and its security updates must be among this machine's package sources"
   fi
   echo "fetching $*" >&2
   rm -rf "$directory" "$apt"
@@ -36,7 +43,7 @@ debian_unpacked() {
     private_apt "$apt" update
     for package in "$@"; do
       case "$package" in
-        *:*) private_apt "$apt" download "$package" ;;
+        *:* | */*) private_apt "$apt" download "$package" ;;
         *) private_apt "$apt" install --download-only --yes --no-install-recommends "$package" ;;
       esac
     done

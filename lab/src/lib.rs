@@ -7,7 +7,7 @@
 //! | [`debian`], [`binaries`], [`image`], [`platform`] | Debian's packages, the static programs, container images |
 //! | [`containerd`], [`plugin`] | the two programs under test, as processes |
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | what a kubelet does |
-//! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` composed, and run as a pod from its image |
+//! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` rendered, and run as a pod from its image |
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
 //! | [`node`], [`busy`] | a runtime with pods; busy processes |
 //! | [`step`], [`player`] | steps on a node as data, and what plays them |

@@ -1,25 +1,24 @@
-//! How fast the runtime makes updates, and which are under way: a late update is no drift.
+//! Which updates of the runtime are under way: a late one is no drift.
 //!
 //! A runtime makes the updates of an answer in order, and makes its next call only when it has made
-//! all of them; it answers the daemon's call when it has made them. From these moments the daemon
-//! estimates the time of one update as TCP estimates a round trip (RFC 6298): a smoothed mean and
-//! four mean deviations.
+//! all of them; it answers the daemon's call when it has made them.
 
 use ledger::{ContainerId, Update};
 use std::collections::HashMap;
 use std::time::Duration;
 use std::time::Instant;
 
-/// The allowance for one update before the first measurement, and the least allowance, as in RFC
-/// 6298.
-const FIRST: Duration = Duration::from_secs(1);
-/// The longest allowance, however slow the runtime was.
+/// The allowance for one update. Runtimes take some hundredths of a second; what one says it has
+/// made ends the wait in any case.
+const EACH: Duration = Duration::from_secs(1);
+/// The allowance for updates that the runtime got together, however many they are.
 pub(super) const MOST: Duration = Duration::from_secs(60);
 
 /// The runtime's pace.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    each: Option<Estimate>,
+    /// The mean time of an update of late, in seconds.
+    each: Option<f64>,
     /// The updates of the last answer, until the runtime's next call.
     answer: Option<Batch>,
     /// The updates of the daemon's last call, until the runtime answers it.
@@ -36,18 +35,11 @@ struct Batch {
     overdue: HashMap<ContainerId, Instant>,
 }
 
-/// The time of one change, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Estimate {
-    mean: f64,
-    deviation: f64,
-}
-
 impl Pace {
     /// An answer carries these updates. `prompt`: the runtime makes its next call as soon as it has
     /// made them.
     pub(super) fn answered(&mut self, changes: &[Update], prompt: bool, now: Instant) {
-        self.answer = self.batch(changes, prompt, now);
+        self.answer = Batch::of(changes, prompt, now);
     }
 
     /// The runtime calls again: it has made the updates of the last answer.
@@ -57,7 +49,7 @@ impl Pace {
     }
 
     pub(super) fn called(&mut self, changes: &[Update], now: Instant) {
-        self.call = self.batch(changes, true, now);
+        self.call = Batch::of(changes, true, now);
     }
 
     /// The runtime has answered the call: it has made the updates.
@@ -79,37 +71,28 @@ impl Pace {
         times.max().filter(|overdue| *overdue > now)
     }
 
-    /// The mean time of an update; `None` before the first measurement.
+    /// The mean time of an update of late; `None` before the first measurement.
     pub(super) fn each(&self) -> Option<Duration> {
-        self.each.map(|each| Duration::from_secs_f64(each.mean))
-    }
-
-    fn batch(&self, changes: &[Update], prompt: bool, now: Instant) -> Option<Batch> {
-        let mut overdue = HashMap::new();
-        for (before, change) in changes.iter().enumerate() {
-            overdue.insert(change.container.clone(), now + self.allows(before + 1));
-        }
-        (!overdue.is_empty()).then_some(Batch { at: now, prompt, overdue })
-    }
-
-    fn allows(&self, changes: usize) -> Duration {
-        let each = self.each.map_or(FIRST.as_secs_f64(), |each| each.mean + 4.0 * each.deviation);
-        let all = (each * changes as f64).min(MOST.as_secs_f64());
-        Duration::from_secs_f64(all).max(FIRST)
+        self.each.map(Duration::from_secs_f64)
     }
 
     fn measure(&mut self, done: Option<Batch>, now: Instant) {
         let Some(batch) = done else { return };
-        // Beyond the longest allowance the exact time does not matter.
         let took = now.saturating_duration_since(batch.at).min(MOST).as_secs_f64();
         let sample = took / batch.overdue.len() as f64;
-        self.each = Some(match self.each {
-            None => Estimate { mean: sample, deviation: sample / 2.0 },
-            Some(Estimate { mean, deviation }) => Estimate {
-                deviation: 0.75 * deviation + 0.25 * (mean - sample).abs(),
-                mean: 0.875 * mean + 0.125 * sample,
-            },
-        });
+        self.each = Some(self.each.map_or(sample, |mean| 0.875 * mean + 0.125 * sample));
+    }
+}
+
+impl Batch {
+    fn of(updates: &[Update], prompt: bool, now: Instant) -> Option<Batch> {
+        let allowance = (1..).map(|number| EACH.saturating_mul(number).min(MOST));
+        let overdue: HashMap<_, _> = updates
+            .iter()
+            .zip(allowance)
+            .map(|(update, allowance)| (update.container.clone(), now + allowance))
+            .collect();
+        (!overdue.is_empty()).then_some(Batch { at: now, prompt, overdue })
     }
 }
 
@@ -151,40 +134,16 @@ mod tests {
         }
         let each = pace.each().unwrap();
         assert!(each.abs_diff(millis(400)) < millis(1), "{each:?}");
-        // What is lost shows soon after the time that it takes.
-        pace.answered(&changes(50), false, now);
-        assert_eq!(pace.overdue(&id(49), now + millis(25_000)), None);
     }
 
     #[test]
-    fn nothing_is_waited_for_for_long_whatever_was_measured() {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
-        for seconds in [0, 3600, 0, 50, 1 << 40] {
-            pace.called(&changes(1000), now);
-            for i in [0, 500, 999] {
-                let overdue = pace.overdue(&id(i), now).unwrap() - now;
-                assert!(FIRST <= overdue && overdue <= MOST, "{overdue:?}");
-            }
-            assert_eq!(pace.overdue(&id(999), now + MOST), None);
-            now += Duration::from_secs(seconds);
-            pace.returned(now);
+    fn nothing_is_waited_for_for_long() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.called(&changes(1000), now);
+        for (i, seconds) in [(0, 1), (9, 10), (59, 60), (999, 60)] {
+            assert_eq!(pace.overdue(&id(i), now), Some(now + Duration::from_secs(seconds)), "{i}");
         }
-    }
-
-    /// The estimate follows the runtime both ways.
-    #[test]
-    fn it_is_as_fast_as_it_was_of_late() {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
-        let mut allowed = Vec::new();
-        for each in [20, 2000, 20] {
-            for _ in 0..30 {
-                pace.called(&changes(10), now);
-                now += millis(each) * 10;
-                pace.returned(now);
-            }
-            allowed.push(pace.allows(10).as_millis());
-        }
-        assert!(allowed[0] == 1000 && allowed[1] > 20_000 && allowed[2] < 10_000, "{allowed:?}");
+        assert_eq!(pace.overdue(&id(999), now + MOST), None);
     }
 
     /// When the runtime calls next after the end of a container says nothing about how long its

@@ -151,7 +151,7 @@ mod tests {
             directory: directory.path().to_owned(),
             driver: Driver::Cgroupfs,
         };
-        let manifests = Manifests::compose("base").unwrap();
+        let manifests = Manifests::of("base").unwrap();
         let volume = manifests.pod().volume("config").unwrap();
         let path = of_volume(&layout, volume);
         for _ in 0..2 {

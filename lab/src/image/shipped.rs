@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::{Entry, Image, read};
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::{self, command};
 use crate::platform::Platform;
 use crate::{files, manifests};
 
@@ -33,16 +32,17 @@ pub struct Shipped {
     pub program: PathBuf,
     /// Archive.
     pub image: PathBuf,
-    /// The directory `manifests`, or a copy of it.
+    /// The directory of the [rendered](manifests::render) manifests.
     pub manifests: PathBuf,
 }
 
 impl Shipped {
-    /// With the repository's manifests; writes the archive of the image into `directory`.
+    /// Writes the archive of the image and the manifests into `directory`.
     pub fn with(program: &Path, directory: &Path) -> Result<Self> {
-        let (program, image) = (program.to_path_buf(), directory.join(ARCHIVE));
-        write(&image, &program)?;
-        Ok(Self { program, image, manifests: manifests::directory() })
+        let shipped = Self { program: program.to_path_buf(), ..Self::within(directory) };
+        write(&shipped.image, program)?;
+        manifests::render(&shipped.manifests)?;
+        Ok(shipped)
     }
 
     /// Paths of the copy in a VM.
@@ -56,8 +56,7 @@ impl Shipped {
         let copy = Self::within(directory);
         files::copy(program, &copy.program)?;
         write(&copy.image, program)?;
-        command::run(command("cp", ["-r"]).arg(manifests::directory()).arg(&copy.manifests))?;
-        Ok(())
+        manifests::render(&copy.manifests)
     }
 }
 

@@ -1,5 +1,4 @@
-//! `manifests/` as shipped, composed like `kubectl apply -k`, as far as the lab's kubelet supports
-//! them.
+//! `manifests/` as shipped, rendered by kustomize, as far as the lab's kubelet supports them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub mod kustomization;
-mod merge;
 pub mod types;
 
-use crate::cache;
+use crate::command::{command, run};
+use crate::{cache, files};
 use types::{ConfigMap, DaemonSet, PodSpec, RecursiveReadOnly};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -21,13 +19,12 @@ pub struct Manifests {
     pub config_map: Option<ConfigMap>,
 }
 
-/// The directory `manifests` of the repository.
-pub fn directory() -> PathBuf {
-    cache::repository().join("manifests")
-}
-
 /// The part that undoes the plugin's work.
 const RELEASE: &str = "release";
+
+/// The base, and the overlays that the lab's nodes use.
+const PARTS: [&str; 6] =
+    ["base", RELEASE, "host-pid", "kernel-exclusivity", "migrate", "podresources"];
 
 /// The directory of a part: the base, `release` or an overlay.
 fn part(root: &Path, name: &str) -> PathBuf {
@@ -37,19 +34,44 @@ fn part(root: &Path, name: &str) -> PathBuf {
     }
 }
 
+/// The documents of a directory with a `kustomization.yaml`, as `kubectl apply -k` applies them.
+fn rendered(directory: &Path) -> Result<String> {
+    run(&mut command(cache::repository().join("hack/kustomize"), [directory]))
+}
+
+/// Renders the parts that [`Manifests::for_config`] and [`Manifests::for_release`] need, a file
+/// each.
+pub fn render(into: &Path) -> Result<()> {
+    files::make_directory(into)?;
+    for name in PARTS {
+        let text = rendered(&part(&cache::repository().join("manifests"), name))?;
+        files::write(&file(into, name), text)?;
+    }
+    Ok(())
+}
+
+/// The file of a rendered part.
+fn file(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.yaml"))
+}
+
 /// Key of the ConfigMap.
 const CONFIG: &str = "config.yaml";
 
 impl Manifests {
-    /// Composes `base`, `release` or an overlay of the repository. Unsupported content is an error.
-    pub fn compose(name: &str) -> Result<Self> {
-        Self::read(&part(&directory(), name))
+    /// `base`, `release` or an overlay of the repository. Unsupported content is an error.
+    pub fn of(name: &str) -> Result<Self> {
+        Self::of_directory(&part(&cache::repository().join("manifests"), name))
     }
 
-    /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges
-    /// for `exclusivity: kernel`, the one with a mount for `podResources`, the one that sees threads
+    fn of_directory(directory: &Path) -> Result<Self> {
+        Self::parse(&rendered(directory)?)
+            .with_context(|| format!("invalid manifests in {}", directory.display()))
+    }
+
+    /// The manifests for a configuration, of what [`render`] wrote: the overlay with privileges for `exclusivity: kernel`, the one with a mount for `podResources`, the one that sees threads
     /// for `rebalance`, the base for all others, including `exclusivity: auto`.
-    pub fn for_config(root: &Path, config: &str) -> Result<Self> {
+    pub fn for_config(rendered: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
             serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
         let name = match (yaml["exclusivity"] == "kernel", !yaml["podResources"].is_null()) {
@@ -59,12 +81,12 @@ impl Manifests {
             (false, true) => "podresources",
             (true, true) => bail!("no overlay is for exclusivity: kernel with podResources"),
         };
-        Ok(Self::read(&part(root, name))?.configured(config))
+        Ok(Self::read(&file(rendered, name))?.configured(config))
     }
 
-    /// `release` from a copy of `manifests`, with or without `--containers` (docs/install.md).
-    pub fn for_release(root: &Path, containers: bool) -> Result<Self> {
-        let mut manifests = Self::read(&part(root, RELEASE))?;
+    /// `release` of what [`render`] wrote, with or without `--containers` (docs/install.md).
+    pub fn for_release(rendered: &Path, containers: bool) -> Result<Self> {
+        let mut manifests = Self::read(&file(rendered, RELEASE))?;
         if containers {
             for init in &mut manifests.pod_mut().init_containers {
                 init.args.push("--containers".to_owned());
@@ -81,22 +103,24 @@ impl Manifests {
         self
     }
 
-    fn read(directory: &Path) -> Result<Self> {
-        let mut resources = kustomization::compose(directory)?;
-        let mut take = |kind: &str| -> Option<Value> {
-            let index = resources.iter().position(|resource| resource["kind"] == kind);
-            index.map(|index| resources.remove(index))
-        };
-        let daemon_set = take("DaemonSet")
-            .with_context(|| format!("no DaemonSet in {}", directory.display()))?;
-        let daemon_set: DaemonSet = types::read(daemon_set)?;
-        let config_map: Option<ConfigMap> = take("ConfigMap").map(types::read).transpose()?;
-        let rest: Vec<String> = resources.iter().map(|r| r["kind"].to_string()).collect();
-        ensure!(rest.is_empty(), "unsupported kind: {}", rest.join(", "));
+    fn read(file: &Path) -> Result<Self> {
+        Self::parse(&files::read(file)?)
+            .with_context(|| format!("invalid manifests in {}", file.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let (mut daemon_set, mut config_map) = (None, None);
+        for document in serde_yaml::Deserializer::from_str(text) {
+            let resource = Value::deserialize(document)?;
+            match resource["kind"].as_str() {
+                Some("DaemonSet") => daemon_set = Some(types::read::<DaemonSet>(resource)?),
+                Some("ConfigMap") => config_map = Some(types::read::<ConfigMap>(resource)?),
+                _ => bail!("unsupported kind: {}", resource["kind"]),
+            }
+        }
+        let daemon_set = daemon_set.context("no DaemonSet")?;
         let manifests = Self { daemon_set, config_map };
-        manifests
-            .check()
-            .with_context(|| format!("invalid manifests in {}", directory.display()))?;
+        manifests.check()?;
         Ok(manifests)
     }
 

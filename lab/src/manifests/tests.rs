@@ -1,15 +1,13 @@
 use super::*;
 use nri_cpu_manager::config::PodResources;
 use std::fs;
-use std::io::ErrorKind;
-use std::process::Command;
 
 /// The base and its overlays.
 const OVERLAYS: [&str; 7] =
     ["base", "containerd-1.7", "crio", "host-pid", "kernel-exclusivity", "migrate", "podresources"];
 
 #[test]
-fn everything_that_ships_can_be_composed() {
+fn everything_that_ships_can_be_rendered() {
     let directory = cache::repository().join("manifests/overlays");
     let mut there: Vec<String> = fs::read_dir(directory)
         .unwrap()
@@ -19,7 +17,7 @@ fn everything_that_ships_can_be_composed() {
     there.sort();
     assert_eq!(there, OVERLAYS);
     for name in OVERLAYS.into_iter().chain([RELEASE]) {
-        let manifests = Manifests::compose(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        let manifests = Manifests::of(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
         let pod = manifests.pod();
         for container in pod.init_containers.iter().chain(&pod.containers) {
             assert_eq!(container.image, crate::image::shipped::NAME, "{name}: {}", container.name);
@@ -29,13 +27,13 @@ fn everything_that_ships_can_be_composed() {
 
 #[test]
 fn overlays_add_to_the_base_and_take_nothing_away() {
-    let compose = |name| Manifests::compose(name).unwrap();
+    let of = |name| Manifests::of(name).unwrap();
     let paths = |manifests: &Manifests| {
         let mounts = &manifests.pod().containers[0].volume_mounts;
         mounts.iter().map(|m| (m.mount_path.clone(), m.read_only)).collect::<Vec<_>>()
     };
-    let base = compose("base");
-    let kernel = compose("kernel-exclusivity");
+    let base = of("base");
+    let kernel = of("kernel-exclusivity");
     let context = |m: &Manifests| m.pod().containers[0].security_context.clone();
     assert_eq!(context(&base).capabilities.add, [""; 0]);
     assert_eq!(context(&kernel).capabilities.add, ["SYS_ADMIN", "SYS_NICE"]);
@@ -43,17 +41,17 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert!(!base.pod().host_pid && kernel.pod().host_pid);
     assert!(paths(&base).contains(&("/sys/fs/cgroup".to_owned(), false)));
     assert_eq!(paths(&kernel), paths(&base));
-    let host_pid = compose("host-pid");
+    let host_pid = of("host-pid");
     assert!(host_pid.pod().host_pid);
     assert_eq!(context(&host_pid).capabilities.add, [""; 0]);
     assert_eq!(paths(&host_pid), paths(&base));
-    let migrate = compose("migrate");
+    let migrate = of("migrate");
     let [added] = &migrate.pod().containers[0].volume_mounts[paths(&base).len()..] else {
         panic!("not one more: {:?}", paths(&migrate));
     };
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet", true));
     assert_eq!(added.recursive_read_only, Some(RecursiveReadOnly::IfPossible));
-    let pod_resources = compose("podresources");
+    let pod_resources = of("podresources");
     let [added] = &pod_resources.pod().containers[0].volume_mounts[paths(&base).len()..] else {
         panic!("not one more: {:?}", paths(&pod_resources));
     };
@@ -64,9 +62,9 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert!(listens.listen.starts_with("/var/lib/nri-cpu-manager"), "the base's state directory");
     assert_eq!(listens.kubelet.parent(), Some(Path::new(&added.mount_path)));
     assert!(env.iter().any(|variable| variable.name == "NODE_NAME"), "of the base");
-    assert_eq!(paths(&compose("containerd-1.7")), paths(&base));
-    assert_eq!(compose("containerd-1.7").pod().init_containers.len(), 1);
-    let label = context(&compose("crio")).se_linux_options.unwrap();
+    assert_eq!(paths(&of("containerd-1.7")), paths(&base));
+    assert_eq!(of("containerd-1.7").pod().init_containers.len(), 1);
+    let label = context(&of("crio")).se_linux_options.unwrap();
     assert_eq!(label.r#type, "spc_t");
 }
 
@@ -74,9 +72,11 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
 /// only what it writes.
 #[test]
 fn the_release_is_a_daemon_set_beside_the_base() {
-    let base = Manifests::compose("base").unwrap();
+    let base = Manifests::of("base").unwrap();
+    let rendered = tempfile::tempdir().unwrap();
+    render(rendered.path()).unwrap();
     for containers in [false, true] {
-        let release = Manifests::for_release(&directory(), containers).unwrap();
+        let release = Manifests::for_release(rendered.path(), containers).unwrap();
         let selects = |one: &Manifests, other: &Manifests| {
             let labels = &other.daemon_set.spec.template.metadata.labels;
             let selector = &one.daemon_set.spec.selector.match_labels;
@@ -117,6 +117,9 @@ fn the_release_is_a_daemon_set_beside_the_base() {
 
 #[test]
 fn a_configuration_goes_with_the_privileges_that_it_needs() {
+    let rendered = tempfile::tempdir().unwrap();
+    let rendered = rendered.path();
+    render(rendered).unwrap();
     for (config, capabilities) in [
         ("cpuManagerPolicy: static\n", &[][..]),
         ("cpuManagerPolicy: static\nexclusivity: runtime\n", &[]),
@@ -124,7 +127,7 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
         ("exclusivity: auto\n", &[]),
         ("exclusivity: kernel\n", &["SYS_ADMIN", "SYS_NICE"]),
     ] {
-        let manifests = Manifests::for_config(&directory(), config).unwrap();
+        let manifests = Manifests::for_config(rendered, config).unwrap();
         let security = &manifests.pod().containers[0].security_context;
         assert_eq!(security.capabilities.add, capabilities, "{config}");
         assert_eq!(manifests.config_map.unwrap().data["config.yaml"], config);
@@ -134,16 +137,16 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
         ("exclusivity: kernel\nrebalance: {movesPer100Starts: 1}\n", true),
         ("exclusivity: groups\n", false),
     ] {
-        let manifests = Manifests::for_config(&directory(), config).unwrap();
+        let manifests = Manifests::for_config(rendered, config).unwrap();
         assert_eq!(manifests.pod().host_pid, host_pid, "{config}");
     }
     let served = "podResources: {listen: /d}\n";
-    let manifests = Manifests::for_config(&directory(), served).unwrap();
+    let manifests = Manifests::for_config(rendered, served).unwrap();
     let container = &manifests.pod().containers[0];
     assert_eq!(container.security_context.capabilities.add, [""; 0]);
     assert!(container.volume_mounts.iter().any(|m| m.name == "kubelet-pod-resources"));
     for config in [&format!("exclusivity: kernel\n{served}"), "{"] {
-        assert!(Manifests::for_config(&directory(), config).is_err());
+        assert!(Manifests::for_config(rendered, config).is_err());
     }
 }
 
@@ -194,13 +197,10 @@ fn every_overlay_keeps_an_operators_own_values() {
     }
 }
 
-/// By kustomize itself as well, where it is installed.
 fn keeps_own_values(directory: &Path) {
-    let composed = kustomization::compose(directory).unwrap();
-    for resources in [Some(composed), kustomized(directory)].into_iter().flatten() {
-        let map = resources.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
-        assert_eq!(map["data"], serde_json::json!({CONFIG: OWN}), "{}", directory.display());
-    }
+    let manifests = Manifests::of_directory(directory).unwrap();
+    let data = manifests.config_map.unwrap().data;
+    assert_eq!(data.into_iter().collect::<Vec<_>>(), [(CONFIG.to_owned(), OWN.to_owned())]);
 }
 
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
@@ -214,7 +214,7 @@ fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
     let overlay = if file.starts_with("base") { "overlays/kernel-exclusivity" } else { file };
     let overlay =
         overlay.trim_end_matches("/daemonset.yaml").trim_end_matches("/kustomization.yaml");
-    Manifests::read(&copy.path().join(overlay))
+    Manifests::of_directory(&copy.path().join(overlay))
 }
 
 /// A copy of the base and the overlays, with their files changed.
@@ -222,7 +222,7 @@ fn copied(edit: impl Fn(&Path, String) -> String) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     let source = cache::repository().join("manifests");
     for name in OVERLAYS {
-        let shipped = part(&directory(), name);
+        let shipped = part(&source, name);
         let below = shipped.strip_prefix(&source).unwrap();
         fs::create_dir_all(copy.path().join(below)).unwrap();
         for entry in fs::read_dir(&shipped).unwrap() {
@@ -236,7 +236,7 @@ fn copied(edit: impl Fn(&Path, String) -> String) -> tempfile::TempDir {
 
 #[test]
 fn unsupported_content_is_an_error() {
-    let (base, kernel) = ("base/daemonset.yaml", "overlays/kernel-exclusivity/daemonset.yaml");
+    let base = "base/daemonset.yaml";
     with(base, "runAsUser: 0", "runAsUser: 0").unwrap();
     for (file, from, to, expect) in [
         (base, "readOnly: true", "readonly: true", "readonly"),
@@ -257,29 +257,11 @@ fn unsupported_content_is_an_error() {
         (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
         (base, "port: metrics", "port: metric", "no port metric"),
         (base, "httpGet:", "tcpSocket:", "tcpSocket"),
-        (kernel, "name: nri-cpu-manager\n", "name: other\n", "does not match exactly one"),
-        ("base/kustomization.yaml", "resources:", "namePrefix: x\nresources:", "namePrefix"),
         (
             "overlays/migrate/kustomization.yaml",
             "readOnly: true\n",
             "readOnly: false\n",
             "needs readOnly",
-        ),
-        (kernel, "hostPID: true", "$patch: replace", "directives"),
-        (kernel, "hostPID: true", "hostPID: null", "deletion"),
-        (kernel, "hostPID: true", "tolerations: [{key: x}]", "merge key"),
-        (kernel, "namespace: kube-system", "namespace: other", "namespace"),
-        (
-            "overlays/crio/kustomization.yaml",
-            "resources:",
-            "images: [{name: a, newName: b, digest: c}]\nresources:",
-            "digest",
-        ),
-        (
-            "overlays/migrate/kustomization.yaml",
-            "  - patch: |",
-            "  - target: {kind: X}\n    patch: |",
-            "target",
         ),
     ] {
         let result = with(file, from, to).and_then(|manifests| {
@@ -314,55 +296,4 @@ fn amounts() {
     assert_eq!(amounts("10m", "64Mi"), (Some(10), Some(64 << 20)));
     assert_eq!(amounts("2", "1Gi"), (Some(2000), Some(1 << 30)));
     assert_eq!(amounts("-1", "64M"), (None, None));
-}
-
-/// None without `kubectl`.
-fn kustomized(directory: &Path) -> Option<Vec<Value>> {
-    let output = match Command::new("kubectl").arg("kustomize").arg(directory).output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => return None,
-        output => output.unwrap(),
-    };
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(
-        serde_yaml::Deserializer::from_str(&text)
-            .map(|one| Value::deserialize(one).unwrap())
-            .collect(),
-    )
-}
-
-/// Sorts lists of named objects by name: their order has no meaning here.
-fn unordered(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            fields.into_iter().map(|(name, value)| (name, unordered(value))).collect()
-        }
-        Value::Array(items) => {
-            let mut items: Vec<Value> = items.into_iter().map(unordered).collect();
-            if items.iter().all(|item| item["name"].is_string()) {
-                items.sort_by_key(|item| item["name"].to_string());
-            }
-            Value::Array(items)
-        }
-        other => other,
-    }
-}
-
-#[test]
-fn kustomize_itself_says_the_same() {
-    for name in OVERLAYS.into_iter().chain([RELEASE]) {
-        let directory = part(&directory(), name);
-        let Some(theirs) = kustomized(&directory) else {
-            println!("skipped: kustomize itself over the manifests: kubectl is not installed");
-            return;
-        };
-        let by_kind = |all: Vec<Value>| {
-            let mut all: Vec<Value> = all.into_iter().map(unordered).collect();
-            all.sort_by_key(|one| one["kind"].to_string());
-            all
-        };
-        let ours = by_kind(kustomization::compose(&directory).unwrap());
-        assert_eq!(ours.len(), if name == RELEASE { 1 } else { 2 }, "{ours:?}");
-        assert_eq!(ours, by_kind(theirs), "{}", directory.display());
-    }
 }

@@ -27,7 +27,7 @@ on_both!(the_base_pins_and_may_do_nothing_else);
 /// The overlay with these CPUs reserved.
 fn overlay(name: &str, reserved: CpuSet) -> Manifests {
     let reserved = format!("\"{reserved}\"");
-    Manifests::compose(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
+    Manifests::of(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
 }
 
 fn container(manifests: &mut Manifests) -> &mut ContainerSpec {

@@ -306,7 +306,7 @@ pub(crate) fn near_numa_nodes() -> Part {
 /// move. The plugin itself would not choose these CPUs.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
-    let moving = Manifests::compose("migrate").unwrap();
+    let moving = Manifests::of("migrate").unwrap();
     let on = |name: &str, milli, cpus| {
         Step::Run(Pod::new(name, [Container::guaranteed("main", milli).on(cpus)]))
     };

@@ -9,5 +9,6 @@ mod part;
 mod partitions;
 mod privileges;
 mod scenarios;
+mod shipped;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lab::debian::KernelPackage;
 use lab::job::Software;
+use lab::scenario::catalogue::Scenario;
 use lab::scenario::shape::Shape;
 use lab::step::{Outcome, Step};
 use lab::suite;
@@ -32,10 +33,23 @@ impl Part {
 
 /// These scenarios on this machine. Each must apply to it.
 pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
-    let shape = Shape::of(machine).unwrap();
+    played(&Shape::of(machine).unwrap(), names)
+}
+
+/// The same with one mechanism alone, where the scenario tries several.
+pub(crate) fn scenarios_with(machine: &Machine, exclusivity: &str, names: &[&str]) -> Vec<Part> {
+    let shape = Shape { exclusivity: exclusivity.to_owned(), ..Shape::of(machine).unwrap() };
+    let mut parts = played(&shape, names);
+    for part in &mut parts {
+        part.name = format!("{}, exclusivity: {exclusivity}", part.name);
+    }
+    parts
+}
+
+fn played(shape: &Shape, names: &[&str]) -> Vec<Part> {
     let scenarios = suite::scenarios(&names.join(",")).unwrap();
-    let part = |scenario: &lab::scenario::catalogue::Scenario| {
-        let script = scenario.script(&shape);
+    let part = |scenario: &Scenario| {
+        let script = scenario.script(shape);
         let script = script.unwrap_or_else(|| panic!("{} does not apply", scenario.name));
         Part::new(scenario.name, script.steps(), move |outcomes| {
             assert_eq!(script.judge(outcomes), [""; 0]);

@@ -12,7 +12,7 @@ use lab::step::{CgroupRef, Outcome, Step};
 use lab::view::View;
 use lab::vm::Machine;
 
-use crate::part::{Part, play, scenarios};
+use crate::part::{Part, play, scenarios, scenarios_with};
 use crate::privileges;
 
 const PARTITION: &str = "cpuset.cpus.partition";
@@ -40,7 +40,10 @@ fn with_cgroupfs() {
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
     let mut parts = vec![all_processes_leave(), with_shared_containers_in_the_pod()];
-    parts.extend(scenarios(&machine(), &["classes", "uninstall"]));
+    parts.extend(scenarios(&machine(), &["classes"]));
+    for mechanism in ["groups", "kernel", "runtime"] {
+        parts.extend(scenarios_with(&machine(), mechanism, &["uninstall"]));
+    }
     play(&machine(), software, &parts);
 }
 

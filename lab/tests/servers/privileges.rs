@@ -15,8 +15,7 @@ const SYS_NICE: u64 = 1 << 23;
 
 /// On a machine with eight CPUs.
 pub(crate) fn parts() -> [Part; 3] {
-    let full =
-        Manifests::compose("kernel-exclusivity").unwrap().edited("\"0-1\"", "\"0\"").unwrap();
+    let full = Manifests::of("kernel-exclusivity").unwrap().edited("\"0-1\"", "\"0\"").unwrap();
     let mut without_capability = full.clone();
     let container = container(&mut without_capability);
     container.security_context.capabilities.add.retain(|added| added != "SYS_ADMIN");

@@ -3,16 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-use cpuset::{CgroupPath, CpuSet, PartitionState};
-use nri_cpu_manager::exclusivity::{
+use cgroups::{
     CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out, hazard,
 };
+use cpuset::{CgroupPath, CpuSet, PartitionState};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[path = "cgroup_trees/ops.rs"]
+#[path = "plans/ops.rs"]
 mod ops;
 use ops::{Op, op};
 

@@ -97,7 +97,7 @@ impl Hierarchy {
         }
     }
 
-    pub(crate) fn kernel(&self) -> &dyn Kernel {
+    pub fn kernel(&self) -> &dyn Kernel {
         &*self.kernel
     }
 

@@ -74,6 +74,7 @@ fn cpus_of(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
 mod tests {
     use super::super::hierarchy::{EXCLUSIVE, PARTITION};
     use super::*;

@@ -25,24 +25,42 @@
 //! let container = CgroupPath::new("kubepods/pod1/db").ok_or("no path")?;
 //! let mut tree = CgroupTree::new("0-7".parse()?, "0-7".parse()?);
 //! tree.make(&class);
-//! tree.make(&container);
+//! // As the runtime has made it.
+//! tree.put(&container, "6-7".parse()?);
 //!
 //! let goal = Goal {
 //!     pool: "0-5".parse()?,
 //!     widest: "0-7".parse()?,
-//!     exclusive: [(container, "6-7".parse()?)].into(),
-//!     tops: [(class, CgroupLevel::Class), (pod, CgroupLevel::Pod)].into(),
+//!     exclusive: [(container.clone(), "6-7".parse()?)].into(),
+//!     partitions: [container.clone()].into(),
+//!     tops: [(class.clone(), CgroupLevel::Class), (pod, CgroupLevel::Pod)].into(),
 //!     ..Goal::default()
 //! };
+//! // The tree follows the plan; the kernel's answers come from another one here.
 //! let mut kernel = tree.clone();
 //! let mut writes = Vec::new();
-//! carry_out(&mut tree, &goal, |group, write| {
-//!     if let Write::Cpus(cpus) = write {
-//!         writes.push(format!("{group} {cpus}"));
-//!     }
+//! let outcome = carry_out(&mut tree, &goal, |group, write| {
+//!     writes.push(match write {
+//!         Write::Cpus(cpus) => format!("{group}/cpuset.cpus: {cpus}"),
+//!         Write::Exclusive(cpus) => format!("{group}/cpuset.cpus.exclusive: {cpus}"),
+//!         Write::Partition(Some(kind)) => format!("{group}/cpuset.cpus.partition: {}", kind.name()),
+//!         Write::Partition(None) => format!("{group}/cpuset.cpus.partition: member"),
+//!     });
 //!     kernel.write(group, write).ok().map(|()| kernel.partition(group))
 //! });
-//! assert_eq!(writes, ["kubepods/burstable 0-5", "kubepods/pod1 6-7"]);
+//! assert!(outcome.failed.is_empty());
+//! assert_eq!(
+//!     writes,
+//!     [
+//!         "kubepods/burstable/cpuset.cpus: 0-5",
+//!         "kubepods/cpuset.cpus.exclusive: 6-7",
+//!         "kubepods/pod1/cpuset.cpus.exclusive: 6-7",
+//!         "kubepods/pod1/db/cpuset.cpus.exclusive: 6-7",
+//!         "kubepods/pod1/db/cpuset.cpus.partition: root",
+//!     ]
+//! );
+//! assert_eq!(kernel.effective(&class).to_string(), "0-5");
+//! assert!(kernel.is_partition(&container));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

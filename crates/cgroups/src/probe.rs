@@ -94,6 +94,7 @@ fn has_capability(status: &str, capability: u32) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
 mod tests {
     use super::*;
     use kernel::Linux;

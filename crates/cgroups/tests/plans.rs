@@ -2,6 +2,7 @@
 //! single write, and wherever a plan is cut short.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_macros, reason = "how much was checked is part of the result")]
 
 use cgroups::{
     CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out, hazard,

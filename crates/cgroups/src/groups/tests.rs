@@ -1,7 +1,9 @@
-//! What lasts between two looks, with files like the kernel's. What the kernel makes of them is the
+//! What lasts between two passes, with files like the kernel's. What the kernel makes of them is the
 //! model's business.
 
-use super::super::layout::PodGroup;
+#![allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
+
+use super::super::layout::{ContainerCpus, ContainerGroup, PodGroup};
 use super::*;
 use kernel::{Kernel, Linux};
 use std::fs;
@@ -74,28 +76,25 @@ impl Node {
     }
 
     fn pass_at(&mut self, pool: &str, scope: Scope, now: Instant) -> Report {
-        let place = |group: &&str| PodGroup {
-            group: path(group),
-            top: CgroupLevel::Pod,
-            kept_from_siblings: CpuSet::EMPTY,
-            running: true,
-        };
-        let tops = self.pods.iter().map(|group| match path(group).parent() {
-            Some(class) if class == path(CLASS) => (class, CgroupLevel::Class),
-            _ => (path(group), CgroupLevel::Pod),
-        });
         let rest = self.exclusive.values().fold(cpus("0-7") - cpus(pool), |rest, own| rest - *own);
         let mut exclusive = self.exclusive.clone();
         exclusive.insert(path("kubepods/podg/c"), rest);
-        let goal = Goal {
-            pool: cpus(pool),
-            widest: cpus("0-7"),
-            exclusive,
-            tops: tops.collect(),
-            ..Goal::default()
-        };
-        let pods = self.pods.iter().map(place).collect();
-        let layout = Layout { goal, pods };
+        let mut layout = Layout::new(cpus(pool), cpus("0-7"));
+        for pod in &self.pods {
+            let group = path(pod);
+            let top = match group.parent() {
+                Some(class) if class == path(CLASS) => CgroupLevel::Class,
+                _ => CgroupLevel::Pod,
+            };
+            let containers = exclusive.iter().filter(|(container, _)| container.is_below(&group));
+            let containers = containers.map(|(container, cpus)| ContainerGroup {
+                group: container,
+                cpus: ContainerCpus::Exclusive(*cpus),
+            });
+            let kept_from_siblings = CpuSet::EMPTY;
+            let pod = PodGroup { group: group.clone(), top, kept_from_siblings, running: true };
+            layout.add(pod, containers);
+        }
         self.groups.follow(&layout, scope, now)
     }
 

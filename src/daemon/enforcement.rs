@@ -194,7 +194,6 @@ impl Enforcement {
             unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
         let unbound_before = std::mem::replace(&mut self.unbound, unbound);
-        let report = &self.report;
         let mut bound = Bound::default();
         if before.distrusted.keys().ne(report.distrusted.keys()) {
             log_distrusted(&before.distrusted, &report.distrusted);

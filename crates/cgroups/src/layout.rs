@@ -7,11 +7,17 @@ use cpuset::{CgroupPath, CpuSet};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
     pub(super) goal: Goal,
-    pub(super) pods: Vec<PodGroup>,
+    pub(super) pods: Vec<KnownPod>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownPod {
+    pub(super) group: CgroupPath,
+    pub(super) running: bool,
 }
 
 /// A cgroup with containers' cgroups in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct PodGroup {
     pub group: CgroupPath,
     /// Where the topmost cgroup is that can bind its containers: the class that it is in, the pod's
@@ -30,7 +36,7 @@ pub struct ContainerGroup<'a> {
     pub cpus: ContainerCpus,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum ContainerCpus {
     /// It runs in the pool.
     Shared,
@@ -88,7 +94,7 @@ impl Layout {
                 goal.tops.insert(pod.group.clone(), CgroupLevel::Pod);
             }
         }
-        self.pods.push(pod);
+        self.pods.push(KnownPod { group: pod.group, running: pod.running });
     }
 
     /// The pods' cgroups, in the order in which they were added.

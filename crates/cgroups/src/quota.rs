@@ -1,9 +1,9 @@
 //! CFS quotas, which throttle exclusive CPUs: the container's own, and that of its pod.
 //!
 //! A container cannot use more than its exclusive CPUs, so a quota can only do harm: rounding and
-//! the kernel's accounting per CPU throttle a container that uses no more than its own CPUs. The
-//! plugin asks the runtime to lift the container's quota, but not every runtime does so for a
-//! running container. No runtime knows the pod's quota: the kubelet gives a pod's cgroup the sum of
+//! the kernel's accounting per CPU throttle a container that uses no more than its own CPUs. A
+//! runtime can be asked to lift the container's quota, but not every runtime does so for a running
+//! container. No runtime knows the pod's quota: the kubelet gives a pod's cgroup the sum of
 //! its containers' limits. It lifts that quota under its own static policy only
 //! (kubernetes/kubernetes#127525).
 

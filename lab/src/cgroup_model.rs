@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use cgroups::CgroupTree;
 use cpuset::PartitionState;
-use nri_cpu_manager::exclusivity::CgroupTree;
 use serde::{Deserialize, Serialize};
 
 mod action;

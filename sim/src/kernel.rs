@@ -18,10 +18,10 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+use cgroups::{CgroupTree, Watched, Write};
 use cpuset::{CgroupPath, CpuSet, PartitionType};
 use kernel::Kernel;
 pub use nix::errno::Errno;
-use nri_cpu_manager::exclusivity::{CgroupTree, Watched, Write};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;

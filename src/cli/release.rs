@@ -2,8 +2,9 @@
 
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
-use crate::exclusivity::{Hierarchy, Memory, Undone, undo};
+use crate::exclusivity::{lifted_quotas, open_memory};
 use crate::kubelet;
+use cgroups::{Hierarchy, Undone, undo};
 use clap::Args;
 use kernel::Linux;
 use std::error::Error;
@@ -76,10 +77,11 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
         let advice = "is the host's cgroup file system mounted there?";
         return Err(format!("{root} has no cpuset controller: {advice}").into());
     };
-    let memory = Memory::open(&args.state_dir, Arc::new(Disk::start()?), &Linux, &args.proc_root);
+    let memory = open_memory(&args.state_dir, Arc::new(Disk::start()?), &Linux, &args.proc_root);
     let widest = sysfs::possible(&Linux, &args.sysfs_root).unwrap_or_else(|| hierarchy.free());
+    let quotas = claims.as_deref().map(lifted_quotas);
     let Undone { groups: pools, partitions, quotas, containers, errors } =
-        undo(&hierarchy, memory, widest, claims.as_deref());
+        undo(&hierarchy, memory, widest, quotas.as_ref());
     writeln!(out, "shared pool: {} restored", count(pools, "cgroup"))?;
     writeln!(out, "partitions:  {} ended", count(partitions, "partition"))?;
     writeln!(out, "CFS quotas:  {} restored", count(quotas, "quota"))?;

@@ -4,12 +4,12 @@
 mod writes;
 
 use crate::config::Config;
-use crate::exclusivity::{
-    AFTER_REFUSAL, Exclusivity, Groups, Hierarchy, Layout, Means, Memory, ProbeError, Report,
-    Scope, Watched, writable,
-};
+use crate::exclusivity::{Exclusivity, Means, NodeLayout, consequence};
 use crate::verify::Drift;
 use crate::view::GroupBound;
+use cgroups::{
+    AFTER_REFUSAL, Groups, Hierarchy, Memory, ProbeError, Report, Scope, Watched, writable,
+};
 use cpuset::{CgroupPath, PartitionType};
 use kernel::Kernel;
 use ledger::{Call, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target};
@@ -30,6 +30,8 @@ pub(super) struct Enforcement {
     state: Written,
     /// What the last pass found.
     pub(super) report: Report,
+    /// Pods that the runtime has to keep in the pool, and why.
+    unbound: BTreeMap<PodUid, String>,
     pub(super) written: u64,
     /// When to check again for CPUs that a container was about to leave.
     due: Option<Instant>,
@@ -84,7 +86,7 @@ impl Enforcement {
         means.log(wanted);
         let hierarchy = writable(kernel, cgroup_root);
         if let Err(why) = &hierarchy {
-            log::warn!("{}", why.consequence());
+            log::warn!("{}", consequence(why));
         }
         Ok(Enforcement::new(means, hierarchy, partition, memory))
     }
@@ -105,6 +107,7 @@ impl Enforcement {
             groups,
             state: Written::Nothing,
             report: Report::default(),
+            unbound: BTreeMap::new(),
             written: 0,
             due: None,
             refused_at: None,
@@ -129,8 +132,7 @@ impl Enforcement {
 
     /// Pods that the runtime keeps off exclusive CPUs though groups do so elsewhere, and why.
     pub(super) fn unbound(&self) -> Vec<(String, String)> {
-        let unbound = self.report.unbound.iter();
-        unbound.map(|(pod, why)| (pod.to_string(), why.clone())).collect()
+        self.unbound.iter().map(|(pod, why)| (pod.to_string(), why.clone())).collect()
     }
 
     /// What other programs allow cgroups.
@@ -171,10 +173,11 @@ impl Enforcement {
             }
             return Bound::default();
         }
-        let layout = Layout::of(ledger);
+        let layout = NodeLayout::of(ledger);
         let scope = if self.state == Written::All { scope } else { Scope::All };
         self.state = Written::All;
-        let report = self.groups.follow(&layout, scope, now);
+        let report = self.groups.follow(&layout.groups, scope, now);
+        let mut unbound = layout.unbound(&report.unbound);
         let before = std::mem::replace(&mut self.report, report);
         let report = &self.report;
         self.written += report.written;
@@ -187,19 +190,19 @@ impl Enforcement {
         self.due = waits.then(|| now + pause);
         if scope != Scope::All {
             // Only a check of all groups finds those that are missing.
-            let known = before.unbound.iter().filter(|(pod, _)| ledger.has_pod(pod));
-            self.report.unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
+            let known = self.unbound.iter().filter(|(pod, _)| ledger.has_pod(pod));
+            unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
-        let report = &self.report;
+        let unbound_before = std::mem::replace(&mut self.unbound, unbound);
         let mut bound = Bound::default();
         if before.distrusted.keys().ne(report.distrusted.keys()) {
             log_distrusted(&before.distrusted, &report.distrusted);
             let distrusted = report.distrusted.keys().cloned().collect();
             bound.events.push(Event::Distrusted(distrusted));
         }
-        if before.unbound.keys().ne(report.unbound.keys()) {
-            log_unbound(&before.unbound, &report.unbound);
-            bound.events.push(Event::Unbound(report.unbound.keys().cloned().collect()));
+        if unbound_before.keys().ne(self.unbound.keys()) {
+            log_unbound(&unbound_before, &self.unbound);
+            bound.events.push(Event::Unbound(self.unbound.keys().cloned().collect()));
         }
         if !report.refused.is_empty() || !report.ended.is_empty() {
             self.name_partitions(ledger, &mut bound);

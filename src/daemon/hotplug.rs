@@ -2,7 +2,8 @@
 //! return: periodically, and before every admission. To the ledger both are the same: no container
 //! can run there.
 
-use crate::exclusivity::{ForeignPartitions, Hierarchy, foreign_partitions};
+use crate::exclusivity::foreign_partitions;
+use cgroups::{ForeignPartitions, Hierarchy};
 use cpuset::CpuSet;
 use kernel::Kernel;
 use ledger::{Event, Ledger};

@@ -22,9 +22,9 @@ use crate::checkpoint::StateError;
 use crate::clock::now;
 use crate::config::Reading;
 use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
-use crate::exclusivity::{Scope, Watched};
 use crate::verify::Drift;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
+use cgroups::{Scope, Watched};
 use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{

@@ -2,7 +2,7 @@
 
 use super::orphans;
 use super::owner::Owner;
-use crate::exclusivity::ProbeError;
+use crate::exclusivity::consequence;
 use crate::view::{NodeFigures, OwnFigures};
 use ledger::{Channel, Policy};
 use std::time::Instant;
@@ -53,7 +53,7 @@ impl Owner {
             times_late: self.drift.suspects.times_late,
             change_takes: self.delivery.pace.each(),
             kernel_refusals: enforcement.refusals,
-            cannot_write_groups: enforcement.cannot_write().map(ProbeError::consequence),
+            cannot_write_groups: enforcement.cannot_write().map(consequence),
             group_write_errors: enforcement.errors,
             exclusivity_because: enforcement.means.because.clone(),
             group_bounds: enforcement.bounds(self.now).collect(),

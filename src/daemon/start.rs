@@ -17,11 +17,12 @@ use super::quotas::Quotas;
 use super::reload::ConfigReload;
 use crate::config::Config;
 use crate::disk::Storage;
-use crate::exclusivity::{Hierarchy, Memory};
+use crate::exclusivity::open_memory;
 use crate::exposed::Directories;
 use crate::kubelet::Look;
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
+use cgroups::Hierarchy;
 use kernel::Kernel;
 use ledger::{Claim, Event, Ledger, Mechanism, Settings};
 use std::collections::VecDeque;
@@ -84,7 +85,7 @@ impl Owner {
         now: Instant,
     ) -> Result<Owner, StartError> {
         let memory =
-            Memory::open(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
+            open_memory(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
         let directories = Directories::below(&paths.state_dir, storage);
         let enforcement = Enforcement::start(
             wanted(config),

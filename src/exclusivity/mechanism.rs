@@ -1,7 +1,7 @@
 //! [`Means`]: what keeps other containers off exclusive CPUs, by the configuration and by what this
 //! node can do.
 
-use super::probe::{ProbeError, binding, probe};
+use cgroups::{ProbeError, binding, probe};
 use kernel::Kernel;
 use ledger::Mechanism;
 use std::path::Path;
@@ -75,5 +75,40 @@ impl Means {
         let Some(because) = &self.because else { return };
         let level = if wanted == Exclusivity::Auto { log::Level::Info } else { log::Level::Warn };
         log::log!(level, "exclusivity: {}: {because}", self.mechanism);
+    }
+}
+
+/// What follows for the plugin where cgroups are not writable, with the error.
+pub fn consequence(why: &ProbeError) -> String {
+    match why {
+        ProbeError::NoHierarchy(_) => {
+            format!("decisions are neither verified nor repaired: {why}")
+        }
+        _ => format!(
+            "{why}. Only the runtime sets CPUs: before NRI 0.12.1, drift and CPUs that it loses while it starts a \
+             container are repaired with its next call, and a CFS quota that it does not lift stays"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn what_follows_is_said() {
+        let root = PathBuf::from("/sys/fs/cgroup");
+        let read_only = ProbeError::ReadOnly { root: root.clone(), error: "no".into() };
+        for (why, said) in [
+            (read_only, ["/sys/fs/cgroup cannot be written: no;", "repaired with its next call"]),
+            (
+                ProbeError::NoHierarchy(root),
+                ["neither verified nor repaired", "/sys/fs/cgroup has no"],
+            ),
+        ] {
+            let text = consequence(&why);
+            assert!(said.iter().all(|said| text.contains(said)), "{text}");
+        }
     }
 }

@@ -1,182 +1,45 @@
-//! [`Memory`]: what was written into cgroups here, and what was there before.
-//!
-//! It tells this program's values from those of others after a restart, and can undo. It is a file
-//! in the state directory, replaced before each batch of writes. No cgroup outlives a reboot, so it
-//! counts for one boot. Without it, after a loss, values that would be written anyway count as this
-//! program's, and others as other programs'.
+//! The file `cgroups` in the state directory: what [`cgroups::Groups`] has written.
 
 use crate::disk::Storage;
-use cpuset::{CgroupPath, CpuSet};
+use cgroups::{Memory, MemoryFile};
 use kernel::Kernel;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const FILE: &str = "cgroups";
 const MODE: u32 = 0o600;
-const EXCLUSIVE: &str = "exclusive";
-const FORMAT: &str = "nri-cpu-manager cgroups 1";
+const PROGRAM: &str = "nri-cpu-manager";
 /// A larger file is not one that this program has written.
 const MAX_BYTES: usize = 4 << 20;
 
-#[derive(Debug, Clone, Default)]
-pub struct Memory {
-    /// `None` keeps it in memory only.
-    file: Option<(PathBuf, Arc<dyn Storage>)>,
-    boot: String,
-    groups: BTreeMap<CgroupPath, CgroupRecord>,
-    unsaved: bool,
+#[derive(Debug)]
+struct StateFile {
+    path: PathBuf,
+    storage: Arc<dyn Storage>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct CgroupRecord {
-    /// What another program had set; empty without.
-    pub(super) before: CpuSet,
-    /// What was written here: the last value, and after a crash any of these may be in force.
-    pub(super) ours: Vec<CpuSet>,
-    /// The CFS quota before it was lifted.
-    pub(super) quota: Option<String>,
-    /// Whether its exclusive CPUs (`cpuset.cpus.exclusive`) are this program's.
-    pub(super) exclusive: bool,
-}
-
-impl Memory {
-    /// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.
-    pub fn open(
-        state: &Path,
-        storage: Arc<dyn Storage>,
-        kernel: &dyn Kernel,
-        processes: &Path,
-    ) -> Memory {
-        let boot = kernel.read(&processes.join("sys/kernel/random/boot_id")).unwrap_or_default();
-        let boot = String::from_utf8_lossy(&boot).trim().to_owned();
-        let path = state.join(FILE);
-        let groups = match storage.read(&path, MAX_BYTES) {
-            Ok(bytes) => parse(&String::from_utf8_lossy(&bytes), &boot),
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    log::warn!("cannot read {}: {error}; it is replaced", path.display());
-                }
-                BTreeMap::new()
-            }
-        };
-        Memory { file: Some((path, storage)), boot, groups, unsaved: false }
+impl MemoryFile for StateFile {
+    fn path(&self) -> &Path {
+        &self.path
     }
 
-    pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
-        self.groups.get(group)
+    fn read(&self) -> io::Result<Vec<u8>> {
+        self.storage.read(&self.path, MAX_BYTES)
     }
 
-    pub(super) fn groups(&self) -> impl Iterator<Item = (&CgroupPath, &CgroupRecord)> {
-        self.groups.iter()
-    }
-
-    pub(super) fn change(&mut self, group: &CgroupPath, change: impl FnOnce(&mut CgroupRecord)) {
-        let record = self.groups.entry(group.clone()).or_default();
-        let before = record.clone();
-        change(record);
-        self.unsaved |= before != *record;
-    }
-
-    pub(super) fn forget(&mut self, group: &CgroupPath) {
-        self.unsaved |= self.groups.remove(group).is_some();
-    }
-
-    pub(super) fn retain(&mut self, exists: impl Fn(&CgroupPath) -> bool) {
-        let before = self.groups.len();
-        self.groups.retain(|group, _| exists(group));
-        self.unsaved |= self.groups.len() != before;
-    }
-
-    /// Replaces the file if anything has changed. The page cache suffices: a crash of the machine
-    /// ends all cgroups.
-    pub(super) fn save(&mut self) {
-        let Some((path, storage)) = &self.file else { return };
-        if !self.unsaved {
-            return;
-        }
-        match storage.replace(path, MODE, self.text().as_bytes()) {
-            Ok(()) => self.unsaved = false,
-            Err(error) => log::warn!(
-                "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
-                path.display()
-            ),
-        }
-    }
-
-    /// A line a cgroup: path, value before, nothing (a bound in earlier versions), values, quota,
-    /// `exclusive` or nothing, with tabs between.
-    fn text(&self) -> String {
-        let mut text = format!("{FORMAT} {}\n", self.boot);
-        for (group, CgroupRecord { before, ours, quota, exclusive }) in &self.groups {
-            let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
-            let quota = quota.as_deref().unwrap_or_default();
-            let exclusive = if *exclusive { EXCLUSIVE } else { "" };
-            let ours = ours.join(";");
-            text += &format!("{group}\t{before}\t\t{ours}\t{quota}\t{exclusive}\n");
-        }
-        text
+    fn replace(&self, content: &[u8]) -> io::Result<()> {
+        self.storage.replace(&self.path, MODE, content)
     }
 }
 
-fn parse(text: &str, boot: &str) -> BTreeMap<CgroupPath, CgroupRecord> {
-    let mut lines = text.lines();
-    if lines.next() != Some(format!("{FORMAT} {boot}").as_str()) {
-        return BTreeMap::new();
-    }
-    lines.filter_map(parse_line).collect()
-}
-
-fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
-    let mut parts = line.split('\t');
-    let group = CgroupPath::new(parts.next()?)?;
-    let before = parts.next()?.parse().ok()?;
-    parts.next()?;
-    let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
-    let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
-    let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
-    // Not there in earlier versions.
-    let exclusive = parts.next() == Some(EXCLUSIVE);
-    Some((group, CgroupRecord { before, ours, quota, exclusive }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::Disk;
-    use kernel::Linux;
-    use std::fs;
-
-    #[test]
-    fn it_lasts_for_one_boot() {
-        let root = tempfile::tempdir().unwrap();
-        let disk: Arc<dyn Storage> = Arc::new(Disk::start().unwrap());
-        let open = || Memory::open(root.path(), Arc::clone(&disk), &Linux, root.path());
-        let boot = root.path().join("sys/kernel/random");
-        fs::create_dir_all(&boot).unwrap();
-        fs::write(boot.join("boot_id"), "one\n").unwrap();
-        let group = CgroupPath::new("kubepods.slice/kubepods-burstable.slice").unwrap();
-        let record = CgroupRecord {
-            before: "0-9".parse().unwrap(),
-            ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
-            quota: Some("400000 100000".to_owned()),
-            exclusive: true,
-        };
-        let mut memory = open();
-        memory.change(&group, |stored| *stored = record.clone());
-        memory.save();
-        assert_eq!(open().get(&group), Some(&record));
-        let text = fs::read_to_string(root.path().join(FILE)).unwrap();
-        // An earlier version stored bounds.
-        fs::write(root.path().join(FILE), text.replace("0-9\t\t", "0-9\t0-7\t")).unwrap();
-        assert_eq!(open().get(&group), Some(&record));
-        for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
-            fs::write(root.path().join(FILE), damaged).unwrap();
-            assert_eq!(open().get(&group), None, "{damaged}");
-        }
-        fs::write(root.path().join(FILE), text).unwrap();
-        fs::write(boot.join("boot_id"), "two\n").unwrap();
-        assert_eq!(open().get(&group), None);
-    }
+/// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.
+pub fn open_memory(
+    state: &Path,
+    storage: Arc<dyn Storage>,
+    kernel: &dyn Kernel,
+    processes: &Path,
+) -> Memory {
+    let file = StateFile { path: state.join(FILE), storage };
+    Memory::open(Arc::new(file), PROGRAM, kernel, processes)
 }

@@ -4,6 +4,7 @@
 //! Source: inotify(7). Writes through any mount of the hierarchy report themselves, refused ones
 //! included; this program's own do as well.
 
+use cgroups::Watched;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,15 +21,6 @@ pub struct Watch {
     /// `None` where the kernel gives none: the periodic check has to do.
     inotify: Option<AsyncFd<OwnedFd>>,
     watched: BTreeMap<PathBuf, i32>,
-}
-
-/// What to watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watched {
-    /// Writes into a file.
-    File,
-    /// New directories in a directory.
-    Directory,
 }
 
 impl Watch {

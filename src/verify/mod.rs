@@ -1,7 +1,7 @@
 //! Whether a decision is in force, by the files of cgroups and the processes. It writes no cgroup and
 //! remembers nothing.
 
-use crate::exclusivity::{
+use cgroups::{
     CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION, is_partition_of, quota_of,
     widen,
 };

@@ -1,6 +1,7 @@
 //! A hierarchy and processes in a directory; the real ones are looked at by the lab.
 
 use super::*;
+use crate::exclusivity::lift_quota;
 use ledger::note::Subject;
 use ledger::{ContainerId, CpuSetting, Mechanism};
 use std::fs;
@@ -54,7 +55,7 @@ impl Machine {
 
     fn lift(&self, target: &Target) {
         let on = Hierarchy::open(self.0.path()).unwrap();
-        crate::exclusivity::lift_quota(&on, target).unwrap();
+        lift_quota(&on, target).unwrap();
     }
 
     fn check(&self, target: &Target, kind: Option<PartitionType>) -> Vec<String> {

@@ -5,7 +5,6 @@
 
 mod architecture;
 mod best_hint;
-mod cgroups;
 mod checkpoint;
 mod conformance;
 mod daemon;

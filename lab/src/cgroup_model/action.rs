@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use cgroups::{CgroupTree, Hazard, KernelRules, Write, hazard};
 use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
 use fastrand::Rng;
-use nri_cpu_manager::exclusivity::{CgroupTree, Hazard, KernelRules, Write, hazard};
 
 /// Names of cgroups. `a.b` sorts between `a` and the children of `a`.
 pub(super) const NAMES: [&str; 3] = ["a", "a.b", "b"];

@@ -12,11 +12,11 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use cpuset::{CgroupPath, CpuSet, PartitionState};
-use nix::errno::Errno;
-use nri_cpu_manager::exclusivity::{
+use cgroups::{
     CPUS, CgroupTree, EFFECTIVE, KernelRules, PARTITION, PartitionFiles, Refused, Write,
 };
+use cpuset::{CgroupPath, CpuSet, PartitionState};
+use nix::errno::Errno;
 
 use super::action::{Action, Chooser, NAMES, name_of, set};
 use super::rules::{self, delegate};

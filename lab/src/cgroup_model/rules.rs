@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use nri_cpu_manager::exclusivity::KernelRules;
+use cgroups::KernelRules;
 
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::CGROUPS;

@@ -11,8 +11,8 @@ use std::process::Child;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use cgroups::Hierarchy;
 use cpuset::{CgroupPath, CpuSet};
-use nri_cpu_manager::exclusivity::Hierarchy;
 
 use super::IN_A_POD;
 use super::figures::ClassWrite;

@@ -1,8 +1,8 @@
 //! What the files of a [`SimulatedKernel`](super::SimulatedKernel) say, and what writes into them do.
 
 use super::{CGROUPS, Errno, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
+use cgroups::{Refused, Watched, Write, hazard};
 use cpuset::{CgroupPath, ParseError, PartitionState};
-use nri_cpu_manager::exclusivity::{Refused, Watched, Write, hazard};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -115,6 +115,28 @@ fn a_container_whose_partition_the_kernel_refuses_is_kept_apart_by_cgroups() {
     assert_eq!(files.map(|file| text(file).unwrap()), ["member\n", "\n"]);
 }
 
+/// Cgroups are reported by their paths, and the ledger knows pods. The cgroup counts as missing from
+/// the second check on.
+#[test]
+fn a_pod_whose_cgroup_is_not_there_is_named_to_the_ledger() {
+    let mut node = Node::new();
+    let target = node.create("c");
+    let Admission::Create { pod, container } = create("c") else { unreachable!() };
+    node.ledger.apply(Event::Started { pod, container });
+    fs::remove_dir_all(node.root.path().join("kubepods")).unwrap();
+    let mut unbound = Vec::new();
+    for _ in 0..2 {
+        let bound = node.enforcement.bind(Scope::All, &node.ledger, Instant::now());
+        unbound.extend(bound.events);
+    }
+    assert_eq!(unbound, [Event::Unbound([PodUid("pod".to_owned())].into())]);
+    let directory = node.root.path().join("kubepods/pod");
+    let why = format!("cgroup {} does not exist", directory.display());
+    assert_eq!(node.enforcement.unbound(), [("pod".to_owned(), why)]);
+    let Bound { events, .. } = node.enforcement.bind(Scope::Binding, &node.ledger, Instant::now());
+    assert_eq!((events, target.pod_group()), (vec![], CgroupPath::new("kubepods/pod")));
+}
+
 /// What the kernel refuses is counted; a cgroup that is gone is no failure.
 #[test]
 fn a_write_that_fails_is_counted() {

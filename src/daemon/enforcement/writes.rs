@@ -1,7 +1,8 @@
 //! Writes into the cgroups of single containers, and what the kernel says to them.
 
 use super::Enforcement;
-use crate::exclusivity::{Hierarchy, KernelRefusal, QuotaChange, lift_quota, set_cpus};
+use crate::exclusivity::lift_quota;
+use cgroups::{FileError, KernelRefusal, QuotaChange, set_cpus};
 use ledger::{ContainerId, Ledger, Mechanism, Target, Update};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -10,12 +11,25 @@ impl Enforcement {
     /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
     /// worked.
     pub(in crate::daemon) fn settle_pod_quota(&mut self, target: &Target) -> bool {
-        let settled = self.groups.settle_pod_quota(target);
+        let settled = self.settle(target);
         if let Err(error) = &settled {
             self.errors += 1;
             log::warn!("{}: {error}", target.subject);
         }
         settled.is_ok()
+    }
+
+    fn settle(&mut self, target: &Target) -> Result<Option<QuotaChange>, FileError> {
+        let Some(pod) = target.pod_group() else { return Ok(None) };
+        let change = self.groups.settle_quota(&pod, target.lifts_pod_quota)?;
+        let subject = &target.subject;
+        match change {
+            Some(QuotaChange::Lifted) => log::info!("{subject}: CFS quota of its pod lifted"),
+            Some(QuotaChange::LiftedAgain) => log::debug!("{subject}: CFS quota lifted again"),
+            Some(QuotaChange::Restored) => log::info!("{subject}: CFS quota of its pod restored"),
+            None => {}
+        }
+        Ok(change)
     }
 
     /// Settles the CFS quotas of these containers' pods. Returns how many were set again since they
@@ -28,14 +42,15 @@ impl Enforcement {
         let mut again = 0;
         for target in targets {
             if target.lifts_pod_quota {
-                let change = self.groups.settle_pod_quota(target);
+                let change = self.settle(target);
                 again += u64::from(matches!(change, Ok(Some(QuotaChange::LiftedAgain))));
             } else {
                 self.settle_pod_quota(target);
             }
         }
         let lifted = targets.iter().filter(|target| target.lifts_pod_quota);
-        (again, lifted.filter_map(|target| self.groups.pod_quota_file(target)).collect())
+        let pods = lifted.filter_map(Target::pod_group);
+        (again, pods.filter_map(|pod| self.groups.quota_file(&pod)).collect())
     }
 
     /// The containers of these updates that would get CPUs which a partition beside them still has.
@@ -65,34 +80,33 @@ impl Enforcement {
 
     /// Sets a container's CPUs without the runtime. Returns whether that worked.
     pub(in crate::daemon) fn set_cpus(&mut self, target: &Target, now: Instant) -> bool {
-        self.write(target, now, set_cpus)
+        let (Ok(hierarchy), Some(group)) = (&self.hierarchy, &target.cgroup) else { return false };
+        let set = set_cpus(hierarchy, group, target.setting.cpus());
+        self.has_worked(set, target, now)
     }
 
     /// Lifts an exclusive container's CFS quota. Returns whether that worked.
     pub(in crate::daemon) fn lift_quota(&mut self, target: &Target, now: Instant) -> bool {
-        self.write(target, now, |on, target| Ok(lift_quota(on, target)?))
+        let Ok(hierarchy) = &self.hierarchy else { return false };
+        let lifted = lift_quota(hierarchy, target).map_err(KernelRefusal::from);
+        self.has_worked(lifted, target, now)
     }
 
     /// Logs and counts what the kernel refuses, except for a group that no longer exists.
-    fn write(
+    fn has_worked(
         &mut self,
+        written: Result<(), KernelRefusal>,
         target: &Target,
         now: Instant,
-        write: impl FnOnce(&Hierarchy, &Target) -> Result<(), KernelRefusal>,
     ) -> bool {
-        let Ok(hierarchy) = &self.hierarchy else { return false };
-        match write(hierarchy, target) {
-            Ok(()) => true,
-            Err(refused) => {
-                if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {
-                    self.errors += 1;
-                    // Where cgroups bind a container by itself its file is watched: the refused
-                    // write is reported like any other, and must not lead to the next one.
-                    self.refused_at = Some(now);
-                    log::warn!("{}: {refused}", target.subject);
-                }
-                false
-            }
+        let Err(refused) = written else { return true };
+        if !refused.is_gone() {
+            self.errors += 1;
+            // Where cgroups bind a container by itself its file is watched: the refused write is
+            // reported like any other, and must not lead to the next one.
+            self.refused_at = Some(now);
+            log::warn!("{}: {refused}", target.subject);
         }
+        false
     }
 }

@@ -207,7 +207,7 @@ impl CgroupTree {
     }
 
     /// Records what a cgroup's files for partitions say; makes it where it does not exist.
-    pub fn put_partition(&mut self, group: &CgroupPath, files: PartitionFiles) {
+    pub(super) fn put_partition(&mut self, group: &CgroupPath, files: PartitionFiles) {
         self.make(group);
         let group = self.groups.entry(group.clone()).or_default();
         group.partition = files;

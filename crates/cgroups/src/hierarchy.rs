@@ -97,7 +97,7 @@ impl Hierarchy {
         }
     }
 
-    pub(crate) fn kernel(&self) -> &dyn Kernel {
+    pub fn kernel(&self) -> &dyn Kernel {
         &*self.kernel
     }
 
@@ -107,12 +107,12 @@ impl Hierarchy {
 
     /// Checks that this process can write cgroups, by a file: the mode of the directory is read-only
     /// on many hosts anyway.
-    pub fn check_writable(&self) -> io::Result<()> {
+    pub(super) fn check_writable(&self) -> io::Result<()> {
         self.kernel.check_writable(&self.root.join("cgroup.procs"))
     }
 
     /// The hierarchy of the CPU controller: version 1 has one for each controller.
-    pub fn of_cpu(&self) -> Hierarchy {
+    pub(super) fn of_cpu(&self) -> Hierarchy {
         match self.version {
             CgroupVersion::V1 => {
                 Hierarchy { root: self.root.with_file_name("cpu"), ..self.clone() }
@@ -126,7 +126,7 @@ impl Hierarchy {
     }
 
     /// The shell command that removes another program's bound: all CPUs are none.
-    pub fn removal_of_bound(&self, group: &CgroupPath) -> String {
+    pub(super) fn removal_of_bound(&self, group: &CgroupPath) -> String {
         format!("echo {} > {}", self.free(), self.directory(group).join(CPUS).display())
     }
 
@@ -165,7 +165,7 @@ impl Hierarchy {
         text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
     }
 
-    pub fn tops(&self) -> Vec<CgroupPath> {
+    pub(super) fn tops(&self) -> Vec<CgroupPath> {
         self.directories(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
     }
 

@@ -1,7 +1,9 @@
-//! What lasts between two looks, with files like the kernel's. What the kernel makes of them is the
+//! What lasts between two passes, with files like the kernel's. What the kernel makes of them is the
 //! model's business.
 
-use super::super::goal::PodGroup;
+#![allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
+
+use super::super::layout::{ContainerCpus, ContainerGroup, PodGroup};
 use super::*;
 use kernel::{Kernel, Linux};
 use std::fs;
@@ -14,8 +16,8 @@ use tempfile::TempDir;
 struct Node {
     root: TempDir,
     groups: Groups,
-    /// Uids and cgroups. All of them run.
-    pods: Vec<(&'static str, &'static str)>,
+    /// All of them run.
+    pods: Vec<&'static str>,
     /// Cgroups and CPUs of exclusive containers beside `kubepods/podg/c`, which has the rest.
     exclusive: BTreeMap<CgroupPath, CpuSet>,
 }
@@ -36,7 +38,7 @@ impl Node {
         fs::write(root.path().join("cgroup.controllers"), "cpuset\n").unwrap();
         fs::write(root.path().join("cpuset.cpus.effective"), "0-7\n").unwrap();
         let on = Hierarchy::open(root.path()).unwrap();
-        let pods = vec![("a", "kubepods/burstable/poda"), ("g", "kubepods/podg")];
+        let pods = vec!["kubepods/burstable/poda", "kubepods/podg"];
         let node = Node {
             root,
             groups: Groups::new(on, Memory::default(), PartitionType::Root),
@@ -74,27 +76,25 @@ impl Node {
     }
 
     fn pass_at(&mut self, pool: &str, scope: Scope, now: Instant) -> Report {
-        let place = |(uid, group): &(&str, &str)| PodGroup {
-            uid: PodUid((*uid).to_owned()),
-            group: path(group),
-            running: true,
-        };
-        let tops = self.pods.iter().map(|(_, group)| match path(group).parent() {
-            Some(class) if class == path(CLASS) => (class, CgroupLevel::Class),
-            _ => (path(group), CgroupLevel::Pod),
-        });
         let rest = self.exclusive.values().fold(cpus("0-7") - cpus(pool), |rest, own| rest - *own);
         let mut exclusive = self.exclusive.clone();
         exclusive.insert(path("kubepods/podg/c"), rest);
-        let goal = Goal {
-            pool: cpus(pool),
-            widest: cpus("0-7"),
-            exclusive,
-            tops: tops.collect(),
-            ..Goal::default()
-        };
-        let pods = self.pods.iter().map(place).collect();
-        let layout = Layout { goal, pods, ..Layout::default() };
+        let mut layout = Layout::new(cpus(pool), cpus("0-7"));
+        for pod in &self.pods {
+            let group = path(pod);
+            let top = match group.parent() {
+                Some(class) if class == path(CLASS) => CgroupLevel::Class,
+                _ => CgroupLevel::Pod,
+            };
+            let containers = exclusive.iter().filter(|(container, _)| container.is_below(&group));
+            let containers = containers.map(|(container, cpus)| ContainerGroup {
+                group: container,
+                cpus: ContainerCpus::Exclusive(*cpus),
+            });
+            let kept_from_siblings = CpuSet::EMPTY;
+            let pod = PodGroup { group: group.clone(), top, kept_from_siblings, running: true };
+            layout.add(pod, containers);
+        }
         self.groups.follow(&layout, scope, now)
     }
 
@@ -246,7 +246,7 @@ fn where_a_class_is_cleared_under_containers_each_of_them_is_bound() {
     assert_eq!([node.get(CLASS), node.get("kubepods/burstable/poda")], ["0-5", "0-5"]);
     let new = "kubepods/burstable/podb";
     node.run(&format!("{new}/c"));
-    node.pods.push(("b", new));
+    node.pods.push(new);
     for pool in ["0-3", "0-6"] {
         node.pass(pool, Scope::Binding);
         let bound = [CLASS, "kubepods/burstable/poda", new].map(|group| node.get(group));
@@ -291,24 +291,6 @@ fn a_class_is_bound_before_its_first_pod() {
     }
 }
 
-#[test]
-fn names_tell_pods_and_classes() {
-    for (group, level) in [
-        ("kubepods/pod1-2", Some(CgroupLevel::Pod)),
-        ("kubepods/burstable", Some(CgroupLevel::Class)),
-        ("kubepods.slice/kubepods-pod1_2.slice", Some(CgroupLevel::Pod)),
-        ("kubepods.slice/kubepods-besteffort.slice", Some(CgroupLevel::Class)),
-        (
-            "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod1.slice",
-            Some(CgroupLevel::Pod),
-        ),
-        ("kubepods.slice/crio-1.scope", None),
-        ("kubepods", None),
-    ] {
-        assert_eq!(level_of(&path(group)), level, "{group}");
-    }
-}
-
 /// After a loss of the memory the value that would be written is no bound.
 #[test]
 fn what_would_be_written_is_not_anothers() {
@@ -322,11 +304,11 @@ fn what_would_be_written_is_not_anothers() {
 #[test]
 fn a_hierarchy_without_the_pods_is_reported() {
     let mut node = Node::new();
-    node.pods.push(("x", "node/kubepods/podx"));
+    node.pods.push("node/kubepods/podx");
     node.follow("0-5");
     let report = node.report("0-5");
     let unbound: Vec<String> = report.unbound.keys().map(ToString::to_string).collect();
-    assert_eq!(unbound, ["x"]);
+    assert_eq!(unbound, ["node/kubepods/podx"]);
     node.set("node/kubepods/podx", "");
     assert!(node.report("0-5").unbound.is_empty());
 }
@@ -413,8 +395,8 @@ fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
         let now = start + Duration::from_millis(after);
         let report = node.pass_at(pool, Scope::Binding, now);
         assert_eq!(kernel.tries.load(Ordering::Relaxed), tries, "{pool} after {after} ms");
-        let unbound: Vec<&str> = report.unbound.keys().map(|pod| pod.0.as_str()).collect();
-        assert_eq!(unbound, ["g"]);
+        let unbound: Vec<&str> = report.unbound.keys().map(CgroupPath::as_str).collect();
+        assert_eq!(unbound, ["kubepods/podg"]);
     }
 }
 
@@ -424,7 +406,7 @@ fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
 fn a_release_leaves_containers_their_exclusive_cpus() {
     let mut node = Node::new();
     let container = "kubepods/podg/c";
-    node.pods.push(("h", "kubepods/podh"));
+    node.pods.push("kubepods/podh");
     node.exclusive.insert(path("kubepods/podh/c"), cpus("6"));
     for (group, list) in
         [("kubepods/podg", ""), (container, "6"), ("kubepods/podh", ""), ("kubepods/podh/c", "6")]

@@ -4,40 +4,45 @@
 //! A partition is this program's, or a leftover of it, by its place:
 //! * below the kubelet's cgroups (`kubepods`), where runtimes make containers and partitions come
 //!   and go within milliseconds. What another program makes a partition there, such as a hook of
-//!   CRI-O, is a container whose CPUs the ledger knows;
-//! * elsewhere, in a cgroup named after a container whose CPUs the ledger claims, or claimed before
-//!   a restart.
+//!   CRI-O, is a container that the caller knows;
+//! * elsewhere, in a cgroup named after a container that has exclusive CPUs, or had them before a
+//!   restart.
 //!
 //! CPUs that the kernel still holds for a removed cgroup are in no cgroup, and so in no foreign one.
 
 use super::hierarchy::{CgroupVersion, EFFECTIVE, EXCLUSIVE_EFFECTIVE, Hierarchy};
-use super::release::is_of_pods;
+use super::names::{is_named_after, is_of_pods};
 use cpuset::{CgroupPath, CpuSet};
-use ledger::{ContainerId, Ledger};
 use std::collections::BTreeMap;
 
 /// The topmost cgroups that are valid partitions of other programs, with their CPUs.
 pub type ForeignPartitions = BTreeMap<CgroupPath, CpuSet>;
 
-/// Reads one file if the root cgroup lacks no CPU but those of the ledger's own partitions.
-pub fn foreign_partitions(on: &Hierarchy, online: CpuSet, ledger: &Ledger) -> ForeignPartitions {
+/// Reads one file, and none of `ids`, if the root cgroup has all CPUs of `expected`: those that are
+/// online and in no partition of this program. `ids` are the runtime's ids of containers that may
+/// have a partition of this program.
+pub fn foreign_partitions(
+    on: &Hierarchy,
+    expected: CpuSet,
+    ids: impl Iterator<Item = String>,
+) -> ForeignPartitions {
     let mut found = ForeignPartitions::new();
     if on.version() == CgroupVersion::V1 {
         return found;
     }
     let free = on.free();
     // The root is never without CPUs: it cannot be read.
-    if free.is_empty() || (online - free - ledger.held_by_kernel()).is_empty() {
+    if free.is_empty() || (expected - free).is_empty() {
         return found;
     }
-    let ours: Vec<ContainerId> = ledger.claims().map(|claim| claim.id).collect();
+    let ours: Vec<String> = ids.collect();
     for top in on.tops() {
         collect(on, top, &ours, &mut found);
     }
     found
 }
 
-fn collect(on: &Hierarchy, group: CgroupPath, ours: &[ContainerId], found: &mut ForeignPartitions) {
+fn collect(on: &Hierarchy, group: CgroupPath, ours: &[String], found: &mut ForeignPartitions) {
     if is_of_pods(&group) || ours.iter().any(|id| is_named_after(&group, id)) {
         return;
     }
@@ -68,39 +73,15 @@ fn cpus_of(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     })
 }
 
-/// Whether a runtime made this cgroup for that container: `ID`, `RUNTIME-ID.scope`.
-fn is_named_after(group: &CgroupPath, id: &ContainerId) -> bool {
-    let name = group.as_str().rsplit('/').next().unwrap_or_default();
-    !id.0.is_empty() && name.strip_suffix(".scope").unwrap_or(name).ends_with(&id.0)
-}
-
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
 mod tests {
     use super::super::hierarchy::{EXCLUSIVE, PARTITION};
     use super::*;
-    use ledger::{Claim, CpuRequest, PodUid, Settings};
     use std::fs;
     use std::path::Path;
-    use topology::synthetic::Machine;
 
     const ID: &str = "c1";
-
-    /// A ledger that remembers a claim of container `c1`, on 16 CPUs.
-    fn ledger() -> Ledger {
-        let claim = Claim {
-            pod_uid: PodUid("pod".to_owned()),
-            namespace: "ns".to_owned(),
-            pod: "pod".to_owned(),
-            container: "c".to_owned(),
-            id: ContainerId(ID.to_owned()),
-            cpus: "2-3".parse().unwrap(),
-            margin: Default::default(),
-            mixed: false,
-            cpu: CpuRequest::default(),
-        };
-        let topology = Machine { cores: 16, ..Machine::default() }.topology().unwrap();
-        Ledger::new(topology, Settings::default(), vec![claim])
-    }
 
     /// A cgroup with exclusive CPUs and this state.
     fn group(root: &Path, path: &str, cpus: &str, state: &str) {
@@ -112,7 +93,7 @@ mod tests {
 
     fn found(root: &Path) -> Vec<String> {
         let on = Hierarchy::open(root).unwrap();
-        let found = foreign_partitions(&on, "0-15".parse().unwrap(), &ledger());
+        let found = foreign_partitions(&on, "0-15".parse().unwrap(), [ID.to_owned()].into_iter());
         found.iter().map(|(group, cpus)| format!("{group} {cpus}")).collect()
     }
 

@@ -3,16 +3,12 @@
 use super::affinity;
 use super::cgroup_tree::Write;
 use super::hierarchy::{FileError, Hierarchy};
-use super::quota;
-use cpuset::CpuSet;
-use ledger::Target;
+use cpuset::{CgroupPath, CpuSet};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KernelRefusal {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the runtime does not name the container's cgroup")]
-    Nowhere,
     #[error("a cpuset partition beside it still has {}", wording::cpus(.0))]
     Beside(CpuSet),
 }
@@ -29,26 +25,16 @@ impl KernelRefusal {
 /// is the root of its cgroup namespace: its threads' affinity is set then.
 ///
 /// # Errors
-/// Also if the cgroup is gone or not known, or a partition beside it has some of the CPUs.
-pub fn set_cpus(on: &Hierarchy, target: &Target) -> Result<(), KernelRefusal> {
-    let Some(group) = &target.cgroup else { return Err(KernelRefusal::Nowhere) };
-    let held = on.held_beside(group) & target.setting.cpus();
+/// Also if the cgroup is gone, or a partition beside it has some of the CPUs.
+pub fn set_cpus(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), KernelRefusal> {
+    let held = on.held_beside(group) & cpus;
     if !held.is_empty() {
         return Err(KernelRefusal::Beside(held));
     }
-    let cpus = target.setting.cpus();
     match on.make(group, Write::Cpus(cpus)) {
         Err(error) if error.is_forbidden() && on.is_own(group) => {
             Ok(affinity::confine_self(on.kernel(), cpus).map_err(|_| error)?)
         }
         result => Ok(result?),
-    }
-}
-
-/// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.
-pub fn lift_quota(on: &Hierarchy, target: &Target) -> Result<(), FileError> {
-    match &target.cgroup {
-        Some(group) if target.setting.is_exclusive() => quota::end(on, group),
-        _ => Ok(()),
     }
 }

@@ -7,15 +7,15 @@
 use super::affinity;
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
 use super::files::{Scope, end_partition, read, undo, write};
-use super::goal::{CgroupLevel, Goal, Layout};
+use super::goal::{CgroupLevel, Goal};
 use super::hierarchy::{CPUS, FileError, Hierarchy, PARTITION, unless_gone};
 use super::interference::{Bound, Distrust, Interference};
+use super::layout::Layout;
 use super::memory::{CgroupRecord, Memory};
+use super::names::level_of;
 use super::plan::carry_out;
 use super::quota::{self, QuotaChange};
-use super::watch::Watched;
 use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
-use ledger::{PodUid, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -39,8 +39,8 @@ pub struct Report {
     /// Containers whose partitions another program, or the kernel, has ended since the last pass, and
     /// what they were then.
     pub ended: BTreeMap<CgroupPath, PartitionState>,
-    /// Pods that the runtime has to keep in the pool, and why.
-    pub unbound: BTreeMap<PodUid, String>,
+    /// Pods whose containers cgroups cannot keep in the pool, and why: other means have to.
+    pub unbound: BTreeMap<CgroupPath, String>,
     /// Cgroups that are not relied on, and why: those below are bound as well.
     pub distrusted: BTreeMap<CgroupPath, String>,
     /// What other programs allow a cgroup.
@@ -48,12 +48,21 @@ pub struct Report {
 }
 
 impl Report {
-    /// The runtime has to keep the pod of a container in the pool, as its cgroup cannot be written.
+    /// A container's cgroup cannot be written, so other means have to keep its pod in the pool.
     fn unbind_pods_with(&mut self, layout: &Layout, leaf: &CgroupPath, why: &str) {
         for pod in layout.pods.iter().filter(|pod| leaf.is_below(&pod.group)) {
-            self.unbound.insert(pod.uid.clone(), why.to_owned());
+            self.unbound.insert(pod.group.clone(), why.to_owned());
         }
     }
+}
+
+/// What to watch, as inotify(7) can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// Writes into a file.
+    File,
+    /// New directories in a directory.
+    Directory,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +93,7 @@ pub struct Groups {
     /// Containers that were partitions after the last pass.
     partitions: BTreeSet<CgroupPath>,
     /// Pods whose cgroup was missing at the last check of all.
-    missing: BTreeSet<PodUid>,
+    missing: BTreeSet<CgroupPath>,
     /// Containers whose cgroups the kernel has just refused to write.
     refused: BTreeMap<CgroupPath, Refusal>,
     /// Exclusive CPUs that the kernel has not let a cgroup give up: those of another program's partition
@@ -109,7 +118,7 @@ impl Groups {
 
     /// `now` is the moment of this pass: what is observed of other programs counts from then on.
     pub fn follow(&mut self, layout: &Layout, scope: Scope, now: Instant) -> Report {
-        let mut report = Report { unbound: layout.nowhere.clone(), ..Report::default() };
+        let mut report = Report::default();
         let Some(on) = self.on.clone() else { return report };
         self.refused.retain(|_, refusal| now < refusal.at + AFTER_REFUSAL);
         let tops = &layout.goal.tops;
@@ -257,11 +266,11 @@ impl Groups {
         let missing = layout.pods.iter().filter(|pod| pod.running && is_missing(&pod.group));
         let before = std::mem::take(&mut self.missing);
         for pod in missing {
-            if before.contains(&pod.uid) {
+            if before.contains(&pod.group) {
                 let why = format!("cgroup {} does not exist", on.directory(&pod.group).display());
-                report.unbound.insert(pod.uid.clone(), why);
+                report.unbound.insert(pod.group.clone(), why);
             }
-            self.missing.insert(pod.uid.clone());
+            self.missing.insert(pod.group.clone());
         }
     }
 
@@ -498,32 +507,24 @@ impl Groups {
         undone
     }
 
-    /// Lifts the CFS quota of a container's pod or puts it back, as decided.
-    ///
-    /// # Errors
-    /// If the kernel refuses, which is no reason to refuse the container.
-    pub fn settle_pod_quota(&mut self, target: &Target) -> Result<Option<QuotaChange>, FileError> {
+    /// Lifts a pod's CFS quota, or puts a lifted one back; `None` if there was nothing to do.
+    pub fn settle_quota(
+        &mut self,
+        pod: &CgroupPath,
+        is_lifted: bool,
+    ) -> Result<Option<QuotaChange>, FileError> {
         let Some(on) = &self.on else { return Ok(None) };
-        let Some(pod) = target.pod_group() else { return Ok(None) };
-        let change = if target.lifts_pod_quota {
-            quota::lift(on, &mut self.memory, &pod)
+        let change = if is_lifted {
+            quota::lift_and_remember(on, &mut self.memory, pod)
         } else {
-            quota::restore(on, &mut self.memory, &pod)
+            quota::restore(on, &mut self.memory, pod)
         };
-        let change = unless_gone(change)?.flatten();
-        let subject = &target.subject;
-        match change {
-            Some(QuotaChange::Lifted) => log::info!("{subject}: CFS quota of its pod lifted"),
-            Some(QuotaChange::LiftedAgain) => log::debug!("{subject}: CFS quota lifted again"),
-            Some(QuotaChange::Restored) => log::info!("{subject}: CFS quota of its pod restored"),
-            None => {}
-        }
-        Ok(change)
+        Ok(unless_gone(change)?.flatten())
     }
 
-    /// The file with the CFS quota of a container's pod.
-    pub fn pod_quota_file(&self, target: &Target) -> Option<PathBuf> {
-        Some(quota::path(self.on.as_ref()?, &target.pod_group()?))
+    /// The file with a cgroup's CFS quota.
+    pub fn quota_file(&self, group: &CgroupPath) -> Option<PathBuf> {
+        Some(quota::path(self.on.as_ref()?, group))
     }
 
     /// The shell command that removes another program's bound.
@@ -550,22 +551,6 @@ impl Groups {
         let Some(on) = &self.on else { return };
         let groups = directories.iter().filter_map(|directory| on.group(directory));
         self.unnamed.extend(groups.filter_map(|group| Some((group.clone(), level_of(&group)?))));
-    }
-}
-
-/// What the name says of a cgroup directly below a kubelet's root; `None` if it is no kubelet's.
-fn level_of(group: &CgroupPath) -> Option<CgroupLevel> {
-    let (above, name) = group.as_str().rsplit_once('/')?;
-    let name = match (above.rsplit('/').next()?.strip_suffix(".slice"), name.strip_suffix(".slice"))
-    {
-        // A slice's own name repeats the names of all slices above it.
-        (Some(above), Some(name)) => name.strip_prefix(above)?.strip_prefix('-')?,
-        _ => name,
-    };
-    match name {
-        "burstable" | "besteffort" => Some(CgroupLevel::Class),
-        pod if pod.starts_with("pod") => Some(CgroupLevel::Pod),
-        _ => None,
     }
 }
 

@@ -1,15 +1,19 @@
 //! Random trees of cgroups, random events, and a plan after each: the invariants hold after every
 //! single write, and wherever a plan is cut short.
 
-use cpuset::{CgroupPath, CpuSet, PartitionState};
-use nri_cpu_manager::exclusivity::{
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_macros, reason = "how much was checked is part of the result")]
+
+use cgroups::{
     CgroupLevel, CgroupTree, Goal, PartitionFiles, PlanOutcome, Write, carry_out, hazard,
 };
+use cpuset::{CgroupPath, CpuSet, PartitionState};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[path = "plans/ops.rs"]
 mod ops;
 use ops::{Op, op};
 

@@ -6,7 +6,6 @@
 //! *tight* otherwise: each cgroup in it is bound by itself.
 
 use cpuset::{CgroupPath, CpuSet, PartitionType};
-use ledger::{Ledger, PodPlace, PodUid, Qos};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a cgroup is above containers.
@@ -134,77 +133,5 @@ impl Goal {
         } else {
             both
         }
-    }
-}
-
-/// What the ledger says of the cgroups of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// As far as no other program comes into it.
-    pub goal: Goal,
-    pub(super) pods: Vec<PodGroup>,
-    /// Pods of which no cgroup is known, and why.
-    pub(super) nowhere: BTreeMap<PodUid, String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PodGroup {
-    pub(super) uid: PodUid,
-    pub(super) group: CgroupPath,
-    /// Whether a container of it runs, so that the cgroup must exist.
-    pub(super) running: bool,
-}
-
-impl Layout {
-    pub fn of(ledger: &Ledger) -> Layout {
-        let mut layout = Layout::default();
-        layout.goal.pool = ledger.bound();
-        layout.goal.widest = ledger.possible();
-        for pod in ledger.places() {
-            layout.add(pod);
-        }
-        layout
-    }
-
-    /// The kubelet puts Burstable and BestEffort pods into a cgroup for their class each, and
-    /// Guaranteed pods beside these two. Other pods' cgroups may hold anything else.
-    fn add(&mut self, pod: PodPlace<'_>) {
-        let running = pod.containers.iter().any(|leaf| leaf.running);
-        let unnamed = pod.containers.iter().any(|leaf| leaf.group.is_none());
-        let goal = &mut self.goal;
-        let group = if pod.qos == Qos::Unknown && unnamed { None } else { pod.group };
-        let Some(group) = group else {
-            if !pod.containers.is_empty() {
-                let why = format!("the runtime does not name the cgroup of {}", pod.name);
-                self.nowhere.insert(pod.uid.clone(), why);
-            }
-            return;
-        };
-        if !pod.kept_from_siblings.is_empty() {
-            goal.kept_from_siblings.insert(group.clone(), pod.kept_from_siblings);
-        }
-        for leaf in &pod.containers {
-            let Some(path) = leaf.group else { continue };
-            if leaf.mixed {
-                goal.mixed.insert(path.clone());
-            }
-            if let Some(claim) = leaf.exclusive {
-                goal.exclusive.insert(path.clone(), claim);
-            }
-            if leaf.partitioned {
-                goal.partitions.insert(path.clone());
-            }
-            if pod.qos == Qos::Unknown {
-                goal.tops.insert(path.clone(), CgroupLevel::Leaf);
-            }
-        }
-        match (pod.qos, group.parent()) {
-            (Qos::Burstable | Qos::BestEffort, Some(class)) => {
-                goal.tops.insert(class, CgroupLevel::Class);
-            }
-            (Qos::Unknown, _) => {}
-            _ => drop(goal.tops.insert(group.clone(), CgroupLevel::Pod)),
-        }
-        self.pods.push(PodGroup { uid: pod.uid.clone(), group, running });
     }
 }

@@ -194,6 +194,7 @@ impl Witness {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests need some moment to start from")]
 mod tests {
     use super::*;
 

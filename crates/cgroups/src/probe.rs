@@ -29,21 +29,6 @@ pub enum ProbeError {
     NoCapability,
 }
 
-impl ProbeError {
-    /// The error, and what follows where cgroups are not writable.
-    pub fn consequence(&self) -> String {
-        match self {
-            ProbeError::NoHierarchy(_) => {
-                format!("decisions are neither verified nor repaired: {self}")
-            }
-            _ => format!(
-                "{self}. Only the runtime sets CPUs: before NRI 0.12.1, drift and CPUs that it loses while it starts a \
-                 container are repaired with its next call, and a CFS quota that it does not lift stays"
-            ),
-        }
-    }
-}
-
 /// The hierarchy below `root`, if its cgroups are writable.
 pub fn writable(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
     let hierarchy = open(kernel, root)?;
@@ -54,7 +39,7 @@ pub fn writable(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, Prob
 }
 
 /// The hierarchy below `root`, if cgroups above containers can keep these in the shared pool.
-pub(super) fn binding(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
+pub fn binding(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
     let hierarchy = writable(kernel, root)?;
     match hierarchy.version() {
         CgroupVersion::V1 => Err(ProbeError::V1(root.to_owned())),
@@ -109,6 +94,7 @@ fn has_capability(status: &str, capability: u32) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
 mod tests {
     use super::*;
     use kernel::Linux;
@@ -174,22 +160,6 @@ mod tests {
         // No such file to write.
         assert!(matches!(probe(&linux(), root), Err(ProbeError::ReadOnly { .. })));
         assert!(writable(&linux(), root).unwrap_err().to_string().contains("No such file"));
-    }
-
-    #[test]
-    fn what_follows_is_said() {
-        let root = PathBuf::from("/sys/fs/cgroup");
-        let read_only = ProbeError::ReadOnly { root: root.clone(), error: "no".into() };
-        for (why, said) in [
-            (read_only, ["/sys/fs/cgroup cannot be written: no;", "repaired with its next call"]),
-            (
-                ProbeError::NoHierarchy(root),
-                ["neither verified nor repaired", "/sys/fs/cgroup has no"],
-            ),
-        ] {
-            let text = why.consequence();
-            assert!(said.iter().all(|said| text.contains(said)), "{text}");
-        }
     }
 
     /// As on a host with systemd, to a process that may not ignore modes: the directory is

@@ -1,0 +1,104 @@
+//! [`Layout`]: the cgroups of pods and containers on a node, and the CPUs of each: what must hold, as
+//! far as no other program comes into it. Pure: no files.
+
+use super::goal::{CgroupLevel, Goal};
+use cpuset::{CgroupPath, CpuSet};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layout {
+    pub(super) goal: Goal,
+    pub(super) pods: Vec<KnownPod>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownPod {
+    pub(super) group: CgroupPath,
+    pub(super) running: bool,
+}
+
+/// A cgroup with containers' cgroups in it.
+#[derive(Debug, Clone)]
+pub struct PodGroup {
+    pub group: CgroupPath,
+    /// Where the topmost cgroup is that can bind its containers: the class that it is in, the pod's
+    /// own cgroup, or each container's, where the pod's may hold anything else.
+    pub top: CgroupLevel,
+    /// CPUs that its containers without exclusive CPUs must not name in `cpuset.cpus`.
+    pub kept_from_siblings: CpuSet,
+    /// Whether a container of it runs, so that the cgroup must exist.
+    pub running: bool,
+}
+
+/// A container's cgroup.
+#[derive(Debug, Clone, Copy)]
+pub struct ContainerGroup<'a> {
+    pub group: &'a CgroupPath,
+    pub cpus: ContainerCpus,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum ContainerCpus {
+    /// It runs in the pool.
+    Shared,
+    /// No other container runs on these.
+    Exclusive(CpuSet),
+    /// No other container runs on these, and it uses the pool as well.
+    Mixed(CpuSet),
+    /// No other container runs on these, and its cgroup is a partition of them.
+    Partition(CpuSet),
+}
+
+impl Layout {
+    /// `pool` is where containers without exclusive CPUs may run, at least one CPU; `widest` are all
+    /// CPUs that the machine could ever have.
+    pub fn new(pool: CpuSet, widest: CpuSet) -> Layout {
+        Layout { goal: Goal { pool, widest, ..Goal::default() }, pods: Vec::new() }
+    }
+
+    /// Adds a pod with its containers that exist.
+    pub fn add<'a>(
+        &mut self,
+        pod: PodGroup,
+        containers: impl IntoIterator<Item = ContainerGroup<'a>>,
+    ) {
+        let goal = &mut self.goal;
+        if !pod.kept_from_siblings.is_empty() {
+            goal.kept_from_siblings.insert(pod.group.clone(), pod.kept_from_siblings);
+        }
+        for ContainerGroup { group, cpus } in containers {
+            match cpus {
+                ContainerCpus::Shared => {}
+                ContainerCpus::Exclusive(cpus) => {
+                    goal.exclusive.insert(group.clone(), cpus);
+                }
+                ContainerCpus::Mixed(cpus) => {
+                    goal.exclusive.insert(group.clone(), cpus);
+                    goal.mixed.insert(group.clone());
+                }
+                ContainerCpus::Partition(cpus) => {
+                    goal.exclusive.insert(group.clone(), cpus);
+                    goal.partitions.insert(group.clone());
+                }
+            }
+            if pod.top == CgroupLevel::Leaf {
+                goal.tops.insert(group.clone(), CgroupLevel::Leaf);
+            }
+        }
+        match (pod.top, pod.group.parent()) {
+            (CgroupLevel::Class, Some(class)) => {
+                goal.tops.insert(class, CgroupLevel::Class);
+            }
+            (CgroupLevel::Leaf, _) => {}
+            // A pod directly below the root is in no class.
+            (CgroupLevel::Class | CgroupLevel::Pod, _) => {
+                goal.tops.insert(pod.group.clone(), CgroupLevel::Pod);
+            }
+        }
+        self.pods.push(KnownPod { group: pod.group, running: pod.running });
+    }
+
+    /// The pods' cgroups, in the order in which they were added.
+    pub fn pods(&self) -> impl Iterator<Item = &CgroupPath> {
+        self.pods.iter().map(|pod| &pod.group)
+    }
+}

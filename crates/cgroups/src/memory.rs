@@ -1,0 +1,216 @@
+//! [`Memory`]: what was written into cgroups here, and what was there before.
+//!
+//! It tells this program's values from those of others after a restart, and can undo. It is kept as
+//! a text ([`MemoryFile`]), replaced before each batch of writes. No cgroup outlives a reboot, so it
+//! counts for one boot. Without it, after a loss, values that would be written anyway count as this
+//! program's, and others as other programs'.
+
+use cpuset::{CgroupPath, CpuSet};
+use kernel::Kernel;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fmt, io};
+
+const EXCLUSIVE: &str = "exclusive";
+const FORMAT: &str = "cgroups 1";
+
+/// Where a [`Memory`] outlives the process.
+pub trait MemoryFile: fmt::Debug + Send + Sync {
+    /// For messages.
+    fn path(&self) -> &Path;
+
+    /// What [`MemoryFile::replace`] wrote last.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if nothing was written yet.
+    fn read(&self) -> io::Result<Vec<u8>>;
+
+    /// Replaces all of it or nothing. It need not outlive a crash of the machine, which ends all
+    /// cgroups.
+    fn replace(&self, content: &[u8]) -> io::Result<()>;
+}
+
+/// The default one ends with the process.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    file: Option<Arc<dyn MemoryFile>>,
+    /// The first line, with the boot.
+    title: String,
+    groups: BTreeMap<CgroupPath, CgroupRecord>,
+    unsaved: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct CgroupRecord {
+    /// What another program had set; empty without.
+    pub(super) before: CpuSet,
+    /// What was written here: the last value, and after a crash any of these may be in force.
+    pub(super) ours: Vec<CpuSet>,
+    /// The CFS quota before it was lifted.
+    pub(super) quota: Option<String>,
+    /// Whether its exclusive CPUs (`cpuset.cpus.exclusive`) are this program's.
+    pub(super) exclusive: bool,
+}
+
+impl Memory {
+    /// Reads what `program` has recorded during this boot, which a file in `processes`, `/proc` as a
+    /// rule, names.
+    pub fn open(
+        file: Arc<dyn MemoryFile>,
+        program: &str,
+        kernel: &dyn Kernel,
+        processes: &Path,
+    ) -> Memory {
+        let boot = kernel.read(&processes.join("sys/kernel/random/boot_id")).unwrap_or_default();
+        let boot = String::from_utf8_lossy(&boot).trim().to_owned();
+        let title = format!("{program} {FORMAT} {boot}");
+        let groups = match file.read() {
+            Ok(bytes) => parse(&String::from_utf8_lossy(&bytes), &title),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    log::warn!("cannot read {}: {error}; it is replaced", file.path().display());
+                }
+                BTreeMap::new()
+            }
+        };
+        Memory { file: Some(file), title, groups, unsaved: false }
+    }
+
+    pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
+        self.groups.get(group)
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&CgroupPath, &CgroupRecord)> {
+        self.groups.iter()
+    }
+
+    pub(super) fn change(&mut self, group: &CgroupPath, change: impl FnOnce(&mut CgroupRecord)) {
+        let record = self.groups.entry(group.clone()).or_default();
+        let before = record.clone();
+        change(record);
+        self.unsaved |= before != *record;
+    }
+
+    pub(super) fn forget(&mut self, group: &CgroupPath) {
+        self.unsaved |= self.groups.remove(group).is_some();
+    }
+
+    pub(super) fn retain(&mut self, exists: impl Fn(&CgroupPath) -> bool) {
+        let before = self.groups.len();
+        self.groups.retain(|group, _| exists(group));
+        self.unsaved |= self.groups.len() != before;
+    }
+
+    /// Replaces the file if anything has changed.
+    pub(super) fn save(&mut self) {
+        let Some(file) = &self.file else { return };
+        if !self.unsaved {
+            return;
+        }
+        match file.replace(self.text().as_bytes()) {
+            Ok(()) => self.unsaved = false,
+            Err(error) => log::warn!(
+                "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
+                file.path().display()
+            ),
+        }
+    }
+
+    /// A line a cgroup: path, value before, nothing (a bound in earlier versions), values, quota,
+    /// `exclusive` or nothing, with tabs between.
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.title);
+        for (group, CgroupRecord { before, ours, quota, exclusive }) in &self.groups {
+            let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
+            let quota = quota.as_deref().unwrap_or_default();
+            let exclusive = if *exclusive { EXCLUSIVE } else { "" };
+            let ours = ours.join(";");
+            text += &format!("{group}\t{before}\t\t{ours}\t{quota}\t{exclusive}\n");
+        }
+        text
+    }
+}
+
+fn parse(text: &str, title: &str) -> BTreeMap<CgroupPath, CgroupRecord> {
+    let mut lines = text.lines();
+    if lines.next() != Some(title) {
+        return BTreeMap::new();
+    }
+    lines.filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
+    let mut parts = line.split('\t');
+    let group = CgroupPath::new(parts.next()?)?;
+    let before = parts.next()?.parse().ok()?;
+    parts.next()?;
+    let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
+    let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
+    let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
+    // Not there in earlier versions.
+    let exclusive = parts.next() == Some(EXCLUSIVE);
+    Some((group, CgroupRecord { before, ours, quota, exclusive }))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests keep a file")]
+mod tests {
+    use super::*;
+    use kernel::Linux;
+    use std::fs;
+    use std::path::PathBuf;
+
+    #[derive(Debug)]
+    struct File(PathBuf);
+
+    impl MemoryFile for File {
+        fn path(&self) -> &Path {
+            &self.0
+        }
+
+        fn read(&self) -> io::Result<Vec<u8>> {
+            fs::read(&self.0)
+        }
+
+        fn replace(&self, content: &[u8]) -> io::Result<()> {
+            fs::write(&self.0, content)
+        }
+    }
+
+    #[test]
+    fn it_lasts_for_one_boot() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("memory");
+        let file = Arc::new(File(path.clone()));
+        let open = || {
+            let file = Arc::clone(&file) as Arc<dyn MemoryFile>;
+            Memory::open(file, "program", &Linux, root.path())
+        };
+        let boot = root.path().join("sys/kernel/random");
+        fs::create_dir_all(&boot).unwrap();
+        fs::write(boot.join("boot_id"), "one\n").unwrap();
+        let group = CgroupPath::new("kubepods.slice/kubepods-burstable.slice").unwrap();
+        let record = CgroupRecord {
+            before: "0-9".parse().unwrap(),
+            ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
+            quota: Some("400000 100000".to_owned()),
+            exclusive: true,
+        };
+        let mut memory = open();
+        memory.change(&group, |stored| *stored = record.clone());
+        memory.save();
+        assert_eq!(open().get(&group), Some(&record));
+        let text = fs::read_to_string(&path).unwrap();
+        // An earlier version stored bounds.
+        fs::write(&path, text.replace("0-9\t\t", "0-9\t0-7\t")).unwrap();
+        assert_eq!(open().get(&group), Some(&record));
+        for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(open().get(&group), None, "{damaged}");
+        }
+        fs::write(&path, text).unwrap();
+        fs::write(boot.join("boot_id"), "two\n").unwrap();
+        assert_eq!(open().get(&group), None);
+    }
+}

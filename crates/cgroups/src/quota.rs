@@ -1,0 +1,89 @@
+//! CFS quotas, which throttle exclusive CPUs: the container's own, and that of its pod.
+//!
+//! A container cannot use more than its exclusive CPUs, so a quota can only do harm: rounding and
+//! the kernel's accounting per CPU throttle a container that uses no more than its own CPUs. A
+//! runtime can be asked to lift the container's quota, but not every runtime does so for a running
+//! container. No runtime knows the pod's quota: the kubelet gives a pod's cgroup the sum of
+//! its containers' limits. It lifts that quota under its own static policy only
+//! (kubernetes/kubernetes#127525).
+
+use super::hierarchy::{CgroupVersion, FileError, Hierarchy, unless_gone};
+use super::memory::Memory;
+use cpuset::CgroupPath;
+use std::path::PathBuf;
+
+/// The file of a quota, and its content without a quota. In version 2 a write of that content
+/// leaves the period unchanged.
+fn file(version: CgroupVersion) -> (&'static str, &'static str) {
+    match version {
+        CgroupVersion::V1 => ("cpu.cfs_quota_us", "-1"),
+        CgroupVersion::V2 => ("cpu.max", "max"),
+    }
+}
+
+/// A cgroup's quota; `None` also if it is gone or has no CPU controller.
+pub fn quota_of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, FileError> {
+    let (file, none) = file(on.version());
+    let quota = unless_gone(on.of_cpu().read(group, file))?;
+    Ok(quota.filter(|quota| !quota.starts_with(none)))
+}
+
+/// Lifts a quota without a record of it: the runtime sets a container's new quota from its limit.
+pub fn lift_quota(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
+    let (file, none) = file(on.version());
+    on.of_cpu().write(group, file, none)
+}
+
+/// Sets a quota, unless there is one. Returns whether it did.
+pub(super) fn set(on: &Hierarchy, group: &CgroupPath, quota: &str) -> Result<bool, FileError> {
+    if quota_of(on, group)?.is_some() {
+        return Ok(false);
+    }
+    let (file, _) = file(on.version());
+    on.of_cpu().write(group, file, quota).map(|()| true)
+}
+
+/// What was done about a pod's quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaChange {
+    Lifted,
+    /// It was lifted before and had been set again: by the kubelet at a resize, or by systemd at a
+    /// daemon-reload.
+    LiftedAgain,
+    Restored,
+}
+
+/// The file of a cgroup's quota.
+pub(super) fn path(on: &Hierarchy, group: &CgroupPath) -> PathBuf {
+    let (file, _) = file(on.version());
+    on.of_cpu().directory(group).join(file)
+}
+
+/// Lifts a pod's quota, and remembers it first; `None` if there is none.
+pub(super) fn lift_and_remember(
+    on: &Hierarchy,
+    memory: &mut Memory,
+    group: &CgroupPath,
+) -> Result<Option<QuotaChange>, FileError> {
+    let Some(quota) = quota_of(on, group)? else { return Ok(None) };
+    let again = memory.get(group).is_some_and(|record| record.quota.is_some());
+    memory.change(group, |record| record.quota = Some(quota));
+    memory.save();
+    lift_quota(on, group)?;
+    Ok(Some(if again { QuotaChange::LiftedAgain } else { QuotaChange::Lifted }))
+}
+
+/// Puts a lifted quota back; `None` if none was lifted or there is a new one.
+pub(super) fn restore(
+    on: &Hierarchy,
+    memory: &mut Memory,
+    group: &CgroupPath,
+) -> Result<Option<QuotaChange>, FileError> {
+    let Some(quota) = memory.get(group).and_then(|record| record.quota.clone()) else {
+        return Ok(None);
+    };
+    let restored = set(on, group, &quota)?;
+    memory.change(group, |record| record.quota = None);
+    memory.save();
+    Ok(restored.then_some(QuotaChange::Restored))
+}

@@ -1,29 +1,40 @@
 //! `noticeSeconds`: how long before a move programs learn of it.
 
-use super::file::File;
-use super::source::{ConfigError, Source};
-use super::values::Text;
-use ledger::Exposure;
+use super::field::{Field, Given};
+use super::fields::Values;
+use super::source::ConfigError;
+use ledger::{Exposure, Settings};
 
 /// The longest notice: meanwhile a better placement waits.
 const MOST_NOTICE_SECONDS: u32 = 300;
 
-pub(super) fn notice_seconds(
-    source: &Source,
-    file: &File,
-    exposure: Exposure,
-) -> Result<u32, ConfigError> {
-    let Some(Text(text)) = &file.notice_seconds else { return Ok(0) };
-    let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
-    let Some(seconds) = seconds else {
-        let why = format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}");
-        return Err(source.at("noticeSeconds", why));
-    };
-    if seconds > 0 && exposure != Exposure::File {
-        let why = "a notice is given in files: it needs exposeCpus: file".to_owned();
-        return Err(source.at("noticeSeconds", why));
+pub(super) struct NoticeSeconds;
+
+impl Field for NoticeSeconds {
+    fn name(&self) -> &'static str {
+        "noticeSeconds"
     }
-    Ok(seconds)
+
+    fn default(&self) -> Option<String> {
+        Some(Settings::default().notice_seconds.to_string())
+    }
+
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
+        let text = given.text()?;
+        let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
+        values.settings.notice_seconds = seconds.ok_or_else(|| {
+            given.wrong(format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}"))
+        })?;
+        Ok(())
+    }
+
+    fn check(&self, values: &Values) -> Result<(), String> {
+        let settings = &values.settings;
+        if settings.notice_seconds > 0 && settings.expose_cpus != Exposure::File {
+            return Err("a notice is given in files: it needs exposeCpus: file".to_owned());
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

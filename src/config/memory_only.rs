@@ -1,14 +1,15 @@
 //! `memoryOnlyNodes`: NUMA nodes without CPUs whose memory exclusive containers may use.
 
-use super::source::{ConfigError, Source};
+use super::field::{Field, Given};
+use super::fields::Values;
+use super::source::ConfigError;
 use super::values::Text;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
 /// Their numbers, in the kernel's list format like CPUs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct List(NodeSet);
+struct List(NodeSet);
 
 impl<'de> Deserialize<'de> for List {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List, D::Error> {
@@ -22,17 +23,26 @@ impl<'de> Deserialize<'de> for List {
     }
 }
 
-pub(super) fn nodes(
-    source: &Source,
-    list: Option<List>,
-    mems_follow_cpus: bool,
-) -> Result<NodeSet, ConfigError> {
-    let List(nodes) = list.unwrap_or(List(NodeSet::EMPTY));
-    if nodes != NodeSet::EMPTY && !mems_follow_cpus {
-        let why = "all nodes are allowed unless exclusiveMems is follow-cpus";
-        return Err(source.at("memoryOnlyNodes", why));
+pub(super) struct MemoryOnlyNodes;
+
+impl Field for MemoryOnlyNodes {
+    fn name(&self) -> &'static str {
+        "memoryOnlyNodes"
     }
-    Ok(nodes)
+
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
+        let List(nodes) = given.parse()?;
+        values.settings.memory_only_nodes = nodes;
+        Ok(())
+    }
+
+    fn check(&self, values: &Values) -> Result<(), String> {
+        let settings = &values.settings;
+        if settings.memory_only_nodes != NodeSet::EMPTY && !settings.mems_follow_cpus {
+            return Err("all nodes are allowed unless exclusiveMems is follow-cpus".to_owned());
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -43,7 +53,7 @@ mod tests {
     fn with(more: &str) -> Result<NodeSet, String> {
         let text = format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}");
         let config = Config::parse("c.yaml", &text).map_err(|error| error.to_string())?;
-        Ok(config.memory_only_nodes)
+        Ok(config.values.settings.memory_only_nodes)
     }
 
     #[test]

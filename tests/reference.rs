@@ -1,6 +1,6 @@
 //! The reference of the configuration, of the annotations, of the options of `run` and of the
-//! overlays, and the Helm chart's schema, name everything there is. The plugin's own errors, its
-//! command line and the manifests say what there is.
+//! overlays, and the Helm chart's schema, name everything there is. The declarations of the fields,
+//! the plugin's own errors, its command line and the manifests say what there is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -12,6 +12,7 @@ use expected::{error, expected, fields, values};
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::config::{Declaration, declarations};
 use placement::{Options, TopologyManager};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,11 +73,30 @@ fn every_value_of_a_field() {
         let values = values(&field);
         let row = rows.iter().find(|row| quoted(row[0]).contains(&field));
         let named = quoted(&row.map(|row| row.join(" ")).unwrap_or_default());
-        let missing: Vec<&String> = values.iter().filter(|value| !named.contains(*value)).collect();
+        let missing: Vec<&&str> = values.iter().filter(|value| !named.contains(**value)).collect();
         assert!(missing.is_empty(), "{field}: {missing:?}");
         seen += values.len();
     }
     assert!(seen > 20, "only {seen} values found");
+}
+
+/// And the error has the words that are declared.
+#[test]
+fn every_default_of_a_field() {
+    let text = format!("\n{CONFIGURATION}");
+    let rows = table(&text, "# Configuration");
+    let mut seen = 0;
+    for Declaration { name, words, default } in declarations() {
+        let row = rows.iter().find(|row| quoted(row[0]).contains(name)).unwrap();
+        if let Some(default) = default {
+            assert_eq!(row[2], format!("`{default}`"), "{name}");
+            seen += 1;
+        }
+        if !words.is_empty() {
+            assert_eq!(expected(&error(&format!("{name}: xyzzy\n"))), words, "{name}");
+        }
+    }
+    assert!(seen > 12, "only {seen} defaults found");
 }
 
 #[test]
@@ -157,7 +177,7 @@ fn the_charts_schema_has_every_field() {
 fn the_charts_schema_has_every_value() {
     let mut seen = 0;
     for field in fields("xyzzy: 1\n") {
-        let values: BTreeSet<String> = values(&field).into_iter().collect();
+        let values: BTreeSet<String> = values(&field).into_iter().map(str::to_owned).collect();
         seen += values.len();
         assert_eq!(allowed(&format!("/{field}")), values, "{field}");
     }

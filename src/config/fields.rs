@@ -122,17 +122,17 @@ pub fn declarations() -> impl Iterator<Item = Declaration> {
 }
 
 impl Values {
-    /// Takes over what the file says without its overrides, or what one entry says.
-    pub(super) fn read(&mut self, source: &Source) -> Result<(), ConfigError> {
+    /// With what the file says without its overrides, or what one entry says, in the place of these.
+    pub(super) fn over(mut self, source: &Source) -> Result<Values, ConfigError> {
         let fields = known(source)?;
         self.drop_meaningless(source.scope());
         for (key, node) in fields {
             let Some(field) = all().find(|field| *field.name() == *key.name) else { continue };
             if !node.is_null() {
-                field.read(&Given { source, field: &key.name, line: key.line, node }, self)?;
+                field.read(&Given { source, field: &key.name, line: key.line, node }, &mut self)?;
             }
         }
-        Ok(())
+        Ok(self)
     }
 
     /// Drops what an entry makes meaningless: options of a policy that it ends, and the list of
@@ -162,7 +162,7 @@ impl Values {
 ///
 /// # Errors
 /// A field that there is not.
-pub(super) fn known(source: &Source) -> Result<&[(Key, Node)], ConfigError> {
+fn known(source: &Source) -> Result<&[(Key, Node)], ConfigError> {
     let names: Vec<&str> = all().map(Field::name).chain(SELECTION).collect();
     let fields =
         source.scope().expect_fields(&names).map_err(|mistake| source.mistaken(mistake))?;

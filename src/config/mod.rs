@@ -71,17 +71,19 @@ impl Config {
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
         let source = Source::new(name, text)?;
         pasted::refuse(&source)?;
-        let mut values = Values::default();
-        values.read(&source)?;
-        let overrides = nodes::overrides(&source)?;
-        namespaces::check_policies(&source, overrides.len())?;
-        values.check(&source)?;
-        let config = Config { source, overrides: overrides.into(), applied: Vec::new(), values };
+        let values = Values::default().over(&source)?;
         // A mistake in an entry is an error on every node.
-        for at in 0..config.overrides.len() {
-            config.with(&[at])?;
+        let mut overridden = Vec::new();
+        for at in 0..nodes::entries(&source)?.len() {
+            overridden.push(values.clone().over(&source.entry(at))?);
         }
-        Ok(config)
+        let overrides = nodes::overrides(&source)?.into();
+        namespaces::check_policies(&source)?;
+        values.check(&source)?;
+        for (at, values) in overridden.iter().enumerate() {
+            values.check(&source.clone().with_entry(at))?;
+        }
+        Ok(Config { source, overrides, applied: Vec::new(), values })
     }
 
     /// The configuration of this node: with the entries of `nodes` that match it. [`Config::parse`]
@@ -95,13 +97,15 @@ impl Config {
 
     /// With the entries of `nodes` at these positions, the later ones over the earlier ones.
     pub fn with(&self, entries: &[usize]) -> Result<Config, ConfigError> {
-        let mut config = Config { applied: entries.to_owned(), ..self.clone() };
+        let mut values = self.values.clone();
+        let mut source = self.source.clone();
         for &at in entries {
-            config.values.read(&self.source.entry(at))?;
-            config.source = config.source.with_entry(at);
+            values = values.over(&self.source.entry(at))?;
+            source = source.with_entry(at);
         }
-        config.values.check(&config.source)?;
-        Ok(config)
+        values.check(&source)?;
+        let overrides = Arc::clone(&self.overrides);
+        Ok(Config { source, overrides, applied: entries.to_owned(), values })
     }
 
     pub fn overrides(&self) -> &[Override] {

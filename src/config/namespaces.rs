@@ -2,6 +2,7 @@
 
 use super::field::{Field, Given};
 use super::fields::Values;
+use super::nodes;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
 use super::yaml::Node;
@@ -139,8 +140,9 @@ impl Entry {
 
 /// Refuses `cpuManagerPolicy: static` in an entry of `namespaces` if every node with this list has the
 /// policy `none`: the entry could have no effect.
-pub(super) fn check_policies(source: &Source, overrides: usize) -> Result<(), ConfigError> {
-    let entries: Vec<Source> = (0..overrides).map(|at| source.entry(at)).collect();
+pub(super) fn check_policies(source: &Source) -> Result<(), ConfigError> {
+    let entries = 0..nodes::entries(source)?.len();
+    let entries: Vec<Source> = entries.map(|at| source.entry(at)).collect();
     let somewhere = std::iter::once(source)
         .chain(&entries)
         .any(|source| is_static(source.scope()) == Some(true));

@@ -6,7 +6,6 @@
 //! labels. Of equals the later one in the file wins.
 
 use super::field::Given;
-use super::fields::known;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
 use super::yaml::Node;
@@ -131,7 +130,6 @@ pub(super) fn overrides(source: &Source) -> Result<Vec<Override>, ConfigError> {
 }
 
 fn entry(source: &Source) -> Result<Override, ConfigError> {
-    known(source)?;
     if !entries(source)?.is_empty() {
         return Err(source.at("nodes", "nested entries are not supported"));
     }
@@ -147,7 +145,7 @@ fn entry(source: &Source) -> Result<Override, ConfigError> {
     Ok(Override { line: source.first_line(), names, labels })
 }
 
-fn entries(source: &Source) -> Result<&[Node], ConfigError> {
+pub(super) fn entries(source: &Source) -> Result<&[Node], ConfigError> {
     let Some((key, nodes)) = source.scope().field("nodes") else { return Ok(&[]) };
     nodes.expect_items().map_err(|mistake| source.mistaken(mistake.on(key.line).within("nodes")))
 }

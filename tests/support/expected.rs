@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, declarations};
 use std::collections::BTreeSet;
 
 /// The error of a configuration; empty if it is valid.
@@ -25,7 +25,8 @@ pub(crate) fn expected(error: &str) -> Vec<String> {
     values.split(" or ").map(|value| value.trim().to_owned()).collect()
 }
 
-/// The values that a field can have, if it is one of a few.
-pub(crate) fn values(field: &str) -> Vec<String> {
-    expected(&error(&format!("{field}: xyzzy\n")))
+/// The words that a field can have, if it is one of a few.
+pub(crate) fn values(field: &str) -> Vec<&'static str> {
+    let declared = declarations().find(|declared| declared.name == field);
+    declared.map(|declared| declared.words).unwrap_or_default()
 }

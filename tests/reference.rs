@@ -8,7 +8,7 @@
 mod expected;
 
 use clap::{CommandFactory, Parser};
-use expected::{error, expected, fields, values};
+use expected::{error, fields, values};
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri_cpu_manager::cli::{self, Cli, Command};
@@ -31,6 +31,13 @@ fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let lines = text.lines().skip_while(|line| !line.starts_with('|'));
     let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// What an error says that was expected.
+fn expected(error: &str) -> Vec<String> {
+    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
+    let values = values.split(['.', '(']).next().unwrap();
+    values.split(" or ").map(|value| value.trim().to_owned()).collect()
 }
 
 /// What stands in backticks.

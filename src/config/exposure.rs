@@ -1,40 +1,26 @@
 //! `noticeSeconds`: how long before a move programs learn of it.
 
-use super::field::{Field, Given};
-use super::fields::Values;
+use super::given::Given;
 use super::source::ConfigError;
 use ledger::{Exposure, Settings};
 
 /// The longest notice: meanwhile a better placement waits.
 const MOST_NOTICE_SECONDS: u32 = 300;
 
-pub(super) struct NoticeSeconds;
+pub(super) fn read(given: &Given<'_>, notice: &mut u32) -> Result<(), ConfigError> {
+    let text = given.text()?;
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
+    *notice = seconds.ok_or_else(|| {
+        given.wrong(format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}"))
+    })?;
+    Ok(())
+}
 
-impl Field for NoticeSeconds {
-    fn name(&self) -> &'static str {
-        "noticeSeconds"
+pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
+    if settings.notice_seconds > 0 && settings.expose_cpus != Exposure::File {
+        return Err("a notice is given in files: it needs exposeCpus: file");
     }
-
-    fn default(&self) -> Option<String> {
-        Some(Settings::default().notice_seconds.to_string())
-    }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        let text = given.text()?;
-        let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
-        values.settings.notice_seconds = seconds.ok_or_else(|| {
-            given.wrong(format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}"))
-        })?;
-        Ok(())
-    }
-
-    fn check(&self, values: &Values) -> Result<(), String> {
-        let settings = &values.settings;
-        if settings.notice_seconds > 0 && settings.expose_cpus != Exposure::File {
-            return Err("a notice is given in files: it needs exposeCpus: file".to_owned());
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]

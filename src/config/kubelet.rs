@@ -1,14 +1,13 @@
 //! `kubeletStateDir`: where the kubelet on the same node has its state files.
 
-use super::field::{Field, Given};
-use super::fields::Values;
+use super::given::Given;
 use super::source::ConfigError;
 use super::values::absolute_path;
 use ledger::Stance;
 use std::path::PathBuf;
 
 /// The kubelet's default `--root-dir`.
-const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
+pub(super) const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
 /// How the plugin gets on with the kubelet on the same node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,29 +24,15 @@ impl Default for KubeletNearby {
     }
 }
 
-pub(super) struct KubeletStateDir;
-
-impl Field for KubeletStateDir {
-    fn name(&self) -> &'static str {
-        "kubeletStateDir"
-    }
-
-    fn default(&self) -> Option<String> {
-        Some(KUBELET_STATE_DIR.to_owned())
-    }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        let text = given.text()?;
-        values.kubelet.state_dir = if text.is_empty() {
-            None
-        } else {
-            let path = absolute_path(&text).map_err(|why| {
-                given.wrong(format!(
-                    "{why}: expected one like {KUBELET_STATE_DIR:?}, or \"\" for none"
-                ))
-            })?;
-            Some(path)
-        };
-        Ok(())
-    }
+pub(super) fn read(given: &Given<'_>, state_dir: &mut Option<PathBuf>) -> Result<(), ConfigError> {
+    let text = given.text()?;
+    *state_dir = if text.is_empty() {
+        None
+    } else {
+        let path = absolute_path(&text).map_err(|why| {
+            given.wrong(format!("{why}: expected one like {KUBELET_STATE_DIR:?}, or \"\" for none"))
+        })?;
+        Some(path)
+    };
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! `memoryOnlyNodes`: NUMA nodes without CPUs whose memory exclusive containers may use.
 
-use super::field::{Field, Given};
-use super::fields::Values;
+use super::given::Given;
 use super::source::ConfigError;
 use super::values::Text;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
+use ledger::Settings;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
@@ -23,26 +23,17 @@ impl<'de> Deserialize<'de> for List {
     }
 }
 
-pub(super) struct MemoryOnlyNodes;
+pub(super) fn read(given: &Given<'_>, nodes: &mut NodeSet) -> Result<(), ConfigError> {
+    let List(list) = given.parse()?;
+    *nodes = list;
+    Ok(())
+}
 
-impl Field for MemoryOnlyNodes {
-    fn name(&self) -> &'static str {
-        "memoryOnlyNodes"
+pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
+    if settings.memory_only_nodes != NodeSet::EMPTY && !settings.mems_follow_cpus {
+        return Err("all nodes are allowed unless exclusiveMems is follow-cpus");
     }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        let List(nodes) = given.parse()?;
-        values.settings.memory_only_nodes = nodes;
-        Ok(())
-    }
-
-    fn check(&self, values: &Values) -> Result<(), String> {
-        let settings = &values.settings;
-        if settings.memory_only_nodes != NodeSet::EMPTY && !settings.mems_follow_cpus {
-            return Err("all nodes are allowed unless exclusiveMems is follow-cpus".to_owned());
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]

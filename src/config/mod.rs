@@ -5,9 +5,9 @@
 //! container.
 
 mod exposure;
-mod field;
 mod fields;
 mod follow;
+mod given;
 mod kubelet;
 mod memory_only;
 mod namespaces;

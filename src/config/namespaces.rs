@@ -1,7 +1,6 @@
 //! `namespaces`: what pods may wish for, namespace by namespace.
 
-use super::field::{Field, Given};
-use super::fields::Values;
+use super::given::Given;
 use super::nodes;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
@@ -14,19 +13,11 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use std::fmt;
 
-pub(super) struct NamespaceBounds;
-
-impl Field for NamespaceBounds {
-    fn name(&self) -> &'static str {
-        "namespaces"
-    }
-
-    /// The list is one value: a merged list would allow wishes that the override does not show.
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        let entries: Vec<Entry> = given.parse()?;
-        values.settings.namespaces = resolve(given.source, &entries)?;
-        Ok(())
-    }
+/// The list is one value: a merged list would allow wishes that the override does not show.
+pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), ConfigError> {
+    let entries: Vec<Entry> = given.parse()?;
+    *namespaces = resolve(given.source, &entries)?;
+    Ok(())
 }
 
 #[derive(Debug, Default, Deserialize)]

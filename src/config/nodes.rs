@@ -5,7 +5,7 @@
 //! specific than a pattern, then a pattern with more characters that are not wildcards, then more
 //! labels. Of equals the later one in the file wins.
 
-use super::field::Given;
+use super::given::Given;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
 use super::yaml::Node;

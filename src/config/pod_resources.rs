@@ -1,7 +1,6 @@
 //! `podResources`: where the plugin answers as the kubelet's podresources does.
 
-use super::field::{Field, Given};
-use super::fields::Values;
+use super::given::Given;
 use super::source::{ConfigError, Source};
 use super::values::{Text, absolute_path};
 use serde::Deserialize;
@@ -53,17 +52,12 @@ impl PodResources {
     }
 }
 
-pub(super) struct PodResourcesField;
-
-impl Field for PodResourcesField {
-    fn name(&self) -> &'static str {
-        "podResources"
-    }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        values.pod_resources = Some(resolve(given.source, &given.parse()?)?);
-        Ok(())
-    }
+pub(super) fn read(
+    given: &Given<'_>,
+    pod_resources: &mut Option<PodResources>,
+) -> Result<(), ConfigError> {
+    *pod_resources = Some(resolve(given.source, &given.parse()?)?);
+    Ok(())
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

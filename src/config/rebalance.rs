@@ -1,7 +1,6 @@
 //! `rebalance`: how running containers move to better CPUs.
 
-use super::field::{Field, Given, boolean_word, one_of};
-use super::fields::Values;
+use super::given::{Given, boolean_word, one_of};
 use super::source::{ConfigError, Source};
 use super::values::Text;
 use ledger::{Rebalance, RebalanceMode};
@@ -10,17 +9,12 @@ use std::time::Duration;
 
 const MIN_STAY: Duration = Duration::from_secs(60);
 
-pub(super) struct RebalanceField;
-
-impl Field for RebalanceField {
-    fn name(&self) -> &'static str {
-        "rebalance"
-    }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        values.settings.rebalance = resolve(given.source, &given.parse()?)?;
-        Ok(())
-    }
+pub(super) fn read(
+    given: &Given<'_>,
+    rebalance: &mut Option<Rebalance>,
+) -> Result<(), ConfigError> {
+    *rebalance = resolve(given.source, &given.parse()?)?;
+    Ok(())
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

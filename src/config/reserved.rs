@@ -1,14 +1,17 @@
 //! `reservedSystemCPUs`, `systemReserved` and `kubeReserved`: the CPUs that are never exclusive, as a
 //! list or as an amount.
 
-use super::field::{Field, Given};
-use super::fields::Values;
+use super::given::Given;
 use super::source::{ConfigError, Source};
 use super::values::{CpuList, Pairs};
 use crate::quantity::Quantity;
 use cpuset::CpuSet;
 use placement::Reservation;
 use topology::Topology;
+
+pub(super) const LIST: &str = "reservedSystemCPUs";
+pub(super) const SYSTEM: &str = "systemReserved";
+pub(super) const KUBE: &str = "kubeReserved";
 
 /// The resources that a kubelet can reserve. Only `cpu` counts here.
 const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
@@ -17,68 +20,47 @@ const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reserved {
     pub(super) list: Option<CpuSet>,
-    system: Option<Amount>,
-    kube: Option<Amount>,
+    pub(super) system: Option<Amount>,
+    pub(super) kube: Option<Amount>,
 }
 
 #[derive(Debug, Clone)]
-struct Amount {
+pub(super) struct Amount {
     text: String,
     /// In thousandths of a CPU.
     milli: u64,
 }
 
-pub(super) struct ReservedSystemCpus;
-
-impl Field for ReservedSystemCpus {
-    fn name(&self) -> &'static str {
-        "reservedSystemCPUs"
-    }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        let CpuList(list) = given.parse()?;
-        values.reserved.list = Some(list);
-        Ok(())
-    }
+pub(super) fn read_list(given: &Given<'_>, list: &mut Option<CpuSet>) -> Result<(), ConfigError> {
+    let CpuList(cpus) = given.parse()?;
+    *list = Some(cpus);
+    Ok(())
 }
 
-pub(super) struct AmountField {
-    name: &'static str,
-    amount: fn(&mut Reserved) -> &mut Option<Amount>,
-}
-
-pub(super) const SYSTEM: AmountField =
-    AmountField { name: "systemReserved", amount: |reserved| &mut reserved.system };
-pub(super) const KUBE: AmountField =
-    AmountField { name: "kubeReserved", amount: |reserved| &mut reserved.kube };
-
-impl Field for AmountField {
-    fn name(&self) -> &'static str {
-        self.name
+pub(super) fn read_amount(
+    given: &Given<'_>,
+    amount: &mut Option<Amount>,
+) -> Result<(), ConfigError> {
+    let amounts: Pairs = given.parse()?;
+    if let Some(name) = amounts.names().find(|name| !RESOURCES.contains(name)) {
+        return Err(given.wrong(wording::unknown(name, &RESOURCES)));
     }
-
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
-        let amounts: Pairs = given.parse()?;
-        if let Some(name) = amounts.names().find(|name| !RESOURCES.contains(name)) {
-            return Err(given.wrong(wording::unknown(name, &RESOURCES)));
-        }
-        if let Some(text) = amounts.get("cpu") {
-            let milli = parse_milli_cpus(text).map_err(|why| given.wrong(why))?;
-            *(self.amount)(&mut values.reserved) = Some(Amount { text: text.to_owned(), milli });
-        }
-        Ok(())
+    if let Some(text) = amounts.get("cpu") {
+        let milli = parse_milli_cpus(text).map_err(|why| given.wrong(why))?;
+        *amount = Some(Amount { text: text.to_owned(), milli });
     }
+    Ok(())
 }
 
 impl Reserved {
     /// The field that says which CPUs are reserved.
     pub(super) fn field(&self) -> &'static str {
         if self.list.is_some() {
-            ReservedSystemCpus.name()
+            LIST
         } else if self.system.is_some() {
-            SYSTEM.name
+            SYSTEM
         } else {
-            KUBE.name
+            KUBE
         }
     }
 
@@ -123,7 +105,7 @@ impl Reserved {
                 let plain = text.bytes().all(|byte| byte.is_ascii_digit());
                 let hint = if plain { format!(" (did you mean {text}m?)") } else { String::new() };
                 let why = format!("{text:?} is more CPUs than this machine has ({online}){hint}");
-                return Err(source.at(field.name, why));
+                return Err(source.at(field, why));
             }
             sum = sum.saturating_add(*milli);
         }

@@ -18,13 +18,6 @@ pub(crate) fn fields(text: &str) -> BTreeSet<String> {
     expected.split(", ").map(str::to_owned).collect()
 }
 
-/// What an error says that was expected.
-pub(crate) fn expected(error: &str) -> Vec<String> {
-    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
-    let values = values.split(['.', '(']).next().expect("a first part");
-    values.split(" or ").map(|value| value.trim().to_owned()).collect()
-}
-
 /// The words that a field can have, if it is one of a few.
 pub(crate) fn values(field: &str) -> Vec<&'static str> {
     let declared = declarations().find(|declared| declared.name == field);

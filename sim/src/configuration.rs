@@ -2,7 +2,7 @@
 
 use crate::dice::Dice;
 use ledger::Settings;
-use nri_cpu_manager::config::{Config, Mistake, NodeIdentity, Reading};
+use nri_cpu_manager::config::{Config, Mistake, NodeIdentity, Reading, declarations};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use topology::Topology;
@@ -57,6 +57,9 @@ pub const FIELDS: [Field; 31] = [
     ),
 ];
 
+/// How often of 100 times a field is drawn that takes one of a few words and is not above.
+const OFTEN: u64 = 30;
+
 /// The socket is not the core's: nothing follows from it here.
 pub const WITHOUT_EFFECT: Field =
     ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]);
@@ -83,6 +86,15 @@ pub const FAULTY: [&str; 6] = [
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: kernel\n",
 ];
 
+/// [`FIELDS`], and the declared fields of a few words that are not there.
+fn all_fields() -> Vec<(&'static str, u64, Vec<&'static str>)> {
+    let above = FIELDS.map(|(field, chance, values)| (field, chance, values.to_vec()));
+    let of_words = declarations().filter(|declared| !declared.words.is_empty());
+    let others =
+        of_words.filter(|declared| !FIELDS.iter().any(|(field, ..)| *field == declared.name));
+    above.into_iter().chain(others.map(|other| (other.name, OFTEN, other.words))).collect()
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration(BTreeMap<&'static str, &'static str>);
 
@@ -101,8 +113,9 @@ impl Configuration {
     /// `privileged`: the plugin may make partitions.
     pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut drawn = Configuration::default();
-        for (field, chance, values) in FIELDS.into_iter().chain([WITHOUT_EFFECT]) {
-            let with = drawn.with(field, dice.pick(values));
+        let others = [(WITHOUT_EFFECT.0, WITHOUT_EFFECT.1, WITHOUT_EFFECT.2.to_vec())];
+        for (field, chance, values) in all_fields().into_iter().chain(others) {
+            let with = drawn.with(field, dice.pick(&values));
             let is_possible = privileged || !with.needs_partitions();
             if dice.percent(chance) && is_possible && with.settings(machine).is_some() {
                 drawn = with;
@@ -114,8 +127,9 @@ impl Configuration {
     /// With other values of some fields.
     pub fn changed(&self, machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut changed = self.clone();
+        let fields = all_fields();
         for _ in 0..dice.between(1, 3) {
-            let (field, _, values) = dice.pick(&FIELDS);
+            let &(field, _, ref values) = &fields[dice.below(fields.len())];
             let is_needed = Configuration::default().0.contains_key(field);
             let with = if dice.percent(50) && !is_needed {
                 changed.without(field)

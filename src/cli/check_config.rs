@@ -78,7 +78,7 @@ fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
         }
     };
     let mut overrides = Vec::new();
-    for (at, entry) in document.overrides().into_iter().enumerate() {
+    for (at, entry) in document.overrides().iter().enumerate() {
         let alone = document.with(&[at])?;
         overrides.push(OverrideReport::of(entry, here.applied().contains(&at), &alone, &topology));
     }

@@ -1,29 +1,26 @@
 //! `noticeSeconds`: how long before a move programs learn of it.
 
-use super::file::File;
-use super::source::{ConfigError, Source};
-use super::values::Text;
-use ledger::Exposure;
+use super::given::Given;
+use super::source::ConfigError;
+use ledger::{Exposure, Settings};
 
 /// The longest notice: meanwhile a better placement waits.
 const MOST_NOTICE_SECONDS: u32 = 300;
 
-pub(super) fn notice_seconds(
-    source: &Source,
-    file: &File,
-    exposure: Exposure,
-) -> Result<u32, ConfigError> {
-    let Some(Text(text)) = &file.notice_seconds else { return Ok(0) };
+pub(super) fn read(given: &Given<'_>, notice: &mut u32) -> Result<(), ConfigError> {
+    let text = given.text()?;
     let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
-    let Some(seconds) = seconds else {
-        let why = format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}");
-        return Err(source.at("noticeSeconds", why));
-    };
-    if seconds > 0 && exposure != Exposure::File {
-        let why = "a notice is given in files: it needs exposeCpus: file".to_owned();
-        return Err(source.at("noticeSeconds", why));
+    *notice = seconds.ok_or_else(|| {
+        given.wrong(format!("{text:?} is no number of seconds from 0 to {MOST_NOTICE_SECONDS}"))
+    })?;
+    Ok(())
+}
+
+pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
+    if settings.notice_seconds > 0 && settings.expose_cpus != Exposure::File {
+        return Err("a notice is given in files: it needs exposeCpus: file");
     }
-    Ok(seconds)
+    Ok(())
 }
 
 #[cfg(test)]

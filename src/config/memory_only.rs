@@ -1,14 +1,15 @@
 //! `memoryOnlyNodes`: NUMA nodes without CPUs whose memory exclusive containers may use.
 
-use super::source::{ConfigError, Source};
+use super::given::Given;
+use super::source::ConfigError;
 use super::values::Text;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
+use ledger::Settings;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
 /// Their numbers, in the kernel's list format like CPUs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct List(NodeSet);
+struct List(NodeSet);
 
 impl<'de> Deserialize<'de> for List {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List, D::Error> {
@@ -22,17 +23,17 @@ impl<'de> Deserialize<'de> for List {
     }
 }
 
-pub(super) fn nodes(
-    source: &Source,
-    list: Option<List>,
-    mems_follow_cpus: bool,
-) -> Result<NodeSet, ConfigError> {
-    let List(nodes) = list.unwrap_or(List(NodeSet::EMPTY));
-    if nodes != NodeSet::EMPTY && !mems_follow_cpus {
-        let why = "all nodes are allowed unless exclusiveMems is follow-cpus";
-        return Err(source.at("memoryOnlyNodes", why));
+pub(super) fn read(given: &Given<'_>, nodes: &mut NodeSet) -> Result<(), ConfigError> {
+    let List(list) = given.parse()?;
+    *nodes = list;
+    Ok(())
+}
+
+pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
+    if settings.memory_only_nodes != NodeSet::EMPTY && !settings.mems_follow_cpus {
+        return Err("all nodes are allowed unless exclusiveMems is follow-cpus");
     }
-    Ok(nodes)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -43,7 +44,7 @@ mod tests {
     fn with(more: &str) -> Result<NodeSet, String> {
         let text = format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}");
         let config = Config::parse("c.yaml", &text).map_err(|error| error.to_string())?;
-        Ok(config.memory_only_nodes)
+        Ok(config.values.settings.memory_only_nodes)
     }
 
     #[test]

@@ -5,18 +5,23 @@
 //! container.
 
 mod exposure;
-mod file;
+mod fields;
 mod follow;
+mod given;
+mod kubelet;
 mod memory_only;
 mod namespaces;
 mod nodes;
 mod pasted;
 mod pod_resources;
+mod policy_options;
 mod rebalance;
+mod reserved;
 mod source;
 mod values;
 mod yaml;
 
+pub use fields::{Declaration, declarations};
 pub(crate) use follow::{Follower, INTERVAL};
 pub use follow::{Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
@@ -26,49 +31,24 @@ pub(crate) use yaml::MAX_SIZE;
 
 use crate::exclusivity::Exclusivity;
 use crate::files;
-use cpuset::{CpuSet, NodeSet, PartitionType};
-use file::File;
-use ledger::{Exposure, Namespaces, Policy, Rebalance, Settings, Stance};
-use placement::{
-    self, EngineKind, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError,
-    TopologyPolicy, UncoreOrder,
-};
+use cpuset::{CpuSet, PartitionType};
+use fields::Values;
+use ledger::{Exposure, Policy, Settings, Stance};
+use placement::{NodeLimit, Options, ReserveError, SettingsError};
 use source::Source;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use topology::Topology;
-
-/// The kubelet's default `--root-dir`.
-const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
 /// A configuration with a valid text.
 #[derive(Debug, Clone)]
 pub struct Config {
     source: Source,
-    file: File,
-    policy: Policy,
-    topology_policy: TopologyPolicy,
-    topology_scope: Scope,
-    reserved: Option<CpuSet>,
-    /// `systemReserved` plus `kubeReserved`, in thousandths of a CPU.
-    reserved_milli: u64,
-    uncore_order: UncoreOrder,
-    engine: EngineKind,
-    kubelet_state_dir: Option<PathBuf>,
-    on_active_kubelet: Stance,
-    exclusivity: Exclusivity,
-    partition: PartitionType,
-    strict: bool,
+    overrides: Arc<[Override]>,
     /// The positions of the applied entries of `nodes`, the most specific last.
     applied: Vec<usize>,
-    expose_cpus: Exposure,
-    notice_seconds: u32,
-    /// `exclusiveMems`.
-    mems_follow_cpus: bool,
-    memory_only_nodes: NodeSet,
-    rebalance: Option<Rebalance>,
-    pod_resources: Option<PodResources>,
-    namespaces: Namespaces,
+    values: Values,
 }
 
 impl Config {
@@ -90,16 +70,20 @@ impl Config {
     /// `name` is the text's name in errors. An empty text is the default configuration.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
         let source = Source::new(name, text)?;
-        let file = File::parse(&source)?;
-        nodes::check(&source, &file)?;
-        let namespaces =
-            namespaces::resolve(&source, file.namespaces.as_deref().unwrap_or_default())?;
-        let config = Config::of(source, file, namespaces)?;
+        pasted::refuse(&source)?;
+        let values = Values::default().over(&source)?;
         // A mistake in an entry is an error on every node.
-        for at in 0..config.file.nodes.len() {
-            config.with(&[at])?;
+        let mut overridden = Vec::new();
+        for at in 0..nodes::entries(&source)?.len() {
+            overridden.push(values.clone().over(&source.entry(at))?);
         }
-        Ok(config)
+        let overrides = nodes::overrides(&source)?.into();
+        namespaces::check_policies(&source)?;
+        values.check(&source)?;
+        for (at, values) in overridden.iter().enumerate() {
+            values.check(&source.clone().with_entry(at))?;
+        }
+        Ok(Config { source, overrides, applied: Vec::new(), values })
     }
 
     /// The configuration of this node: with the entries of `nodes` that match it. [`Config::parse`]
@@ -108,119 +92,34 @@ impl Config {
     /// # Errors
     /// If an entry needs an unknown fact of the node, or entries contradict each other.
     pub fn for_node(&self, node: &NodeIdentity) -> Result<Config, ConfigError> {
-        self.with(&nodes::matching(&self.source, &self.file, node)?)
+        self.with(&nodes::matching(&self.source, &self.overrides, node)?)
     }
 
     /// With the entries of `nodes` at these positions, the later ones over the earlier ones.
     pub fn with(&self, entries: &[usize]) -> Result<Config, ConfigError> {
+        let mut values = self.values.clone();
         let mut source = self.source.clone();
-        let mut file = self.file.clone();
-        // There can be thousands of namespaces: they are resolved again only if an entry has others.
-        let mut namespaces = None;
         for &at in entries {
-            let entry = &self.file.nodes[at];
+            values = values.over(&self.source.entry(at))?;
             source = source.with_entry(at);
-            file = nodes::overlaid(file, entry);
-            namespaces = entry.namespaces.as_deref().or(namespaces);
         }
-        let namespaces = match namespaces {
-            Some(entries) => namespaces::resolve(&source, entries)?,
-            None => self.namespaces.clone(),
-        };
-        Ok(Config { applied: entries.to_owned(), ..Config::of(source, file, namespaces)? })
+        values.check(&source)?;
+        let overrides = Arc::clone(&self.overrides);
+        Ok(Config { source, overrides, applied: entries.to_owned(), values })
     }
 
-    pub fn overrides(&self) -> Vec<Override> {
-        nodes::overrides(&self.source, &self.file)
+    pub fn overrides(&self) -> &[Override] {
+        &self.overrides
     }
 
     /// The first lines of the applied entries of `nodes`, the most specific last.
     pub fn applied_lines(&self) -> Vec<usize> {
-        let overrides = self.overrides();
-        self.applied.iter().map(|&at| overrides[at].line).collect()
+        self.applied.iter().map(|&at| self.overrides[at].line).collect()
     }
 
     /// The positions of the applied entries of `nodes`, the most specific last.
     pub fn applied(&self) -> &[usize] {
         &self.applied
-    }
-
-    fn of(source: Source, file: File, namespaces: Namespaces) -> Result<Config, ConfigError> {
-        let reserved = file.reserved_system_cpus.as_ref().map(|list| list.0);
-        // The kubelet reads an empty string as none.
-        let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
-        let policy = source.one_of("cpuManagerPolicy", &file.cpu_manager_policy, &policies)?;
-        let policies = TopologyPolicy::ALL.map(|policy| (policy.name(), policy));
-        let policies = [[("", TopologyPolicy::None)].as_slice(), &policies].concat();
-        let topology_policy =
-            source.one_of("topologyManagerPolicy", &file.topology_manager_policy, &policies)?;
-        let scopes = Scope::ALL.map(|scope| (scope.name(), scope));
-        let scopes = [[("", Scope::Container)].as_slice(), &scopes].concat();
-        let topology_scope =
-            source.one_of("topologyManagerScope", &file.topology_manager_scope, &scopes)?;
-        let mut reserved_milli: u64 = 0;
-        for (field, amounts) in file.amounts() {
-            let amount = amounts.get("cpu").map_or(Ok(0), values::parse_milli_cpus);
-            let amount = amount.map_err(|why| source.at(field, why))?;
-            reserved_milli = reserved_milli.saturating_add(amount);
-        }
-        let orders =
-            [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
-        let uncore_order = source.one_of("uncoreCacheOrder", &file.uncore_cache_order, &orders)?;
-        let engines = EngineKind::ALL.map(|engine| (engine.name(), engine));
-        let engine = source.one_of("placement", &file.placement, &engines)?;
-        let dir = file.kubelet_state_dir.as_ref().map_or(KUBELET_STATE_DIR, |dir| dir.0.as_str());
-        let kubelet_state_dir = if dir.is_empty() {
-            None
-        } else {
-            let path = values::absolute_path(dir).map_err(|why| {
-                let expected = format!("expected one like {KUBELET_STATE_DIR:?}, or \"\" for none");
-                source.at("kubeletStateDir", format!("{why}: {expected}"))
-            });
-            Some(path?)
-        };
-        let stances = [("refuse", false), ("observe", true)];
-        let observe = source.one_of("onActiveKubelet", &file.on_active_kubelet, &stances)?;
-        let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
-        let kinds = Exclusivity::ALL.map(|kind| (kind.name(), kind));
-        let exclusivity = source.one_of("exclusivity", &file.exclusivity, &kinds)?;
-        let kinds = PartitionType::ALL.map(|kind| (kind.name(), kind));
-        let partition = source.one_of("cpusetPartition", &file.cpuset_partition, &kinds)?;
-        let booleans = [("true", true), ("false", false)];
-        let strict = source.one_of("strict", &file.strict, &booleans)?;
-        let exposures = Exposure::ALL.map(|exposure| (exposure.name(), exposure));
-        let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &exposures)?;
-        let notice_seconds = exposure::notice_seconds(&source, &file, expose_cpus)?;
-        let mems = [("all", false), ("follow-cpus", true)];
-        let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
-        let memory_only_nodes =
-            memory_only::nodes(&source, file.memory_only_nodes, mems_follow_cpus)?;
-        let rebalance = rebalance::resolve(&source, file.rebalance.as_ref())?;
-        let pod_resources = pod_resources::resolve(&source, file.pod_resources.as_ref())?;
-        Ok(Config {
-            source,
-            file,
-            policy,
-            topology_policy,
-            topology_scope,
-            reserved,
-            reserved_milli,
-            uncore_order,
-            engine,
-            kubelet_state_dir,
-            on_active_kubelet,
-            exclusivity,
-            partition,
-            strict,
-            applied: Vec::new(),
-            expose_cpus,
-            notice_seconds,
-            mems_follow_cpus,
-            memory_only_nodes,
-            rebalance,
-            pod_resources,
-            namespaces,
-        })
     }
 
     /// The text's name in errors.
@@ -233,33 +132,33 @@ impl Config {
     }
 
     pub fn policy(&self) -> Policy {
-        self.policy
+        self.values.settings.policy
     }
 
     /// `None` if the plugin ignores the kubelet's state files.
     pub fn kubelet_state_dir(&self) -> Option<&Path> {
-        self.kubelet_state_dir.as_deref()
+        self.values.kubelet.state_dir.as_deref()
     }
 
     pub fn on_active_kubelet(&self) -> Stance {
-        self.on_active_kubelet
+        self.values.kubelet.when_active
     }
 
     pub fn exclusivity(&self) -> Exclusivity {
-        self.exclusivity
+        self.values.exclusivity
     }
 
     pub fn partition(&self) -> PartitionType {
-        self.partition
+        self.values.partition
     }
 
     pub fn strict(&self) -> bool {
-        self.strict
+        self.values.strict
     }
 
     /// `None` if the plugin serves no podresources.
     pub fn pod_resources(&self) -> Option<&PodResources> {
-        self.pod_resources.as_ref()
+        self.values.pod_resources.as_ref()
     }
 
     /// The error for `exclusivity: kernel` on a node whose kernel cannot do it.
@@ -273,14 +172,15 @@ impl Config {
     /// Settings that are valid and contradict each other.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        let moves = self.policy == Policy::Static && self.rebalance.is_some();
+        let settings = &self.values.settings;
+        let moves = settings.policy == Policy::Static && settings.rebalance.is_some();
         let mut warn = |applies: bool, why: &str| {
             if moves && applies {
                 warnings.push(self.source.warning("rebalance", why));
             }
         };
         warn(
-            self.expose_cpus == Exposure::Environment,
+            settings.expose_cpus == Exposure::Environment,
             "with exposeCpus: true, the environment of exclusive containers lists their CPUs, and \
              these never move. Use exposeCpus: file, which follows moves, or remove rebalance",
         );
@@ -312,7 +212,7 @@ impl Config {
             "SMT siblings of reserved CPUs are not reserved ({}), {effect}. reservedSystemCPUs: \"{whole}\" reserves whole cores",
             wording::cpus(siblings)
         );
-        Some(self.source.warning(self.reservation_field(), &why))
+        Some(self.source.warning(self.values.reserved.field(), &why))
     }
 
     /// The settings on this machine.
@@ -320,112 +220,51 @@ impl Config {
     /// # Errors
     /// If options or the reservation contradict each other or need what the machine lacks.
     pub fn resolve(&self, topology: &Topology) -> Result<Settings, ConfigError> {
-        let policy = self.policy;
-        if policy == Policy::None {
-            if let Some((name, _)) = self.file.cpu_manager_policy_options.0.first() {
+        let Values { settings, cpu_manager_options, topology_manager_options, reserved, .. } =
+            &self.values;
+        if settings.policy == Policy::None {
+            if let Some(name) = cpu_manager_options.names().next() {
                 let why = format!("{name:?} needs cpuManagerPolicy: static");
                 return Err(self.source.at("cpuManagerPolicyOptions", why));
             }
             let placement = self.without_policy(topology)?;
-            return Ok(Settings { policy, placement, ..Settings::default() });
+            return Ok(Settings { placement, ..Settings::default() });
         }
+        let placement = &settings.placement;
         let wanted = placement::Wanted {
-            cpu_options: &self.file.cpu_manager_policy_options.borrowed(),
-            topology_policy: self.topology_policy.name(),
-            topology_scope: self.topology_scope.name(),
-            topology_options: &self.file.topology_manager_policy_options.borrowed(),
-            reservation: self.reservation(topology)?,
+            cpu_options: &cpu_manager_options.borrowed(),
+            topology_policy: placement.topology_manager.policy.name(),
+            topology_scope: placement.topology_manager.scope.name(),
+            topology_options: &topology_manager_options.borrowed(),
+            reservation: reserved.on(topology, &self.source)?,
         };
-        let mut settings =
+        let checked =
             wanted.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
-        settings.options.uncore_order = self.uncore_order;
-        settings.engine = self.engine;
-        settings
+        let uncore_order = placement.options.uncore_order;
+        let options = Options { uncore_order, ..checked.options };
+        let placement = placement::Settings { engine: placement.engine, options, ..checked };
+        placement
             .check_engine()
             .map_err(|conflict| self.source.at(conflict.option, conflict.to_string()))?;
-        if settings.reserved == topology.online() {
+        if placement.reserved == topology.online() {
             let why = format!(
                 "all online CPUs ({}) are reserved, none is left to assign",
                 topology.online()
             );
-            return Err(self.source.at(self.reservation_field(), why));
+            return Err(self.source.at(reserved.field(), why));
         }
-        Ok(Settings {
-            policy,
-            placement: settings,
-            expose_cpus: self.expose_cpus,
-            notice_seconds: self.notice_seconds,
-            mems_follow_cpus: self.mems_follow_cpus,
-            memory_only_nodes: self.memory_only_nodes,
-            namespaces: self.namespaces.clone(),
-            rebalance: self.rebalance.clone(),
-        })
+        Ok(Settings { placement, ..settings.clone() })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {
-        let reserved = match self.reserved {
-            Some(_) => self.reservation(topology)?.cpus,
+        let Values { settings, reserved, .. } = &self.values;
+        let reserved = match reserved.list {
+            Some(_) => reserved.on(topology, &self.source)?.cpus,
             None => CpuSet::EMPTY,
         };
-        let options = Options { uncore_order: self.uncore_order, ..Options::default() };
+        let uncore_order = settings.placement.options.uncore_order;
+        let options = Options { uncore_order, ..Options::default() };
         Ok(placement::Settings { options, reserved, ..placement::Settings::default() })
-    }
-
-    /// The list, or without one the sum of the amounts, as in the kubelet.
-    fn reservation(&self, topology: &Topology) -> Result<Reservation, ConfigError> {
-        let Some(list) = self.reserved else {
-            self.check_amounts(topology)?;
-            return Ok(Reservation::amount(self.reserved_milli));
-        };
-        let absent = list - topology.online();
-        if !absent.is_empty() {
-            let offline = topology.offline().iter().any(|cpu| absent.contains(cpu.id));
-            let what = if offline {
-                wording::agree(
-                    absent,
-                    "does not exist or is offline",
-                    "do not exist or are offline",
-                )
-            } else {
-                wording::agree(absent, "does not exist", "do not exist")
-            };
-            let cpus = wording::cpus(absent);
-            let why = format!("{cpus} {what}; online CPUs: {}", topology.online());
-            return Err(self.source.at("reservedSystemCPUs", why));
-        }
-        Ok(Reservation::list(list))
-    }
-
-    /// A kubelet does not start either if more is reserved than there is.
-    fn check_amounts(&self, topology: &Topology) -> Result<(), ConfigError> {
-        let online = topology.online().len();
-        let exceeds = |milli: u64| milli > online as u64 * 1000;
-        for (field, amounts) in self.file.amounts() {
-            let Some(text) = amounts.get("cpu") else { continue };
-            if values::parse_milli_cpus(text).is_ok_and(exceeds) {
-                // A plain number is often meant as thousandths.
-                let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-                let hint = if plain { format!(" (did you mean {text}m?)") } else { String::new() };
-                let why = format!("{text:?} is more CPUs than this machine has ({online}){hint}");
-                return Err(self.source.at(field, why));
-            }
-        }
-        if exceeds(self.reserved_milli) {
-            let why = format!(
-                "with both amounts, {} thousandths of a CPU are reserved, more than this machine has ({} CPUs)",
-                self.reserved_milli, online
-            );
-            return Err(self.source.at(self.reservation_field(), why));
-        }
-        Ok(())
-    }
-
-    fn reservation_field(&self) -> &'static str {
-        match self.reserved {
-            Some(_) => "reservedSystemCPUs",
-            None if self.file.system_reserved.get("cpu").is_some() => "systemReserved",
-            None => "kubeReserved",
-        }
     }
 
     /// Adds file, line and field to the kubelet's message.
@@ -439,7 +278,7 @@ impl Config {
                 self.source.at("cpuManagerPolicy", why.to_owned())
             }
             SettingsError::Reserve(_) => {
-                self.source.at(self.reservation_field(), error.to_string())
+                self.source.at(self.values.reserved.field(), error.to_string())
             }
         }
     }

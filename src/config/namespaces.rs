@@ -1,7 +1,10 @@
 //! `namespaces`: what pods may wish for, namespace by namespace.
 
+use super::given::Given;
+use super::nodes;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
+use super::yaml::Node;
 use ledger::terms::contradiction;
 use ledger::wish::Wish;
 use ledger::{Bounds, Namespaces, Policy};
@@ -10,32 +13,39 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use std::fmt;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+/// The list is one value: a merged list would allow wishes that the override does not show.
+pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), ConfigError> {
+    let entries: Vec<Entry> = given.parse()?;
+    *namespaces = resolve(given.source, &entries)?;
+    Ok(())
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Entry {
+struct Entry {
     /// Names, or patterns with `*` and `?`.
-    pub(super) names: Vec<Text>,
+    names: Vec<Text>,
     /// Whether pods there can have exclusive CPUs, if that differs from the rest of the node.
-    pub(super) cpu_manager_policy: Option<EntryPolicy>,
-    pub(super) allow: Allowed,
+    cpu_manager_policy: Option<EntryPolicy>,
+    allow: Allowed,
     /// The wishes of pods without annotations.
-    pub(super) defaults: Defaults,
+    defaults: Defaults,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum EntryPolicy {
+enum EntryPolicy {
     None,
     Static,
 }
 
 /// `uncore: [prefer, require]`, and so on.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Allowed(pub(super) Vec<Wish>);
+#[derive(Debug, Default)]
+struct Allowed(Vec<Wish>);
 
 /// `uncore: prefer`, and so on.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Defaults(pub(super) Vec<Wish>);
+#[derive(Debug, Default)]
+struct Defaults(Vec<Wish>);
 
 impl<'de> Deserialize<'de> for Allowed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Allowed, D::Error> {
@@ -84,7 +94,7 @@ impl<'de> Deserialize<'de> for Defaults {
 }
 
 /// The first entry with a mistake is an error.
-pub(super) fn resolve(source: &Source, entries: &[Entry]) -> Result<Namespaces, ConfigError> {
+fn resolve(source: &Source, entries: &[Entry]) -> Result<Namespaces, ConfigError> {
     let mut bounds = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         bounds.push(entry.bounds().map_err(|why| source.at_item("namespaces", at, why))?);
@@ -117,4 +127,41 @@ impl Entry {
         let allow = self.allow.0.iter().copied().collect();
         Ok((names, Bounds { policy, allow, defaults: self.defaults.0.clone() }))
     }
+}
+
+/// Refuses `cpuManagerPolicy: static` in an entry of `namespaces` if every node with this list has the
+/// policy `none`: the entry could have no effect.
+pub(super) fn check_policies(source: &Source) -> Result<(), ConfigError> {
+    let entries = 0..nodes::entries(source)?.len();
+    let entries: Vec<Source> = entries.map(|at| source.entry(at)).collect();
+    let somewhere = std::iter::once(source)
+        .chain(&entries)
+        .any(|source| is_static(source.scope()) == Some(true));
+    check_under(source, somewhere)?;
+    for entry in &entries {
+        check_under(entry, is_static(entry.scope()).unwrap_or(somewhere))?;
+    }
+    Ok(())
+}
+
+/// `None` if these fields do not say.
+fn is_static(fields: &Node) -> Option<bool> {
+    let (_, policy) = fields.field("cpuManagerPolicy")?;
+    policy.text().map(|policy| policy == Policy::Static.name())
+}
+
+fn check_under(source: &Source, static_node: bool) -> Result<(), ConfigError> {
+    let Some((_, namespaces)) = source.scope().field("namespaces") else { return Ok(()) };
+    for (at, entry) in namespaces.items().iter().enumerate() {
+        if !static_node && is_static(entry) == Some(true) {
+            let names = entry.field("names").map_or(&[][..], |(_, names)| names.items());
+            let first = names.first().and_then(Node::text).unwrap_or_default();
+            let why = format!(
+                "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces \
+                 only, set static and reserved CPUs for the node, and none for {{names: [\"*\"]}}"
+            );
+            return Err(source.at_item("namespaces", at, why));
+        }
+    }
+    Ok(())
 }

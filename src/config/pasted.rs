@@ -1,19 +1,9 @@
 //! Kubernetes objects in the place of a configuration: which part of them to paste.
 
+use super::fields::OF_KUBELET;
 use super::source::{ConfigError, Source};
 use super::yaml::{Node, Value};
 
-/// The fields of a KubeletConfiguration that the plugin reads.
-const KUBELET_FIELDS: [&str; 8] = [
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "topologyManagerPolicy",
-    "topologyManagerScope",
-    "topologyManagerPolicyOptions",
-    "reservedSystemCPUs",
-    "systemReserved",
-    "kubeReserved",
-];
 /// Where the manifests have the configuration in their ConfigMap.
 const FILE: &str = "config.yaml";
 
@@ -57,7 +47,7 @@ fn config_map(root: &Node) -> String {
 fn kubelet_configuration(root: &Node) -> String {
     let names = root.fields().iter().map(|(key, _)| &*key.name);
     let (read, other): (Vec<&str>, Vec<&str>) =
-        names.partition(|name| KUBELET_FIELDS.contains(name));
+        names.partition(|name| OF_KUBELET.iter().any(|field| field.name() == *name));
     let read = if read.is_empty() { "none".to_owned() } else { read.join(", ") };
     format!(
         "this is a KubeletConfiguration, of which this plugin reads some fields: keep {read}, and remove {}",

@@ -1,5 +1,6 @@
 //! `podResources`: where the plugin answers as the kubelet's podresources does.
 
+use super::given::Given;
 use super::source::{ConfigError, Source};
 use super::values::{Text, absolute_path};
 use serde::Deserialize;
@@ -51,18 +52,22 @@ impl PodResources {
     }
 }
 
+pub(super) fn read(
+    given: &Given<'_>,
+    pod_resources: &mut Option<PodResources>,
+) -> Result<(), ConfigError> {
+    *pod_resources = Some(resolve(given.source, &given.parse()?)?);
+    Ok(())
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Fields {
+struct Fields {
     listen: Option<Text>,
     kubelet: Option<Text>,
 }
 
-pub(super) fn resolve(
-    source: &Source,
-    fields: Option<&Fields>,
-) -> Result<Option<PodResources>, ConfigError> {
-    let Some(fields) = fields else { return Ok(None) };
+fn resolve(source: &Source, fields: &Fields) -> Result<PodResources, ConfigError> {
     let Some(Text(listen)) = &fields.listen else {
         let why = "expected a directory like {listen: /var/lib/nri-cpu-manager/pod-resources}";
         return Err(source.at("podResources", why.to_owned()));
@@ -72,7 +77,7 @@ pub(super) fn resolve(
         None => PathBuf::from(KUBELET_SOCKET),
         Some(Text(path)) => absolute(path).map_err(|why| source.at("kubelet", why))?,
     };
-    PodResources::new(listen, kubelet).map(Some).map_err(|why| source.at("listen", why))
+    PodResources::new(listen, kubelet).map_err(|why| source.at("listen", why))
 }
 
 /// `..` would hide that the directory is the kubelet's.

@@ -1,5 +1,6 @@
 //! `rebalance`: how running containers move to better CPUs.
 
+use super::given::{Given, boolean_word, one_of};
 use super::source::{ConfigError, Source};
 use super::values::Text;
 use ledger::{Rebalance, RebalanceMode};
@@ -8,9 +9,17 @@ use std::time::Duration;
 
 const MIN_STAY: Duration = Duration::from_secs(60);
 
+pub(super) fn read(
+    given: &Given<'_>,
+    rebalance: &mut Option<Rebalance>,
+) -> Result<(), ConfigError> {
+    *rebalance = resolve(given.source, &given.parse()?)?;
+    Ok(())
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Fields {
+struct Fields {
     mode: Option<Text>,
     #[serde(rename = "movesPer100Starts")]
     moves_per_100_starts: Option<Text>,
@@ -18,20 +27,24 @@ pub(super) struct Fields {
     min_stay: Option<Text>,
 }
 
+const MODES: [Option<RebalanceMode>; 3] =
+    [Some(RebalanceMode::Move), Some(RebalanceMode::Suggest), None];
+
+fn mode_word(mode: Option<RebalanceMode>) -> &'static str {
+    match mode {
+        Some(RebalanceMode::Move) => "move",
+        Some(RebalanceMode::Suggest) => "suggest",
+        None => "off",
+    }
+}
+
 /// `None` without moves.
-pub(super) fn resolve(
-    source: &Source,
-    fields: Option<&Fields>,
-) -> Result<Option<Rebalance>, ConfigError> {
-    let Some(fields) = fields else { return Ok(None) };
-    let modes = [
-        ("move", Some(RebalanceMode::Move)),
-        ("suggest", Some(RebalanceMode::Suggest)),
-        ("off", None),
-    ];
+fn resolve(source: &Source, fields: &Fields) -> Result<Option<Rebalance>, ConfigError> {
     let mode = match &fields.mode {
         None => Some(RebalanceMode::Move),
-        Some(_) => source.one_of("mode", &fields.mode, &modes)?,
+        Some(Text(text)) => {
+            one_of(text, &MODES, mode_word).map_err(|why| source.at("mode", why))?
+        }
     };
     let Some(Text(moves)) = &fields.moves_per_100_starts else {
         let why = "expected a number of containers like {movesPer100Starts: 10}".to_owned();
@@ -42,8 +55,11 @@ pub(super) fn resolve(
         let why = format!("{moves:?} is no number from 1 to 100; mode: off ends all moves");
         source.at("movesPer100Starts", why)
     })?;
-    let booleans = [("true", Some(true)), ("false", Some(false))];
-    let across = source.one_of("acrossNumaNodes", &fields.across_numa_nodes, &booleans)?;
+    let across_numa_nodes = match &fields.across_numa_nodes {
+        None => true,
+        Some(Text(text)) => one_of(text, &[true, false], boolean_word)
+            .map_err(|why| source.at("acrossNumaNodes", why))?,
+    };
     let min_stay = match &fields.min_stay {
         None => MIN_STAY,
         Some(Text(text)) => duration(text).ok_or_else(|| {
@@ -53,13 +69,7 @@ pub(super) fn resolve(
             )
         })?,
     };
-    let settings = |mode| Rebalance {
-        mode,
-        moves_per_100_starts,
-        across_numa_nodes: across.unwrap_or(true),
-        min_stay,
-    };
-    Ok(mode.map(settings))
+    Ok(mode.map(|mode| Rebalance { mode, moves_per_100_starts, across_numa_nodes, min_stay }))
 }
 
 fn duration(text: &str) -> Option<Duration> {

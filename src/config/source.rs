@@ -1,7 +1,6 @@
 //! The text of a configuration, and errors that point at its lines.
 
-use super::values::Text;
-use super::yaml::{Key, Mistake, Node};
+use super::yaml::{Key, Mistake, Node, Value};
 use placement::options::OptionError;
 use placement::topology_manager::TopologyManagerError;
 use placement::{Options, SettingsError, TopologyManager};
@@ -79,9 +78,21 @@ enum Scope {
 impl Source {
     /// The text without its overrides.
     pub(super) fn new(name: &str, text: &str) -> Result<Source, ConfigError> {
-        let root = Node::parse(text).map_err(|mistake| mistaken(name, &mistake))?;
+        let mut root = Node::parse(text).map_err(|mistake| mistaken(name, &mistake))?;
+        // An empty document, or one of comments only, is null to YAML.
+        if root.is_null() {
+            root.value = Value::Map(Vec::new());
+        }
         let scopes = vec![Scope::File];
         Ok(Source { name: name.into(), text: text.into(), root: Arc::new(root), scopes })
+    }
+
+    /// The fields that are searched first: the file's, or those of an override.
+    pub(super) fn scope(&self) -> &Node {
+        match self.scopes.first() {
+            Some(Scope::Entry(at)) => self.entry_node(*at).unwrap_or(&self.root),
+            Some(Scope::File) | None => &self.root,
+        }
     }
 
     /// The same text with one of its overrides, which is searched first.
@@ -127,8 +138,15 @@ impl Source {
         wrong(&self.name, line, why)
     }
 
-    pub(super) fn mistaken(&self, mistake: &Mistake) -> ConfigError {
-        mistaken(&self.name, mistake)
+    /// An error about what is searched first.
+    pub(super) fn mistaken(&self, mistake: Mistake) -> ConfigError {
+        match self.scopes.first() {
+            Some(Scope::Entry(at)) => {
+                let mistake = mistake.on(self.first_line()).within(&format!("[{at}]"));
+                mistaken(&self.name, &mistake.within("nodes"))
+            }
+            Some(Scope::File) | None => mistaken(&self.name, &mistake),
+        }
     }
 
     /// The line of a field's name, counted from 1.
@@ -144,22 +162,6 @@ impl Source {
                 others.find_map(|(_, value)| value.find(field))
             }),
         })
-    }
-
-    /// The value with the name `text`; the default without a text.
-    pub(super) fn one_of<T: Copy + Default>(
-        &self,
-        field: &str,
-        text: &Option<Text>,
-        values: &[(&str, T)],
-    ) -> Result<T, ConfigError> {
-        let Some(Text(text)) = text else { return Ok(T::default()) };
-        if let Some((_, value)) = values.iter().find(|(name, _)| name == text) {
-            return Ok(*value);
-        }
-        let names: Vec<&str> =
-            values.iter().map(|(name, _)| *name).filter(|name| !name.is_empty()).collect();
-        Err(self.at(field, wording::unknown(text, &names)))
     }
 
     /// An error about the CPU manager's options, in the kubelet's words.

@@ -6,6 +6,7 @@ mod odd_input;
 use super::*;
 use ledger::Exposure;
 use ledger::wish::Wish;
+use placement::{EngineKind, UncoreOrder};
 use topology::{Cpu, Facts};
 
 fn machine() -> Topology {
@@ -163,16 +164,6 @@ fn reservations_that_cannot_be() {
 }
 
 #[test]
-fn quantities() {
-    for (text, milli) in [("2", 2000), ("1.5", 1500), ("500m", 500), ("0.0001", 1), ("0", 0)] {
-        assert_eq!(values::parse_milli_cpus(text), Ok(milli), "{text}");
-    }
-    for text in ["", "m", "-1", "two", "99999999999999999999", "18446744073709551615"] {
-        assert!(values::parse_milli_cpus(text).is_err(), "{text:?}");
-    }
-}
-
-#[test]
 fn a_missing_file_says_what_to_do() {
     let error = Config::read(Path::new("/nonexistent/config.yaml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/config.yaml") && error.contains("--config"), "{error}");
@@ -313,7 +304,8 @@ fn what_entries_do_not_change_is_resolved_once() {
     let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnamespaces: [{names: [a]}]\n\
                 nodes:\n- names: [b]\n  strict: true\n- names: [c]\n  namespaces: [{names: [a]}]\n";
     let config = Config::parse("file", text).unwrap();
-    let of = |config: &Config| std::ptr::from_ref(config.namespaces.of("a").unwrap());
+    let of =
+        |config: &Config| std::ptr::from_ref(config.values.settings.namespaces.of("a").unwrap());
     assert_eq!(of(&config.with(&[0]).unwrap()), of(&config));
     assert_ne!(of(&config.with(&[0, 1]).unwrap()), of(&config));
 }

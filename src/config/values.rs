@@ -1,26 +1,10 @@
 //! Values in the file: strings, pairs, lists of CPUs.
 
-use crate::quantity::Quantity;
 use cpuset::{CpuSet, ParseError};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Reads a list that copies of a file share.
-pub(super) fn shared<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Arc<[T]>, D::Error> {
-    Vec::deserialize(deserializer).map(Arc::from)
-}
-
-/// The same for a list for which unset and empty differ.
-pub(super) fn shared_if_set<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<Arc<[T]>>, D::Error> {
-    Option::<Vec<T>>::deserialize(deserializer).map(|list| list.map(Arc::from))
-}
 
 /// A scalar as a string. Booleans and numbers are valid where the kubelet requires a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +27,7 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// `reservedSystemCPUs`: a list in the kernel's format, not empty and without repeated CPUs.
-///
-/// It is parsed once, and not again for each override.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct CpuList(pub(super) CpuSet);
 
 impl<'de> Deserialize<'de> for CpuList {
@@ -86,11 +68,14 @@ impl Pairs {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 
-    /// These pairs, replaced by those of `over` with the same names.
-    pub(super) fn merged(mut self, over: Pairs) -> Pairs {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Adds pairs, in the place of those with the same names.
+    pub(super) fn merge(&mut self, over: Pairs) {
         self.0.retain(|(name, _)| over.get(name).is_none());
         self.0.extend(over.0);
-        self
     }
 }
 
@@ -129,12 +114,4 @@ pub(super) fn absolute_path(text: &str) -> Result<PathBuf, String> {
         return Err(format!("{text:?} is longer than {MAX_PATH} bytes"));
     }
     Ok(path.to_owned())
-}
-
-/// A Kubernetes quantity of CPUs, in thousandths of a CPU. More than fit into the type is an error.
-pub(super) fn parse_milli_cpus(text: &str) -> Result<u64, String> {
-    let milli = Quantity::parse(text).ok().map(Quantity::milli);
-    milli
-        .filter(|milli| *milli < u64::MAX)
-        .ok_or_else(|| format!("invalid amount of CPUs {text:?}: expected one like 2, 1.5 or 500m"))
 }

@@ -59,14 +59,24 @@ impl Mistake {
         Mistake { line: Some(line), path: String::new(), why: why.into() }
     }
 
+    pub(super) fn unknown_field(field: &str, expected: &[&str]) -> Mistake {
+        let near = nearest(field, expected);
+        let all = if near.is_empty() {
+            format!(", expected one of {}", expected.join(", "))
+        } else {
+            near
+        };
+        de::Error::custom(format!("unknown field {field:?}{all}"))
+    }
+
     /// The innermost line counts.
-    fn on(mut self, line: usize) -> Mistake {
+    pub(super) fn on(mut self, line: usize) -> Mistake {
         self.line.get_or_insert(line);
         self
     }
 
     /// Within a field, or an item of a list like `[0]`.
-    fn within(mut self, part: &str) -> Mistake {
+    pub(super) fn within(mut self, part: &str) -> Mistake {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{part}{dot}{}", self.path);
         self
@@ -91,13 +101,7 @@ impl de::Error for Mistake {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Mistake {
-        let near = nearest(field, expected);
-        let all = if near.is_empty() {
-            format!(", expected one of {}", expected.join(", "))
-        } else {
-            near
-        };
-        de::Error::custom(format!("unknown field {field:?}{all}"))
+        Mistake::unknown_field(field, expected)
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Mistake {
@@ -162,6 +166,32 @@ impl Node {
 
     pub(super) fn text(&self) -> Option<&str> {
         if let Value::Scalar(text) = &self.value { Some(text) } else { None }
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// The fields of a map that can have these.
+    pub(super) fn expect_fields(&self, names: &[&str]) -> Result<&[(Key, Node)], Mistake> {
+        const SHOWN: usize = 4;
+        if let Value::Map(fields) = &self.value {
+            return Ok(fields);
+        }
+        let some = names.iter().take(SHOWN).map(|field| format!("{field}: ..."));
+        let more = if names.len() > SHOWN { ", ..." } else { "" };
+        let some = some.collect::<Vec<_>>().join(", ");
+        Err(self.wrong(&format!("fields like {{{some}{more}}}")))
+    }
+
+    /// Nothing is an empty list, as in Kubernetes.
+    pub(super) fn expect_items(&self) -> Result<&[Node], Mistake> {
+        match &self.value {
+            Value::List(items) => Ok(items),
+            Value::Null => Ok(&[]),
+            Value::Scalar(text) => Err(self.wrong(&format!("a list like [{text:?}]"))),
+            Value::Map(_) => Err(self.wrong(&"a list of entries that begin with \"- \"")),
+        }
     }
 
     fn wrong(&self, expected: &dyn Display) -> Mistake {
@@ -333,11 +363,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        if matches!(self.value, Value::Null) {
-            visitor.visit_none()
-        } else {
-            visitor.visit_some(self)
-        }
+        if self.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -347,14 +373,8 @@ impl<'de> Deserializer<'de> for &'de Node {
         }
     }
 
-    /// Nothing is an empty list, as in Kubernetes.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match &self.value {
-            Value::List(_) => self.deserialize_any(visitor),
-            Value::Null => visitor.visit_seq(Items { items: [].iter(), at: 0 }),
-            Value::Scalar(text) => Err(self.wrong(&format!("a list like [{text:?}]"))),
-            Value::Map(_) => Err(self.wrong(&"a list of entries that begin with \"- \"")),
-        }
+        visitor.visit_seq(Items { items: self.expect_items()?.iter(), at: 0 })
     }
 
     /// Nothing is an empty map, as in Kubernetes.
@@ -372,14 +392,8 @@ impl<'de> Deserializer<'de> for &'de Node {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        const SHOWN: usize = 4;
-        if let Value::Map(_) = self.value {
-            return self.deserialize_any(visitor);
-        }
-        let some = fields.iter().take(SHOWN).map(|field| format!("{field}: ..."));
-        let more = if fields.len() > SHOWN { ", ..." } else { "" };
-        let some = some.collect::<Vec<_>>().join(", ");
-        Err(self.wrong(&format!("fields like {{{some}{more}}}")))
+        let fields = self.expect_fields(fields)?.iter();
+        visitor.visit_map(Fields { fields, value: None })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

@@ -9,7 +9,6 @@ use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::alignment::LiveScore;
-use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
 use cpuset::CpuSet;
 use ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
@@ -317,8 +316,7 @@ impl Families {
         let help = "Always 1; the configuration in force is in the labels.";
         self.gauges("nri_cpu_manager_config_info", help, [sample(&labels, 1)]);
         let stances = [Stance::Assign, Stance::Refuse, Stance::Observe];
-        let stances =
-            stances.map(|stance| (stance_name(stance), u8::from(node.view.stance == stance)));
+        let stances = stances.map(|stance| (stance.name(), u8::from(node.view.stance == stance)));
         let help = "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.";
         self.gauges("nri_cpu_manager_stance", help, by("stance", stances));
     }

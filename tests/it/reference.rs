@@ -1,12 +1,13 @@
 //! The reference of the configuration, of the annotations, of the options of `run` and of the
-//! overlays, and the Helm chart's schema, name everything there is. The plugin's own errors, its
-//! command line and the manifests say what there is.
+//! overlays, and the Helm chart's schema, name everything there is. The declarations of the fields,
+//! the plugin's own errors, its command line and the manifests say what there is.
 
-use crate::support::expected::{error, expected, fields, values};
+use crate::support::expected::{error, fields, values};
 use clap::{CommandFactory, Parser};
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::config::{Declaration, declarations};
 use placement::{Options, TopologyManager};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,13 @@ fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let lines = text.lines().skip_while(|line| !line.starts_with('|'));
     let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// What an error says that was expected.
+fn expected(error: &str) -> Vec<String> {
+    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
+    let values = values.split(['.', '(']).next().unwrap();
+    values.split(" or ").map(|value| value.trim().to_owned()).collect()
 }
 
 /// What stands in backticks.
@@ -67,11 +75,30 @@ fn every_value_of_a_field() {
         let values = values(&field);
         let row = rows.iter().find(|row| quoted(row[0]).contains(&field));
         let named = quoted(&row.map(|row| row.join(" ")).unwrap_or_default());
-        let missing: Vec<&String> = values.iter().filter(|value| !named.contains(*value)).collect();
+        let missing: Vec<&&str> = values.iter().filter(|value| !named.contains(**value)).collect();
         assert!(missing.is_empty(), "{field}: {missing:?}");
         seen += values.len();
     }
     assert!(seen > 20, "only {seen} values found");
+}
+
+/// And the error has the words that are declared.
+#[test]
+fn every_default_of_a_field() {
+    let text = format!("\n{CONFIGURATION}");
+    let rows = table(&text, "# Configuration");
+    let mut seen = 0;
+    for Declaration { name, words, default } in declarations() {
+        let row = rows.iter().find(|row| quoted(row[0]).contains(name)).unwrap();
+        if let Some(default) = default {
+            assert_eq!(row[2], format!("`{default}`"), "{name}");
+            seen += 1;
+        }
+        if !words.is_empty() {
+            assert_eq!(expected(&error(&format!("{name}: xyzzy\n"))), words, "{name}");
+        }
+    }
+    assert!(seen > 12, "only {seen} defaults found");
 }
 
 #[test]
@@ -152,7 +179,7 @@ fn the_charts_schema_has_every_field() {
 fn the_charts_schema_has_every_value() {
     let mut seen = 0;
     for field in fields("xyzzy: 1\n") {
-        let values: BTreeSet<String> = values(&field).into_iter().collect();
+        let values: BTreeSet<String> = values(&field).into_iter().map(str::to_owned).collect();
         seen += values.len();
         assert_eq!(allowed(&format!("/{field}")), values, "{field}");
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, declarations};
 use std::collections::BTreeSet;
 
 /// The error of a configuration; empty if it is valid.
@@ -18,14 +18,8 @@ pub(crate) fn fields(text: &str) -> BTreeSet<String> {
     expected.split(", ").map(str::to_owned).collect()
 }
 
-/// What an error says that was expected.
-pub(crate) fn expected(error: &str) -> Vec<String> {
-    let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
-    let values = values.split(['.', '(']).next().expect("a first part");
-    values.split(" or ").map(|value| value.trim().to_owned()).collect()
-}
-
-/// The values that a field can have, if it is one of a few.
-pub(crate) fn values(field: &str) -> Vec<String> {
-    expected(&error(&format!("{field}: xyzzy\n")))
+/// The words that a field can have, if it is one of a few.
+pub(crate) fn values(field: &str) -> Vec<&'static str> {
+    let declared = declarations().find(|declared| declared.name == field);
+    declared.map(|declared| declared.words).unwrap_or_default()
 }

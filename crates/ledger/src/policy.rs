@@ -14,6 +14,8 @@ pub enum Policy {
 }
 
 impl Policy {
+    pub const ALL: [Policy; 2] = [Policy::None, Policy::Static];
+
     pub fn name(self) -> &'static str {
         match self {
             Policy::None => "none",
@@ -55,4 +57,15 @@ pub enum Stance {
     /// The kubelet or another plugin does. The ledger changes nothing, and the log says what it
     /// would decide.
     Observe,
+}
+
+impl Stance {
+    /// Its name in the configuration, the status and the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stance::Assign => "assign",
+            Stance::Refuse => "refuse",
+            Stance::Observe => "observe",
+        }
+    }
 }

@@ -73,11 +73,12 @@ impl fmt::Display for Options {
             write!(f, "{separator}{name}")?;
             separator = ", ";
         }
-        match (self.prefer_align_cpus_by_uncorecache, self.uncore_order) {
-            (true, UncoreOrder::FewestFree) => f.write_str(" with uncoreCacheOrder fewest-free"),
-            (true, UncoreOrder::Numerical) => f.write_str(" with uncoreCacheOrder numerical"),
-            (false, _) if separator.is_empty() => f.write_str("no options"),
-            (false, _) => Ok(()),
+        if self.prefer_align_cpus_by_uncorecache {
+            write!(f, " with uncoreCacheOrder {}", self.uncore_order.name())
+        } else if separator.is_empty() {
+            f.write_str("no options")
+        } else {
+            Ok(())
         }
     }
 }

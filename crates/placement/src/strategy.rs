@@ -33,3 +33,15 @@ pub enum UncoreOrder {
     /// Caches by their number: what KEP-4800 says.
     Numerical,
 }
+
+impl UncoreOrder {
+    pub const ALL: [UncoreOrder; 2] = [UncoreOrder::FewestFree, UncoreOrder::Numerical];
+
+    /// The value of `uncoreCacheOrder` in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            UncoreOrder::FewestFree => "fewest-free",
+            UncoreOrder::Numerical => "numerical",
+        }
+    }
+}

@@ -121,7 +121,7 @@ pub(super) fn warnings(
 impl OverrideReport {
     /// `alone` is the configuration with this entry alone.
     pub fn of(
-        entry: Override,
+        entry: &Override,
         matches: bool,
         alone: &Config,
         topology: &Topology,
@@ -132,7 +132,7 @@ impl OverrideReport {
         OverrideReport {
             line: entry.line,
             labels: labels.collect(),
-            names: entry.names,
+            names: entry.names.clone(),
             matches,
             error: settings.as_ref().err().map(ToString::to_string),
             settings: settings.ok().map(|settings| SettingsReport::of(alone, &settings)),

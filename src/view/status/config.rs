@@ -130,7 +130,7 @@ impl OwnSettings {
         OwnSettings {
             placement: settings.placement.engine.name().to_owned(),
             cpuset_partition: partition.to_string(),
-            on_active_kubelet: stance_name(on_active_kubelet).to_owned(),
+            on_active_kubelet: on_active_kubelet.name().to_owned(),
             expose_cpus: settings.expose_cpus.name().to_owned(),
             notice_seconds: settings.notice_seconds,
             exclusive_mems: exclusive_mems.to_owned(),
@@ -173,15 +173,6 @@ fn rebalance(settings: &Rebalance) -> String {
     match settings.mode {
         RebalanceMode::Move => moves,
         RebalanceMode::Suggest => format!("suggest {moves}"),
-    }
-}
-
-/// The name of a stance in the status, in metrics and in the configuration.
-pub(crate) fn stance_name(stance: Stance) -> &'static str {
-    match stance {
-        Stance::Assign => "assign",
-        Stance::Refuse => "refuse",
-        Stance::Observe => "observe",
     }
 }
 

@@ -17,7 +17,6 @@ use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use crate::clock::Moment;
 use crate::snapshot::Snapshot;
 use alignment::LiveScore;
-use config::stance_name;
 use cpus::{are_whole_cores, nodes_of, uncores_of};
 use cpuset::CpuSet;
 use ledger::{ContainerView, Subject, What};
@@ -270,7 +269,7 @@ impl NodeStatus {
         NodeStatus {
             config: ConfigStatus::in_force(node),
             config_source: ConfigSourceStatus::of(&own.config),
-            stance: stance_name(view.stance).to_owned(),
+            stance: view.stance.name().to_owned(),
             cpus,
             numa_nodes,
             uncore_caches,

@@ -1,0 +1,319 @@
+//! The fields of the file, each declared once: its name, its words or its reader, its default, its
+//! check, and where its value is kept.
+//!
+//! A field that takes one of a few words is a line here. Others have a reader in a module of their
+//! own. An entry of `nodes` is read over the values of the file, so what reading does to an earlier
+//! value is what an override does.
+
+use super::given::{Given, boolean_word, one_of};
+use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
+use super::pod_resources::{self, PodResources};
+use super::reserved::{self, Reserved};
+use super::source::{ConfigError, Source};
+use super::values::Pairs;
+use super::yaml::{Key, Mistake, Node};
+use super::{exposure, memory_only, namespaces, policy_options, rebalance};
+use crate::exclusivity::Exclusivity;
+use cpuset::PartitionType;
+use ledger::{Exposure, Policy, Settings, Stance};
+use placement::{EngineKind, Scope, TopologyPolicy, UncoreOrder};
+
+/// What the fields say, without the machine.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Values {
+    /// The ledger's. Of `placement`, the options with the kubelet's names and the reserved CPUs are
+    /// for [`Config::resolve`](super::Config::resolve) to fill in.
+    pub(super) settings: Settings,
+    pub(super) cpu_manager_options: Pairs,
+    pub(super) topology_manager_options: Pairs,
+    pub(super) reserved: Reserved,
+    pub(super) kubelet: KubeletNearby,
+    pub(super) exclusivity: Exclusivity,
+    pub(super) partition: PartitionType,
+    pub(super) strict: bool,
+    pub(super) pod_resources: Option<PodResources>,
+}
+
+/// Names and meaning are KubeletConfiguration's (`kubelet.config.k8s.io/v1beta1`), so that users can
+/// paste a block from there.
+pub(super) const OF_KUBELET: &[&dyn Field] = &[
+    &OneOf::new("cpuManagerPolicy", &Policy::ALL, Policy::name, |values| {
+        &mut values.settings.policy
+    })
+    .or_empty(),
+    &Other::new("cpuManagerPolicyOptions", policy_options::read_cpu, |values| {
+        &mut values.cpu_manager_options
+    }),
+    &OneOf::new("topologyManagerPolicy", &TopologyPolicy::ALL, TopologyPolicy::name, |values| {
+        &mut values.settings.placement.topology_manager.policy
+    })
+    .or_empty(),
+    &OneOf::new("topologyManagerScope", &Scope::ALL, Scope::name, |values| {
+        &mut values.settings.placement.topology_manager.scope
+    })
+    .or_empty(),
+    &Other::new("topologyManagerPolicyOptions", policy_options::read_topology, |values| {
+        &mut values.topology_manager_options
+    }),
+    &Other::new(reserved::LIST, reserved::read_list, |values| &mut values.reserved.list),
+    &Other::new(reserved::SYSTEM, reserved::read_amount, |values| &mut values.reserved.system),
+    &Other::new(reserved::KUBE, reserved::read_amount, |values| &mut values.reserved.kube),
+];
+
+/// The plugin's own fields; docs/configuration.md is their reference.
+const OWN: &[&dyn Field] = &[
+    &OneOf::new("uncoreCacheOrder", &UncoreOrder::ALL, UncoreOrder::name, |values| {
+        &mut values.settings.placement.options.uncore_order
+    }),
+    &OneOf::new("placement", &EngineKind::ALL, EngineKind::name, |values| {
+        &mut values.settings.placement.engine
+    }),
+    &Other::new("kubeletStateDir", kubelet::read, |values| &mut values.kubelet.state_dir)
+        .or_default(KUBELET_STATE_DIR),
+    &OneOf::new("onActiveKubelet", &[Stance::Refuse, Stance::Observe], Stance::name, |values| {
+        &mut values.kubelet.when_active
+    }),
+    &OneOf::new("exclusivity", &Exclusivity::ALL, Exclusivity::name, |values| {
+        &mut values.exclusivity
+    }),
+    &OneOf::new("cpusetPartition", &PartitionType::ALL, PartitionType::name, |values| {
+        &mut values.partition
+    }),
+    &OneOf::boolean("strict", |values| &mut values.strict),
+    &OneOf::new("exposeCpus", &Exposure::ALL, Exposure::name, |values| {
+        &mut values.settings.expose_cpus
+    }),
+    &Other::new("noticeSeconds", exposure::read, |values| &mut values.settings.notice_seconds)
+        .or_default("0")
+        .checked(exposure::check),
+    &OneOf::new("exclusiveMems", &[false, true], exclusive_mems, |values| {
+        &mut values.settings.mems_follow_cpus
+    }),
+    &Other::new("memoryOnlyNodes", memory_only::read, |values| {
+        &mut values.settings.memory_only_nodes
+    })
+    .checked(memory_only::check),
+    &Other::new("rebalance", rebalance::read, |values| &mut values.settings.rebalance),
+    &Other::new("podResources", pod_resources::read, |values| &mut values.pod_resources),
+    &Other::new("namespaces", namespaces::read, |values| &mut values.settings.namespaces),
+];
+
+/// What is no setting: the nodes that an entry of `nodes` is for, and the entries.
+const SELECTION: [&str; 3] = ["names", "labels", "nodes"];
+
+fn exclusive_mems(follow_cpus: bool) -> &'static str {
+    if follow_cpus { "follow-cpus" } else { "all" }
+}
+
+fn all() -> impl Iterator<Item = &'static dyn Field> {
+    OF_KUBELET.iter().chain(OWN).copied()
+}
+
+pub(super) trait Field {
+    fn name(&self) -> &'static str;
+
+    /// The words that it takes, without the kubelet's empty one; none if it takes other values.
+    fn words(&self) -> Vec<&'static str>;
+
+    /// What it is without the field, as in the file; `None` if no text says that.
+    fn default(&self) -> Option<&'static str>;
+
+    /// Takes over what the text says.
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError>;
+
+    /// Checks it together with other fields, where they are in force.
+    fn check(&self, values: &Values) -> Result<(), &'static str>;
+}
+
+/// A field that takes one of a few words.
+struct OneOf<T: 'static> {
+    name: &'static str,
+    /// In the order of errors.
+    all: &'static [T],
+    word: fn(T) -> &'static str,
+    value: fn(&mut Values) -> &mut T,
+    or_empty: bool,
+}
+
+impl<T> OneOf<T> {
+    /// `word` is the text for a value, and `value` is where it is kept.
+    const fn new(
+        name: &'static str,
+        all: &'static [T],
+        word: fn(T) -> &'static str,
+        value: fn(&mut Values) -> &mut T,
+    ) -> OneOf<T> {
+        OneOf { name, all, word, value, or_empty: false }
+    }
+
+    /// An empty text is the default, as for the kubelet.
+    const fn or_empty(mut self) -> OneOf<T> {
+        self.or_empty = true;
+        self
+    }
+}
+
+impl OneOf<bool> {
+    const fn boolean(name: &'static str, value: fn(&mut Values) -> &mut bool) -> OneOf<bool> {
+        OneOf::new(name, &[true, false], boolean_word, value)
+    }
+}
+
+impl<T: Copy> OneOf<T> {
+    fn default_value(&self) -> T {
+        *(self.value)(&mut Values::default())
+    }
+}
+
+impl<T: Copy> Field for OneOf<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn words(&self) -> Vec<&'static str> {
+        self.all.iter().map(|value| (self.word)(*value)).collect()
+    }
+
+    fn default(&self) -> Option<&'static str> {
+        Some((self.word)(self.default_value()))
+    }
+
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
+        let text = given.text()?;
+        *(self.value)(values) = if self.or_empty && text.is_empty() {
+            self.default_value()
+        } else {
+            one_of(&text, self.all, self.word).map_err(|why| given.wrong(why))?
+        };
+        Ok(())
+    }
+
+    fn check(&self, _: &Values) -> Result<(), &'static str> {
+        Ok(())
+    }
+}
+
+/// A field with a reader of its own.
+struct Other<T: 'static> {
+    name: &'static str,
+    read: fn(&Given<'_>, &mut T) -> Result<(), ConfigError>,
+    value: fn(&mut Values) -> &mut T,
+    default: Option<&'static str>,
+    check: Option<fn(&Settings) -> Result<(), &'static str>>,
+}
+
+impl<T> Other<T> {
+    const fn new(
+        name: &'static str,
+        read: fn(&Given<'_>, &mut T) -> Result<(), ConfigError>,
+        value: fn(&mut Values) -> &mut T,
+    ) -> Other<T> {
+        Other { name, read, value, default: None, check: None }
+    }
+
+    /// The text for what [`Values`] has by default.
+    const fn or_default(mut self, text: &'static str) -> Other<T> {
+        self.default = Some(text);
+        self
+    }
+
+    const fn checked(mut self, check: fn(&Settings) -> Result<(), &'static str>) -> Other<T> {
+        self.check = Some(check);
+        self
+    }
+}
+
+impl<T> Field for Other<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn words(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn default(&self) -> Option<&'static str> {
+        self.default
+    }
+
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
+        (self.read)(given, (self.value)(values))
+    }
+
+    fn check(&self, values: &Values) -> Result<(), &'static str> {
+        self.check.map_or(Ok(()), |check| check(&values.settings))
+    }
+}
+
+/// A field of the configuration, for those who document it, check it or draw its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declaration {
+    pub name: &'static str,
+    /// The words that it takes; empty if it takes other values.
+    pub words: Vec<&'static str>,
+    /// As in the file; `None` if no text says it.
+    pub default: Option<&'static str>,
+}
+
+/// Every field that sets something, in the order of the reference.
+pub fn declarations() -> impl Iterator<Item = Declaration> {
+    all().map(|field| Declaration {
+        name: field.name(),
+        words: field.words(),
+        default: field.default(),
+    })
+}
+
+impl Values {
+    /// With what the file says without its overrides, or what one entry says, in the place of these.
+    pub(super) fn over(mut self, source: &Source) -> Result<Values, ConfigError> {
+        let fields = known(source)?;
+        self.drop_meaningless(source.scope());
+        for (key, node) in fields {
+            let Some(field) = all().find(|field| *field.name() == *key.name) else { continue };
+            if !node.is_null() {
+                field.read(&Given { source, field: &key.name, line: key.line, node }, &mut self)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Drops what an entry makes meaningless: options of a policy that it ends, and the list of
+    /// reserved CPUs if it gives an amount.
+    fn drop_meaningless(&mut self, entry: &Node) {
+        let policy = entry.field("cpuManagerPolicy").and_then(|(_, policy)| policy.text());
+        if policy.is_some_and(|policy| policy != Policy::Static.name()) {
+            self.cpu_manager_options = Pairs::default();
+        }
+        let has =
+            |field| entry.field(field).is_some_and(|(_, amounts)| !amounts.fields().is_empty());
+        if has(reserved::SYSTEM) || has(reserved::KUBE) {
+            self.reserved.list = None;
+        }
+    }
+
+    /// Checks fields together where they are in force.
+    pub(super) fn check(&self, source: &Source) -> Result<(), ConfigError> {
+        for field in all() {
+            field.check(self).map_err(|why| source.at(field.name(), why))?;
+        }
+        Ok(())
+    }
+}
+
+/// The fields of the file without its overrides, or of one entry.
+///
+/// # Errors
+/// A field that there is not.
+fn known(source: &Source) -> Result<&[(Key, Node)], ConfigError> {
+    let names: Vec<&str> = all().map(|field| field.name()).chain(SELECTION).collect();
+    let fields =
+        source.scope().expect_fields(&names).map_err(|mistake| source.mistaken(mistake))?;
+    for (key, _) in fields {
+        if !names.contains(&&*key.name) {
+            let mistake = Mistake::unknown_field(&key.name, &names).on(key.line);
+            return Err(source.mistaken(mistake));
+        }
+    }
+    Ok(fields)
+}

@@ -1,0 +1,130 @@
+//! The runtime's calls on one connection, and their answers in time.
+
+use crate::CallError;
+use crate::capabilities::{Capabilities, Runtime};
+use crate::events::Events;
+use crate::exchange::{AnswerKind, Call, Decoded, Exchange, encode};
+use crate::plugin::{Configuration, Plugin};
+use crate::rpc::{Answer, Request};
+use crate::updater::Updater;
+use crate::wire::{self, Event};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
+/// The runtime's default time limit for an answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
+/// The part of the runtime's time limit after which the plugin answers in any case: after the limit
+/// the runtime drops the plugin and goes on without it.
+const REPLY_PART: f64 = 0.6;
+/// What a plugin that wants nothing subscribes to, because nothing means everything.
+const LEAST: Events = Events::of(&[Event::REMOVE_POD_SANDBOX]);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Handshake {
+    Connected,
+    Configured,
+    Synchronized,
+}
+
+pub(crate) struct Service<'p, P> {
+    plugin: &'p P,
+    progress: watch::Sender<Handshake>,
+    updater: Updater,
+    timeout: Duration,
+    exchange: Exchange,
+}
+
+impl<'p, P: Plugin> Service<'p, P> {
+    pub(crate) fn new(
+        plugin: &'p P,
+        progress: watch::Sender<Handshake>,
+        updater: Updater,
+    ) -> Service<'p, P> {
+        let exchange = Exchange::new(P::READS);
+        Service { plugin, progress, updater, timeout: REQUEST_TIMEOUT, exchange }
+    }
+
+    /// Handles a call that arrived at this moment.
+    pub(crate) fn call(&mut self, request: &Request<'_>, arrived: Instant) -> Answer<'p> {
+        if request.service != SERVICE {
+            return Answer::Now(Err(CallError::Unknown(format!("service {:?}", request.service))));
+        }
+        let limit = match u64::try_from(request.timeout_nano) {
+            Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
+            _ => self.timeout,
+        };
+        let deadline = arrived + limit.mul_f64(REPLY_PART);
+        match request.method {
+            "Configure" => match P::READS.parse(request.payload) {
+                Ok(configuration) => self.configure(configuration, deadline),
+                Err(error) => Answer::Now(Err(error)),
+            },
+            "Shutdown" => {
+                log::info!("the runtime is shutting down");
+                let done = self.plugin.shutdown();
+                Answer::Later(Box::pin(async move {
+                    // Its answer says nothing, so a late one is as good.
+                    let _ = timeout_at(deadline, done).await;
+                    encode(&wire::Empty::new())
+                }))
+            }
+            method => match self.exchange.decode(method, request.payload) {
+                Ok(Decoded::Call(call, kind)) => self.ask(call, kind, deadline),
+                Ok(Decoded::Answered(answer)) => Answer::Now(Ok(answer)),
+                Err(error) => Answer::Now(Err(error)),
+            },
+        }
+    }
+
+    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer<'p> {
+        self.exchange = Exchange::new(P::READS);
+        if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
+            self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
+        }
+        let runtime = Runtime {
+            name: request.runtime_name,
+            version: request.runtime_version,
+            nri_version: request.NRI_version,
+        };
+        let capabilities = Capabilities::of(&runtime);
+        let known = capabilities.events;
+        let updater =
+            if capabilities.unsolicited_updates { Some(self.updater.clone()) } else { None };
+        let wanted = self.plugin.configure(Configuration {
+            runtime,
+            capabilities,
+            config: request.config,
+            answer_within: self.timeout,
+            updater,
+        });
+        let progress = self.progress.clone();
+        Answer::Later(Box::pin(async move {
+            let wanted = timeout_at(deadline, wanted).await.unwrap_or_else(|_| Err(late::<P>()))?;
+            progress.send_replace(Handshake::Configured);
+            let wanted = wanted.common(known);
+            let events = if wanted.is_empty() { LEAST.mask() } else { wanted.mask() };
+            encode(&wire::ConfigureResponse { events, ..Default::default() })
+        }))
+    }
+
+    fn ask(&self, call: Call, kind: AnswerKind, deadline: Instant) -> Answer<'p> {
+        if matches!(call, Call::Synchronize { .. }) {
+            self.progress.send_replace(Handshake::Synchronized);
+        }
+        let answer = self.plugin.call(call);
+        Answer::Later(Box::pin(async move {
+            match timeout_at(deadline, answer).await {
+                Ok(Ok(answer)) => kind.encode(answer),
+                Ok(Err(error)) => kind.refused(error),
+                Err(_) => kind.refused(late::<P>()),
+            }
+        }))
+    }
+}
+
+fn late<P: Plugin>() -> CallError {
+    CallError::Unavailable(P::LATE.to_owned())
+}

@@ -32,7 +32,7 @@ pub struct Executor {
     /// `None` while it takes a step.
     owner: Option<Owner>,
     state: Arc<StateDir>,
-    updater: Option<Arc<dyn Updater>>,
+    updater: Option<Updater>,
     kubelet: Poller<StateFileWatcher, Look>,
     config: Poller<Follower, Reading>,
     groups: Watch,
@@ -88,7 +88,7 @@ impl Executor {
     /// A runtime has connected. Returns what it is asked to call.
     pub(super) async fn connected(
         &mut self,
-        updater: Option<Arc<dyn Updater>>,
+        updater: Option<Updater>,
         input: Input,
     ) -> Subscriptions {
         self.updater = updater;

@@ -2,30 +2,16 @@
 //!
 //! This file is what every edge needs. [`nri`] is the edge to the container runtime.
 
-mod capabilities;
 pub mod nri;
 
-pub(crate) use capabilities::{BEFORE_START, VALIDATE};
-pub use capabilities::{Capabilities, Runtime, Version};
+pub use self::nri::Updater;
+pub use ::nri::{Capabilities, Runtime, Session, UpdateError};
 
-use async_trait::async_trait;
 use cpuset::CpuSet;
 use ledger::environment::Variable;
 use ledger::{Call, ContainerId, CpuSetting, Update};
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-
-/// The number of a connection to the runtime, in the order of connecting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Session(pub u64);
-
-impl fmt::Display for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "session {}", self.0)
-    }
-}
 
 /// The edge's channel to the one owner of the ledger.
 ///
@@ -51,7 +37,7 @@ pub enum Message {
         /// How long the runtime waits for an answer.
         answer_within: Duration,
         /// Changes containers without an event; `None` where that is not safe.
-        updater: Option<Arc<dyn Updater>>,
+        updater: Option<Updater>,
         /// A refusal ends the connection; its text goes to the runtime's log.
         reply: oneshot::Sender<Result<Subscriptions, Refusal>>,
     },
@@ -109,35 +95,3 @@ pub struct Subscriptions {
 /// events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub String);
-
-/// How long the owner waits for changes without an event: a runtime makes one after the other,
-/// ~50 ms each.
-pub(crate) const UPDATE_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Changes containers without an event.
-///
-/// It exists only where this is safe, see [`Capabilities::unsolicited_updates`]. Do not await it
-/// before the answer to an event: the runtime makes the change after its events in flight.
-#[async_trait]
-pub trait Updater: fmt::Debug + Send + Sync {
-    /// Makes changes in the given order, and returns the containers that the runtime reports as
-    /// failed. Its report may be incomplete: only the cgroups show the result.
-    ///
-    /// # Errors
-    /// The result is unknown then. Until the runtime has answered, or the connection has ended, all
-    /// later calls are [`UpdateError::Busy`].
-    async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError>;
-}
-
-/// Why the result of a change is unknown. The cgroups show it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UpdateError {
-    #[error("the runtime has not answered the last update yet")]
-    Busy,
-    /// It may still make the change.
-    #[error("the runtime has not answered an update for {} s", UPDATE_PATIENCE.as_secs())]
-    Slow,
-    /// The runtime answered with an error, or the connection ended.
-    #[error("the runtime did not update containers: {0}")]
-    Failed(String),
-}

@@ -3,8 +3,9 @@
 use super::node;
 use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
 use ledger::{Admission, Annotations, Pod};
-use nri_cpu_manager::edge::nri::projection::{Projected, parse};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
+use nri::{CallError, Request};
+use nri_cpu_manager::edge::nri::projection::parse;
 use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -44,7 +45,7 @@ pub fn annotations(bytes: &[u8]) {
 
 /// A well-formed message of any type is read.
 pub fn well_formed(bytes: &[u8]) {
-    let is_read = |read: Option<protobuf::Error>, all: Option<protobuf::Error>| {
+    let is_read = |read: Option<CallError>, all: Option<protobuf::Error>| {
         assert!(read.is_none() || all.is_some(), "{read:?}");
     };
     let list = wire::SynchronizeRequest::parse_from_bytes(bytes).err();
@@ -55,7 +56,7 @@ pub fn well_formed(bytes: &[u8]) {
 
 /// Compares the plugin's reading of a message with all that protobuf reads of it, less what `clear`
 /// removes.
-pub fn compare<M: Projected + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
+pub fn compare<M: Request + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
     // The plugin does not look into what it skips, so it accepts more. Rust's protobuf accepts a
     // message that ends within one of its messages, see `well_formed` for all others.
     let (Ok(read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else { return };

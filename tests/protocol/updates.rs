@@ -4,16 +4,15 @@ use crate::node::Node;
 use crate::owner::{Plugin, connect, content, shared};
 use crate::runtime::{Generation, RUNTIME, Runtime, container, pod};
 use ledger::ContainerId;
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use nri_cpu_manager::edge::{UpdateError, Updater};
 use protobuf::Message as _;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::time::Instant;
 use ttrpc::proto::Code;
 
-async fn connected() -> (Runtime<DuplexStream>, Plugin, Arc<dyn Updater>) {
+async fn connected() -> (Runtime<DuplexStream>, Plugin, Updater) {
     let (mut runtime, plugin) = connect(Generation::V0_12, content);
     runtime.handshake().await;
     let updater = plugin.log.updater().expect("safe with this generation");

@@ -4,8 +4,8 @@ use crate::wire::Event;
 use std::fmt;
 use std::ops::BitOr;
 
-/// A set of events.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A set of events; the default is none.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events(i32);
 
 impl Events {

@@ -175,11 +175,20 @@ pub struct Exchange {
     listed_bytes: u64,
 }
 
+impl Default for Exchange {
+    /// Of a plugin that reads everything.
+    fn default() -> Exchange {
+        Exchange::new(Reads::ALL)
+    }
+}
+
 impl Exchange {
     pub fn new(reads: Reads<'static>) -> Exchange {
         Exchange { reads, pods: Vec::new(), containers: Vec::new(), listed_bytes: 0 }
     }
 
+    /// Reads a call about pods and containers.
+    ///
     /// # Errors
     /// The answer to a call that is malformed or not known.
     pub fn decode(&mut self, method: &str, payload: &[u8]) -> Result<Decoded, CallError> {
@@ -229,7 +238,11 @@ impl Exchange {
             "StateChange" => {
                 let change: wire::StateChangeEvent = self.read(payload)?;
                 let event = change.event.enum_value().unwrap_or(Event::UNKNOWN);
-                lifecycle(event, change.pod.unwrap_or_default(), change.container.unwrap_or_default())
+                lifecycle(
+                    event,
+                    change.pod.unwrap_or_default(),
+                    change.container.unwrap_or_default(),
+                )
             }
             method => match event_of(method) {
                 Some(event) if method.ends_with("PodSandbox") => {
@@ -434,7 +447,8 @@ mod tests {
 
     #[test]
     fn one_change_each_and_none_of_the_new_one() {
-        let updates = vec![update("a", "0"), update("new", "1"), update("b", "2"), update("a", "3")];
+        let updates =
+            vec![update("a", "0"), update("new", "1"), update("b", "2"), update("a", "3")];
         let answer = Answer::from(updates);
         let bytes = AnswerKind::Create("new".into()).encode(answer).unwrap();
         let sent = wire::CreateContainerResponse::parse_from_bytes(&bytes).unwrap().update;

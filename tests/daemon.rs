@@ -12,7 +12,8 @@ mod fake_sysfs;
 use daemon::{Daemon, create, local, updates};
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
-use nri_cpu_manager::edge::{Message, Session};
+use nri::Session;
+use nri_cpu_manager::edge::Message;
 use std::fs;
 use tokio::sync::oneshot;
 

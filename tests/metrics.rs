@@ -13,7 +13,8 @@ mod fake_sysfs;
 mod observed;
 
 use ledger::{Admission, Event, Qos};
-use nri_cpu_manager::edge::{Message, Session};
+use nri::Session;
+use nri_cpu_manager::edge::Message;
 use nri_cpu_manager::serve::endpoint::{self, Address};
 use observed::{CONFIG, Observed, create, local};
 use placement::Reason;

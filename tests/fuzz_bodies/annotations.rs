@@ -110,13 +110,26 @@ pub fn container(container: &mut wire::Container) {
     if let Some(linux) = container.linux.as_mut() {
         resources(&mut linux.resources);
         for device in &mut linux.devices {
-            forget(device.special_fields.mut_unknown_fields());
+            let wire::LinuxDevice { type_, major, minor, .. } = std::mem::take(device);
+            *device = wire::LinuxDevice { type_, major, minor, ..Default::default() };
         }
-        linux.oom_score_adj = MessageField::none();
-        forget(linux.special_fields.mut_unknown_fields());
+        let wire::LinuxContainer { devices, resources, cgroups_path, .. } = std::mem::take(linux);
+        *linux = wire::LinuxContainer { devices, resources, cgroups_path, ..Default::default() };
     }
-    container.pid = 0;
-    forget(container.special_fields.mut_unknown_fields());
+    let all = std::mem::take(container);
+    let wire::Container { id, pod_sandbox_id, name, state, labels, .. } = all;
+    let wire::Container { annotations, linux, created_at, .. } = all;
+    *container = wire::Container {
+        id,
+        pod_sandbox_id,
+        name,
+        state,
+        labels,
+        annotations,
+        linux,
+        created_at,
+        ..Default::default()
+    };
 }
 
 fn resources(resources: &mut MessageField<wire::LinuxResources>) {

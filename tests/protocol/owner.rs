@@ -3,10 +3,9 @@
 use crate::runtime::{Generation, Runtime};
 use ledger::{Call, ContainerId, CpuSetting, Update};
 use nri::{Ended, Identity, SessionError};
+use nri::{Session, Updater};
 use nri_cpu_manager::edge::nri::run_session;
-use nri_cpu_manager::edge::{
-    DaemonSender, Message, Refusal, Response, Session, Subscriptions, Updater,
-};
+use nri_cpu_manager::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;

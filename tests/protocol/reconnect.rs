@@ -3,9 +3,10 @@
 use crate::owner::{Answer, Log, Told, content, identity, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
 use ledger::{Admission, Call, Event};
+use nri::Session;
 use nri::{Endpoint, RunError};
+use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::edge::nri::run;
-use nri_cpu_manager::edge::{Response, Session};
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ mod plugin;
 pub mod projection;
 
 pub use outgoing::updates;
-pub use plugin::{Updater, events};
+pub use plugin::events;
 pub use projection::READS;
 
 use super::DaemonSender;

@@ -1,12 +1,10 @@
 //! The plugin as NRI sees it: each call becomes a message to the ledger's owner.
 
 use super::exchange::{Asked, answer, asked};
-use super::outgoing;
 use super::projection::READS;
 use crate::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
-use ledger::{ContainerId, Update};
 use nri::wire::Event;
-use nri::{Answer, CallError, Configuration, Events, Plugin, Reads, Session, UpdateError};
+use nri::{Answer, CallError, Configuration, Events, Plugin, Reads, Session};
 use std::future::Future;
 use tokio::sync::oneshot;
 
@@ -44,7 +42,7 @@ impl Plugin for Edge {
             capabilities,
             config,
             answer_within,
-            updater: updater.map(Updater),
+            updater,
             reply,
         });
         async move { decided(wanted).await.map(events) }
@@ -111,21 +109,4 @@ pub fn events(subscriptions: Subscriptions) -> Events {
         events = events | VALIDATE;
     }
     events
-}
-
-/// Changes containers without an event, see [`nri::Updater`].
-#[derive(Debug, Clone)]
-pub struct Updater(nri::Updater);
-
-impl Updater {
-    /// Makes changes in the given order, and returns the containers that the runtime reports as
-    /// failed. Its report may be incomplete: only the cgroups show the result.
-    ///
-    /// # Errors
-    /// The result is unknown then. Until the runtime has answered, or the connection has ended, all
-    /// later calls are [`UpdateError::Busy`].
-    pub async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError> {
-        let failed = self.0.update(outgoing::updates(updates)).await?;
-        Ok(failed.into_iter().map(|update| ContainerId(update.container_id)).collect())
-    }
 }

@@ -128,3 +128,138 @@ impl<'p, P: Plugin> Service<'p, P> {
 fn late<P: Plugin>() -> CallError {
     CallError::Unavailable(P::LATE.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange;
+    use crate::wire::{Container, PodSandbox, RuntimeClient};
+    use protobuf::Message;
+    use std::future::pending;
+    use ttrpc::r#async::transport::Socket;
+
+    /// What the runtime gets for these calls, one after the other.
+    async fn answers<P: Plugin>(plugin: &P, calls: &[(&str, Vec<u8>)]) -> Vec<crate::rpc::Reply> {
+        let (ours, _theirs) = tokio::io::duplex(4096);
+        let client = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(ours)));
+        let (progress, _) = watch::channel(Handshake::Connected);
+        let mut service = Service::new(plugin, progress, Updater::new(client));
+        let mut answers = Vec::new();
+        for (method, payload) in calls {
+            let request = Request { service: SERVICE, method, payload, ..Default::default() };
+            answers.push(match service.call(&request, Instant::now()) {
+                Answer::Now(answer) => answer,
+                Answer::Later(answer) => answer.await,
+            });
+        }
+        answers
+    }
+
+    fn about_a_container() -> Vec<u8> {
+        let request = wire::ContainerRequest {
+            pod: Some(PodSandbox { id: "p".into(), ..Default::default() }).into(),
+            container: Some(Container { id: "c".into(), ..Default::default() }).into(),
+            ..Default::default()
+        };
+        request.write_to_bytes().unwrap()
+    }
+
+    fn configure(version: &str) -> Vec<u8> {
+        let request = wire::ConfigureRequest {
+            runtime_name: "containerd".into(),
+            runtime_version: version.into(),
+            ..Default::default()
+        };
+        request.write_to_bytes().unwrap()
+    }
+
+    struct Defaults;
+
+    impl Plugin for Defaults {}
+
+    #[tokio::test(start_paused = true)]
+    async fn the_defaults_change_nothing() {
+        let methods = [
+            "Synchronize",
+            "RunPodSandbox",
+            "UpdatePodSandbox",
+            "PostUpdatePodSandbox",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+            "CreateContainer",
+            "PostCreateContainer",
+            "StartContainer",
+            "PostStartContainer",
+            "UpdateContainer",
+            "PostUpdateContainer",
+            "StopContainer",
+            "RemoveContainer",
+            "Shutdown",
+        ];
+        let calls = methods.map(|method| {
+            let about = if method == "Synchronize" { Vec::new() } else { about_a_container() };
+            (method, about)
+        });
+        // An absent field of a message is its default, so an empty answer changes nothing.
+        for ((method, _), answer) in calls.iter().zip(answers(&Defaults, &calls).await) {
+            assert_eq!(answer, Ok(Vec::new()), "{method}");
+        }
+        let unknown = answers(&Defaults, &[("Frobnicate", Vec::new())]).await;
+        assert_eq!(unknown, [Err(CallError::Unknown("call \"Frobnicate\"".into()))]);
+    }
+
+    struct Wants(Events);
+
+    impl Plugin for Wants {
+        const LATE: &'static str = "late";
+
+        async fn configure(&self, _: Configuration) -> Result<Events, CallError> {
+            Ok(self.0)
+        }
+
+        async fn create_container(
+            &self,
+            _: PodSandbox,
+            _: Container,
+        ) -> Result<exchange::Answer, CallError> {
+            pending().await
+        }
+
+        async fn stop_container(
+            &self,
+            _: PodSandbox,
+            _: Container,
+        ) -> Result<Vec<wire::ContainerUpdate>, CallError> {
+            Err(CallError::Refused("no".into()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_events_that_the_runtime_knows_are_subscribed_to() {
+        let validation = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
+        for (version, wanted, expected) in [
+            ("v2.2.0", Events::ALL, 0x3fff),
+            ("v1.7.24", Events::ALL, 0x7ff),
+            ("v2.2.0", validation, 0x2000),
+            // Nothing would mean everything.
+            ("v1.7.24", validation, LEAST.mask()),
+            ("v1.7.24", Events::default(), LEAST.mask()),
+        ] {
+            let answer = answers(&Wants(wanted), &[("Configure", configure(version))]).await;
+            let answer = answer[0].as_ref().unwrap();
+            let events = wire::ConfigureResponse::parse_from_bytes(answer).unwrap().events;
+            assert_eq!(events, expected, "{version} {wanted:?}");
+        }
+    }
+
+    /// A creation that takes too long is refused; a stop is never an error.
+    #[tokio::test(start_paused = true)]
+    async fn late_answers_and_errors() {
+        let calls =
+            [("CreateContainer", about_a_container()), ("StopContainer", about_a_container())];
+        let asked = Instant::now();
+        let answers = answers(&Wants(Events::ALL), &calls).await;
+        assert_eq!(asked.elapsed(), REQUEST_TIMEOUT.mul_f64(REPLY_PART));
+        assert_eq!(answers, [Err(CallError::Unavailable("late".into())), Ok(Vec::new())]);
+    }
+}

@@ -56,6 +56,21 @@ impl Binaries {
         Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
     }
 
+    /// The program for containers alone.
+    pub fn probe() -> Result<PathBuf> {
+        if cfg!(target_feature = "crt-static") {
+            return Ok(program_directory()?.join("probe"));
+        }
+        find(&build(&["--profile", "lab", "--package", "lab", "--bins"])?, "probe")
+    }
+
+    /// An example of the library for NRI plugins.
+    pub fn nri_example(name: &str) -> Result<PathBuf> {
+        // The whole workspace, so that the dependencies are those of the tests.
+        let messages = build(&["--profile", "lab", "--workspace", "--example", name])?;
+        find(&messages, name)
+    }
+
     /// Only the shipped program, with the command that users run.
     pub fn build_plugin(platform: Platform) -> Result<PathBuf> {
         progress(format!(

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::binaries::Binaries;
 use crate::cache::{self, Lock};
 use crate::cgroup::Driver;
 use crate::command::command;
@@ -56,13 +55,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Waits until no other node runs on this machine.
-    pub fn start(version: Version, binaries: &Binaries) -> Result<Self> {
+    /// Waits until no other node runs on this machine. Containers can run `probe`.
+    pub fn start(version: Version, probe: &Path) -> Result<Self> {
         let lock = cache::lock_file(&lock())?;
         let Packages { programs, runc, busybox } = Packages::of(version)?;
         version.check(&mut command(programs.join("containerd"), ["--version"]))?;
         let image = cache::directory("images")?.join("host.tar");
-        image::write_lab(&image, &busybox, &binaries.probe)?;
+        image::write_lab(&image, &busybox, probe)?;
         let directory = cache::directory("host")?;
         let setup = ContainerdSetup {
             version,

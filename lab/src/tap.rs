@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nri_cpu_manager::edge::nri::frame::{PLUGIN_CONN, Unframer};
+use nri::frame::{PLUGIN_CONN, Unframer};
 use prost::Message;
 use sim::calls::{Calls, Group};
 

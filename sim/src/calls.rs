@@ -16,7 +16,7 @@
 //!
 //! The letters are the resources that are given: `s`hares, `q`uota or `u`nlimited quota, `c`pus, `m`ems.
 
-use nri_cpu_manager::edge::nri::wire::{self, Event};
+use nri::wire::{self, Event};
 use protobuf::Message;
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use crate::runtime::{Reply, What};
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CgroupPath;
-use nri_cpu_manager::edge::nri::wire::Event;
+use nri::wire::Event;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -39,7 +39,7 @@ use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CpuSet;
 use log::Level;
-use nri_cpu_manager::edge::nri::wire::LinuxCPU;
+use nri::wire::LinuxCPU;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;

@@ -10,11 +10,12 @@ use crate::trace::take_records;
 use crate::world::World;
 use cpuset::CpuSet;
 use ledger::Claim;
+use nri::{AnswerKind, CallError};
 use nri_cpu_manager::checkpoint::{self, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
-use nri_cpu_manager::edge::Refusal;
-use nri_cpu_manager::edge::nri::exchange::{self, AnswerKind};
+use nri_cpu_manager::edge::nri::exchange;
+use nri_cpu_manager::edge::{self, Refusal};
 use nri_cpu_manager::kubelet::Look;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -395,10 +396,10 @@ impl World {
                     None => false,
                     Some(kind) => {
                         let answer = match result {
-                            Ok(response) => kind.encode(&response).map_err(|s| s.message),
-                            Err(Refusal(why)) => Err(why),
+                            Ok(response) => kind.encode(exchange::answer(&response)),
+                            Err(Refusal(why)) => kind.refused(CallError::Refused(why)),
                         };
-                        self.answer(id, &kind, answer)
+                        self.answer(id, &kind, answer.map_err(|error| error.to_string()))
                     }
                 };
                 return Some(Input::Answered(id, is_sent));
@@ -415,7 +416,7 @@ impl World {
             }
             Effect::Update(updates) => {
                 self.plugin.running.updating = true;
-                self.update_unsolicited(exchange::updates(&updates));
+                self.update_unsolicited(edge::nri::updates(&updates));
             }
             Effect::Check(pass) => {
                 let delay = self.plugin.dice.millis(1, 50);
@@ -485,11 +486,8 @@ impl World {
         }
         let Some(kind) = self.plugin.pending.remove(&id) else { return };
         self.say(format!("  the edge answers {} without the core", id.0));
-        let answer = if kind.can_be_refused() {
-            Err("the CPU manager did not decide in time; trying again is safe".to_owned())
-        } else {
-            kind.encode(&Default::default()).map_err(|status| status.message)
-        };
+        let late = CallError::Unavailable("the CPU manager did not decide in time".to_owned());
+        let answer = kind.refused(late).map_err(|error| error.to_string());
         self.answer(id, &kind, answer);
     }
 

@@ -5,7 +5,7 @@ use crate::settings::Settings;
 use cpuset::CpuSet;
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use protobuf::MessageField;
 use std::collections::HashMap;
 use std::time::Duration;

@@ -8,9 +8,12 @@ use crate::oracle::{FAILED_UPDATE, Key};
 use crate::pods::{self, Container, MIXED, PodId, Sandbox, Serial, State};
 use crate::settings::Trouble;
 use crate::world::World;
+use nri::wire::{self, Event};
+use nri::{AnswerKind, Decoded, Events, Exchange};
 use nri_cpu_manager::daemon::{CallId, Input};
-use nri_cpu_manager::edge::nri::exchange::{AnswerKind, Asked, Exchange};
-use nri_cpu_manager::edge::nri::wire::{self, Event};
+use nri_cpu_manager::edge::Subscriptions;
+use nri_cpu_manager::edge::nri::exchange::{Asked, asked};
+use nri_cpu_manager::edge::nri::{READS, events};
 use protobuf::{Message, MessageField};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -74,7 +77,7 @@ pub struct Runtime {
     queue: VecDeque<What>,
     current: Option<Current>,
     number: u64,
-    pub events: i32,
+    pub events: Events,
     /// The plugin's end of the connection.
     pub exchange: Exchange,
 }
@@ -141,8 +144,13 @@ impl World {
             let later = self.dice.millis(0, 5000);
             self.call_in(later, again);
         }
-        match self.runtime.exchange.decode(method, &payload) {
-            Ok(Asked::Call(call, kind)) => {
+        let (call, kind) = match self.runtime.exchange.decode(method, &payload) {
+            Ok(Decoded::Call(call, kind)) => (call, kind),
+            Ok(Decoded::Answered(_)) => return self.finish(),
+            Err(error) => return self.fail(format!("{method} was not understood: {error}")),
+        };
+        match asked(call) {
+            Asked::Call(call) => {
                 let id = CallId(number);
                 if let Some(current) = &mut self.runtime.current {
                     current.call = Some(id);
@@ -157,13 +165,11 @@ impl World {
                 }
                 self.input(Input::Call(id, call));
             }
-            Ok(Asked::WentOn) => {
+            Asked::WentOn => {
                 self.input(Input::WentOn);
                 self.finish();
             }
-            Ok(Asked::Validate(..)) => self.fail("a validation of nothing"),
-            Ok(Asked::Nothing(_)) => self.finish(),
-            Err(status) => self.fail(format!("{method} was not understood: {}", status.message)),
+            Asked::Validate(..) => self.fail("a validation of nothing"),
         }
     }
 
@@ -208,7 +214,7 @@ impl World {
                 (Event::UPDATE_CONTAINER, self.pods.get(&container.pod)?, Some(container))
             }
         };
-        if self.runtime.events & (1 << (event as i32 - 1)) == 0 {
+        if !self.runtime.events.contains(event) {
             return None;
         }
         // containerd has only the id of a sandbox that is no longer in its store. Mostly it still is.
@@ -355,8 +361,12 @@ impl World {
             ..Default::default()
         };
         let bytes = request.write_to_bytes().expect("protobuf");
-        match self.runtime.exchange.decode("ValidateContainerAdjustment", &bytes) {
-            Ok(Asked::Validate(container, cpus)) => {
+        let decoded = self.runtime.exchange.decode("ValidateContainerAdjustment", &bytes);
+        let Ok(Decoded::Call(call, _)) = decoded else {
+            return self.fail(format!("a validation was not understood: {decoded:?}"));
+        };
+        match asked(call) {
+            Asked::Validate(container, cpus) => {
                 self.after(TIMEOUT, move |world| world.runtime_gives_up(id));
                 self.input(Input::Validate(id, container, cpus));
             }
@@ -565,8 +575,8 @@ impl World {
         self.trace.record(|calls| calls.say("Connected"));
         let capabilities = self.settings.capabilities();
         self.runtime.connected = true;
-        self.runtime.exchange = Exchange::default();
-        self.runtime.events = capabilities.events;
+        self.runtime.exchange = Exchange::new(READS);
+        self.runtime.events = events(Subscriptions::default()).common(capabilities.events);
         self.runtime.queue.push_front(What::Synchronize);
         self.input(Input::Connected { capabilities, answer_within: TIMEOUT });
         self.after(Duration::from_millis(1), |world| world.next_call());
@@ -747,6 +757,6 @@ fn read_answer(kind: &AnswerKind, bytes: &[u8]) -> Option<Answered> {
         AnswerKind::Synchronize | AnswerKind::Update | AnswerKind::Stop => {
             (None, wire::UpdateContainerResponse::parse_from_bytes(bytes).ok()?.update)
         }
-        AnswerKind::Empty => (None, Vec::new()),
+        AnswerKind::Validate | AnswerKind::Empty => (None, Vec::new()),
     })
 }

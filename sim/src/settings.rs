@@ -2,7 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
-use nri_cpu_manager::edge::{Capabilities, Runtime};
+use nri::{Capabilities, Runtime};
 use topology::Topology;
 use topology::synthetic::{Machine, Numbering};
 

@@ -3,10 +3,11 @@
 use super::machine::NodeArgs;
 use crate::config::{Config, PodResources};
 use crate::daemon::{self, Executor, Paths};
-use crate::edge::nri::{self, Endpoint, Identity, Launched};
+use crate::edge;
 use crate::serve::endpoint::{self, Address};
 use crate::serve::questions;
 use clap::Args;
+use nri::{Endpoint, Identity, Launched};
 use std::error::Error;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,7 +92,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
             tokio::spawn(endpoint::serve(listener, observer.clone()));
         }
         let (outbox, inbox) = mpsc::unbounded_channel();
-        let edge = nri::run(endpoint, &identity, outbox, shutdown);
+        let edge = edge::nri::run(endpoint, &identity, outbox, shutdown);
         // The edge ends first and drops the last sender. The owner ends after the last message.
         let (result, ()) =
             tokio::join!(edge, daemon::serve(inbox, (observer, asked), &paths, owner));

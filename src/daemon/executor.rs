@@ -13,11 +13,12 @@ use super::step::{CallId, Effect, Input};
 use super::{blocking, result_of};
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
-use crate::edge::{Refusal, Response, Subscriptions, Updater};
+use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
 use crate::kubelet::{self, Look, StateFileWatcher};
 use crate::view::NodeFigures;
 use kernel::Linux;
+use nri::Updater;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub struct Executor {
     /// `None` while it takes a step.
     owner: Option<Owner>,
     state: Arc<StateDir>,
-    updater: Option<Arc<dyn Updater>>,
+    updater: Option<Updater>,
     kubelet: Poller<StateFileWatcher, Look>,
     config: Poller<Follower, Reading>,
     groups: Watch,
@@ -88,7 +89,7 @@ impl Executor {
     /// A runtime has connected. Returns what it is asked to call.
     pub(super) async fn connected(
         &mut self,
-        updater: Option<Arc<dyn Updater>>,
+        updater: Option<Updater>,
         input: Input,
     ) -> Subscriptions {
         self.updater = updater;
@@ -135,7 +136,7 @@ impl Executor {
                     let updater = self.updater.clone();
                     self.calling = Some(tokio::spawn(async move {
                         let Some(updater) = updater else { return false };
-                        let made = updater.update(&updates).await;
+                        let made = updater.update(edge::nri::updates(&updates)).await;
                         made.inspect_err(|error| log::warn!("{error}")).is_ok()
                     }));
                 }

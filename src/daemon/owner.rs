@@ -21,7 +21,7 @@ use super::validation::{cannot_promise, validate};
 use crate::checkpoint::StateError;
 use crate::clock::now;
 use crate::config::Reading;
-use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
+use crate::edge::{Refusal, Response, Subscriptions};
 use crate::verify::Drift;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
 use cgroups::{Scope, Watched};
@@ -31,6 +31,7 @@ use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
     Mechanism, Note, Outcome, Reach, Target,
 };
+use nri::Capabilities;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -7,11 +7,12 @@
 use super::checks::{CheckPass, Findings};
 use crate::checkpoint::StateError;
 use crate::config::Reading;
-use crate::edge::{Capabilities, Refusal, Response, Subscriptions};
+use crate::edge::{Refusal, Response, Subscriptions};
 use crate::kubelet::Look;
 use cgroups::Watched;
 use cpuset::CpuSet;
 use ledger::{Call, Claim, ContainerId, Update};
+use nri::Capabilities;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -4,9 +4,10 @@
 //! plugin has changed the CPUs, or if its own answer was late or lost and the runtime would go on
 //! without it.
 
-use crate::edge::{Capabilities, Refusal};
+use crate::edge::Refusal;
 use cpuset::CpuSet;
 use ledger::{ContainerId, Ledger, Policy, Stance};
+use nri::Capabilities;
 
 /// Whether the CPUs that the runtime is about to set are the decided ones.
 pub(super) fn validate(
@@ -59,7 +60,7 @@ pub(super) fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edge::Runtime;
+    use nri::Runtime;
 
     #[test]
     fn what_cannot_be_promised_is_said() {

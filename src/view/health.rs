@@ -63,9 +63,9 @@ mod tests {
     use super::super::{Counters, History};
     use super::*;
     use crate::clock::Moment;
-    use crate::edge::Runtime;
     use cpuset::PartitionType;
     use ledger::{Ledger, Settings};
+    use nri::Runtime;
     use placement;
     use std::collections::BTreeMap;
     use std::sync::Arc;

@@ -3,8 +3,9 @@
 use super::node;
 use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
 use ledger::{Admission, Annotations, Pod};
-use nri_cpu_manager::edge::nri::projection::{Projected, parse};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
+use nri::{CallError, Request};
+use nri_cpu_manager::edge::nri::projection::parse;
 use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -44,7 +45,7 @@ pub fn annotations(bytes: &[u8]) {
 
 /// A well-formed message of any type is read.
 pub fn well_formed(bytes: &[u8]) {
-    let is_read = |read: Option<protobuf::Error>, all: Option<protobuf::Error>| {
+    let is_read = |read: Option<CallError>, all: Option<protobuf::Error>| {
         assert!(read.is_none() || all.is_some(), "{read:?}");
     };
     let list = wire::SynchronizeRequest::parse_from_bytes(bytes).err();
@@ -55,7 +56,7 @@ pub fn well_formed(bytes: &[u8]) {
 
 /// Compares the plugin's reading of a message with all that protobuf reads of it, less what `clear`
 /// removes.
-pub fn compare<M: Projected + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
+pub fn compare<M: Request + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
     // The plugin does not look into what it skips, so it accepts more. Rust's protobuf accepts a
     // message that ends within one of its messages, see `well_formed` for all others.
     let (Ok(read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else { return };
@@ -109,13 +110,26 @@ pub fn container(container: &mut wire::Container) {
     if let Some(linux) = container.linux.as_mut() {
         resources(&mut linux.resources);
         for device in &mut linux.devices {
-            forget(device.special_fields.mut_unknown_fields());
+            let wire::LinuxDevice { type_, major, minor, .. } = std::mem::take(device);
+            *device = wire::LinuxDevice { type_, major, minor, ..Default::default() };
         }
-        linux.oom_score_adj = MessageField::none();
-        forget(linux.special_fields.mut_unknown_fields());
+        let wire::LinuxContainer { devices, resources, cgroups_path, .. } = std::mem::take(linux);
+        *linux = wire::LinuxContainer { devices, resources, cgroups_path, ..Default::default() };
     }
-    container.pid = 0;
-    forget(container.special_fields.mut_unknown_fields());
+    let all = std::mem::take(container);
+    let wire::Container { id, pod_sandbox_id, name, state, labels, .. } = all;
+    let wire::Container { annotations, linux, created_at, .. } = all;
+    *container = wire::Container {
+        id,
+        pod_sandbox_id,
+        name,
+        state,
+        labels,
+        annotations,
+        linux,
+        created_at,
+        ..Default::default()
+    };
 }
 
 fn resources(resources: &mut MessageField<wire::LinuxResources>) {

@@ -4,9 +4,11 @@ use super::calls::{self, Call};
 use super::node;
 use cpuset::CpuSet;
 use ledger::{self, Channel, Event, Ledger};
-use nri_cpu_manager::edge::nri::frame::{self, Unframer};
-use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
-use nri_cpu_manager::edge::{self, Message, Refusal, Session, Subscriptions};
+use nri::Session;
+use nri::frame::{self, Unframer};
+use nri::{Identity, wire};
+use nri_cpu_manager::edge::nri::run_session;
+use nri_cpu_manager::edge::{self, Message, Refusal, Subscriptions};
 use protobuf::Message as _;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -172,10 +174,11 @@ fn connect() -> (DuplexStream, JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let plugin = tokio::spawn(async move {
         let (owner, inbox) = mpsc::unbounded_channel();
+        let identity = Identity::new("cpu-manager", "90").expect("a name and an index");
         let session = async move {
             let never = std::future::pending::<()>();
             // It may end with an error; the test is that it ends.
-            let _ = run_session(ours, Session(1), &Identity::default(), &owner, never).await;
+            let _ = run_session(ours, Session(1), &identity, &owner, never).await;
         };
         tokio::join!(session, own(inbox));
     });

@@ -4,7 +4,8 @@ use crate::support::daemon::{Daemon, updates};
 use crate::support::events::{create, local};
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
-use nri_cpu_manager::edge::{Message, Session};
+use nri::Session;
+use nri_cpu_manager::edge::Message;
 use std::fs;
 use tokio::sync::oneshot;
 

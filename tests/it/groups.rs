@@ -8,7 +8,8 @@ use crate::support::warnings::warnings;
 use cpuset::{CgroupPath, CpuSet};
 use ledger::model::ContainerId;
 use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
-use nri_cpu_manager::edge::{Message, Session};
+use nri::Session;
+use nri_cpu_manager::edge::Message;
 use std::fs;
 use std::time::Duration;
 

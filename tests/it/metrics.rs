@@ -6,7 +6,8 @@
 use crate::support::events::{create, local};
 use crate::support::observed::{CONFIG, Observed};
 use ledger::{Admission, Event, Qos};
-use nri_cpu_manager::edge::{Message, Session};
+use nri::Session;
+use nri_cpu_manager::edge::Message;
 use nri_cpu_manager::serve::endpoint::{self, Address};
 use placement::Reason;
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,7 +21,7 @@ mod seeds;
 use crate::node::{Container, Node};
 use crate::runtime::Generation;
 use answer::{Answer, bit, left_out};
-use nri_cpu_manager::edge::nri::wire::{self, Event as Kind};
+use nri::wire::{self, Event as Kind};
 use protobuf::Message as _;
 use recorded::Recorded;
 use std::time::Duration;

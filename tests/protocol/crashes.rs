@@ -5,7 +5,7 @@
 use crate::node::{Container, Node};
 use crate::runtime::{Generation, cpu};
 use ledger::MilliCpu;
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;

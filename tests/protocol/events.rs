@@ -6,8 +6,8 @@ use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use ledger::{
     Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, SandboxId, Wanted,
 };
+use nri::wire;
 use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::edge::nri::wire;
 use protobuf::Message as _;
 use std::time::Duration;
 use tokio::time::Instant;

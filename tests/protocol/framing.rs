@@ -118,7 +118,8 @@ async fn neither_connection_holds_up_the_other() {
     let (mut runtime, plugin) = connect(Generation::V0_12, never);
     runtime.handshake().await;
     let updater = plugin.log.updater().unwrap();
-    let changed = tokio::spawn(async move { updater.update(&[shared("s", "0")]).await });
+    let update = nri_cpu_manager::edge::nri::updates(&[shared("s", "0")]);
+    let changed = tokio::spawn(async move { updater.update(update).await });
     let (stream, request) = runtime.called().await.unwrap();
     assert_eq!(request.method, "UpdateContainers");
     // All at one moment: no answer is due before the clock moves, and it does not while there is

@@ -4,8 +4,9 @@
 use crate::owner::{Told, at_once, connect, connect_through, content, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
 use ledger::{Admission, Call, Event};
-use nri_cpu_manager::edge::nri::{Ended, SessionError, wire};
-use nri_cpu_manager::edge::{Response, Session};
+use nri::Session;
+use nri::{Ended, SessionError, wire};
+use nri_cpu_manager::edge::Response;
 use std::time::Duration;
 use tokio::time::Instant;
 use ttrpc::proto::Code;

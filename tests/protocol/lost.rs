@@ -3,7 +3,7 @@
 
 use crate::node::Node;
 use crate::runtime::{ALL, cpu};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use wire::Event as Kind;
 
 /// containerd takes a failed creation back with a stop and a removal.

@@ -2,7 +2,7 @@
 
 use crate::process::Plugin;
 use crate::runtime::{Generation, container, pod};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use protobuf::{CodedOutputStream, Message as _};
 use std::collections::HashMap;
 use std::fs;

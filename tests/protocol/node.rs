@@ -2,15 +2,18 @@
 //! with its ledger and its state directory. Either can go away and come back.
 
 use crate::fake_sysfs;
+use crate::owner::identity;
 use crate::runtime::{self, Generation, Runtime};
 use cpuset::CpuSet;
 use ledger::{Call, Claim};
+use nri::Session;
+use nri::wire;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::checkpoint::StateError;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Executor, Paths, StartError};
-use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
-use nri_cpu_manager::edge::{self, Message, Session};
+use nri_cpu_manager::edge::nri::run_session;
+use nri_cpu_manager::edge::{self, Message};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::io::DuplexStream;
@@ -389,7 +392,7 @@ fn connect(
     let (ours, theirs) = tokio::io::duplex(200 << 10);
     let session = tokio::spawn(async move {
         let never = std::future::pending::<()>();
-        let _ = run_session(ours, Session(number), &Identity::default(), &messages, never).await;
+        let _ = run_session(ours, Session(number), &identity(), &messages, never).await;
     });
     (Runtime::new(theirs, generation), session)
 }

@@ -2,15 +2,20 @@
 
 use crate::runtime::{Generation, Runtime};
 use ledger::{Call, ContainerId, CpuSetting, Update};
-use nri_cpu_manager::edge::nri::{Ended, Identity, SessionError, run_session};
-use nri_cpu_manager::edge::{
-    DaemonSender, Message, Refusal, Response, Session, Subscriptions, Updater,
-};
+use nri::{Ended, Identity, SessionError};
+use nri::{Session, Updater};
+use nri_cpu_manager::edge::nri::run_session;
+use nri_cpu_manager::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+
+/// With the name and index of the command line's defaults.
+pub(crate) fn identity() -> Identity {
+    Identity::new("cpu-manager", "90").unwrap()
+}
 
 /// The owner's messages, in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,14 +28,14 @@ pub(crate) enum Told {
 
 /// A test's access to the owner's messages.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<Told>>>, Arc<Mutex<Option<Arc<dyn Updater>>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<Told>>>, Arc<Mutex<Option<Updater>>>);
 
 impl Log {
     pub(crate) fn told(&self) -> Vec<Told> {
         self.0.lock().unwrap().clone()
     }
 
-    pub(crate) fn updater(&self) -> Option<Arc<dyn Updater>> {
+    pub(crate) fn updater(&self) -> Option<Updater> {
         self.1.lock().unwrap().clone()
     }
 
@@ -142,7 +147,7 @@ pub(crate) fn connect_through(
                 std::future::pending::<()>().await;
             }
         };
-        run_session(ours, Session(7), &Identity::default(), &owner, stopped).await
+        run_session(ours, Session(7), &identity(), &owner, stopped).await
     });
     (Runtime::new(theirs, generation), Plugin { log, stop, ended })
 }

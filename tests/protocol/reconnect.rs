@@ -1,10 +1,12 @@
 //! A connection that comes back, over real sockets.
 
-use crate::owner::{Answer, Log, Told, content, owner, shared};
+use crate::owner::{Answer, Log, Told, content, identity, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
 use ledger::{Admission, Call, Event};
-use nri_cpu_manager::edge::nri::{Endpoint, Identity, RunError, run};
-use nri_cpu_manager::edge::{Response, Session};
+use nri::Session;
+use nri::{Endpoint, RunError};
+use nri_cpu_manager::edge::Response;
+use nri_cpu_manager::edge::nri::run;
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,8 +23,7 @@ struct Daemon {
 fn daemon(endpoint: Endpoint, script: impl FnMut(&Call) -> Answer + Send + 'static) -> Daemon {
     let (owner, log) = owner(script);
     let (stop, stopped) = oneshot::channel();
-    let ended =
-        tokio::spawn(async move { run(endpoint, &Identity::default(), owner, stopped).await });
+    let ended = tokio::spawn(async move { run(endpoint, &identity(), owner, stopped).await });
     Daemon { log, stop, ended }
 }
 

@@ -1,7 +1,7 @@
 //! The runtime's side of a connection, played step by step.
 
 use crate::go::{Message, Reader};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use protobuf::Message as _;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

@@ -4,8 +4,8 @@ use crate::node::Node;
 use crate::owner::{connect, content};
 use crate::runtime::{ALL, Generation, container, cpu, pod};
 use ledger::{Admission, Call};
+use nri::wire;
 use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::edge::nri::wire;
 use std::time::Duration;
 use tokio::time::Instant;
 

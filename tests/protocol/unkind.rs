@@ -3,7 +3,7 @@
 
 use crate::node::Node;
 use crate::runtime::{ALL, Generation, cpu, of};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use protobuf::Message as _;
 use std::time::Duration;
 use wire::Event as Kind;

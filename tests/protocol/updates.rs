@@ -3,17 +3,23 @@
 use crate::node::Node;
 use crate::owner::{Plugin, connect, content, shared};
 use crate::runtime::{Generation, RUNTIME, Runtime, container, pod};
-use ledger::ContainerId;
-use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::edge::{UpdateError, Updater};
+use ledger::Update;
+use nri::wire;
+use nri::{UpdateError, Updater};
+use nri_cpu_manager::edge;
 use protobuf::Message as _;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::time::Instant;
 use ttrpc::proto::Code;
 
-async fn connected() -> (Runtime<DuplexStream>, Plugin, Arc<dyn Updater>) {
+/// The containers that the runtime reports as failed.
+async fn update(updater: &Updater, updates: &[Update]) -> Result<Vec<String>, UpdateError> {
+    let failed = updater.update(edge::nri::updates(updates)).await?;
+    Ok(failed.into_iter().map(|update| update.container_id).collect())
+}
+
+async fn connected() -> (Runtime<DuplexStream>, Plugin, Updater) {
     let (mut runtime, plugin) = connect(Generation::V0_12, content);
     runtime.handshake().await;
     let updater = plugin.log.updater().expect("safe with this generation");
@@ -35,7 +41,7 @@ async fn only_where_it_is_safe() {
 async fn asked_and_answered() {
     let (mut runtime, _plugin, updater) = connected().await;
     let asked = tokio::spawn(async move {
-        updater.update(&[shared("b", "0-1"), shared("a", "2"), shared("b", "3")]).await
+        update(&updater, &[shared("b", "0-1"), shared("a", "2"), shared("b", "3")]).await
     });
     let (stream, request) = runtime.called().await.unwrap();
     assert_eq!(request.method, "UpdateContainers");
@@ -51,7 +57,7 @@ async fn asked_and_answered() {
         ..Default::default()
     };
     runtime.respond(stream, Ok(failed.write_to_bytes().unwrap())).await;
-    assert_eq!(asked.await.unwrap(), Ok(vec![ContainerId("a".into())]));
+    assert_eq!(asked.await.unwrap(), Ok(vec!["a".to_owned()]));
 }
 
 /// More changes than fit into one message: calls of a size that the runtime can read.
@@ -60,7 +66,7 @@ async fn sixty_thousand_containers() {
     let (mut runtime, _plugin, updater) = connected().await;
     let updates: Vec<_> =
         (0..60_000).map(|index| shared(&format!("{index:064}"), "0-3,8-11,64-127")).collect();
-    let asked = tokio::spawn(async move { updater.update(&updates).await });
+    let asked = tokio::spawn(async move { update(&updater, &updates).await });
     let pod = pod("a", 1000);
     while !asked.is_finished() {
         // Events go on meanwhile; the calls are answered on the way.
@@ -78,15 +84,15 @@ async fn one_at_a_time() {
     let (mut runtime, _plugin, updater) = connected().await;
     let started = Instant::now();
     let (a, b) = ([shared("a", "0")], [shared("b", "0")]);
-    let (first, second) = tokio::join!(updater.update(&a), updater.update(&b));
+    let (first, second) = tokio::join!(update(&updater, &a), update(&updater, &b));
     assert_eq!((first, second), (Err(UpdateError::Slow), Err(UpdateError::Busy)));
     assert!(started.elapsed() >= Duration::from_secs(10));
-    assert_eq!(updater.update(&[shared("c", "0")]).await, Err(UpdateError::Busy));
+    assert_eq!(update(&updater, &[shared("c", "0")]).await, Err(UpdateError::Busy));
 
     let (stream, _) = runtime.called().await.unwrap();
     runtime.respond(stream, Ok(Vec::new())).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let asked = tokio::spawn(async move { updater.update(&[shared("d", "0")]).await });
+    let asked = tokio::spawn(async move { update(&updater, &[shared("d", "0")]).await });
     let (stream, request) = runtime.called().await.unwrap();
     let request = wire::UpdateContainersRequest::parse_from_bytes(&request.payload).unwrap();
     assert_eq!(request.update[0].container_id, "d", "what was refused must not come later");
@@ -98,19 +104,19 @@ async fn one_at_a_time() {
 async fn errors() {
     let (mut runtime, plugin, updater) = connected().await;
     let again = updater.clone();
-    let asked = tokio::spawn(async move { again.update(&[shared("a", "0")]).await });
+    let asked = tokio::spawn(async move { update(&again, &[shared("a", "0")]).await });
     let (stream, _) = runtime.called().await.unwrap();
     runtime.respond(stream, Err(ttrpc::get_status(Code::UNKNOWN, "no such luck"))).await;
     assert_eq!(asked.await.unwrap(), Err(UpdateError::Failed("no such luck".into())));
 
     let again = updater.clone();
-    let asked = tokio::spawn(async move { again.update(&[shared("a", "0")]).await });
+    let asked = tokio::spawn(async move { update(&again, &[shared("a", "0")]).await });
     runtime.called().await.unwrap();
     drop(runtime);
     assert!(matches!(asked.await.unwrap(), Err(UpdateError::Failed(_))));
     plugin.ended().await.1.unwrap();
     // The connection is gone for good.
-    assert!(matches!(updater.update(&[shared("a", "0")]).await, Err(UpdateError::Failed(_))));
+    assert!(matches!(update(&updater, &[shared("a", "0")]).await, Err(UpdateError::Failed(_))));
 }
 
 /// The kubelet no longer assigns CPUs: what is decided then no answer carries.

@@ -3,7 +3,7 @@
 
 use crate::node::Node;
 use crate::runtime::{self, ALL, Generation};
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use std::fs;
 use std::os::unix::fs::symlink;
 use topology::synthetic::Machine;

@@ -4,10 +4,11 @@
 use super::events::create;
 use cpuset::CgroupPath;
 use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
+use nri::Session;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Executor, Paths};
-use nri_cpu_manager::edge::{Message, Refusal, Response, Session};
+use nri_cpu_manager::edge::{Message, Refusal, Response};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};

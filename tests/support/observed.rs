@@ -3,9 +3,10 @@
 
 use super::events::create;
 use ledger::{Call, Event, Qos};
+use nri::{Capabilities, Runtime, Session};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
 use nri_cpu_manager::daemon::{self, Executor, Paths};
-use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Response, Runtime, Session};
+use nri_cpu_manager::edge::{Message, Refusal, Response};
 use nri_cpu_manager::serve::{ViewSource, questions};
 use nri_cpu_manager::view::Status;
 use std::fs;

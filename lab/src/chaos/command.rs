@@ -171,7 +171,7 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
                     "--oci, --driver and --cpus need a virtual machine: remove them or --on host"
                 );
             }
-            let mut host = Host::start(options.software.version, binaries)?;
+            let mut host = Host::start(options.software.version, &binaries.probe)?;
             let mut report = |text: &str| progress(text);
             let shipped = Shipped::with(&binaries.plugin, &cache::directory("host")?)?;
             let mut player = Player::new(&mut host.node, &shipped, &mut report);

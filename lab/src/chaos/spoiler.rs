@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
-use ledger::{Admission, Call};
-use nri_cpu_manager::edge::nri::{self, Endpoint, Identity};
-use nri_cpu_manager::edge::{Message, Refusal, Response, Subscriptions};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use nri::wire::{Container, Event, PodSandbox};
+use nri::{Answer, CallError, Configuration, Endpoint, Events, Identity, Plugin};
 
 use super::storm::Storm;
 use super::summary::NAMESPACE;
@@ -28,46 +27,43 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the second plugin")?;
-    let (owner, inbox) = unbounded_channel();
+    let plan = RefusalPlan { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
+    let plan = Mutex::new(plan);
     let over = async {
         while !storm.is_over() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let plugin = nri::run(Endpoint::Socket(socket), &identity, owner, over);
-    let (ended, ()) = runtime.block_on(async { tokio::join!(plugin, answer(storm, inbox)) });
-    ended.context("the second plugin ended")
+    let connect = |_| Spoiler { storm, plan: &plan };
+    let plugin = nri::run(Endpoint::Socket(socket), &identity, connect, over);
+    runtime.block_on(plugin).context("the second plugin ended")
 }
 
-/// Until the runtime disconnects. A caller that has stopped waiting gets no answer.
-async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
-    let mut plan = RefusalPlan { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
-    while let Some(message) = inbox.recv().await {
-        match message {
-            Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions::default()))),
-            Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
-            Message::WentOn { .. } | Message::Disconnected { .. } => {}
-            Message::Call { call, reply, .. } => {
-                let refuses = match &call {
-                    // Only workers' pods: not those of the storm itself, nor the plugin's.
-                    Call::Admission(Admission::Create { pod, container })
-                        if pod.namespace == NAMESPACE =>
-                    {
-                        plan.refuses(&pod.name, &container.name)
-                    }
-                    _ => false,
-                };
-                if refuses {
-                    storm.counts().spoiled += 1;
-                }
-                let answer = if refuses {
-                    Err(Refusal("refused by the second plugin".to_owned()))
-                } else {
-                    Ok(Response::default())
-                };
-                drop(reply.send(answer));
-            }
+struct Spoiler<'a> {
+    storm: &'a Storm<'a>,
+    plan: &'a Mutex<RefusalPlan>,
+}
+
+impl Plugin for Spoiler<'_> {
+    async fn configure(&self, _: Configuration) -> Result<Events, CallError> {
+        Ok(Events::of(&[Event::CREATE_CONTAINER]))
+    }
+
+    async fn create_container(
+        &self,
+        pod: PodSandbox,
+        container: Container,
+    ) -> Result<Answer, CallError> {
+        // Only workers' pods: not those of the storm itself, nor the plugin's.
+        if pod.namespace != NAMESPACE {
+            return Ok(Answer::default());
         }
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        if !plan.refuses(&pod.name, &container.name) {
+            return Ok(Answer::default());
+        }
+        self.storm.counts().spoiled += 1;
+        Err(CallError::Refused("refused by the second plugin".to_owned()))
     }
 }
 

@@ -36,7 +36,8 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(version: Version) -> Self {
-        let host = Host::start(version, binaries()).unwrap_or_else(|error| panic!("{error:#}"));
+        let host = Host::start(version, &binaries().probe);
+        let host = host.unwrap_or_else(|error| panic!("{error:#}"));
         let bench = Self { host, daemon: None };
         assert!(bench.online().len() >= 2, "these tests need two CPUs");
         bench

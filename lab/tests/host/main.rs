@@ -16,6 +16,7 @@ mod containerd;
 mod daemonset;
 mod drift;
 mod kubelet;
+mod nri_examples;
 mod observe;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,12 +5,12 @@ use super::projection::{
     CONTAINER_NAME_LABEL, CONTAINERD_CONTAINER_NAME, CRIO_METADATA, POD_NAME_LABEL,
     POD_NAMESPACE_LABEL, POD_UID_LABEL,
 };
-use super::wire;
 use cpuset::{CpuSet, NodeSet};
 use ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
     Wanted,
 };
+use nri::wire;
 use std::collections::HashMap;
 
 /// The CFS period in microseconds, if the runtime names none: the kubelet's default.

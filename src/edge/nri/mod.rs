@@ -1,34 +1,59 @@
-//! NRI, the edge to the container runtime: the only room that knows protobuf and ttrpc.
+//! Between the [NRI library](nri) and the ledger: the only room that knows the protocol's messages.
 //!
 //! ```text
-//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── exchange ──► Message ──► owner of the
-//!                            │                       ▲                                ledger │
-//!                            │                       └── exchange ◄──── reply ◄──────────────┘
-//!                            └── conn 2 ── RegisterPlugin, UpdateContainers
+//! runtime ── library ── Edge ── asked ───► Message ──► owner of the
+//!                        ▲                                ledger │
+//!                        └── answer ◄───── reply ◄───────────────┘
 //! ```
 //!
 //! [`run`] keeps a connection for as long as the process lives; each connection is a numbered
-//! [`Session`](super::Session). Every call goes as a [`Message`](super::Message) to the task that
-//! owns the ledger, in the order of arrival, and its reply becomes the answer. Only the fields of a
-//! message that are [read](projection) are decoded. The edge holds no state of the node.
+//! [`Session`]. Every call goes as a [`Message`](super::Message) to the task that owns the ledger,
+//! in the order of arrival, and its reply becomes the answer. Only the fields of a message that are
+//! [read](projection) are decoded. The edge holds no state of the node.
 
 mod cgroup;
 pub mod exchange;
-pub mod frame;
-mod identity;
 mod incoming;
-mod launched;
-pub mod mux;
 mod outgoing;
+mod plugin;
 pub mod projection;
-mod rpc;
-mod service;
-mod session;
-mod supervisor;
-mod updater;
-pub mod wire;
 
-pub use identity::{Identity, IdentityError};
-pub use launched::{LaunchError, Launched};
-pub use session::{Ended, SessionError, run as run_session};
-pub use supervisor::{Endpoint, RunError, run};
+pub use outgoing::updates;
+pub use plugin::events;
+pub use projection::READS;
+
+use super::DaemonSender;
+use nri::{Ended, Endpoint, Identity, RunError, Session, SessionError};
+use plugin::Edge;
+use std::future::Future;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Stays connected to the runtime until `shutdown`, and then finishes the answers under way.
+///
+/// Sends all messages to `owner`, with a new [`Session`] for each connection.
+///
+/// # Errors
+/// If there never was a connection, or that of a launched plugin failed.
+pub async fn run(
+    endpoint: Endpoint,
+    identity: &Identity,
+    owner: DaemonSender,
+    shutdown: impl Future,
+) -> Result<(), RunError> {
+    nri::run(endpoint, identity, |session| Edge { session, owner: owner.clone() }, shutdown).await
+}
+
+/// Runs one connection over `trunk` until either side ends it, see [`nri::run_session`].
+///
+/// # Errors
+/// Those of [`nri::run_session`].
+pub async fn run_session(
+    trunk: impl AsyncRead + AsyncWrite,
+    session: Session,
+    identity: &Identity,
+    owner: &DaemonSender,
+    stop: impl Future,
+) -> Result<Ended, SessionError> {
+    let edge = Edge { session, owner: owner.clone() };
+    nri::run_session(trunk, session, identity, &edge, stop).await
+}

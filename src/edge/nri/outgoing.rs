@@ -1,10 +1,8 @@
 //! Converts the ledger's decisions into the runtime's messages.
 
-use super::wire;
 use ledger::environment::{DIRECTORY, Variable};
-use ledger::{ContainerId, CpuSetting, MilliCpu, Update};
-use protobuf::MessageField;
-use std::collections::HashSet;
+use ledger::{CpuSetting, MilliCpu, Update};
+use nri::wire;
 
 /// Where a container finds the files about its CPUs.
 const MOUNTED: &str = "/run/nri-cpu-manager";
@@ -34,45 +32,30 @@ pub(super) fn container_adjustment(
         variables.push(variable(&(DIRECTORY, MOUNTED.to_owned())));
     }
     let linux = wire::LinuxContainerAdjustment {
-        resources: MessageField::some(resources(setting)),
+        resources: Some(resources(setting)).into(),
         ..Default::default()
     };
     wire::ContainerAdjustment {
         env: variables,
         mounts: directory.into_iter().map(mount).collect(),
-        linux: MessageField::some(linux),
+        linux: Some(linux).into(),
         ..Default::default()
     }
 }
 
-/// Changes of existing containers in the given order, without those of `without`.
-///
-/// The runtime refuses two changes of one container, and any change of the container that it is
-/// creating. The ledger makes neither. If it did, the last change would stand, and a creation would
-/// not fail.
-pub(super) fn updates(
-    updates: &[Update],
-    without: Option<&ContainerId>,
-) -> Vec<wire::ContainerUpdate> {
-    let mut changed = HashSet::new();
-    let mut updates: Vec<_> = updates
-        .iter()
-        .rev()
-        .filter(|update| Some(&update.container) != without && changed.insert(&update.container))
-        .map(update)
-        .collect();
-    updates.reverse();
-    updates
+/// Changes of existing containers, in the given order.
+pub fn updates(updates: &[Update]) -> Vec<wire::ContainerUpdate> {
+    updates.iter().map(update).collect()
 }
 
 fn update(update: &Update) -> wire::ContainerUpdate {
     let linux = wire::LinuxContainerUpdate {
-        resources: MessageField::some(resources(&update.setting)),
+        resources: Some(resources(&update.setting)).into(),
         ..Default::default()
     };
     wire::ContainerUpdate {
         container_id: update.container.0.clone(),
-        linux: MessageField::some(linux),
+        linux: Some(linux).into(),
         // Without this, CRI-O fails the container, or the whole synchronisation, with this answer.
         ignore_failure: true,
         ..Default::default()
@@ -90,17 +73,18 @@ fn resources(setting: &CpuSetting) -> wire::LinuxResources {
     let (limit, period) = setting.limit().map(MilliCpu::quota).unzip();
     let quota = if setting.is_exclusive() { Some(NO_QUOTA) } else { limit };
     if let Some(value) = quota {
-        cpu.quota = MessageField::some(wire::OptionalInt64 { value, ..Default::default() });
+        cpu.quota = Some(wire::OptionalInt64 { value, ..Default::default() }).into();
     }
     if let Some(value) = period {
-        cpu.period = MessageField::some(wire::OptionalUInt64 { value, ..Default::default() });
+        cpu.period = Some(wire::OptionalUInt64 { value, ..Default::default() }).into();
     }
-    wire::LinuxResources { cpu: MessageField::some(cpu), ..Default::default() }
+    wire::LinuxResources { cpu: Some(cpu).into(), ..Default::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::ContainerId;
 
     fn shared(id: &str, cpus: &str) -> Update {
         let setting = CpuSetting::shared(cpus.parse().unwrap()).unwrap();
@@ -144,7 +128,7 @@ mod tests {
             shared("a", "0-2"),
             Update { container: ContainerId("x".into()), setting: exclusive },
         ];
-        let made = updates(&asked, None);
+        let made = updates(&asked);
         let sent: Vec<_> = made
             .iter()
             .map(|update| {
@@ -155,14 +139,5 @@ mod tests {
             })
             .collect();
         assert_eq!(sent, [("b", "0-1", None), ("a", "0-2", None), ("x", "4", Some(-1))]);
-    }
-
-    #[test]
-    fn one_change_each_and_none_of_the_new_one() {
-        let asked = [shared("a", "0"), shared("new", "1"), shared("b", "2"), shared("a", "3")];
-        let made = updates(&asked, Some(&ContainerId("new".into())));
-        let sent: Vec<_> =
-            made.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
-        assert_eq!(sent, [("b", "2"), ("a", "3")]);
     }
 }

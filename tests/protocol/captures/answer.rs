@@ -1,6 +1,6 @@
 //! What the plugin answers to a call, for the runtime to do and for people to read.
 
-use nri_cpu_manager::edge::nri::wire;
+use nri::wire;
 use protobuf::{Enum as _, Message, MessageField};
 use std::fmt;
 use wire::Event as Kind;

@@ -1,7 +1,7 @@
 //! A recorded call, as this generation of the protocol makes it.
 
 use crate::runtime::Generation;
-use nri_cpu_manager::edge::nri::wire::{self, Event as Kind};
+use nri::wire::{self, Event as Kind};
 use protobuf::MessageField;
 use serde_json::Value;
 use std::time::Duration;

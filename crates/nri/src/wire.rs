@@ -1,6 +1,6 @@
 //! NRI's messages and the client of the runtime's service, generated from `proto/nri.proto`.
 //!
-//! Public for tests that act as the runtime; nothing else outside [`nri`](crate::edge::nri) may use it.
+//! Fields and messages have the protocol's own names. An absent message reads as its default.
 #![allow(
     unreachable_pub,
     rust_2018_idioms,
@@ -14,4 +14,4 @@
 include!(concat!(env!("OUT_DIR"), "/wire.rs"));
 
 pub use nri::*;
-pub use nri_ttrpc::{PluginClient, RuntimeClient};
+pub(crate) use nri_ttrpc::RuntimeClient;

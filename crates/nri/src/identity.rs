@@ -39,13 +39,6 @@ impl Identity {
     }
 }
 
-impl Default for Identity {
-    /// `90-cpu-manager`: late, so that the plugin sees the other plugins' changes of a container.
-    fn default() -> Identity {
-        Identity { name: "cpu-manager".to_owned(), index: "90".to_owned() }
-    }
-}
-
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.index, self.name)
@@ -73,7 +66,5 @@ mod tests {
         ] {
             assert_eq!(Identity::new(name, index).is_ok(), legal, "{index}-{name}");
         }
-        let default = Identity::default();
-        assert_eq!(Identity::new(default.name(), default.index()), Ok(default));
     }
 }

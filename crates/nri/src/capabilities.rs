@@ -1,9 +1,11 @@
-//! The capabilities of a runtime, from its name and versions.
+//! What a runtime can do, from its name and versions.
 //!
 //! A runtime names itself and its version, and since NRI 0.12 also its NRI version. For older ones
 //! a table has the NRI version. An unknown runtime gets the least capabilities, which work
 //! everywhere.
 
+use crate::events::Events;
+use crate::wire::Event;
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,11 +68,10 @@ fn number(text: &str) -> Option<(u32, &str)> {
 pub struct Capabilities {
     /// Its NRI version, at least; `None` if unknown.
     pub nri: Option<Version>,
-    /// The events to subscribe to: bit `event - 1` for each. Never zero, and no bit that the
-    /// runtime does not know.
-    pub events: i32,
-    /// Whether the plugin may change containers without an event. Before NRI 0.12.1 that can
-    /// deadlock the runtime.
+    /// The events that it knows. It disconnects a plugin that subscribes to another one.
+    pub events: Events,
+    /// Whether a plugin may change containers without an event. Before NRI 0.12.1 that can deadlock
+    /// the runtime.
     pub unsolicited_updates: bool,
     /// Whether the runtime offers validation of adjustments and required plugins (NRI 0.10).
     pub validation: bool,
@@ -78,15 +79,10 @@ pub struct Capabilities {
     pub warnings: Vec<String>,
 }
 
-/// `StartContainer`: the container waits for the answer, so the plugin subscribes only where it
-/// needs the event.
-pub(crate) const BEFORE_START: i32 = 0x20;
-/// `ValidateContainerAdjustment`, since NRI 0.10: one more call for every container.
-pub(crate) const VALIDATE: i32 = 0x2000;
-/// The events of all NRI versions, without `StartContainer`.
-const EVENTS: i32 = 0x7ff & !BEFORE_START;
-/// `UpdatePodSandbox` and `PostUpdatePodSandbox`.
-const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
+/// The events that NRI 0.10 added; some runtimes had the first two earlier.
+const POD_UPDATES: Events =
+    Events::of(&[Event::UPDATE_POD_SANDBOX, Event::POST_UPDATE_POD_SANDBOX]);
+const VALIDATION: Events = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
 
 impl Capabilities {
     pub fn of(runtime: &Runtime) -> Capabilities {
@@ -105,11 +101,19 @@ impl Capabilities {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
             });
         let at_least = |wanted| nri.is_some_and(|nri| nri >= wanted);
+        let validation = at_least(v(0, 10, 0));
+        let mut events = Events::ALL;
+        if !validation {
+            events = events.without(VALIDATION);
+        }
+        if !at_least(v(0, 9, 1)) {
+            events = events.without(POD_UPDATES);
+        }
         Capabilities {
             nri,
-            events: if at_least(v(0, 9, 1)) { EVENTS | POD_UPDATE_EVENTS } else { EVENTS },
+            events,
             unsolicited_updates: at_least(v(0, 12, 1)),
-            validation: at_least(v(0, 10, 0)),
+            validation,
             warnings: warnings(runtime, nri, blocks_during_sync),
         }
     }
@@ -195,40 +199,40 @@ mod tests {
     #[test]
     fn runtimes() {
         for (name, version, nri_version, nri, events, unsolicited, holds_back) in [
-            ("containerd", "v1.7.0", "", Some(v(0, 3, 0)), 0x7df, false, false),
-            ("containerd", "v1.7.13", "", Some(v(0, 4, 0)), 0x7df, false, false),
-            ("containerd", "1.7.15", "", Some(v(0, 6, 0)), 0x7df, false, false),
-            ("containerd", "1.7.24-0ubuntu1~22.04", "", Some(v(0, 6, 1)), 0x7df, false, false),
-            ("containerd", "1.7.24~ds1", "", Some(v(0, 6, 1)), 0x7df, false, false),
-            ("containerd", "v1.7.28", "", Some(v(0, 8, 0)), 0x7df, false, true),
-            ("v2", "v2.0.0", "", Some(v(0, 8, 0)), 0x7df, false, false),
-            ("v2", "v2.0.3", "", Some(v(0, 8, 0)), 0x7df, false, true),
-            ("containerd", "2.1.9+unknown", "", Some(v(0, 8, 0)), 0x7df, false, true),
-            ("containerd", "v2.2.0", "", Some(v(0, 10, 0)), 0x1fdf, false, true),
-            ("containerd", "v2.2.7", "", Some(v(0, 11, 0)), 0x1fdf, false, true),
-            ("containerd", "v2.3.4", "v0.12.0", Some(v(0, 12, 0)), 0x1fdf, false, true),
-            ("containerd", "v2.3.9", "v0.12.2", Some(v(0, 12, 2)), 0x1fdf, true, true),
-            ("containerd", "v2.4.0-beta.0", "", Some(v(0, 12, 1)), 0x1fdf, true, true),
-            ("containerd", "v2.4.1", "unknown", Some(v(0, 12, 1)), 0x1fdf, true, true),
-            ("containerd", "v3.0.0", "", Some(v(0, 12, 1)), 0x1fdf, true, true),
-            ("cri-o", "1.26.1", "", Some(v(0, 3, 0)), 0x7df, false, false),
-            ("cri-o", "1.29.1", "", Some(v(0, 5, 0)), 0x7df, false, false),
-            ("cri-o", "1.30.14", "", Some(v(0, 6, 0)), 0x7df, false, false),
-            ("cri-o", "1.31.0", "", Some(v(0, 6, 1)), 0x7df, false, false),
-            ("cri-o", "1.32.0", "", Some(v(0, 9, 0)), 0x7df, false, false),
-            ("cri-o", "1.33.0", "", Some(v(0, 9, 1)), 0x1fdf, false, false),
-            ("cri-o", "1.34.2", "", Some(v(0, 10, 0)), 0x1fdf, false, false),
-            ("cri-o", "1.36.3", "", Some(v(0, 11, 0)), 0x1fdf, false, false),
-            ("cri-o", "1.37.0", "v0.12.3", Some(v(0, 12, 3)), 0x1fdf, true, false),
-            ("cri-o", "1.25.0", "", None, 0x7df, false, false),
-            ("containerd", "unknown", "", None, 0x7df, false, false),
-            ("dockerd", "29.0.0", "", None, 0x7df, false, false),
-            ("", "", "", None, 0x7df, false, false),
+            ("containerd", "v1.7.0", "", Some(v(0, 3, 0)), 0x7ff, false, false),
+            ("containerd", "v1.7.13", "", Some(v(0, 4, 0)), 0x7ff, false, false),
+            ("containerd", "1.7.15", "", Some(v(0, 6, 0)), 0x7ff, false, false),
+            ("containerd", "1.7.24-0ubuntu1~22.04", "", Some(v(0, 6, 1)), 0x7ff, false, false),
+            ("containerd", "1.7.24~ds1", "", Some(v(0, 6, 1)), 0x7ff, false, false),
+            ("containerd", "v1.7.28", "", Some(v(0, 8, 0)), 0x7ff, false, true),
+            ("v2", "v2.0.0", "", Some(v(0, 8, 0)), 0x7ff, false, false),
+            ("v2", "v2.0.3", "", Some(v(0, 8, 0)), 0x7ff, false, true),
+            ("containerd", "2.1.9+unknown", "", Some(v(0, 8, 0)), 0x7ff, false, true),
+            ("containerd", "v2.2.0", "", Some(v(0, 10, 0)), 0x3fff, false, true),
+            ("containerd", "v2.2.7", "", Some(v(0, 11, 0)), 0x3fff, false, true),
+            ("containerd", "v2.3.4", "v0.12.0", Some(v(0, 12, 0)), 0x3fff, false, true),
+            ("containerd", "v2.3.9", "v0.12.2", Some(v(0, 12, 2)), 0x3fff, true, true),
+            ("containerd", "v2.4.0-beta.0", "", Some(v(0, 12, 1)), 0x3fff, true, true),
+            ("containerd", "v2.4.1", "unknown", Some(v(0, 12, 1)), 0x3fff, true, true),
+            ("containerd", "v3.0.0", "", Some(v(0, 12, 1)), 0x3fff, true, true),
+            ("cri-o", "1.26.1", "", Some(v(0, 3, 0)), 0x7ff, false, false),
+            ("cri-o", "1.29.1", "", Some(v(0, 5, 0)), 0x7ff, false, false),
+            ("cri-o", "1.30.14", "", Some(v(0, 6, 0)), 0x7ff, false, false),
+            ("cri-o", "1.31.0", "", Some(v(0, 6, 1)), 0x7ff, false, false),
+            ("cri-o", "1.32.0", "", Some(v(0, 9, 0)), 0x7ff, false, false),
+            ("cri-o", "1.33.0", "", Some(v(0, 9, 1)), 0x1fff, false, false),
+            ("cri-o", "1.34.2", "", Some(v(0, 10, 0)), 0x3fff, false, false),
+            ("cri-o", "1.36.3", "", Some(v(0, 11, 0)), 0x3fff, false, false),
+            ("cri-o", "1.37.0", "v0.12.3", Some(v(0, 12, 3)), 0x3fff, true, false),
+            ("cri-o", "1.25.0", "", None, 0x7ff, false, false),
+            ("containerd", "unknown", "", None, 0x7ff, false, false),
+            ("dockerd", "29.0.0", "", None, 0x7ff, false, false),
+            ("", "", "", None, 0x7ff, false, false),
         ] {
             let capabilities = capabilities(name, version, nri_version);
             let context = format!("{name} {version} {nri_version}");
             assert_eq!(capabilities.nri, nri, "{context}");
-            assert_eq!(capabilities.events, events, "{context}: {:#x}", capabilities.events);
+            assert_eq!(capabilities.events.mask(), events, "{context}: {:?}", capabilities.events);
             assert_eq!(capabilities.unsolicited_updates, unsolicited, "{context}");
             let mut warnings = capabilities.warnings.iter();
             let unreported = warnings.any(|warning| warning.contains("not report"));
@@ -257,8 +261,7 @@ mod tests {
         }
     }
 
-    /// No runtime is ever asked for an event that it does not know, for none, or for the one we do
-    /// not want.
+    /// No runtime is ever asked for an event that it does not know.
     #[test]
     fn masks_are_legal() {
         let names = ["containerd", "v2", "cri-o", "other"];
@@ -273,9 +276,7 @@ mod tests {
                 Some(nri) if nri > v(0, 9, 0) => 0x1fff,
                 _ => 0x7ff,
             };
-            assert_ne!(found.events, 0);
-            assert_eq!(found.events & !known, 0, "{name} {major}.{minor}.{patch}");
-            assert_eq!(found.events & 0x20, 0);
+            assert_eq!(found.events.mask(), known, "{name} {major}.{minor}.{patch}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A plugin that the runtime launched itself, from its plugin directory: the environment has its
 //! name, its index and the file descriptor of the connection.
 
-use super::{Identity, IdentityError};
+use crate::{Identity, IdentityError};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use std::ffi::OsString;
 use std::io;
@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn connections() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let launched = |fd| Launched { identity: Identity::default(), fd };
+        let identity = Identity::new("cpu", "10").unwrap();
+        let launched = |fd| Launched { identity: identity.clone(), fd };
         let mut taken = launched(ours.as_raw_fd()).connection().unwrap();
         taken.write_all(b"hello").unwrap();
         let mut received = [0; 5];

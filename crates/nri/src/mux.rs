@@ -4,7 +4,7 @@
 //! reader of the socket never waits for a reader of a connection, so neither connection can delay the
 //! other; the number of unread bytes is bounded instead. Writers wait for a small pipe.
 
-use super::frame::{self, FrameError, Framer, PLUGIN_CONN, RUNTIME_CONN, Unframer};
+use crate::frame::{self, FrameError, Framer, PLUGIN_CONN, RUNTIME_CONN, Unframer};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::io::{
 use tokio::task::{unconstrained, yield_now};
 
 /// One connection. Its reading half ends with the multiplexer.
-pub(super) type Conn = Join<DuplexStream, DuplexStream>;
+pub(crate) type Conn = Join<DuplexStream, DuplexStream>;
 
 /// How many bytes may wait to be written, and how many to read from the socket at once. The runtime
 /// queues up to 256 frames, so its longest message (4 MiB) fits in pieces of this size.
@@ -39,7 +39,7 @@ pub enum MuxError {
 impl MuxError {
     /// Whether the other side is gone, as after a kill: in the middle of a frame, or with bytes that
     /// it has not read.
-    pub(super) fn is_end(&self) -> bool {
+    pub(crate) fn is_end(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
         match self {
             MuxError::Truncated => true,
@@ -58,7 +58,7 @@ impl MuxError {
 /// The future runs until either side ends the connection, which is no error. Then the readers see
 /// the end of their streams. After a drop of the first connection it sends what was written to that,
 /// and ends.
-pub(super) fn split(
+pub(crate) fn split(
     trunk: impl AsyncRead + AsyncWrite,
 ) -> (impl Future<Output = Result<(), MuxError>>, Conn, Conn) {
     let (plugin_incoming, plugin_reader) = duplex(MAX_WAITING);

@@ -1,7 +1,8 @@
 //! A connection to the runtime for as long as the process lives.
 
-use super::{Ended, Identity, SessionError, session};
-use crate::edge::{DaemonSender, Session};
+use crate::identity::Identity;
+use crate::plugin::Plugin;
+use crate::session::{self, Ended, Session, SessionError};
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::MetadataExt;
@@ -49,12 +50,14 @@ pub enum RunError {
 
 /// Stays connected to the runtime until `shutdown`, and then finishes the answers under way.
 ///
-/// Sends all messages to `owner`, with a new [`Session`] for each connection. It fails if there
-/// never was a connection, or that of a launched plugin failed.
-pub async fn run(
+/// `plugin` makes a plugin for each connection: what is known of a node is outdated after one.
+///
+/// # Errors
+/// If there never was a connection, or that of a launched plugin failed.
+pub async fn run<P: Plugin>(
     endpoint: Endpoint,
     identity: &Identity,
-    owner: DaemonSender,
+    mut plugin: impl FnMut(Session) -> P,
     shutdown: impl Future,
 ) -> Result<(), RunError> {
     let mut shutdown = pin!(shutdown);
@@ -62,7 +65,8 @@ pub async fn run(
         Endpoint::Socket(path) => path,
         Endpoint::Launched(stream) => {
             let stream = adopt(stream).map_err(RunError::Adopt)?;
-            return match session::run(stream, Session(1), identity, &owner, shutdown).await {
+            let plugin = plugin(Session(1));
+            return match session::run(stream, Session(1), identity, &plugin, shutdown).await {
                 Err(SessionError::Mux(error)) if error.is_end() => Ok(()),
                 ended => Ok(ended.map(drop)?),
             };
@@ -90,7 +94,8 @@ pub async fn run(
                 }
                 before = None;
                 let since = Instant::now();
-                match session::run(stream, last, identity, &owner, shutdown.as_mut()).await {
+                let plugin = plugin(last);
+                match session::run(stream, last, identity, &plugin, shutdown.as_mut()).await {
                     Ok(Ended::Stopped) => return Ok(()),
                     Ok(Ended::Closed) => before = socket,
                     Err(SessionError::Mux(error)) if error.is_end() => {

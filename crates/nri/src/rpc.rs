@@ -4,14 +4,15 @@
 //! 0.6.1 lists all containers of a node in one), handles them in no particular order, and drops the
 //! handling of a request when its caller gives up.
 
-use super::projection::content;
+use crate::CallError;
+use crate::projection::content;
 use protobuf::CodedInputStream;
 use protobuf::rt::{WireType, skip_field_for_tag};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::{io, str};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use ttrpc::proto::{
     Code, Codec, MESSAGE_HEADER_LENGTH, MESSAGE_LENGTH_MAX, MESSAGE_TYPE_REQUEST, MessageHeader,
@@ -32,11 +33,11 @@ const MAX_WAITING: usize = 64;
 
 /// A call. Its parts lie in the message, the only copy of its bytes: they can be 16 MiB.
 #[derive(Debug, Default)]
-pub(super) struct Request<'a> {
-    pub(super) service: &'a str,
-    pub(super) method: &'a str,
-    pub(super) payload: &'a [u8],
-    pub(super) timeout_nano: i64,
+pub(crate) struct Request<'a> {
+    pub(crate) service: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) payload: &'a [u8],
+    pub(crate) timeout_nano: i64,
 }
 
 impl<'a> Request<'a> {
@@ -57,37 +58,59 @@ impl<'a> Request<'a> {
     }
 }
 
-pub(super) type Reply = Result<Vec<u8>, Status>;
+/// The answer's bytes, or why there is none.
+pub(crate) type Reply = Result<Vec<u8>, CallError>;
 
-pub(super) enum Answer {
+type Pending<'p> = Pin<Box<dyn Future<Output = Reply> + Send + 'p>>;
+
+pub(crate) enum Answer<'p> {
     Now(Reply),
     /// It has its own time limit, and runs beside later calls.
-    Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    Later(Pending<'p>),
+}
+
+/// Answers that are not there yet, by the streams of their calls, in the order of arrival.
+#[derive(Default)]
+struct Waiting<'p>(Vec<(u32, Pending<'p>)>);
+
+impl Waiting<'_> {
+    /// The next answer that is there. Waits if there is none.
+    async fn next(&mut self) -> (u32, Reply) {
+        poll_fn(|context| {
+            for at in 0..self.0.len() {
+                let (stream, answer) = &mut self.0[at];
+                if let Poll::Ready(reply) = answer.as_mut().poll(context) {
+                    let stream = *stream;
+                    drop(self.0.remove(at));
+                    return Poll::Ready((stream, reply));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 /// Answers `calls` until the connection ends, or `stop` is done and the last answer is written.
 ///
-/// `handle` gets the calls in the order of their arrival. The answer to a call that is not protobuf
-/// is `INVALID_ARGUMENT`; the connection goes on.
-pub(super) async fn serve(
+/// `handle` gets the calls in the order of their arrival, and an answer that it returns is polled
+/// before the next call is read. The answer to a call that is not protobuf is an error; the
+/// connection goes on.
+pub(crate) async fn serve<'p>(
     conn: impl AsyncRead + AsyncWrite + Unpin,
-    mut handle: impl FnMut(&Request<'_>, Instant) -> Answer,
+    mut handle: impl FnMut(&Request<'_>, Instant) -> Answer<'p>,
     stop: impl Future,
 ) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(conn);
     let mut messages = Messages { reader, buffer: Vec::new() };
-    let mut waiting = JoinSet::new();
+    let mut waiting = Waiting::default();
     let mut stop = pin!(stop);
     let mut stopping = false;
-    while !stopping || !waiting.is_empty() {
+    while !stopping || !waiting.0.is_empty() {
         tokio::select! {
             biased;
-            Some(done) = waiting.join_next() => {
-                // Only a panic in an answer leads here; the caller times out then.
-                let Ok((stream, reply)) = done else { continue };
-                write(&mut writer, stream, reply).await?;
-            }
-            message = messages.next(), if !stopping && waiting.len() < MAX_WAITING => {
+            (stream, reply) = waiting.next() => write(&mut writer, stream, reply).await?,
+            message = messages.next(), if !stopping && waiting.0.len() < MAX_WAITING => {
                 let Some((header, message)) = message? else { return Ok(()) };
                 let stream = header.stream_id;
                 if header.type_ != MESSAGE_TYPE_REQUEST {
@@ -97,13 +120,11 @@ pub(super) async fn serve(
                 let payload = message.get(MESSAGE_HEADER_LENGTH..).unwrap_or_default();
                 let answer = match Request::decode(payload) {
                     Ok(request) => handle(&request, Instant::now()),
-                    Err(error) => Answer::Now(Err(status(Code::INVALID_ARGUMENT, error))),
+                    Err(error) => Answer::Now(Err(CallError::Malformed(error.to_string()))),
                 };
                 match answer {
                     Answer::Now(reply) => write(&mut writer, stream, reply).await?,
-                    Answer::Later(reply) => {
-                        waiting.spawn(async move { (stream, reply.await) });
-                    }
+                    Answer::Later(reply) => waiting.0.push((stream, reply)),
                 }
             }
             _ = &mut stop, if !stopping => stopping = true,
@@ -112,8 +133,18 @@ pub(super) async fn serve(
     Ok(())
 }
 
-pub(super) fn status(code: Code, message: impl ToString) -> Status {
-    ttrpc::get_status(code, message)
+/// On no other error than an unknown call may a runtime take the call for not made
+/// (`UNIMPLEMENTED`), nor on any for timed out.
+fn status(error: &CallError) -> Status {
+    let code = match error {
+        CallError::Refused(_) => Code::FAILED_PRECONDITION,
+        CallError::Unavailable(_) => Code::UNAVAILABLE,
+        CallError::Malformed(_) => Code::INVALID_ARGUMENT,
+        CallError::TooLong(_) => Code::RESOURCE_EXHAUSTED,
+        CallError::Unknown(_) => Code::UNIMPLEMENTED,
+        CallError::Internal(_) => Code::INTERNAL,
+    };
+    ttrpc::get_status(code, error)
 }
 
 /// Sends an answer, or an error if the answer is too long: the runtime's reader would close the
@@ -126,7 +157,7 @@ async fn write(
     let mut body = encode(reply)?;
     if body.len() > MESSAGE_LENGTH_MAX {
         log::error!("answer of {} bytes: more than the runtime accepts", body.len());
-        body = encode(Err(status(Code::RESOURCE_EXHAUSTED, "the answer is too long")))?;
+        body = encode(Err(CallError::TooLong("the answer is too long".to_owned())))?;
     }
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     let mut message: Vec<u8> = MessageHeader::new_response(stream, length).into();
@@ -139,10 +170,10 @@ fn encode(reply: Reply) -> io::Result<Vec<u8>> {
     let mut response = Response::new();
     match reply {
         Ok(payload) => {
-            response.set_status(status(Code::OK, ""));
+            response.set_status(ttrpc::get_status(Code::OK, ""));
             response.payload = payload;
         }
-        Err(status) => response.set_status(status),
+        Err(error) => response.set_status(status(&error)),
     }
     response.encode().map_err(io::Error::other)
 }

@@ -1,15 +1,16 @@
 //! One connection, from its first byte to its end.
 
-use super::service::{Handshake, Service};
-use super::updater::{RuntimeUpdater, words};
-use super::wire::{RegisterPluginRequest, RuntimeClient};
-use super::{Identity, mux, rpc};
-use crate::edge::{DaemonSender, Message, Session};
+use crate::identity::Identity;
+use crate::plugin::Plugin;
+use crate::service::{Handshake, Service};
+use crate::updater::{Updater, words};
+use crate::wire::{RegisterPluginRequest, RuntimeClient};
+use crate::{mux, rpc};
 use std::convert::Infallible;
+use std::fmt;
 use std::future::{Future, pending};
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
@@ -27,6 +28,16 @@ const CONFIGURE_LIMIT: Duration = Duration::from_secs(70);
 const SYNCHRONIZE_REMINDER: Duration = Duration::from_secs(30);
 /// How long answers under way may take at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// The number of a connection to the runtime, in the order of connecting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Session(pub u64);
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {}", self.0)
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -51,18 +62,21 @@ pub enum SessionError {
 /// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under
 /// way.
 ///
-/// Sends all messages to the owner with the number `session`, [`Message::Disconnected`] last. Also
-/// after an error the connection is closed.
+/// `session` is the connection's number in messages. The last call of `plugin` is
+/// [`Plugin::disconnected`]. Also after an error the connection is closed.
+///
+/// # Errors
+/// If the connection fails, or the runtime breaks the protocol, refuses the registration or never
+/// configures the plugin.
 pub async fn run(
     trunk: impl AsyncRead + AsyncWrite,
     session: Session,
     identity: &Identity,
-    owner: &DaemonSender,
+    plugin: &impl Plugin,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
-    let ended = connected(trunk, session, identity, owner, stop).await;
-    // The channel is closed only if the process is ending.
-    let _ = owner.send(Message::Disconnected { session });
+    let ended = connected(trunk, session, identity, plugin, stop).await;
+    plugin.disconnected();
     ended
 }
 
@@ -70,14 +84,14 @@ async fn connected(
     trunk: impl AsyncRead + AsyncWrite,
     session: Session,
     identity: &Identity,
-    owner: &DaemonSender,
+    plugin: &impl Plugin,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
     let (mux, served, called) = mux::split(trunk);
     let runtime = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(called)));
     let (sender, progress) = watch::channel(Handshake::Connected);
-    let updater = Arc::new(RuntimeUpdater::new(runtime.clone()));
-    let mut service = Service::new(session, owner.clone(), sender, updater);
+    let updater = Updater::new(runtime.clone());
+    let mut service = Service::new(plugin, sender, updater);
     let (finish, finishing) = oneshot::channel::<()>();
     let mut mux = pin!(mux);
     // Ready before the registration: the runtime's first call can overtake the answer to it.
@@ -86,7 +100,7 @@ async fn connected(
     tokio::select! {
         biased;
         end = &mut mux => {
-            // Events that arrived before the end still go to the owner. Their answers fail.
+            // Events that arrived before the end still go to the plugin. Their answers fail.
             let _ = serving.await;
             return Ok(end.map(|()| Ended::Closed)?);
         }

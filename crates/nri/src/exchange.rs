@@ -1,0 +1,500 @@
+//! [`Call`]s from the runtime's bytes, and the bytes of [`Answer`]s: pure, without a connection.
+
+use crate::CallError;
+use crate::projection::{Reads, Request};
+use crate::wire::{
+    self, Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox,
+};
+use std::collections::HashSet;
+
+/// The most pods and containers in a list of all, far more than a node can hold.
+const MAX_LISTED: usize = 1 << 16;
+
+/// A call of the runtime. Pods and containers have an id, except the pod of a call about a
+/// container, which may be empty.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// Everything that exists, in whatever parts it came.
+    Synchronize {
+        pods: Vec<PodSandbox>,
+        containers: Vec<Container>,
+    },
+    RunPodSandbox(PodSandbox),
+    /// `pod` is as before.
+    UpdatePodSandbox {
+        pod: PodSandbox,
+        overhead: LinuxResources,
+        resources: LinuxResources,
+    },
+    PostUpdatePodSandbox(PodSandbox),
+    StopPodSandbox(PodSandbox),
+    RemovePodSandbox(PodSandbox),
+    CreateContainer(PodSandbox, Container),
+    PostCreateContainer(PodSandbox, Container),
+    StartContainer(PodSandbox, Container),
+    PostStartContainer(PodSandbox, Container),
+    /// `container` is as before.
+    UpdateContainer {
+        pod: PodSandbox,
+        container: Container,
+        resources: LinuxResources,
+    },
+    PostUpdateContainer(PodSandbox, Container),
+    StopContainer(PodSandbox, Container),
+    RemoveContainer(PodSandbox, Container),
+    ValidateContainerAdjustment {
+        pod: PodSandbox,
+        container: Container,
+        adjust: ContainerAdjustment,
+        updates: Vec<ContainerUpdate>,
+    },
+    /// An event of a later protocol.
+    Unknown,
+}
+
+impl Call {
+    /// As the protocol has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Call::Synchronize { .. } => "Synchronize",
+            Call::RunPodSandbox(_) => "RunPodSandbox",
+            Call::UpdatePodSandbox { .. } => "UpdatePodSandbox",
+            Call::PostUpdatePodSandbox(_) => "PostUpdatePodSandbox",
+            Call::StopPodSandbox(_) => "StopPodSandbox",
+            Call::RemovePodSandbox(_) => "RemovePodSandbox",
+            Call::CreateContainer(..) => "CreateContainer",
+            Call::PostCreateContainer(..) => "PostCreateContainer",
+            Call::StartContainer(..) => "StartContainer",
+            Call::PostStartContainer(..) => "PostStartContainer",
+            Call::UpdateContainer { .. } => "UpdateContainer",
+            Call::PostUpdateContainer(..) => "PostUpdateContainer",
+            Call::StopContainer(..) => "StopContainer",
+            Call::RemoveContainer(..) => "RemoveContainer",
+            Call::ValidateContainerAdjustment { .. } => "ValidateContainerAdjustment",
+            Call::Unknown => "StateChange",
+        }
+    }
+
+    /// The pod that the call is about, or its container's.
+    pub fn pod(&self) -> Option<&PodSandbox> {
+        match self {
+            Call::Synchronize { .. } | Call::Unknown => None,
+            Call::RunPodSandbox(pod)
+            | Call::UpdatePodSandbox { pod, .. }
+            | Call::PostUpdatePodSandbox(pod)
+            | Call::StopPodSandbox(pod)
+            | Call::RemovePodSandbox(pod)
+            | Call::CreateContainer(pod, _)
+            | Call::PostCreateContainer(pod, _)
+            | Call::StartContainer(pod, _)
+            | Call::PostStartContainer(pod, _)
+            | Call::UpdateContainer { pod, .. }
+            | Call::PostUpdateContainer(pod, _)
+            | Call::StopContainer(pod, _)
+            | Call::RemoveContainer(pod, _)
+            | Call::ValidateContainerAdjustment { pod, .. } => Some(pod),
+        }
+    }
+
+    pub fn container(&self) -> Option<&Container> {
+        match self {
+            Call::CreateContainer(_, container)
+            | Call::PostCreateContainer(_, container)
+            | Call::StartContainer(_, container)
+            | Call::PostStartContainer(_, container)
+            | Call::UpdateContainer { container, .. }
+            | Call::PostUpdateContainer(_, container)
+            | Call::StopContainer(_, container)
+            | Call::RemoveContainer(_, container)
+            | Call::ValidateContainerAdjustment { container, .. } => Some(container),
+            Call::Synchronize { .. }
+            | Call::RunPodSandbox(_)
+            | Call::UpdatePodSandbox { .. }
+            | Call::PostUpdatePodSandbox(_)
+            | Call::StopPodSandbox(_)
+            | Call::RemovePodSandbox(_)
+            | Call::Unknown => None,
+        }
+    }
+}
+
+/// What a plugin answers to a call; the default changes nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answer {
+    /// Changes of a container that is created. Any other call ignores them.
+    pub adjust: Option<ContainerAdjustment>,
+    /// Changes of existing containers, which the runtime makes in this order. Calls other than
+    /// `Synchronize`, `CreateContainer`, `UpdateContainer` and `StopContainer` ignore them.
+    ///
+    /// Set `ignore_failure`: without it, CRI-O fails the container, or the whole synchronisation,
+    /// with an update that fails. Runtimes refuse two updates of one container in an answer, and any
+    /// update of the container that they are creating; of the former the last one is sent, and of
+    /// the latter none.
+    pub updates: Vec<ContainerUpdate>,
+}
+
+impl From<()> for Answer {
+    fn from((): ()) -> Answer {
+        Answer::default()
+    }
+}
+
+impl From<Vec<ContainerUpdate>> for Answer {
+    fn from(updates: Vec<ContainerUpdate>) -> Answer {
+        Answer { updates, ..Answer::default() }
+    }
+}
+
+/// What a message of the runtime is.
+#[derive(Debug)]
+pub enum Decoded {
+    Call(Call, AnswerKind),
+    /// A part of a longer call, or an event that names nothing. This is the answer.
+    Answered(Vec<u8>),
+}
+
+/// The message that answers a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerKind {
+    Synchronize,
+    /// With the id of the new container.
+    Create(String),
+    Update,
+    Stop,
+    Validate,
+    Empty,
+}
+
+/// The calls of one connection, without those about the connection itself.
+#[derive(Debug)]
+pub struct Exchange {
+    reads: Reads<'static>,
+    /// The parts of a synchronisation so far.
+    pods: Vec<PodSandbox>,
+    containers: Vec<Container>,
+    listed_bytes: u64,
+}
+
+impl Default for Exchange {
+    /// Of a plugin that reads everything.
+    fn default() -> Exchange {
+        Exchange::new(Reads::ALL)
+    }
+}
+
+impl Exchange {
+    pub fn new(reads: Reads<'static>) -> Exchange {
+        Exchange { reads, pods: Vec::new(), containers: Vec::new(), listed_bytes: 0 }
+    }
+
+    /// Reads a call about pods and containers.
+    ///
+    /// # Errors
+    /// The answer to a call that is malformed or not known.
+    pub fn decode(&mut self, method: &str, payload: &[u8]) -> Result<Decoded, CallError> {
+        match method {
+            "Synchronize" => {
+                let part = self.read(payload)?;
+                self.synchronize(part)
+            }
+            "CreateContainer" => {
+                let wire::ContainerRequest { pod, container, .. } = self.read(payload)?;
+                let container = named(container.unwrap_or_default())?;
+                let kind = AnswerKind::Create(container.id.clone());
+                Ok(Decoded::Call(Call::CreateContainer(pod.unwrap_or_default(), container), kind))
+            }
+            "UpdateContainer" => {
+                let request: wire::UpdateContainerRequest = self.read(payload)?;
+                let call = Call::UpdateContainer {
+                    pod: request.pod.unwrap_or_default(),
+                    container: named(request.container.unwrap_or_default())?,
+                    resources: request.linux_resources.unwrap_or_default(),
+                };
+                Ok(Decoded::Call(call, AnswerKind::Update))
+            }
+            "UpdatePodSandbox" => {
+                let request: wire::UpdatePodSandboxRequest = self.read(payload)?;
+                let pod = request.pod.unwrap_or_default();
+                if pod.id.is_empty() {
+                    return ignored(Event::UPDATE_POD_SANDBOX);
+                }
+                let call = Call::UpdatePodSandbox {
+                    pod,
+                    overhead: request.overhead_linux_resources.unwrap_or_default(),
+                    resources: request.linux_resources.unwrap_or_default(),
+                };
+                Ok(Decoded::Call(call, AnswerKind::Empty))
+            }
+            "ValidateContainerAdjustment" => {
+                let request: wire::ValidateContainerAdjustmentRequest = self.read(payload)?;
+                let call = Call::ValidateContainerAdjustment {
+                    pod: request.pod.unwrap_or_default(),
+                    container: named(request.container.unwrap_or_default())?,
+                    adjust: request.adjust.unwrap_or_default(),
+                    updates: request.update,
+                };
+                Ok(Decoded::Call(call, AnswerKind::Validate))
+            }
+            "StateChange" => {
+                let change: wire::StateChangeEvent = self.read(payload)?;
+                let event = change.event.enum_value().unwrap_or(Event::UNKNOWN);
+                lifecycle(
+                    event,
+                    change.pod.unwrap_or_default(),
+                    change.container.unwrap_or_default(),
+                )
+            }
+            method => match event_of(method) {
+                Some(event) if method.ends_with("PodSandbox") => {
+                    let request: wire::PodRequest = self.read(payload)?;
+                    lifecycle(event, request.pod.unwrap_or_default(), Container::new())
+                }
+                Some(event) => {
+                    let wire::ContainerRequest { pod, container, .. } = self.read(payload)?;
+                    lifecycle(event, pod.unwrap_or_default(), container.unwrap_or_default())
+                }
+                // On this error only, a runtime since NRI 0.12 repeats the call as `StateChange`.
+                None => Err(CallError::Unknown(format!("call {method:?}"))),
+            },
+        }
+    }
+
+    fn read<M: Request>(&self, payload: &[u8]) -> Result<M, CallError> {
+        self.reads.parse(payload)
+    }
+
+    fn synchronize(&mut self, part: wire::SynchronizeRequest) -> Result<Decoded, CallError> {
+        let listed = self.pods.len() + self.containers.len();
+        self.listed_bytes =
+            self.listed_bytes.saturating_add(protobuf::Message::compute_size(&part));
+        let is_long = listed + part.pods.len() + part.containers.len() > MAX_LISTED;
+        if is_long || self.listed_bytes > self.reads.max_listed_bytes {
+            // Also of all parts that follow: a list without some containers would end those.
+            let error = format!(
+                "the list has more than {MAX_LISTED} pods and containers, or more than {} MiB of names",
+                self.reads.max_listed_bytes >> 20
+            );
+            log::error!("synchronisation: {error}");
+            return Err(CallError::TooLong(error));
+        }
+        self.pods.extend(part.pods);
+        self.containers.extend(part.containers);
+        if part.more {
+            let more = wire::SynchronizeResponse { more: true, ..Default::default() };
+            return Ok(Decoded::Answered(encode(&more)?));
+        }
+        self.listed_bytes = 0;
+        let mut pods = std::mem::take(&mut self.pods);
+        let mut containers = std::mem::take(&mut self.containers);
+        let listed = pods.len() + containers.len();
+        // A change needs an id.
+        pods.retain(|pod| !pod.id.is_empty());
+        containers.retain(|container| !container.id.is_empty());
+        if let ignored @ 1.. = listed - pods.len() - containers.len() {
+            log::warn!("ignoring {ignored} listed pods and containers without an id");
+        }
+        Ok(Decoded::Call(Call::Synchronize { pods, containers }, AnswerKind::Synchronize))
+    }
+}
+
+/// An event with pod and container only, from either form of call.
+fn lifecycle(event: Event, pod: PodSandbox, container: Container) -> Result<Decoded, CallError> {
+    let is_named = match event {
+        Event::RUN_POD_SANDBOX | Event::STOP_POD_SANDBOX | Event::REMOVE_POD_SANDBOX => {
+            !pod.id.is_empty()
+        }
+        Event::START_CONTAINER
+        | Event::POST_START_CONTAINER
+        | Event::STOP_CONTAINER
+        | Event::REMOVE_CONTAINER => !container.id.is_empty(),
+        _ => true,
+    };
+    if !is_named {
+        return ignored(event);
+    }
+    let call = match event {
+        Event::RUN_POD_SANDBOX => Call::RunPodSandbox(pod),
+        Event::POST_UPDATE_POD_SANDBOX => Call::PostUpdatePodSandbox(pod),
+        Event::STOP_POD_SANDBOX => Call::StopPodSandbox(pod),
+        Event::REMOVE_POD_SANDBOX => Call::RemovePodSandbox(pod),
+        Event::POST_CREATE_CONTAINER => Call::PostCreateContainer(pod, container),
+        Event::START_CONTAINER => Call::StartContainer(pod, container),
+        Event::POST_START_CONTAINER => Call::PostStartContainer(pod, container),
+        Event::POST_UPDATE_CONTAINER => Call::PostUpdateContainer(pod, container),
+        Event::STOP_CONTAINER => {
+            return Ok(Decoded::Call(Call::StopContainer(pod, container), AnswerKind::Stop));
+        }
+        Event::REMOVE_CONTAINER => Call::RemoveContainer(pod, container),
+        _ => Call::Unknown,
+    };
+    Ok(Decoded::Call(call, AnswerKind::Empty))
+}
+
+/// The event of a call for a pod, or for a container and its pod.
+fn event_of(method: &str) -> Option<Event> {
+    Some(match method {
+        "RunPodSandbox" => Event::RUN_POD_SANDBOX,
+        "PostUpdatePodSandbox" => Event::POST_UPDATE_POD_SANDBOX,
+        "StopPodSandbox" => Event::STOP_POD_SANDBOX,
+        "RemovePodSandbox" => Event::REMOVE_POD_SANDBOX,
+        "PostCreateContainer" => Event::POST_CREATE_CONTAINER,
+        "StartContainer" => Event::START_CONTAINER,
+        "PostStartContainer" => Event::POST_START_CONTAINER,
+        "PostUpdateContainer" => Event::POST_UPDATE_CONTAINER,
+        "StopContainer" => Event::STOP_CONTAINER,
+        "RemoveContainer" => Event::REMOVE_CONTAINER,
+        _ => return None,
+    })
+}
+
+fn named(container: Container) -> Result<Container, CallError> {
+    if container.id.is_empty() {
+        return Err(CallError::Malformed("the call has no container id".to_owned()));
+    }
+    Ok(container)
+}
+
+/// An event that names nothing is no reason for an error, which would get lost or leak a sandbox.
+fn ignored(event: Event) -> Result<Decoded, CallError> {
+    log::warn!("ignoring {event:?} without an id");
+    Ok(Decoded::Answered(encode(&wire::Empty::new())?))
+}
+
+impl AnswerKind {
+    /// What the runtime gets instead of an answer.
+    ///
+    /// # Errors
+    /// The error, where the runtime fails what it was asked for.
+    pub fn refused(&self, error: CallError) -> Result<Vec<u8>, CallError> {
+        match self {
+            AnswerKind::Create(_) | AnswerKind::Update => Err(error),
+            AnswerKind::Validate => encode(&wire::ValidateContainerAdjustmentResponse {
+                reject: true,
+                reason: error.to_string(),
+                ..Default::default()
+            }),
+            AnswerKind::Synchronize | AnswerKind::Stop | AnswerKind::Empty => {
+                log::warn!("answering {self:?} without changes: {error}");
+                self.encode(Answer::default())
+            }
+        }
+    }
+
+    /// # Errors
+    /// If the response cannot be written.
+    pub fn encode(&self, answer: Answer) -> Result<Vec<u8>, CallError> {
+        let created = if let AnswerKind::Create(id) = self { Some(&**id) } else { None };
+        let update = legal(answer.updates, created);
+        match self {
+            AnswerKind::Synchronize => {
+                encode(&wire::SynchronizeResponse { update, ..Default::default() })
+            }
+            AnswerKind::Create(_) => encode(&wire::CreateContainerResponse {
+                adjust: answer.adjust.into(),
+                update,
+                ..Default::default()
+            }),
+            AnswerKind::Update => {
+                encode(&wire::UpdateContainerResponse { update, ..Default::default() })
+            }
+            AnswerKind::Stop => {
+                encode(&wire::StopContainerResponse { update, ..Default::default() })
+            }
+            AnswerKind::Validate => encode(&wire::ValidateContainerAdjustmentResponse::new()),
+            AnswerKind::Empty => encode(&wire::Empty::new()),
+        }
+    }
+}
+
+/// The last update of each container, in the given order, without those of the container that the
+/// runtime is creating.
+pub(crate) fn legal(
+    mut updates: Vec<ContainerUpdate>,
+    created: Option<&str>,
+) -> Vec<ContainerUpdate> {
+    let mut named = HashSet::new();
+    let mut last: Vec<bool> = updates
+        .iter()
+        .rev()
+        .map(|update| {
+            Some(&*update.container_id) != created && named.insert(update.container_id.clone())
+        })
+        .collect();
+    updates.retain(|_| last.pop().unwrap_or(true));
+    updates
+}
+
+pub(crate) fn encode(message: &impl protobuf::Message) -> Result<Vec<u8>, CallError> {
+    message.write_to_bytes().map_err(|error| CallError::Internal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protobuf::Message;
+
+    fn update(id: &str, cpus: &str) -> ContainerUpdate {
+        let cpu = wire::LinuxCPU { cpus: cpus.to_owned(), ..Default::default() };
+        let resources = LinuxResources { cpu: Some(cpu).into(), ..Default::default() };
+        let linux =
+            wire::LinuxContainerUpdate { resources: Some(resources).into(), ..Default::default() };
+        ContainerUpdate {
+            container_id: id.to_owned(),
+            linux: Some(linux).into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn one_change_each_and_none_of_the_new_one() {
+        let updates =
+            vec![update("a", "0"), update("new", "1"), update("b", "2"), update("a", "3")];
+        let answer = Answer::from(updates);
+        let bytes = AnswerKind::Create("new".into()).encode(answer).unwrap();
+        let sent = wire::CreateContainerResponse::parse_from_bytes(&bytes).unwrap().update;
+        assert_eq!(sent, [update("b", "2"), update("a", "3")]);
+    }
+
+    /// Each event by its own call and as a state change.
+    #[test]
+    fn both_forms_of_an_event_are_the_same_call() {
+        let pod = PodSandbox { id: "p".into(), ..Default::default() };
+        let container = Container { id: "c".into(), ..Default::default() };
+        let mut exchange = Exchange::new(Reads::ALL);
+        let mut decode = |method: &str, payload: Vec<u8>| match exchange.decode(method, &payload) {
+            Ok(Decoded::Call(call, _)) => call,
+            other => panic!("{method}: {other:?}"),
+        };
+        let names = [
+            "RunPodSandbox",
+            "PostUpdatePodSandbox",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+            "PostCreateContainer",
+            "StartContainer",
+            "PostStartContainer",
+            "PostUpdateContainer",
+            "StopContainer",
+            "RemoveContainer",
+        ];
+        for name in names {
+            let event = event_of(name).unwrap();
+            let change = wire::StateChangeEvent {
+                event: event.into(),
+                pod: Some(pod.clone()).into(),
+                container: Some(container.clone()).into(),
+                ..Default::default()
+            };
+            let request = wire::ContainerRequest {
+                pod: Some(pod.clone()).into(),
+                container: Some(container.clone()).into(),
+                ..Default::default()
+            };
+            let call = decode(name, request.write_to_bytes().unwrap());
+            assert_eq!(decode("StateChange", change.write_to_bytes().unwrap()), call);
+            assert_eq!((call.name(), call.pod()), (name, Some(&pod)));
+            let is_of_container = !name.ends_with("PodSandbox");
+            assert_eq!(call.container(), is_of_container.then_some(&container), "{name}");
+        }
+    }
+}

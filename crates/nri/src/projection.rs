@@ -1,0 +1,269 @@
+//! Which fields of the runtime's messages a plugin reads.
+//!
+//! A pod's author chooses its labels, annotations, environment and mounts, up to megabytes of them,
+//! and Rust's protobuf takes 16 times the memory of the wire for short texts, also for fields that
+//! `nri.proto` does not declare. A plugin that has to be small names the [`Fields`] that it reads:
+//! only these are copied and decoded, and whatever else is in a message is passed over where it
+//! lies.
+
+use crate::CallError;
+use crate::wire;
+use protobuf::rt::{WireType, skip_field_for_tag};
+use protobuf::{CodedInputStream, CodedOutputStream, Message};
+use std::collections::BTreeMap;
+use std::{io, str};
+
+/// The longest name of a label or annotation in Kubernetes, in bytes. Longer ones are not read.
+const MAX_KEY: usize = 253 + 1 + 63;
+
+/// What a plugin reads of the runtime's messages.
+#[derive(Debug, Clone, Copy)]
+pub struct Reads<'a> {
+    /// `None` reads everything.
+    pub fields: Option<Fields<'a>>,
+    /// The most bytes of pods and containers in a list of all, as far as they are read. In memory
+    /// they are a multiple. A longer list is refused.
+    pub max_listed_bytes: u64,
+}
+
+impl Reads<'_> {
+    /// Everything. A list of 64 MiB is far more than a node can hold.
+    pub const ALL: Reads<'static> = Reads { fields: None, max_listed_bytes: 64 << 20 };
+}
+
+/// The fields that a plugin reads, by the message that they are in.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    /// Of `PodSandbox`.
+    pub pod: &'a [Field<'a>],
+    /// Of `Container`.
+    pub container: &'a [Field<'a>],
+    /// Of `LinuxResources`, where an update has new ones.
+    pub resources: &'a [Field<'a>],
+    /// Of `ContainerAdjustment`, in a validation.
+    pub adjustment: &'a [Field<'a>],
+}
+
+/// A field that a plugin reads, by its number.
+#[derive(Debug, Clone, Copy)]
+pub enum Field<'a> {
+    /// A number, an enum or a bool.
+    Number(u32),
+    Text(u32),
+    Message(u32, &'a [Field<'a>]),
+    /// A map from text to text.
+    Texts {
+        number: u32,
+        is_read: fn(&str) -> bool,
+        /// How many of these entries are read at most.
+        max_entries: usize,
+        /// How many characters of a value are read at most.
+        max_chars: usize,
+    },
+}
+
+use Field::{Message as Part, Number, Text, Texts};
+
+/// A field of a request.
+#[derive(Debug, Clone, Copy)]
+pub enum RequestField {
+    Number(u32),
+    Text(u32),
+    Pod(u32),
+    Container(u32),
+    Resources(u32),
+    Adjustment(u32),
+}
+
+/// A message that the runtime sends.
+pub trait Request: Message {
+    const FIELDS: &'static [RequestField];
+}
+
+use RequestField as Of;
+
+impl Request for wire::ConfigureRequest {
+    const FIELDS: &'static [RequestField] =
+        &[Of::Text(1), Of::Text(2), Of::Text(3), Of::Number(4), Of::Number(5), Of::Text(6)];
+}
+
+impl Request for wire::SynchronizeRequest {
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Number(3)];
+}
+
+impl Request for wire::StateChangeEvent {
+    const FIELDS: &'static [RequestField] = &[Of::Number(1), Of::Pod(2), Of::Container(3)];
+}
+
+impl Request for wire::PodRequest {
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1)];
+}
+
+impl Request for wire::ContainerRequest {
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2)];
+}
+
+impl Request for wire::UpdatePodSandboxRequest {
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Resources(2), Of::Resources(3)];
+}
+
+impl Request for wire::UpdateContainerRequest {
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Resources(3)];
+}
+
+/// Without the updates of other containers, if a plugin names its fields.
+impl Request for wire::ValidateContainerAdjustmentRequest {
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Adjustment(3)];
+}
+
+impl Reads<'_> {
+    /// Decodes what the plugin reads of a message.
+    ///
+    /// # Errors
+    /// If the message is malformed, as far as it is read.
+    pub fn parse<M: Request>(&self, message: &[u8]) -> Result<M, CallError> {
+        let parsed = match &self.fields {
+            None => M::parse_from_bytes(message),
+            Some(fields) => {
+                let fields: Vec<Field<'_>> =
+                    M::FIELDS.iter().map(|field| fields.of(*field)).collect();
+                project(message, &fields).and_then(|read| M::parse_from_bytes(&read))
+            }
+        };
+        parsed.map_err(|error| CallError::Malformed(error.to_string()))
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn of(&self, field: RequestField) -> Field<'a> {
+        match field {
+            Of::Number(number) => Number(number),
+            Of::Text(number) => Text(number),
+            Of::Pod(number) => Part(number, self.pod),
+            Of::Container(number) => Part(number, self.container),
+            Of::Resources(number) => Part(number, self.resources),
+            Of::Adjustment(number) => Part(number, self.adjustment),
+        }
+    }
+}
+
+/// The part of a message that has these fields, as a message.
+fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    let mut entries: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut input = CodedInputStream::from_bytes(message);
+    let mut start = 0;
+    while let Some(tag) = input.read_raw_tag_or_eof()? {
+        match fields.iter().find(|field| field.tag() == tag) {
+            None => skip_field_for_tag(tag, &mut input)?,
+            Some(Number(_) | Text(_)) => {
+                skip_field_for_tag(tag, &mut input)?;
+                kept.extend_from_slice(slice(message, start, input.pos())?);
+            }
+            Some(Part(number, fields)) => {
+                let part = project(content(&mut input, message)?, fields)?;
+                CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
+            }
+            Some(Texts { number, is_read, max_entries, max_chars }) => {
+                let (key, value) = entry(content(&mut input, message)?)?;
+                if key.len() <= MAX_KEY && str::from_utf8(key).is_ok_and(is_read) {
+                    let entries = entries.entry(*number).or_default();
+                    if *entries < *max_entries {
+                        *entries += 1;
+                        put_entry(&mut kept, *number, key, beginning(value, *max_chars)?)?;
+                    }
+                }
+            }
+        }
+        start = input.pos();
+    }
+    Ok(kept)
+}
+
+impl Field<'_> {
+    /// What the field begins with on the wire. With another type it is unknown to protobuf too.
+    fn tag(&self) -> u32 {
+        match self {
+            Number(number) => number << 3 | WireType::Varint as u32,
+            Text(number) | Part(number, _) | Texts { number, .. } => {
+                number << 3 | WireType::LengthDelimited as u32
+            }
+        }
+    }
+}
+
+/// Reads a text or message where it lies.
+pub(crate) fn content<'a>(
+    input: &mut CodedInputStream<'_>,
+    message: &'a [u8],
+) -> protobuf::Result<&'a [u8]> {
+    let length = input.read_raw_varint32()?;
+    let start = input.pos();
+    input.skip_raw_bytes(length)?;
+    slice(message, start, input.pos())
+}
+
+/// Key and value of a map's entry; the last ones count, and an absent one is empty.
+fn entry(entry: &[u8]) -> protobuf::Result<(&[u8], &[u8])> {
+    let mut key: &[u8] = &[];
+    let mut value: &[u8] = &[];
+    let mut input = CodedInputStream::from_bytes(entry);
+    while let Some(tag) = input.read_raw_tag_or_eof()? {
+        if tag == Text(1).tag() {
+            key = content(&mut input, entry)?;
+        } else if tag == Text(2).tag() {
+            value = content(&mut input, entry)?;
+        } else {
+            skip_field_for_tag(tag, &mut input)?;
+        }
+    }
+    Ok((key, value))
+}
+
+fn put_entry(to: &mut Vec<u8>, number: u32, key: &[u8], value: &str) -> protobuf::Result<()> {
+    let mut entry = Vec::new();
+    CodedOutputStream::vec(&mut entry).write_bytes(1, key)?;
+    CodedOutputStream::vec(&mut entry).write_string(2, value)?;
+    CodedOutputStream::vec(to).write_bytes(number, &entry)
+}
+
+fn beginning(value: &[u8], chars: usize) -> protobuf::Result<&str> {
+    let value = str::from_utf8(value).map_err(io::Error::other)?;
+    let end = value.char_indices().nth(chars).map(|(end, _)| end);
+    Ok(end.and_then(|end| value.get(..end)).unwrap_or(value))
+}
+
+fn slice(message: &[u8], start: u64, end: u64) -> protobuf::Result<&[u8]> {
+    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+    let slice = range.and_then(|(start, end)| message.get(start..end));
+    Ok(slice.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_named_fields_are_read() {
+        let pod = wire::PodSandbox {
+            id: "id".into(),
+            name: "name".into(),
+            annotations: [("a", "1"), ("b", "größer"), ("c", "3")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            ..Default::default()
+        };
+        let request = wire::PodRequest { pod: Some(pod.clone()).into(), ..Default::default() };
+        let bytes = request.write_to_bytes().unwrap();
+        assert_eq!(Reads::ALL.parse::<wire::PodRequest>(&bytes), Ok(request));
+
+        let annotation =
+            Texts { number: 6, is_read: |key| key == "b", max_entries: 1, max_chars: 3 };
+        let fields =
+            Fields { pod: &[Text(1), annotation], container: &[], resources: &[], adjustment: &[] };
+        let reads = Reads { fields: Some(fields), ..Reads::ALL };
+        let read = reads.parse::<wire::PodRequest>(&bytes).unwrap().pod.unwrap();
+        assert_eq!((&*read.id, &*read.name), ("id", ""));
+        assert_eq!(read.annotations, [("b".to_owned(), "grö".to_owned())].into());
+    }
+}

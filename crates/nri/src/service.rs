@@ -1,0 +1,265 @@
+//! The runtime's calls on one connection, and their answers in time.
+
+use crate::CallError;
+use crate::capabilities::{Capabilities, Runtime};
+use crate::events::Events;
+use crate::exchange::{AnswerKind, Call, Decoded, Exchange, encode};
+use crate::plugin::{Configuration, Plugin};
+use crate::rpc::{Answer, Request};
+use crate::updater::Updater;
+use crate::wire::{self, Event};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
+/// The runtime's default time limit for an answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
+/// The part of the runtime's time limit after which the plugin answers in any case: after the limit
+/// the runtime drops the plugin and goes on without it.
+const REPLY_PART: f64 = 0.6;
+/// What a plugin that wants nothing subscribes to, because nothing means everything.
+const LEAST: Events = Events::of(&[Event::REMOVE_POD_SANDBOX]);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Handshake {
+    Connected,
+    Configured,
+    Synchronized,
+}
+
+pub(crate) struct Service<'p, P> {
+    plugin: &'p P,
+    progress: watch::Sender<Handshake>,
+    updater: Updater,
+    timeout: Duration,
+    exchange: Exchange,
+}
+
+impl<'p, P: Plugin> Service<'p, P> {
+    pub(crate) fn new(
+        plugin: &'p P,
+        progress: watch::Sender<Handshake>,
+        updater: Updater,
+    ) -> Service<'p, P> {
+        let exchange = Exchange::new(P::READS);
+        Service { plugin, progress, updater, timeout: REQUEST_TIMEOUT, exchange }
+    }
+
+    /// Handles a call that arrived at this moment.
+    pub(crate) fn call(&mut self, request: &Request<'_>, arrived: Instant) -> Answer<'p> {
+        if request.service != SERVICE {
+            return Answer::Now(Err(CallError::Unknown(format!("service {:?}", request.service))));
+        }
+        let limit = match u64::try_from(request.timeout_nano) {
+            Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
+            _ => self.timeout,
+        };
+        let deadline = arrived + limit.mul_f64(REPLY_PART);
+        match request.method {
+            "Configure" => match P::READS.parse(request.payload) {
+                Ok(configuration) => self.configure(configuration, deadline),
+                Err(error) => Answer::Now(Err(error)),
+            },
+            "Shutdown" => {
+                log::info!("the runtime is shutting down");
+                let done = self.plugin.shutdown();
+                Answer::Later(Box::pin(async move {
+                    // Its answer says nothing, so a late one is as good.
+                    let _ = timeout_at(deadline, done).await;
+                    encode(&wire::Empty::new())
+                }))
+            }
+            method => match self.exchange.decode(method, request.payload) {
+                Ok(Decoded::Call(call, kind)) => self.ask(call, kind, deadline),
+                Ok(Decoded::Answered(answer)) => Answer::Now(Ok(answer)),
+                Err(error) => Answer::Now(Err(error)),
+            },
+        }
+    }
+
+    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer<'p> {
+        self.exchange = Exchange::new(P::READS);
+        if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
+            self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
+        }
+        let runtime = Runtime {
+            name: request.runtime_name,
+            version: request.runtime_version,
+            nri_version: request.NRI_version,
+        };
+        let capabilities = Capabilities::of(&runtime);
+        let known = capabilities.events;
+        let updater =
+            if capabilities.unsolicited_updates { Some(self.updater.clone()) } else { None };
+        let wanted = self.plugin.configure(Configuration {
+            runtime,
+            capabilities,
+            config: request.config,
+            answer_within: self.timeout,
+            updater,
+        });
+        let progress = self.progress.clone();
+        Answer::Later(Box::pin(async move {
+            let wanted = timeout_at(deadline, wanted).await.unwrap_or_else(|_| Err(late::<P>()))?;
+            progress.send_replace(Handshake::Configured);
+            let wanted = wanted.common(known);
+            let events = if wanted.is_empty() { LEAST.mask() } else { wanted.mask() };
+            encode(&wire::ConfigureResponse { events, ..Default::default() })
+        }))
+    }
+
+    fn ask(&self, call: Call, kind: AnswerKind, deadline: Instant) -> Answer<'p> {
+        if matches!(call, Call::Synchronize { .. }) {
+            self.progress.send_replace(Handshake::Synchronized);
+        }
+        let answer = self.plugin.call(call);
+        Answer::Later(Box::pin(async move {
+            match timeout_at(deadline, answer).await {
+                Ok(Ok(answer)) => kind.encode(answer),
+                Ok(Err(error)) => kind.refused(error),
+                Err(_) => kind.refused(late::<P>()),
+            }
+        }))
+    }
+}
+
+fn late<P: Plugin>() -> CallError {
+    CallError::Unavailable(P::LATE.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange;
+    use crate::wire::{Container, PodSandbox, RuntimeClient};
+    use protobuf::Message;
+    use std::future::pending;
+    use ttrpc::r#async::transport::Socket;
+
+    /// What the runtime gets for these calls, one after the other.
+    async fn answers<P: Plugin>(plugin: &P, calls: &[(&str, Vec<u8>)]) -> Vec<crate::rpc::Reply> {
+        let (ours, _theirs) = tokio::io::duplex(4096);
+        let client = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(ours)));
+        let (progress, _) = watch::channel(Handshake::Connected);
+        let mut service = Service::new(plugin, progress, Updater::new(client));
+        let mut answers = Vec::new();
+        for (method, payload) in calls {
+            let request = Request { service: SERVICE, method, payload, ..Default::default() };
+            answers.push(match service.call(&request, Instant::now()) {
+                Answer::Now(answer) => answer,
+                Answer::Later(answer) => answer.await,
+            });
+        }
+        answers
+    }
+
+    fn about_a_container() -> Vec<u8> {
+        let request = wire::ContainerRequest {
+            pod: Some(PodSandbox { id: "p".into(), ..Default::default() }).into(),
+            container: Some(Container { id: "c".into(), ..Default::default() }).into(),
+            ..Default::default()
+        };
+        request.write_to_bytes().unwrap()
+    }
+
+    fn configure(version: &str) -> Vec<u8> {
+        let request = wire::ConfigureRequest {
+            runtime_name: "containerd".into(),
+            runtime_version: version.into(),
+            ..Default::default()
+        };
+        request.write_to_bytes().unwrap()
+    }
+
+    struct Defaults;
+
+    impl Plugin for Defaults {}
+
+    #[tokio::test(start_paused = true)]
+    async fn the_defaults_change_nothing() {
+        let methods = [
+            "Synchronize",
+            "RunPodSandbox",
+            "UpdatePodSandbox",
+            "PostUpdatePodSandbox",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+            "CreateContainer",
+            "PostCreateContainer",
+            "StartContainer",
+            "PostStartContainer",
+            "UpdateContainer",
+            "PostUpdateContainer",
+            "StopContainer",
+            "RemoveContainer",
+            "Shutdown",
+        ];
+        let calls = methods.map(|method| {
+            let about = if method == "Synchronize" { Vec::new() } else { about_a_container() };
+            (method, about)
+        });
+        // An absent field of a message is its default, so an empty answer changes nothing.
+        for ((method, _), answer) in calls.iter().zip(answers(&Defaults, &calls).await) {
+            assert_eq!(answer, Ok(Vec::new()), "{method}");
+        }
+        let unknown = answers(&Defaults, &[("Frobnicate", Vec::new())]).await;
+        assert_eq!(unknown, [Err(CallError::Unknown("call \"Frobnicate\"".into()))]);
+    }
+
+    struct Wants(Events);
+
+    impl Plugin for Wants {
+        const LATE: &'static str = "late";
+
+        async fn configure(&self, _: Configuration) -> Result<Events, CallError> {
+            Ok(self.0)
+        }
+
+        async fn create_container(
+            &self,
+            _: PodSandbox,
+            _: Container,
+        ) -> Result<exchange::Answer, CallError> {
+            pending().await
+        }
+
+        async fn stop_container(
+            &self,
+            _: PodSandbox,
+            _: Container,
+        ) -> Result<Vec<wire::ContainerUpdate>, CallError> {
+            Err(CallError::Refused("no".into()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_events_that_the_runtime_knows_are_subscribed_to() {
+        let validation = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
+        for (version, wanted, expected) in [
+            ("v2.2.0", Events::ALL, 0x3fff),
+            ("v1.7.24", Events::ALL, 0x7ff),
+            ("v2.2.0", validation, 0x2000),
+            // Nothing would mean everything.
+            ("v1.7.24", validation, LEAST.mask()),
+            ("v1.7.24", Events::default(), LEAST.mask()),
+        ] {
+            let answer = answers(&Wants(wanted), &[("Configure", configure(version))]).await;
+            let answer = answer[0].as_ref().unwrap();
+            let events = wire::ConfigureResponse::parse_from_bytes(answer).unwrap().events;
+            assert_eq!(events, expected, "{version} {wanted:?}");
+        }
+    }
+
+    /// A creation that takes too long is refused; a stop is never an error.
+    #[tokio::test(start_paused = true)]
+    async fn late_answers_and_errors() {
+        let calls =
+            [("CreateContainer", about_a_container()), ("StopContainer", about_a_container())];
+        let asked = Instant::now();
+        let answers = answers(&Wants(Events::ALL), &calls).await;
+        assert_eq!(asked.elapsed(), REQUEST_TIMEOUT.mul_f64(REPLY_PART));
+        assert_eq!(answers, [Err(CallError::Unavailable("late".into())), Ok(Vec::new())]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The plugin as NRI sees it: each call becomes a message to the ledger's owner.
+
+use super::exchange::{Asked, answer, asked};
+use super::projection::READS;
+use crate::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
+use nri::wire::Event;
+use nri::{Answer, CallError, Configuration, Events, Plugin, Reads, Session};
+use std::future::Future;
+use tokio::sync::oneshot;
+
+/// A container is about to run and waits for the answer.
+const BEFORE_START: Events = Events::of(&[Event::START_CONTAINER]);
+/// One more call for every container, since NRI 0.10.
+const VALIDATE: Events = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
+
+/// One connection of the ledger's owner.
+pub(super) struct Edge {
+    pub(super) session: Session,
+    pub(super) owner: DaemonSender,
+}
+
+impl Edge {
+    /// If the owner has ended, the reply fails as well.
+    fn send(&self, message: Message) {
+        let _ = self.owner.send(message);
+    }
+}
+
+impl Plugin for Edge {
+    const READS: Reads<'static> = READS;
+    const LATE: &'static str = "the CPU manager did not decide in time; trying again is safe";
+
+    fn configure(
+        &self,
+        configuration: Configuration,
+    ) -> impl Future<Output = Result<Events, CallError>> + Send {
+        let Configuration { runtime, capabilities, config, answer_within, updater } = configuration;
+        let (reply, wanted) = oneshot::channel();
+        self.send(Message::Configure {
+            session: self.session,
+            runtime,
+            capabilities,
+            config,
+            answer_within,
+            updater,
+            reply,
+        });
+        async move { decided(wanted).await.map(events) }
+    }
+
+    /// The message is in the owner's queue when this returns, even if the reply comes too late.
+    fn call(&self, call: nri::Call) -> impl Future<Output = Result<Answer, CallError>> + Send {
+        let session = self.session;
+        let waits = match asked(call) {
+            Asked::Call(call) => {
+                let (reply, response) = oneshot::channel();
+                self.send(Message::Call { session, call, reply });
+                Waits::Response(response)
+            }
+            Asked::Validate(container, cpus) => {
+                let (reply, approval) = oneshot::channel();
+                self.send(Message::Validate { session, container, cpus, reply });
+                Waits::Approval(approval)
+            }
+            Asked::WentOn => {
+                self.send(Message::WentOn { session });
+                Waits::Nothing
+            }
+        };
+        async move {
+            match waits {
+                Waits::Response(response) => Ok(answer(&decided(response).await?)),
+                Waits::Approval(approval) => Ok(decided(approval).await?.into()),
+                Waits::Nothing => Ok(Answer::default()),
+            }
+        }
+    }
+
+    fn disconnected(&self) {
+        self.send(Message::Disconnected { session: self.session });
+    }
+}
+
+type Reply<T> = oneshot::Receiver<Result<T, Refusal>>;
+
+/// What a call waits for.
+enum Waits {
+    Response(Reply<Response>),
+    Approval(Reply<()>),
+    Nothing,
+}
+
+/// The owner's reply; an error if it refuses or has ended.
+async fn decided<T>(reply: Reply<T>) -> Result<T, CallError> {
+    match reply.await {
+        Ok(reply) => reply.map_err(|Refusal(why)| CallError::Refused(why)),
+        Err(_) => Err(CallError::Unavailable("the CPU manager is stopping".to_owned())),
+    }
+}
+
+/// The events that the owner gets with these optional calls, as far as a runtime has them.
+pub fn events(subscriptions: Subscriptions) -> Events {
+    let Subscriptions { before_start, validation } = subscriptions;
+    let mut events = Events::ALL.without(BEFORE_START | VALIDATE);
+    if before_start {
+        events = events | BEFORE_START;
+    }
+    if validation {
+        events = events | VALIDATE;
+    }
+    events
+}

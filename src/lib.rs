@@ -10,7 +10,7 @@ pub mod exclusivity;
 pub mod exposed;
 mod files;
 pub mod kubelet;
-pub mod podresources;
+mod pod_resources;
 mod quantity;
 pub mod serve;
 pub mod simulate;

@@ -135,12 +135,11 @@ const ROOMS: &[Room] = &[
     Room { path: "src/view/health.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/view/metrics.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src", except: &["src/serve/http.rs"], absent: &["httparse"] },
-    Room { path: "src", except: &["src/podresources"], absent: &["h2::", "loona_hpack"] },
-    Room { path: "src/podresources/answer.rs", except: &[], absent: OUTSIDE },
-    Room { path: "src/podresources/known.rs", except: &[], absent: OUTSIDE },
-    Room { path: "src/podresources/wire.rs", except: &[], absent: OUTSIDE },
-    Room { path: "src/podresources/kubelet_configuration.rs", except: &[], absent: OUTSIDE },
-    Room { path: "src/podresources/authority", except: &[], absent: OUTSIDE },
+    Room { path: "crates/podresources/src/answer.rs", except: &[], absent: OUTSIDE },
+    Room { path: "crates/podresources/src/authority", except: &[], absent: OUTSIDE },
+    Room { path: "crates/podresources/src/known.rs", except: &[], absent: OUTSIDE },
+    Room { path: "crates/podresources/src/wire.rs", except: &[], absent: OUTSIDE },
+    Room { path: "src/pod_resources/kubelet_configuration.rs", except: &[], absent: OUTSIDE },
     // The decision whether the kubelet is active, and the reading of its file's bytes, are pure
     // too.
     Room { path: "src/kubelet/activity.rs", except: &[], absent: &["std::fs", "tokio", "log::"] },

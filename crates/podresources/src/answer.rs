@@ -1,12 +1,11 @@
-//! The answers to clients: the kubelet's, with the exclusive CPUs of the containers that the plugin
-//! knows. Pure; the kubelet's part is empty if it did not answer.
+//! The answers to clients: the kubelet's, with the exclusive CPUs of the containers that are
+//! [known](Known). Pure; the kubelet's part is empty if it did not answer.
 //!
 //! Field numbers: `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`.
 
-use super::known::{Known, KnownPod};
-use super::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus};
+use crate::known::{Container, Known, Pod};
+use crate::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus};
 use cpuset::CpuSet;
-use ledger::{ContainerView, View};
 
 /// `pod_resources` of the answers to `List` and `Get`.
 const POD: u64 = 1;
@@ -18,10 +17,9 @@ const CONTAINER_NAME: u64 = 1;
 const CONTAINER_CPUS: u64 = 3;
 const ALLOCATABLE_CPUS: u64 = 2;
 
-/// The answer to `List`: the pods of the kubelet in its order, then those that only the plugin
-/// knows.
-pub fn list(view: &View, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
-    let known = Known::of(view);
+/// The answer to `List`: the pods of the kubelet in its order, then those that it
+/// does not list.
+pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut unlisted = known.by_name();
     let mut answer = Vec::with_capacity(kubelet.len());
     for field in Fields::of(kubelet) {
@@ -33,21 +31,20 @@ pub fn list(view: &View, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
         let name = text(wire::string(pod, POD_NAME)?);
         let namespace = text(wire::string(pod, POD_NAMESPACE)?);
         match unlisted.get_mut(&(namespace, name)).and_then(|pods| pods.pop_front()) {
-            Some(ours) => field.write_with(&merged(&known, ours, pod)?, &mut answer),
+            Some(ours) => field.write_with(&merged(known, ours, pod)?, &mut answer),
             None => answer.extend_from_slice(field.raw),
         }
     }
     for pod in unlisted.values().flatten() {
-        write_bytes(POD, &own(*pod), &mut answer);
+        write_bytes(POD, &own(pod), &mut answer);
     }
     Ok(answer)
 }
 
 /// The answer to `Get`; `None` if neither knows the pod.
-pub fn get(view: &View, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+pub fn get(known: &Known, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let name = text(wire::string(request, POD_NAME)?);
     let namespace = text(wire::string(request, POD_NAMESPACE)?);
-    let known = Known::of(view);
     let ours = known.by_name().get(&(namespace, name)).and_then(|pods| pods.front().copied());
     let Some(ours) = ours else {
         return Ok(if kubelet.is_empty() { None } else { Some(kubelet.to_vec()) });
@@ -57,7 +54,7 @@ pub fn get(view: &View, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u8>
     for field in Fields::of(kubelet) {
         let field = field?;
         if let (POD, Value::Bytes(pod)) = (field.number, field.value) {
-            field.write_with(&merged(&known, ours, pod)?, &mut answer);
+            field.write_with(&merged(known, ours, pod)?, &mut answer);
             listed = true;
         } else {
             answer.extend_from_slice(field.raw);
@@ -70,8 +67,7 @@ pub fn get(view: &View, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u8>
 }
 
 /// The answer to `GetAllocatableResources`; without the kubelet's there is nothing to keep of it.
-pub fn allocatable(view: &View, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
-    let known = Known::of(view);
+pub fn allocatable(known: &Known, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
     match kubelet {
         // It assigns the CPUs itself, and knows its own reservation.
         Some(kubelet) if !known.assigns => {
@@ -86,15 +82,15 @@ pub fn allocatable(view: &View, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malfo
 }
 
 /// Namespace and name that `Get` asks for, for a message.
-pub(super) fn asked(request: &[u8]) -> Result<(String, String), Malformed> {
+pub(crate) fn asked(request: &[u8]) -> Result<(String, String), Malformed> {
     let of =
         |number| wire::string(request, number).map(|name| String::from_utf8_lossy(name).into());
     Ok((of(POD_NAMESPACE)?, of(POD_NAME)?))
 }
 
-/// A pod of the kubelet with the CPUs of the containers that the plugin knows, and with those
-/// containers that the kubelet does not list.
-fn merged(known: &Known<'_>, ours: KnownPod<'_>, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
+/// A pod of the kubelet with the known CPUs of its containers, and with the known containers
+/// that the kubelet does not list.
+fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut answer = Vec::with_capacity(pod.len());
     let mut listed = Vec::new();
     for field in Fields::of(pod) {
@@ -120,20 +116,20 @@ fn merged(known: &Known<'_>, ours: KnownPod<'_>, pod: &[u8]) -> Result<Vec<u8>, 
 }
 
 /// The CPUs to show instead of the kubelet's; `None` if its own count.
-fn cpus(known: &Known<'_>, container: &ContainerView) -> Option<CpuSet> {
+fn cpus(known: &Known, container: &Container) -> Option<CpuSet> {
     if known.assigns { Some(container.exclusive.unwrap_or_default()) } else { container.exclusive }
 }
 
-/// A pod that only the plugin knows.
-fn own(pod: KnownPod<'_>) -> Vec<u8> {
+/// A pod that the kubelet does not list.
+fn own(pod: &Pod) -> Vec<u8> {
     let mut message = Vec::new();
-    write_bytes(POD_NAME, pod.name().as_bytes(), &mut message);
-    write_bytes(POD_NAMESPACE, pod.namespace().as_bytes(), &mut message);
+    write_bytes(POD_NAME, pod.name.as_bytes(), &mut message);
+    write_bytes(POD_NAMESPACE, pod.namespace.as_bytes(), &mut message);
     pod.containers.iter().for_each(|container| write_container(container, &mut message));
     message
 }
 
-fn write_container(container: &ContainerView, to: &mut Vec<u8>) {
+fn write_container(container: &Container, to: &mut Vec<u8>) {
     let mut message = Vec::new();
     write_bytes(CONTAINER_NAME, container.name.as_bytes(), &mut message);
     write_cpus(CONTAINER_CPUS, &container.exclusive.unwrap_or_default(), &mut message);

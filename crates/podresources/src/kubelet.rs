@@ -1,6 +1,6 @@
 //! [`Kubelet`]: asks the kubelet's own podresources.
 
-use super::grpc::{self, MEDIA_TYPE, Status};
+use crate::grpc::{self, MEDIA_TYPE, Status};
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
 use http::{Method, Request, StatusCode, Version};
@@ -23,7 +23,7 @@ const MAX_CALLS: usize = 2;
 const REMINDER: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(super) struct Kubelet {
+pub(crate) struct Kubelet {
     socket: PathBuf,
     calls: Semaphore,
     started: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Kubelet {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It answered with an error.
     Refused(Status),
     Unreachable(String),
@@ -55,7 +55,7 @@ impl From<Status> for Failure {
 }
 
 impl Kubelet {
-    pub(super) fn new(socket: PathBuf) -> Kubelet {
+    pub(crate) fn new(socket: PathBuf) -> Kubelet {
         Kubelet {
             socket,
             calls: Semaphore::new(MAX_CALLS),
@@ -65,7 +65,7 @@ impl Kubelet {
     }
 
     /// The answer to a call, as the kubelet sent it.
-    pub(super) async fn call(&self, path: &'static str, message: &[u8]) -> Result<Bytes, Failure> {
+    pub(crate) async fn call(&self, path: &'static str, message: &[u8]) -> Result<Bytes, Failure> {
         let exchange = async {
             // It is never closed.
             let _turn = self.calls.acquire().await;
@@ -90,7 +90,7 @@ impl Kubelet {
     }
 
     /// Logs, now and then, that clients do not get the kubelet's part.
-    pub(super) fn warn(&self, why: impl fmt::Display) {
+    pub(crate) fn warn(&self, why: impl fmt::Display) {
         let now = self.started.elapsed().as_secs();
         let next = self.next_warning.load(Ordering::Relaxed);
         if now < next {

@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     most: usize,
     open: Vec<(watch::Receiver<Idle>, AbortHandle)>,
 }
@@ -19,10 +19,10 @@ type Idle = Option<Instant>;
 
 /// A connection's own report of it.
 #[derive(Debug)]
-pub(super) struct Activity(watch::Sender<Idle>);
+pub(crate) struct Activity(watch::Sender<Idle>);
 
 impl Activity {
-    pub(super) fn set(&self, is_idle: bool) {
+    pub(crate) fn set(&self, is_idle: bool) {
         self.0.send_if_modified(|idle| {
             let changes = is_idle != idle.is_some();
             if changes {
@@ -34,13 +34,13 @@ impl Activity {
 }
 
 impl Connections {
-    pub(super) fn at_most(most: usize) -> Connections {
+    pub(crate) fn at_most(most: usize) -> Connections {
         Connections { most, open: Vec::new() }
     }
 
     /// Serves a connection, which is idle until it says otherwise. Returns false, without serving it,
     /// if all others are in the middle of a call.
-    pub(super) fn add<S: Future<Output = ()> + Send + 'static>(
+    pub(crate) fn add<S: Future<Output = ()> + Send + 'static>(
         &mut self,
         serve: impl FnOnce(Activity) -> S,
     ) -> bool {
@@ -55,6 +55,12 @@ impl Connections {
         let serving = tokio::spawn(serve(Activity(activity)));
         self.open.push((idle, serving.abort_handle()));
         true
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.open.iter().for_each(|(_, task)| task.abort());
     }
 }
 

@@ -95,7 +95,7 @@ fn the_last_string_counts() {
 }
 
 /// Fields of every kind, in any order.
-pub(in crate::podresources) fn message() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
     let unknown = (0..UNKNOWN.len()).prop_map(|at| UNKNOWN[at].to_vec());
     let known = (1..9_u64, prop::collection::vec(any::<u8>(), 0..6)).prop_map(|(number, bytes)| {
         let mut field = Vec::new();

@@ -3,28 +3,22 @@
 //! A client may send anything, slowly or never, and may never read its answer: the number of
 //! connections, their streams, bytes and time are bounded.
 
-use super::authority::{MAX_BLOCK, Readable};
-use super::connections::{Activity, Connections};
-use super::grpc::{self, Code, MEDIA_TYPE, Status};
-use super::kubelet_configuration;
-use super::service::Service;
-use super::socket::Socket;
-use crate::config::PodResources;
-use crate::files;
-use crate::serve::ViewSource;
+use crate::authority::{MAX_BLOCK, Readable};
+use crate::connections::{Activity, Connections};
+use crate::grpc::{self, Code, MEDIA_TYPE, Status};
+use crate::known::Source;
+use crate::service::Service;
+use crate::socket::Socket;
 use bytes::Bytes;
 use h2::server::{self, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
-use ledger::Settings;
-use std::fs;
+use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -42,54 +36,21 @@ const IDLE: Duration = Duration::from_secs(600);
 /// The pause after a failure: no place for the socket, no free file descriptors.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What the daemon tells the server: the policy in force, for the file beside the socket.
-#[derive(Debug)]
-pub struct PolicyFile(watch::Sender<String>);
-
-impl PolicyFile {
-    /// Has the file renewed if these settings change it; waits for nothing.
-    pub fn follow(&self, settings: &Settings) {
-        let text = kubelet_configuration::text(settings);
-        self.0.send_if_modified(|current| {
-            let changed = *current != text;
-            *current = text;
-            changed
-        });
-    }
+/// Paths of unix sockets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sockets {
+    /// Where clients connect. Its directory is created if it is missing; only the owner may connect,
+    /// as to the kubelet's.
+    pub listen: PathBuf,
+    /// The kubelet's own.
+    pub kubelet: PathBuf,
 }
 
-/// Serves until the runtime ends, and removes the socket then.
-pub fn start(place: &PodResources, view: ViewSource, settings: &Settings) -> PolicyFile {
-    let (policy, changes) = watch::channel(kubelet_configuration::text(settings));
-    let service = Arc::new(Service::new(view, place.kubelet.clone()));
-    tokio::spawn(serve(place.socket(), service));
-    tokio::spawn(write_policy(place.config_file(), changes));
-    PolicyFile(policy)
-}
-
-async fn write_policy(path: PathBuf, mut changes: watch::Receiver<String>) {
-    loop {
-        let text = changes.borrow_and_update().clone();
-        let to = path.clone();
-        let written = tokio::task::spawn_blocking(move || replace(&to, &text)).await;
-        if let Ok(Err(error)) = written {
-            log::warn!("podresources: cannot write {}: {error}", path.display());
-        }
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Replaces a file at once: a reader sees the old text or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    files::replace(path, &path.with_extension("yaml.new"), 0o644, text.as_bytes())
-}
-
-async fn serve(path: PathBuf, service: Arc<Service>) {
+/// Serves until the future is dropped, which closes all connections and removes the socket. If it
+/// cannot listen, for example because another process does there, it logs why and tries again.
+pub async fn serve(sockets: Sockets, source: impl Source) -> Infallible {
+    let Sockets { listen: path, kubelet } = sockets;
+    let service = Arc::new(Service::new(source, kubelet));
     let socket = loop {
         match Socket::bind(&path) {
             Ok(socket) => break socket,
@@ -124,7 +85,7 @@ async fn serve(path: PathBuf, service: Arc<Service>) {
 
 async fn connection(
     stream: UnixStream,
-    service: Arc<Service>,
+    service: Arc<Service<impl Source>>,
     activity: Activity,
 ) -> Result<(), h2::Error> {
     let handshake = server::Builder::new()
@@ -165,7 +126,7 @@ async fn connection(
 async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    service: Arc<Service>,
+    service: Arc<Service<impl Source>>,
 ) {
     let path = request.uri().path().to_owned();
     let mut body = request.into_body();

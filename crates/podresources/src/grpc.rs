@@ -8,40 +8,40 @@ use http::HeaderMap;
 use http::header::HeaderValue;
 use std::fmt::{self, Write as _};
 
-pub(super) const MEDIA_TYPE: &str = "application/grpc";
+pub(crate) const MEDIA_TYPE: &str = "application/grpc";
 
 /// Whether it is compressed, and the length of a message.
 const PREFIX: usize = 5;
 
 /// The numbers are gRPC's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Code(pub(super) u32);
+pub(crate) struct Code(pub(crate) u32);
 
 impl Code {
-    pub(super) const INVALID_ARGUMENT: Code = Code(3);
-    pub(super) const DEADLINE_EXCEEDED: Code = Code(4);
-    pub(super) const NOT_FOUND: Code = Code(5);
-    pub(super) const RESOURCE_EXHAUSTED: Code = Code(8);
-    pub(super) const UNIMPLEMENTED: Code = Code(12);
-    pub(super) const UNAVAILABLE: Code = Code(14);
+    pub(crate) const INVALID_ARGUMENT: Code = Code(3);
+    pub(crate) const DEADLINE_EXCEEDED: Code = Code(4);
+    pub(crate) const NOT_FOUND: Code = Code(5);
+    pub(crate) const RESOURCE_EXHAUSTED: Code = Code(8);
+    pub(crate) const UNIMPLEMENTED: Code = Code(12);
+    pub(crate) const UNAVAILABLE: Code = Code(14);
     const UNKNOWN: Code = Code(2);
 }
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Status {
-    pub(super) code: Code,
-    pub(super) message: String,
+pub(crate) struct Status {
+    pub(crate) code: Code,
+    pub(crate) message: String,
 }
 
 impl Status {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Status {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Status {
         Status { code, message: message.into() }
     }
 
     /// The status in trailers, or in the headers of a response without a body; `None` if they have
     /// none.
-    pub(super) fn of(fields: &HeaderMap) -> Option<Result<(), Status>> {
+    pub(crate) fn of(fields: &HeaderMap) -> Option<Result<(), Status>> {
         let code = fields.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok());
         let code = code.map_or(Code::UNKNOWN, Code);
         if code == Code(0) {
@@ -51,7 +51,7 @@ impl Status {
         Some(Err(Status::new(code, decoded(message))))
     }
 
-    pub(super) fn trailers(result: &Result<(), Status>) -> HeaderMap {
+    pub(crate) fn trailers(result: &Result<(), Status>) -> HeaderMap {
         let mut fields = HeaderMap::new();
         let code = result.as_ref().err().map_or(0, |status| status.code.0);
         fields.insert("grpc-status", HeaderValue::from(code));
@@ -72,7 +72,7 @@ impl fmt::Display for Status {
 }
 
 /// A message as it is sent.
-pub(super) fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());
     framed.put_u8(0);
     framed.put_u32(message.len() as u32);
@@ -81,7 +81,7 @@ pub(super) fn framed(message: &[u8]) -> Bytes {
 }
 
 /// Reads the one message of a body, of at most `max` bytes.
-pub(super) async fn message(body: &mut RecvStream, max: usize) -> Result<Bytes, Status> {
+pub(crate) async fn message(body: &mut RecvStream, max: usize) -> Result<Bytes, Status> {
     let mut bytes = BytesMut::new();
     while let Some(data) = body.data().await {
         let data = data.map_err(|error| Status::new(Code::UNAVAILABLE, error.to_string()))?;

@@ -10,8 +10,8 @@ use tokio::net::UnixListener;
 /// A socket that this process listens on. Its file goes with it, unless another process has
 /// replaced it.
 #[derive(Debug)]
-pub(super) struct Socket {
-    pub(super) listener: UnixListener,
+pub(crate) struct Socket {
+    pub(crate) listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the file.
     file: (u64, u64),
@@ -22,7 +22,7 @@ impl Socket {
     ///
     /// # Errors
     /// Also if another process listens there.
-    pub(super) fn bind(path: &Path) -> io::Result<Socket> {
+    pub(crate) fn bind(path: &Path) -> io::Result<Socket> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }

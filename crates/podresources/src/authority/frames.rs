@@ -20,7 +20,7 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
 #[derive(Default)]
-pub(super) struct Rewriter {
+pub(crate) struct Rewriter {
     has_preface: bool,
     /// Bytes of a frame that is not complete.
     pending: Vec<u8>,
@@ -41,7 +41,7 @@ struct Block {
 impl Rewriter {
     /// Appends to `to` what these bytes of the client become. After an error the connection has to
     /// end: the state of its header compression is lost.
-    pub(super) fn push(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), Refused> {
+    pub(crate) fn push(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), Refused> {
         self.pending.extend_from_slice(bytes);
         let mut pending = std::mem::take(&mut self.pending);
         let done = self.take(&pending, to)?;

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-pub(super) use headers::MAX_BLOCK;
+pub(crate) use headers::MAX_BLOCK;
 
 const CHUNK: usize = 4096;
 

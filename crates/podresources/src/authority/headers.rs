@@ -7,7 +7,7 @@ use loona_hpack::Decoder;
 
 /// The longest block, and the longest list of fields that one may decode to, by the protocol's
 /// measure. A gRPC request has less than 1 KiB.
-pub(in crate::podresources) const MAX_BLOCK: usize = 8192;
+pub(crate) const MAX_BLOCK: usize = 8192;
 /// The protocol's overhead of a field. A literal has less, so a rewritten block is never longer
 /// than [`MAX_BLOCK`].
 const OVERHEAD: usize = 32;
@@ -19,12 +19,12 @@ const MAX_TABLE: usize = 4096;
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Refused(pub(super) &'static str);
+pub(crate) struct Refused(pub(crate) &'static str);
 
 const INVALID: Refused = Refused("a header block is invalid");
 const TOO_LARGE: Refused = Refused("a header block is too large");
 
-pub(super) struct Headers(Decoder<'static>);
+pub(crate) struct Headers(Decoder<'static>);
 
 impl Default for Headers {
     fn default() -> Headers {
@@ -35,7 +35,7 @@ impl Default for Headers {
 }
 
 impl Headers {
-    pub(super) fn rewrite(&mut self, block: &[u8]) -> Result<Vec<u8>, Refused> {
+    pub(crate) fn rewrite(&mut self, block: &[u8]) -> Result<Vec<u8>, Refused> {
         check_length(block)?;
         let mut rewritten = Vec::with_capacity(2 * block.len());
         let mut size = 0_usize;

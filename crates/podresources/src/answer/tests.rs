@@ -1,57 +1,31 @@
-//! Answers from the kubelet's and views of the ledger.
+//! Answers from the kubelet's and what is known.
 
 use super::*;
-use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
-use ledger::{Ledger, Mechanism, Phase, Pod, Policy, Qos, Settings, Stance};
 use proptest::prelude::*;
-use std::sync::Arc;
-use topology::synthetic::Machine;
 
-/// A view of a machine of 16 CPUs, of which 0-1 are reserved, with these containers: `POD/NAME` in
-/// namespace `n` and their exclusive CPUs, `-` if none; a second name after `#` makes another pod.
-fn view(containers: &[(&str, &str)]) -> View {
-    let topology = Machine { cores: 16, ..Machine::default() }.topology().unwrap();
-    let reserved = topology.online().lowest(2);
-    let settings = Settings {
-        policy: Policy::Static,
-        placement: placement::Settings { reserved, ..placement::Settings::default() },
-        ..Settings::default()
-    };
-    let mut view = View::clone(&Ledger::new(topology, settings, Vec::new()).view());
+/// Of CPUs 0-15, 0-1 are reserved. There are these containers: `POD/NAME` in namespace `n` and their
+/// exclusive CPUs, `-` if none; a second name after `#` makes another pod. Later ones are newer.
+fn known(containers: &[(&str, &str)]) -> Known {
+    let mut pods: Vec<(&str, Pod)> = Vec::new();
     for (serial, (name, cpus)) in containers.iter().enumerate() {
-        let (pod, name) = name.split_once('/').unwrap();
-        let (pod_name, _) = pod.split_once('#').unwrap_or((pod, ""));
-        let pod = Pod {
-            sandbox: SandboxId(pod.to_owned()),
-            uid: PodUid(pod.to_owned()),
-            namespace: "n".to_owned(),
-            name: pod_name.to_owned(),
-            qos: Qos::Guaranteed,
-            budget: None,
-            annotations: Default::default(),
-            cgroup: None,
-        };
-        let exclusive: Option<CpuSet> =
-            if *cpus == "-" { None } else { Some(cpus.parse().unwrap()) };
-        view.containers.push(ContainerView {
-            margin: Default::default(),
-            pod: Arc::new(pod),
-            name: name.to_owned(),
-            id: ContainerId(serial.to_string()),
-            cpu: CpuRequest::default(),
-            asks: None,
-            exclusive,
-            beside: CpuSet::EMPTY,
-            idle: CpuSet::EMPTY,
-            cpus_wish: None,
-            runs_on: exclusive.unwrap_or_default(),
-            phase: Phase::Running,
-            enforced_by: Mechanism::Runtime,
-            stays: None,
-            created_at: Some(serial as i64),
-        });
+        let (uid, name) = name.split_once('/').unwrap();
+        let (pod_name, _) = uid.split_once('#').unwrap_or((uid, ""));
+        if pods.last().is_none_or(|(last, _)| *last != uid) {
+            let pod = Pod {
+                namespace: "n".to_owned(),
+                name: pod_name.to_owned(),
+                runs: true,
+                ..Pod::default()
+            };
+            pods.push((uid, pod));
+        }
+        let pod = &mut pods.last_mut().unwrap().1;
+        pod.created_at = Some(serial as i64);
+        let exclusive = if *cpus == "-" { None } else { Some(cpus.parse().unwrap()) };
+        pod.containers.push(Container { name: name.to_owned(), exclusive });
     }
-    view
+    let pods = pods.into_iter().map(|(_, pod)| pod).collect();
+    Known { assigns: true, allocatable: "2-15".parse().unwrap(), pods }
 }
 
 fn field(number: u64, content: &[&[u8]]) -> Vec<u8> {
@@ -102,7 +76,7 @@ fn bare_pod(name: &str, containers: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn all_but_cpu_ids_comes_through_byte_for_byte() {
-    let view = view(&[("a/c", "4-5"), ("a/s", "-"), ("b/c", "8,300")]);
+    let known = known(&[("a/c", "4-5"), ("a/s", "-"), ("b/c", "8,300")]);
     let kubelet = [
         UNKNOWN,
         &pod("a", &[container("c", "9"), container("s", "10"), container("unknown", "11")]),
@@ -117,81 +91,81 @@ fn all_but_cpu_ids_comes_through_byte_for_byte() {
         UNKNOWN,
         &pod("b", &[container("c", "8,300")]),
     ];
-    assert_eq!(list(&view, &kubelet.concat()), Ok(expect.concat()));
+    assert_eq!(list(&known, &kubelet.concat()), Ok(expect.concat()));
     for (pod, name) in [(1, "a"), (2, "unknown"), (4, "b")] {
         let request = [field(1, &[name.as_bytes()]), field(2, &[b"n"])].concat();
         let (kubelet, expect) = ([kubelet[pod], UNKNOWN].concat(), [expect[pod], UNKNOWN].concat());
-        assert_eq!(get(&view, &request, &kubelet), Ok(Some(expect)));
+        assert_eq!(get(&known, &request, &kubelet), Ok(Some(expect)));
     }
     let of = |cpus: &str| [field(1, &[b"", UNKNOWN]), ids(2, cpus), field(3, &[b""])].concat();
     let of = |cpus: &str| [UNKNOWN, &of(cpus), UNKNOWN].concat();
-    assert_eq!(allocatable(&view, Some(&of("0-7"))), Ok(of("2-15")));
-    assert_eq!(allocatable(&view, Some(&of(""))), Ok(of("2-15")));
+    assert_eq!(allocatable(&known, Some(&of("0-7"))), Ok(of("2-15")));
+    assert_eq!(allocatable(&known, Some(&of(""))), Ok(of("2-15")));
 }
 
 #[test]
 fn without_the_kubelet_the_plugins_part_stands_alone() {
-    let view = view(&[("a/c", "4-5"), ("a/s", "-"), ("b/c", "8")]);
+    let known = known(&[("a/c", "4-5"), ("a/s", "-"), ("b/c", "8")]);
     let a = bare_pod("a", &[bare("c", "4-5"), bare("s", "")]);
     let b = bare_pod("b", &[bare("c", "8")]);
-    assert_eq!(list(&view, &[]), Ok([a.clone(), b].concat()));
+    assert_eq!(list(&known, &[]), Ok([a.clone(), b].concat()));
     let request =
         |name: &[u8], namespace: &[u8]| [field(1, &[name]), field(2, &[namespace])].concat();
-    assert_eq!(get(&view, &request(b"a", b"n"), &[]), Ok(Some(a)));
-    assert_eq!(get(&view, &request(b"a", b"m"), &[]), Ok(None));
-    assert_eq!(get(&view, &request(b"c", b"n"), &[]), Ok(None));
-    assert_eq!(allocatable(&view, None), Ok(ids(2, "2-15")));
+    assert_eq!(get(&known, &request(b"a", b"n"), &[]), Ok(Some(a)));
+    assert_eq!(get(&known, &request(b"a", b"m"), &[]), Ok(None));
+    assert_eq!(get(&known, &request(b"c", b"n"), &[]), Ok(None));
+    assert_eq!(allocatable(&known, None), Ok(ids(2, "2-15")));
 }
 
 #[test]
 fn what_the_kubelet_does_not_list_yet_is_added() {
-    let view = view(&[("a/c", "4-5"), ("a/new", "6"), ("b/c", "8")]);
+    let known = known(&[("a/c", "4-5"), ("a/new", "6"), ("b/c", "8")]);
     let kubelet = bare_pod("a", &[bare("c", "")]);
     let a = bare_pod("a", &[bare("c", "4-5"), bare("new", "6")]);
     let b = bare_pod("b", &[bare("c", "8")]);
-    assert_eq!(list(&view, &kubelet), Ok([a, b].concat()));
+    assert_eq!(list(&known, &kubelet), Ok([a, b].concat()));
 }
 
 /// A StatefulSet's pod has the name of its predecessor, which may not have been removed yet.
 #[test]
 fn of_two_pods_with_one_name_the_running_one_is_the_kubelets() {
-    let mut view = view(&[("a#old/c", "4-5"), ("a#older/c", "6"), ("a#present/c", "8")]);
-    view.containers[0].phase = Phase::Ended;
-    view.containers[1].phase = Phase::Ended;
+    let mut known = known(&[("a#old/c", "4-5"), ("a#older/c", "6"), ("a#present/c", "8")]);
+    known.pods[0].runs = false;
+    known.pods[1].runs = false;
     let kubelet = pod("a", &[container("c", "")]);
     let [older, old] = ["6", "4-5"].map(|cpus| bare_pod("a", &[bare("c", cpus)]));
     let expect = [pod("a", &[container("c", "8")]), older, old].concat();
-    assert_eq!(list(&view, &kubelet), Ok(expect));
+    assert_eq!(list(&known, &kubelet), Ok(expect));
 }
 
-/// The kubelet's own CPU manager is active: what it assigned is right, and what the plugin assigned
+/// The kubelet's own CPU manager is active: what it assigned is right, and what was assigned here
 /// before.
 #[test]
 fn beside_an_active_kubelet_its_own_cpus_stay() {
-    let mut view = view(&[("a/ours", "4-5"), ("a/c", "-")]);
-    view.stance = Stance::Refuse;
+    let mut known = known(&[("a/ours", "4-5"), ("a/c", "-")]);
+    known.assigns = false;
     let of = |ours| pod("a", &[container("ours", ours), container("c", "8-9")]);
-    assert_eq!(list(&view, &of("")), Ok(of("4-5")));
-    assert_eq!(allocatable(&view, Some(&ids(2, "1-7"))), Ok(ids(2, "1-7")));
-    assert_eq!(allocatable(&view, None), Ok(ids(2, "2-15")));
+    assert_eq!(list(&known, &of("")), Ok(of("4-5")));
+    assert_eq!(allocatable(&known, Some(&ids(2, "1-7"))), Ok(ids(2, "1-7")));
+    assert_eq!(allocatable(&known, None), Ok(ids(2, "2-15")));
 }
 
 #[test]
-fn without_a_policy_no_cpu_can_be_exclusive() {
-    let mut view = view(&[]);
-    view.settings = Arc::new(Settings::default());
-    assert_eq!(allocatable(&view, Some(&ids(2, "0-7"))), Ok(Vec::new()));
+fn if_no_cpu_can_be_exclusive_none_is_allocatable() {
+    let mut known = known(&[]);
+    known.allocatable = CpuSet::EMPTY;
+    assert_eq!(allocatable(&known, Some(&ids(2, "0-7"))), Ok(Vec::new()));
 }
 
 #[test]
 fn a_malformed_part_makes_the_answer_malformed() {
-    let view = view(&[("a/c", "4-5")]);
+    let known = known(&[("a/c", "4-5")]);
     let broken = field(3, &[&field(1, &[b"c"]), &[0x0e]]);
     for kubelet in [&[0x0e][..], &field(1, &[&[0x0e]]), &bare_pod("a", &[broken])] {
-        assert_eq!(list(&view, kubelet), Err(Malformed));
+        assert_eq!(list(&known, kubelet), Err(Malformed));
     }
-    assert_eq!(allocatable(&view, Some(&[0x0e])), Err(Malformed));
-    assert_eq!(get(&view, &[0x0e], &[]), Err(Malformed));
+    assert_eq!(allocatable(&known, Some(&[0x0e])), Err(Malformed));
+    assert_eq!(get(&known, &[0x0e], &[]), Err(Malformed));
 }
 
 proptest! {
@@ -199,20 +173,20 @@ proptest! {
 
     #[test]
     fn hostile_answers_are_edited_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-        let view = view(&[("a/c", "4-5"), ("/", "6")]);
+        let known = known(&[("a/c", "4-5"), ("/", "6")]);
         let pod = field(1, &[&field(1, &[b"a"]), &field(2, &[b"n"]), &field(3, &[&bytes]), &bytes]);
         for kubelet in [&bytes, &pod] {
-            let _ = list(&view, kubelet);
-            let _ = get(&view, &bytes, kubelet);
-            let _ = allocatable(&view, Some(kubelet));
+            let _ = list(&known, kubelet);
+            let _ = get(&known, &bytes, kubelet);
+            let _ = allocatable(&known, Some(kubelet));
         }
         let _ = asked(&bytes);
     }
 
     /// Of a pod that the plugin does not know.
     #[test]
-    fn answers_about_other_pods_are_not_touched(message in super::super::wire::tests::message()) {
+    fn answers_about_other_pods_are_not_touched(message in crate::wire::tests::message()) {
         let kubelet = [field(1, &[&message]), field(7, &[&message])].concat();
-        prop_assert_eq!(list(&view(&[]), &kubelet), Ok(kubelet));
+        prop_assert_eq!(list(&Known::default(), &kubelet), Ok(kubelet));
     }
 }

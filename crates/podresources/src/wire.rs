@@ -23,7 +23,7 @@ const END_GROUP: u64 = 4;
 const FIXED32: u64 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Varint,
     /// A string, a message, or packed numbers.
     Bytes(&'a [u8]),
@@ -32,18 +32,18 @@ pub(super) enum Value<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field<'a> {
-    pub(super) number: u64,
-    pub(super) value: Value<'a>,
+pub(crate) struct Field<'a> {
+    pub(crate) number: u64,
+    pub(crate) value: Value<'a>,
     /// The bytes of the tag alone: one number has several encodings.
     tag: &'a [u8],
     /// All bytes of the field, with its tag.
-    pub(super) raw: &'a [u8],
+    pub(crate) raw: &'a [u8],
 }
 
 impl Field<'_> {
     /// Appends this field with other bytes as its value.
-    pub(super) fn write_with(&self, content: &[u8], to: &mut Vec<u8>) {
+    pub(crate) fn write_with(&self, content: &[u8], to: &mut Vec<u8>) {
         if self.value == Value::Bytes(content) {
             to.extend_from_slice(self.raw);
         } else {
@@ -55,10 +55,10 @@ impl Field<'_> {
 }
 
 /// The fields of a message; ends after the first error.
-pub(super) struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(message: &'a [u8]) -> Fields<'a> {
+    pub(crate) fn of(message: &'a [u8]) -> Fields<'a> {
         Fields(message)
     }
 }
@@ -77,7 +77,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 /// The last value of a string; protobuf's parsers take the last one too.
-pub(super) fn string(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
+pub(crate) fn string(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
     let mut last: &[u8] = &[];
     for field in Fields::of(message) {
         let field = field?;
@@ -160,14 +160,14 @@ fn write_varint(mut number: u64, to: &mut Vec<u8>) {
     to.push(number as u8);
 }
 
-pub(super) fn write_bytes(number: u64, bytes: &[u8], to: &mut Vec<u8>) {
+pub(crate) fn write_bytes(number: u64, bytes: &[u8], to: &mut Vec<u8>) {
     write_varint(number << 3 | BYTES, to);
     write_varint(bytes.len() as u64, to);
     to.extend_from_slice(bytes);
 }
 
 /// Appends CPUs as packed numbers; nothing if there are none.
-pub(super) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
+pub(crate) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
     let mut packed = Vec::new();
     cpus.iter().for_each(|cpu| write_varint(cpu as u64, &mut packed));
     if !packed.is_empty() {
@@ -177,7 +177,7 @@ pub(super) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
 
 /// The message with these CPUs in place of its own, packed or not. A message without any gets them
 /// where its own encoder writes them: after the fields with lower numbers.
-pub(super) fn with_cpus(message: &[u8], number: u64, cpus: &CpuSet) -> Result<Vec<u8>, Malformed> {
+pub(crate) fn with_cpus(message: &[u8], number: u64, cpus: &CpuSet) -> Result<Vec<u8>, Malformed> {
     let fields: Vec<Field<'_>> = Fields::of(message).collect::<Result<_, _>>()?;
     let is_cpus = |field: &Field<'_>| field.number == number && field.value != Value::Other;
     let first = fields.iter().position(is_cpus);
@@ -192,4 +192,4 @@ pub(super) fn with_cpus(message: &[u8], number: u64, cpus: &CpuSet) -> Result<Ve
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

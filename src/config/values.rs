@@ -1,7 +1,7 @@
 //! Values in the file: strings, pairs, lists of CPUs.
 
-use crate::quantity::Quantity;
 use cpuset::{CpuSet, ParseError};
+use quantity::Quantity;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;

@@ -3,9 +3,9 @@
 //! The first line names the columns, in any order. `pod`, `cpu` and `arrive` are required;
 //! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` are optional.
 
-use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
-use crate::quantity::Quantity;
+use crate::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
 use ledger::{Annotations, ContainerKind, Qos};
+use quantity::Quantity;
 use serde::Deserialize;
 use std::collections::HashMap;
 

@@ -1,21 +1,21 @@
 //! [`Recorder`]: collects the figures of a simulation.
 
-use super::engine::{Happening, OUT_OF_CPU, StepObserver};
-use super::report::{ExclusiveCounts, Moves, Pods, RunReport, Setup, Values, placements};
-use super::workload::{PodSpec, Time, Workload};
-use crate::view::fragmentation::fragmentation;
-use crate::view::status::alignment::Scorer;
+use crate::engine::{Happening, OUT_OF_CPU, StepObserver};
+use crate::figures::{ExclusiveCounts, Figures, Moves, Pods, Values};
+use crate::workload::{PodSpec, Time, Workload};
 use cpuset::CpuSet;
 use ledger::{Ledger, Phase};
+use placement::quality::{Scorer, fragmentation};
 use topology::{Tally, Topology};
 
 /// The number of samples over time.
 const SAMPLES: usize = 60;
 
+/// The observer of a simulation that becomes its [`Figures`].
 #[derive(Debug)]
 pub struct Recorder {
     /// The counts; what follows from time or from the end is still missing.
-    report: RunReport,
+    figures: Figures,
     /// The counts of exclusive and of shared containers after the last arrival. A pod is turned away
     /// only while it arrives.
     settled: (ExclusiveCounts, usize),
@@ -94,22 +94,15 @@ impl ExclusiveCounts {
 impl Recorder {
     /// For a simulation of `workload` until `end`. Live containers are scored after each arrival
     /// from number `score_from` on, counted from 1.
-    pub fn new(
-        setup: Setup,
-        workload: &Workload,
-        ledger: &Ledger,
-        end: Time,
-        score_from: usize,
-    ) -> Recorder {
+    pub fn new(workload: &Workload, ledger: &Ledger, end: Time, score_from: usize) -> Recorder {
         let topology = ledger.topology();
         let assignable = topology.online() - ledger.settings().placement.reserved;
         let arrived = workload.pods.iter().filter(|pod| pod.arrive <= end).count();
         Recorder {
-            report: RunReport {
-                setup,
+            figures: Figures {
                 end: seconds(end),
                 pods: Pods { arrived, ..Pods::default() },
-                ..RunReport::default()
+                ..Figures::default()
             },
             settled: Default::default(),
             waited: 0,
@@ -124,16 +117,15 @@ impl Recorder {
     }
 
     /// The result, with the ledger in its state at the end.
-    pub fn report(self, ledger: &Ledger) -> RunReport {
+    pub fn figures(self, ledger: &Ledger) -> Figures {
         let (by_cache, by_node) = self.fragmentation(ledger);
-        let mut report = self.report;
-        report.pods.mean_wait = seconds(self.waited) / report.pods.waited.max(1) as f64;
-        report.exclusive_cpus = self.exclusive.values(exclusive_cpus(ledger));
-        report.fragmentation.insert("numa_node", self.by_node.values(by_node));
-        report.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
-        report.placements = placements(ledger);
-        report.moves = Moves::of(ledger);
-        report
+        let mut figures = self.figures;
+        figures.pods.mean_wait = seconds(self.waited) / figures.pods.waited.max(1) as f64;
+        figures.exclusive_cpus = self.exclusive.values(exclusive_cpus(ledger));
+        figures.fragmentation.insert("numa_node", self.by_node.values(by_node));
+        figures.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
+        figures.moves = Moves::of(ledger);
+        figures
     }
 
     /// Of the free CPUs now, by uncore cache and by NUMA node.
@@ -174,7 +166,7 @@ fn by_domain(all: &[usize], free: &[usize]) -> f64 {
 
 impl StepObserver for Recorder {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
-        let report = &mut self.report;
+        let figures = &mut self.figures;
         match happening {
             Happening::Passes(from, to) => {
                 let (by_cache, by_node) = self.fragmentation(ledger);
@@ -185,42 +177,42 @@ impl StepObserver for Recorder {
             }
             Happening::Planned(_) => {}
             Happening::Decided(_, answer) => {
-                report.updates += answer.as_ref().map_or(0, |decision| decision.due.updates.len());
+                figures.updates += answer.as_ref().map_or(0, |decision| decision.due.updates.len());
             }
             Happening::Recorded(_, updates) => {
-                report.updates += updates.len();
+                figures.updates += updates.len();
             }
             Happening::Placed { exclusive: Some(cpus), .. } => {
-                report.exclusive.count(ledger.topology(), cpus);
+                figures.exclusive.count(ledger.topology(), cpus);
             }
-            Happening::Placed { .. } => report.shared += 1,
-            Happening::Refused { again: true, .. } => report.refused_again += 1,
+            Happening::Placed { .. } => figures.shared += 1,
+            Happening::Refused { again: true, .. } => figures.refused_again += 1,
             Happening::Refused { pod, container, why, .. } => {
-                *report.refused.entry(why.reason.name()).or_default() += 1;
+                *figures.refused.entry(why.reason.name()).or_default() += 1;
                 if container.request <= free_for(ledger, pod) as u64 * 1000 {
-                    report.refused_by_free_cpus.enough += 1;
+                    figures.refused_by_free_cpus.enough += 1;
                 } else {
-                    report.refused_by_free_cpus.too_few += 1;
+                    figures.refused_by_free_cpus.too_few += 1;
                 }
             }
             Happening::Full { .. } => {
-                *report.refused.entry(OUT_OF_CPU).or_default() += 1;
-                report.refused_by_free_cpus.too_few += 1;
+                *figures.refused.entry(OUT_OF_CPU).or_default() += 1;
+                figures.refused_by_free_cpus.too_few += 1;
             }
-            Happening::TurnedAway(_) => (report.exclusive, report.shared) = self.settled,
+            Happening::TurnedAway(_) => (figures.exclusive, figures.shared) = self.settled,
             Happening::Arrived(number) => {
-                self.settled = (report.exclusive, report.shared);
+                self.settled = (figures.exclusive, figures.shared);
                 if *number >= self.score_from {
                     let live = ledger.live_exclusive();
-                    self.scorer.sample(ledger.topology(), live, &mut report.live);
+                    self.scorer.sample(ledger.topology(), live, &mut figures.live);
                 }
             }
             Happening::Complete(pod) => {
-                report.pods.complete += 1;
+                figures.pods.complete += 1;
                 let wait = now - pod.arrive;
                 if wait > 0 {
-                    report.pods.waited += 1;
-                    report.pods.longest_wait = report.pods.longest_wait.max(seconds(wait));
+                    figures.pods.waited += 1;
+                    figures.pods.longest_wait = figures.pods.longest_wait.max(seconds(wait));
                     self.waited += wait;
                 }
             }

@@ -3,152 +3,70 @@
 
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant, names};
-use crate::view::status::alignment::LiveScore;
 use cpuset::CpuSet;
-use ledger::MoveOutcome;
 use ledger::{ContainerView, Ledger, Phase, View};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use simulate::Figures;
 use wording::printable;
 
 /// Changes when a field is removed or changes its meaning, not when one is added.
-pub(crate) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// The results of one workload, one for each configuration.
 #[derive(Debug, Serialize)]
-pub struct SimulationReport {
-    pub version: u32,
+pub(super) struct SimulationReport {
+    pub(super) version: u32,
     /// As on the command line.
-    pub machine: String,
+    pub(super) machine: String,
     /// Online.
-    pub cpus: usize,
-    pub uncore_caches: usize,
+    pub(super) cpus: usize,
+    pub(super) uncore_caches: usize,
     /// With CPUs.
-    pub numa_nodes: usize,
+    pub(super) numa_nodes: usize,
     /// The file.
-    pub workload: String,
-    pub runs: Vec<RunReport>,
+    pub(super) workload: String,
+    pub(super) runs: Vec<RunReport>,
 }
 
 /// The configuration of a simulation.
 #[derive(Debug, Default, Serialize)]
-pub struct Setup {
+pub(super) struct Setup {
     /// The file.
-    pub config: String,
+    pub(super) config: String,
     /// The settings in force, in a line.
-    pub settings: String,
+    pub(super) settings: String,
     /// The first lines of the applied entries of `nodes`, the most specific last.
-    pub overrides: Vec<usize>,
+    pub(super) overrides: Vec<usize>,
 }
 
-#[derive(Debug, Default, Serialize)]
-pub struct RunReport {
+#[derive(Debug, Serialize)]
+pub(super) struct RunReport {
     #[serde(flatten)]
-    pub setup: Setup,
-    /// In seconds.
-    pub end: f64,
-    pub pods: Pods,
-    /// Refused pods and containers, by reason; each counts once.
-    pub refused: BTreeMap<&'static str, usize>,
-    /// The same by whether enough CPUs were free.
-    pub refused_by_free_cpus: RefusedByFreeCpus,
-    /// Further refusals of containers that had been refused.
-    pub refused_again: usize,
-    /// Admitted containers without exclusive CPUs.
-    pub shared: usize,
-    pub exclusive: ExclusiveCounts,
-    pub live: LiveScore,
-    pub moves: Moves,
-    /// Changes of existing containers.
-    pub updates: usize,
-    pub exclusive_cpus: Values,
-    /// Fragmentation of free CPUs, 0 best, by boundary: `numa_node`, `uncore_cache`.
-    pub fragmentation: BTreeMap<&'static str, Values>,
+    pub(super) setup: Setup,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
     /// The containers at the end.
-    pub placements: Vec<PlacementReport>,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub struct Pods {
-    pub arrived: usize,
-    /// The pods with all containers admitted at some time.
-    pub complete: usize,
-    /// The complete pods that had to wait.
-    pub waited: usize,
-    /// In seconds.
-    pub mean_wait: f64,
-    pub longest_wait: f64,
-}
-
-/// Refused pods and containers; each counts once, for its first refusal.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct RefusedByFreeCpus {
-    /// As many CPUs were free as requested, but not those that the configuration asks for.
-    pub enough: usize,
-    pub too_few: usize,
-}
-
-/// Moves of running containers to better CPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Moves {
-    pub containers: u64,
-    pub cpus: u64,
-    /// Containers that got CPUs in a NUMA node where they had none.
-    pub across_numa_nodes: u64,
-    /// Containers that waited on other CPUs until their new ones were free.
-    pub staged: u64,
-}
-
-impl Moves {
-    pub(super) fn of(ledger: &Ledger) -> Moves {
-        let totals = ledger.move_totals();
-        Moves {
-            containers: totals.all(MoveOutcome::Done),
-            cpus: totals.cpus,
-            across_numa_nodes: totals.across_numa_nodes,
-            staged: totals.all(MoveOutcome::Staged),
-        }
-    }
-}
-
-/// The number of exclusive sets, and of those in the fewest possible domains for their size.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct ExclusiveCounts {
-    pub containers: usize,
-    pub fewest_uncore_caches: usize,
-    pub fewest_numa_nodes: usize,
-    pub fewest_sockets: usize,
-    pub whole_cores: usize,
-}
-
-/// A value over time.
-#[derive(Debug, Default, Serialize)]
-pub struct Values {
-    pub mean: f64,
-    pub most: f64,
-    pub last: f64,
-    /// At regular moments, from the beginning to the end.
-    pub samples: Vec<f64>,
+    pub(super) placements: Vec<PlacementReport>,
 }
 
 /// A container at the end.
 #[derive(Debug, Serialize)]
-pub struct PlacementReport {
+pub(super) struct PlacementReport {
     /// Its letters in the picture, if it has exclusive CPUs.
-    pub badge: Option<String>,
-    pub namespace: String,
-    pub pod: String,
-    pub container: String,
-    pub exclusive: bool,
+    pub(super) badge: Option<String>,
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) exclusive: bool,
     /// Its exclusive CPUs; without any, where it runs.
-    pub cpus: String,
-    pub numa_nodes: Vec<usize>,
-    pub uncore_caches: Vec<usize>,
-    pub whole_cores: bool,
+    pub(super) cpus: String,
+    pub(super) numa_nodes: Vec<usize>,
+    pub(super) uncore_caches: Vec<usize>,
+    pub(super) whole_cores: bool,
 }
 
 /// The node in the present state of the ledger.
-pub(crate) fn picture(ledger: &Ledger) -> Picture {
+pub(super) fn picture(ledger: &Ledger) -> Picture {
     let view = ledger.view();
     let badges = badges(&view);
     let tenants = view.containers.iter().filter_map(|container| {

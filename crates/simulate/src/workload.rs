@@ -1,10 +1,10 @@
 //! [`Workload`]: pods that arrive and depart, as users describe them and as a runtime reports them.
 
-use crate::quantity::Quantity;
 use ledger::{
     Annotations, Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
+use quantity::Quantity;
 
 /// A moment of a workload, in milliseconds.
 pub type Time = u64;
@@ -71,15 +71,15 @@ fn excerpt(ignored: &[String]) -> String {
 
 /// Requests and limits of one container, for its pod's class.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Amounts {
+pub(crate) struct Amounts {
     /// Request and limit.
-    pub(super) cpu: (Quantity, Quantity),
-    pub(super) memory: (Quantity, Quantity),
+    pub(crate) cpu: (Quantity, Quantity),
+    pub(crate) memory: (Quantity, Quantity),
 }
 
 impl Amounts {
     /// Checks them as Kubernetes does.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         for (what, (request, limit)) in [("cpu", self.cpu), ("memory", self.memory)] {
             if !limit.is_zero() && request > limit {
                 return Err(format!("{what}: the request exceeds the limit"));
@@ -107,7 +107,7 @@ impl Workload {
 /// A pod's class by Kubernetes' rule: Guaranteed if every container limits CPU and memory, and no
 /// request in it differs from its limit; BestEffort if nothing is requested or limited; Burstable
 /// else.
-pub(super) fn qos(containers: &[Amounts]) -> Qos {
+pub(crate) fn qos(containers: &[Amounts]) -> Qos {
     let pairs = |one: &Amounts| [one.cpu, one.memory];
     let nothing = |(request, limit): &(Quantity, Quantity)| request.is_zero() && limit.is_zero();
     if containers.iter().flat_map(pairs).all(|pair| nothing(&pair)) {

@@ -1,14 +1,28 @@
 //! Kubernetes' quantities: `2`, `1.5`, `500m`, `1Gi`, `12e3`.
+//!
+//! ```
+//! use quantity::Quantity;
+//!
+//! let half = Quantity::parse("500m")?;
+//! assert_eq!(half.milli(), 500);
+//! assert!(half < Quantity::parse("1")?);
+//! assert_eq!(Quantity::parse("1Gi"), Quantity::parse("1073741824"));
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! Numbers are exact and never negative, and no text makes a computation overflow.
 
 /// An amount in billionths, the precision of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Quantity(u128);
+pub struct Quantity(u128);
 
 /// One in [`Quantity`]'s unit.
 const ONE: u128 = 1_000_000_000;
 
 impl Quantity {
-    pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
+    /// # Errors
+    /// The text, and what is expected instead.
+    pub fn parse(text: &str) -> Result<Quantity, String> {
         let bad = || format!("invalid quantity {text:?}: expected one like 2, 1.5, 500m or 1Gi");
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
@@ -26,17 +40,17 @@ impl Quantity {
     }
 
     /// The amount in thousandths, rounded up; at most `u64::MAX`.
-    pub(crate) fn milli(self) -> u64 {
+    pub fn milli(self) -> u64 {
         u64::try_from(self.0.div_ceil(ONE / 1000)).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn is_zero(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// The sum, saturating.
     #[must_use]
-    pub(crate) fn plus(self, other: Quantity) -> Quantity {
+    pub fn plus(self, other: Quantity) -> Quantity {
         Quantity(self.0.saturating_add(other.0))
     }
 }

@@ -1,9 +1,9 @@
 //! Pods from Kubernetes' YAML documents of pods and controllers. All arrive at the beginning, in the
 //! order of the text, and stay.
 
-use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
-use crate::quantity::Quantity;
+use crate::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use ledger::{Annotations, ContainerKind};
+use quantity::Quantity;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml::Value;

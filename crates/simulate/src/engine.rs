@@ -8,7 +8,7 @@
 //!   the kubelet does every few seconds, or its pod leaves.
 //! * Departures come before arrivals at the same moment.
 
-use super::workload::{ContainerSpec, PodSpec, Time, Workload};
+use crate::workload::{ContainerSpec, PodSpec, Time, Workload};
 use cpuset::CpuSet;
 use ledger::{
     Admission, Channel, ContainerId, ContainerKind, CpuSetting, Decision, Event, Ledger, MovePlan,
@@ -23,11 +23,11 @@ use std::time::Duration;
 pub const OUT_OF_CPU: &str = "OutOfcpu";
 
 /// What pods do for which the node has no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {
-    /// Retry after each departure of a pod
+    /// Retry after each departure of a pod.
     Wait,
-    /// Leave, without another try
+    /// Leave, without another try.
     Drop,
 }
 
@@ -71,14 +71,12 @@ pub trait StepObserver {
 }
 
 /// Runs a workload until the last arrival, or until `end`, and leaves the ledger in that state.
-/// `progress` gets the number of pods after each arrival.
 pub fn run(
     ledger: &mut Ledger,
     workload: &Workload,
     no_room: NoRoom,
     end: Option<Time>,
     observer: &mut dyn StepObserver,
-    progress: &mut dyn FnMut(usize),
 ) {
     let room = ledger.topology().online() - ledger.settings().placement.reserved;
     let mut engine = Simulation {
@@ -100,7 +98,6 @@ pub fn run(
         engine.until(pod.arrive);
         engine.arrive(number);
         engine.see(&Happening::Arrived(number + 1));
-        progress(number + 1);
     }
     engine.until(end.unwrap_or(engine.now));
 }

@@ -1,12 +1,11 @@
-//! How good placements are: how the exclusive CPUs of live containers lie on the machine, in integers,
-//! so that every program that repeats a workload gets the same figures, and how scattered the free
-//! CPUs are.
+//! Figures of placements. [`Scorer`] counts how the exclusive CPUs of live containers lie on the
+//! machine, in integers, so that every program that repeats a workload gets the same figures;
+//! [`fragmentation`] is how scattered free CPUs are.
 
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// The placement of live containers with exclusive CPUs: sums over all of them, in all
-/// samples.
+/// The placement of live containers with exclusive CPUs: sums over all of them, in all samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LiveScore {

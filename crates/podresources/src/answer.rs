@@ -17,8 +17,7 @@ const CONTAINER_NAME: u64 = 1;
 const CONTAINER_CPUS: u64 = 3;
 const ALLOCATABLE_CPUS: u64 = 2;
 
-/// The answer to `List`: the pods of the kubelet in its order, then those that it
-/// does not list.
+/// The answer to `List`: the pods of the kubelet in its order, then those that it does not list.
 pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut unlisted = known.by_name();
     let mut answer = Vec::with_capacity(kubelet.len());
@@ -88,8 +87,8 @@ pub(crate) fn asked(request: &[u8]) -> Result<(String, String), Malformed> {
     Ok((of(POD_NAMESPACE)?, of(POD_NAME)?))
 }
 
-/// A pod of the kubelet with the known CPUs of its containers, and with the known containers
-/// that the kubelet does not list.
+/// A pod of the kubelet with the known CPUs of its containers, and with the known containers that
+/// the kubelet does not list.
 fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut answer = Vec::with_capacity(pod.len());
     let mut listed = Vec::new();

@@ -1,4 +1,4 @@
-//! [`Known`]: pods and their exclusive CPUs, as whoever assigns them knows them.
+//! [`Known`]: pods and their exclusive CPUs; [`Source`]: who knows them.
 
 use cpuset::CpuSet;
 use std::cmp::Reverse;

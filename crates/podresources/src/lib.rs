@@ -61,7 +61,7 @@
 //! # }
 //! ```
 //!
-//! Nothing here changes what it serves, keeps state between calls, or knows who assigns CPUs and how.
+//! Nothing here assigns CPUs, or knows who does and how; what it serves is what the source says.
 //! Clients may send anything, slowly or never: connections, streams, bytes and time are bounded.
 
 pub mod answer;

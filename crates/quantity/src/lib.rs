@@ -10,7 +10,7 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! Numbers are exact and never negative, and no text makes a computation overflow.
+//! An amount is never negative and exact to a billionth, rounded up; one that is too large is an error.
 
 /// An amount in billionths, the precision of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -20,8 +20,8 @@ pub(crate) use workload::Length;
 
 use figures::Figures;
 use ledger::Ledger;
-use nri_cpu_manager::simulate::{NoRoom, engine};
 use observer::Observer;
+use simulate::NoRoom;
 use workload::workload;
 
 /// Runs a workload of this mix, with `load` percent of the machine's CPUs asked for on average.
@@ -37,6 +37,6 @@ pub(crate) fn run(
     let settings = how.settings(machine, mix);
     let mut ledger = Ledger::new(machine.topology.clone(), settings, Vec::new());
     let mut observer = Observer::new(machine, length);
-    engine::run(&mut ledger, &workload, NoRoom::Drop, None, &mut observer, &mut |_| ());
+    simulate::run(&mut ledger, &workload, NoRoom::Drop, None, &mut observer);
     observer.figures()
 }

@@ -1,6 +1,6 @@
 //! [`Figures`]: integer sums of one run, which add up over seeds.
 
-use nri_cpu_manager::simulate::LiveScore;
+use placement::quality::LiveScore;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;

@@ -4,7 +4,8 @@ use super::figures::Figures;
 use super::machines::Machine;
 use super::workload::Length;
 use ledger::{Admission, Ledger};
-use nri_cpu_manager::simulate::{Happening, Scorer, StepObserver, Time};
+use placement::quality::Scorer;
+use simulate::{Happening, StepObserver, Time};
 use std::time::Instant;
 
 pub(super) struct Observer {

@@ -4,7 +4,7 @@ use super::machines::Machine;
 use super::mixes::Size;
 use super::quantiles::{EXPONENTIAL, LOG_NORMAL};
 use ledger::{ContainerKind, Qos};
-use nri_cpu_manager::simulate::{ContainerSpec, PodSpec, Workload};
+use simulate::{ContainerSpec, PodSpec, Workload};
 
 /// The mean time between two arrivals; every other time follows from it.
 const GAP: u64 = 1_000_000;

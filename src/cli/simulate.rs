@@ -2,20 +2,19 @@
 //! configuration or more.
 
 mod decisions;
+mod report;
 mod words;
 
 use super::machine::{self, NodeArgs};
 use super::output::{Color, Drawing, cannot, show};
 use crate::config::Config;
-use crate::simulate::report::{VERSION, picture};
-use crate::simulate::{
-    NoRoom, Recorder, RunReport, Setup, SimulationReport, Time, Workload, engine, manifests, table,
-};
 use crate::view::picture::{Picture, svg};
 use crate::view::status::{ConfigStatus, OwnSettings};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use decisions::DecisionTable;
 use ledger::Ledger;
+use report::{RunReport, Setup, SimulationReport, VERSION, picture, placements};
+use simulate::{Happening, NoRoom, Recorder, StepObserver, Time, Workload, manifests, table};
 use std::error::Error;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -41,8 +40,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SECONDS", value_parser = table::seconds)]
     pub until: Option<Time>,
     /// What pods do for which the node has no room
-    #[arg(long, value_enum, default_value_t = NoRoom::Wait)]
-    pub no_room: NoRoom,
+    #[arg(long, value_enum, default_value_t = WhenFull::Wait)]
+    pub no_room: WhenFull,
     /// Score the placement of live containers after each arrival from this one on
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub score_from: usize,
@@ -58,6 +57,24 @@ pub struct SimulateArgs {
     /// Whether to colour the picture
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
+}
+
+/// [`NoRoom`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WhenFull {
+    /// Retry after each departure of a pod
+    Wait,
+    /// Leave, without another try
+    Drop,
+}
+
+impl From<WhenFull> for NoRoom {
+    fn from(choice: WhenFull) -> NoRoom {
+        match choice {
+            WhenFull::Wait => NoRoom::Wait,
+            WhenFull::Drop => NoRoom::Drop,
+        }
+    }
 }
 
 /// Simulates and writes to `out`; progress and warnings go to `aside`. Mistakes in arguments and
@@ -105,21 +122,22 @@ pub fn run(
             settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
             overrides: config.applied_lines(),
         };
-        let recorder = Recorder::new(setup, &workload, &ledger, end, args.score_from);
+        let recorder = Recorder::new(&workload, &ledger, end, args.score_from);
         let table = args.decisions.get(number);
-        let mut observer = DecisionTable::new(recorder, table)?;
-        let mut progress = Progress::new(aside, name, workload.pods.len());
-        let mut report = |pods| progress.at(pods);
-        engine::run(&mut ledger, &workload, args.no_room, args.until, &mut observer, &mut report);
-        progress.done();
-        let recorder = observer.finish()?;
+        let decisions = DecisionTable::new(recorder, table)?;
+        let progress = Progress::new(aside, name, workload.pods.len());
+        let mut observer = Observer { decisions, progress };
+        simulate::run(&mut ledger, &workload, args.no_room.into(), args.until, &mut observer);
+        observer.progress.done();
+        let recorder = observer.decisions.finish()?;
         let drawn = picture(&ledger);
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
             fs::write(file, svg::draw(&drawn, svg::Form::File(&title)))
                 .map_err(cannot("write", file))?;
         }
-        runs.push(recorder.report(&ledger));
+        let figures = recorder.figures(&ledger);
+        runs.push(RunReport { setup, figures, placements: placements(&ledger) });
         pictures.push(drawn);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);
@@ -178,6 +196,20 @@ fn text(
             .map(|picture| svg::draw(picture, svg::Form::File(&args.topology)))
             .collect(),
     })
+}
+
+struct Observer<'a> {
+    decisions: DecisionTable<'a>,
+    progress: Progress<'a>,
+}
+
+impl StepObserver for Observer<'_> {
+    fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
+        self.decisions.see(now, ledger, happening);
+        if let Happening::Arrived(pods) = happening {
+            self.progress.at(*pods);
+        }
+    }
 }
 
 /// Reports the progress of a long simulation to standard error; a short one reports nothing.

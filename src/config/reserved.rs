@@ -4,9 +4,9 @@
 use super::given::Given;
 use super::source::{ConfigError, Source};
 use super::values::{CpuList, Pairs};
-use crate::quantity::Quantity;
 use cpuset::CpuSet;
 use placement::Reservation;
+use quantity::Quantity;
 use topology::Topology;
 
 pub(super) const LIST: &str = "reservedSystemCPUs";

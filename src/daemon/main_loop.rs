@@ -5,7 +5,7 @@ use super::paths::{Paths, StartError};
 use super::step::Input;
 use crate::config::Config;
 use crate::edge::{Message, Refusal};
-use crate::podresources::{self, PolicyFile};
+use crate::pod_resources::{self, PolicyFile};
 use crate::serve::{Question, ViewSource, endpoint};
 use crate::view::{Link, NodeView};
 use ledger::{Call, Event};
@@ -195,7 +195,7 @@ impl MainLoop<'_> {
         let place = owner.config.pod_resources().or(self.paths.pod_resources.as_ref());
         if let (Some(place), None) = (place, &self.pod_resources) {
             let settings = owner.ledger.settings();
-            self.pod_resources = Some(podresources::start(place, self.observer.clone(), settings));
+            self.pod_resources = Some(pod_resources::start(place, self.observer.clone(), settings));
         }
     }
 

@@ -8,10 +8,11 @@
 use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
-use super::status::alignment::LiveScore;
+use super::status::cpus::live_score;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
 use cpuset::CpuSet;
 use ledger::{MoveOutcome, MoveReason, Occasion, Stance, View};
+use placement::quality::LiveScore;
 use std::fmt::Display;
 use wording::printable;
 
@@ -190,7 +191,7 @@ impl Families {
             excess_numa_nodes,
             shared_cores,
             samples: _,
-        } = LiveScore::of(view);
+        } = live_score(view);
         let help = "Containers with exclusive CPUs that exist: all, those no larger than the largest uncore cache, and those of them in one.";
         let counts = [
             ("all", containers),

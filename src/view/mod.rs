@@ -7,7 +7,6 @@ pub mod badge;
 pub(crate) mod config_state;
 pub(crate) mod counters;
 pub(crate) mod explanation;
-pub(crate) mod fragmentation;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod metrics;

@@ -1,11 +1,9 @@
 //! The podresources socket: what the kubelet answers, and what a client sends.
 
-use super::node;
-use ledger::{Event, Stance, View};
-use nri_cpu_manager::podresources::{Readable, answer};
+use podresources::{Container, Known, Pod, Readable, answer};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
@@ -15,43 +13,43 @@ const CONTAINER_CPUS: u64 = 3;
 const ALLOCATABLE_CPUS: u64 = 2;
 
 /// Two pods with exclusive CPUs, under the plugin's own policy and beside an active kubelet.
-static VIEWS: LazyLock<Vec<Arc<View>>> = LazyLock::new(|| {
-    let view = |stance| {
-        let mut ledger = node::ledger(Vec::new());
-        let nodes = [("a", "2-5"), ("b", "8-11")]
-            .map(|(name, cpus)| node::running(name, 4000, Some(node::cpus(cpus))));
-        let (pods, containers) = nodes.into_iter().unzip();
-        ledger.apply(Event::Synchronize { pods, containers });
-        ledger.apply(Event::Kubelet { stance, claims: Vec::new() });
-        ledger.view()
-    };
-    vec![view(Stance::Assign), view(Stance::Observe)]
+static KNOWN: LazyLock<[Known; 2]> = LazyLock::new(|| {
+    let pods = [("a", "2-5"), ("b", "8-11")].map(|(name, cpus)| Pod {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        runs: true,
+        created_at: None,
+        containers: vec![Container {
+            name: "main".to_owned(),
+            exclusive: Some(cpus.parse().expect("a list of CPUs")),
+        }],
+    });
+    let allocatable = "2-15".parse().expect("a list of CPUs");
+    [true, false].map(|assigns| Known { assigns, allocatable, pods: pods.to_vec() })
 });
-
-static EMPTY: LazyLock<Arc<View>> = LazyLock::new(|| node::ledger(Vec::new()).view());
 
 /// Any bytes as the kubelet's answer to each call. Everything but `cpu_ids` stays as it is.
 pub fn podresources(bytes: &[u8]) {
     let is_pods = |level: usize, number| [POD, CONTAINER].get(level) == Some(&number);
     let is_pods_cpus = |level, number| level == 2 && number == CONTAINER_CPUS;
-    for view in VIEWS.iter() {
-        if let Ok(list) = answer::list(view, bytes) {
+    for known in KNOWN.iter() {
+        if let Ok(list) = answer::list(known, bytes) {
             keeps(bytes, &list, &is_pods, &is_pods_cpus);
-            assert_eq!(answer::list(view, &list), Ok(list.clone()), "edited twice");
+            assert_eq!(answer::list(known, &list), Ok(list.clone()), "edited twice");
         }
         // The request of pod default/a, and these bytes.
         for request in [&b"\x0a\x01a\x12\x07default"[..], bytes] {
-            if let Ok(Some(pod)) = answer::get(view, request, bytes) {
+            if let Ok(Some(pod)) = answer::get(known, request, bytes) {
                 keeps(bytes, &pod, &is_pods, &is_pods_cpus);
             }
         }
-        if let Ok(allocatable) = answer::allocatable(view, Some(bytes)) {
+        if let Ok(allocatable) = answer::allocatable(known, Some(bytes)) {
             let is_cpus = |level, number| level == 0 && number == ALLOCATABLE_CPUS;
             keeps(bytes, &allocatable, &|_, _| false, &is_cpus);
         }
     }
-    // The plugin knows no pod.
-    if let Ok(list) = answer::list(&EMPTY, bytes) {
+    // No pod is known.
+    if let Ok(list) = answer::list(&Known::default(), bytes) {
         assert_eq!(list, bytes);
     }
 }

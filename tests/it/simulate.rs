@@ -5,10 +5,8 @@ use clap::Parser;
 use ledger::Ledger;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::simulate::{
-    Happening, NoRoom, StepObserver, Time, Workload, engine, manifests, table,
-};
 use serde_json::Value;
+use simulate::{Happening, NoRoom, StepObserver, Time, Workload, manifests, run, table};
 use std::collections::BTreeSet;
 use std::fs;
 use topology::synthetic::Machine;
@@ -420,7 +418,7 @@ fn a_pod_that_is_limited_in_part() {
     let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
     let mut ledger = Ledger::new(topology, settings, Vec::new());
     let workload = manifests::parse(pod).unwrap();
-    engine::run(&mut ledger, &workload, NoRoom::Wait, None, &mut Checked, &mut |_| ());
+    run(&mut ledger, &workload, NoRoom::Wait, None, &mut Checked);
     let claims: Vec<String> =
         ledger.claims().map(|claim| format!("{} {}", claim.container, claim.cpus)).collect();
     assert_eq!(claims, ["one 1-2", "two 3"]);
@@ -440,7 +438,7 @@ fn refused_by_the_plugin() {
         let topology = "pack:1 numa:2 core:8".parse::<Machine>().unwrap().topology().unwrap();
         let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
         let mut ledger = Ledger::new(topology, settings, Vec::new());
-        engine::run(&mut ledger, &workload, waiting, Some(end), &mut Checked, &mut |_| ());
+        run(&mut ledger, &workload, waiting, Some(end), &mut Checked);
         let claims: Vec<String> =
             ledger.claims().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
         (claims.join(", "), ledger.view().pods)
@@ -548,7 +546,7 @@ fn moves_wait_for_min_stay_and_for_nothing_else() {
         let topology = "l3:2 core:8".parse::<Machine>().unwrap().topology().unwrap();
         let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
         let mut ledger = Ledger::new(topology, settings, Vec::new());
-        engine::run(&mut ledger, &workload, NoRoom::Wait, Some(end), &mut Checked, &mut |_| ());
+        run(&mut ledger, &workload, NoRoom::Wait, Some(end), &mut Checked);
         let split = ledger.claims().find(|claim| claim.pod == "split").unwrap();
         split.cpus.to_string()
     };

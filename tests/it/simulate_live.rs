@@ -12,8 +12,8 @@ use ledger::{Call, Ledger};
 use nri_cpu_manager::cli::machine;
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::simulate::{Happening, NoRoom, StepObserver, Time, engine, table};
 use placement::Rejection;
+use simulate::{Happening, NoRoom, StepObserver, Time, run, table};
 use std::fmt::Write;
 use std::thread;
 use tokio::sync::mpsc;
@@ -103,7 +103,7 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
     let workload = table::parse(workload).unwrap();
     let (tell, mut heard) = mpsc::channel(1024);
     let simulation = thread::spawn(move || {
-        engine::run(&mut ledger, &workload, NoRoom::Wait, None, &mut Heard(tell), &mut |_| ());
+        run(&mut ledger, &workload, NoRoom::Wait, None, &mut Heard(tell));
     });
     let mut same = Same::default();
     while let Some((event, simulated)) = heard.recv().await {

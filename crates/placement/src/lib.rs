@@ -48,6 +48,7 @@ mod machines;
 pub mod memory;
 pub mod moves;
 pub mod options;
+pub mod quality;
 mod rejection;
 mod request;
 mod settings;

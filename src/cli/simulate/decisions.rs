@@ -1,9 +1,8 @@
 //! Every decision of a simulation as a table.
 
 use crate::cli::output::cannot;
-use crate::simulate::engine::OUT_OF_CPU;
-use crate::simulate::{Happening, Recorder, StepObserver, Time};
 use ledger::Ledger;
+use simulate::{Happening, OUT_OF_CPU, Recorder, StepObserver, Time};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

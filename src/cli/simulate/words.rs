@@ -1,10 +1,11 @@
 //! The result for people: configurations side by side, and the node at the end.
 
+use super::report::{PlacementReport, RunReport, Setup, SimulationReport};
 use crate::cli::output::{overrides, table};
-use crate::simulate::report::{Moves, PlacementReport, RunReport, Setup, SimulationReport, Values};
 use crate::view::picture::names::alignment;
 use crate::view::picture::{Picture, text};
-use crate::view::status::alignment::LiveScore;
+use placement::quality::LiveScore;
+use simulate::{Figures, Moves, Values};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use wording::{count, printable};
@@ -40,18 +41,25 @@ fn write(
     }
     writeln!(f, "\n{}", table(&rows(&report.runs)))?;
     for (run, picture) in report.runs.iter().zip(pictures) {
-        writeln!(f, "{} at {} s:\n{}", run.setup.config, run.end, text::draw(picture, style))?;
+        writeln!(
+            f,
+            "{} at {} s:\n{}",
+            run.setup.config,
+            run.figures.end,
+            text::draw(picture, style)
+        )?;
         write_placements(f, run)?;
     }
     Ok(())
 }
 
 fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    let mut row = |label: &str, of: &dyn Fn(&RunReport) -> String| {
-        rows.push([vec![label.to_owned()], runs.iter().map(of).collect()].concat());
+    let names = runs.iter().map(|run| run.setup.config.clone()).collect();
+    let mut rows = vec![[vec![String::new()], names].concat()];
+    let mut row = |label: &str, of: &dyn Fn(&Figures) -> String| {
+        let cells = runs.iter().map(|run| of(&run.figures)).collect();
+        rows.push([vec![label.to_owned()], cells].concat());
     };
-    row("", &|run| run.setup.config.clone());
     row("pods", &|run| run.pods.arrived.to_string());
     row("  admitted", &|run| part(run.pods.complete, run.pods.arrived));
     row("  admitted after waiting", &|run| match run.pods.waited {
@@ -62,15 +70,16 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
         ),
     });
     row("refused at first", &|run| run.refused.values().sum::<usize>().to_string());
-    let reasons: BTreeSet<&str> = runs.iter().flat_map(|run| run.refused.keys().copied()).collect();
+    let reasons: BTreeSet<&str> =
+        runs.iter().flat_map(|run| run.figures.refused.keys().copied()).collect();
     for reason in reasons {
-        let count = |run: &RunReport| run.refused.get(reason).copied().unwrap_or(0).to_string();
+        let count = |run: &Figures| run.refused.get(reason).copied().unwrap_or(0).to_string();
         row(&format!("  {reason}"), &count);
     }
     row("  with enough CPUs free", &|run| run.refused_by_free_cpus.enough.to_string());
     row("shared containers", &|run| run.shared.to_string());
     row("exclusive containers", &|run| run.exclusive.containers.to_string());
-    let all = |run: &RunReport| run.exclusive.containers;
+    let all = |run: &Figures| run.exclusive.containers;
     row("  fewest possible uncore caches", &|run| {
         part(run.exclusive.fewest_uncore_caches, all(run))
     });
@@ -90,7 +99,7 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     for (boundary, label) in [("uncore_cache", "uncore cache"), ("numa_node", "NUMA node")] {
         row(&format!("fragmentation by {label}"), &|run| values(&run.fragmentation[boundary], 2));
     }
-    if runs.iter().any(|run| run.exclusive_cpus.samples.len() > 1) {
+    if runs.iter().any(|run| run.figures.exclusive_cpus.samples.len() > 1) {
         row("exclusive CPUs over time", &|run| curve(&run.exclusive_cpus));
         row("fragmentation (uncore) over time", &|run| curve(&run.fragmentation["uncore_cache"]));
     }

@@ -1,9 +1,9 @@
 //! CPUs by use and by domain. In JSON, sets of CPUs are lists in the kernel's format.
 
 use crate::view::badge::Badge;
-use crate::view::fragmentation::fragmentation;
 use cpuset::CpuSet;
-use ledger::View;
+use ledger::{Phase, View};
+use placement::quality::{LiveScore, Scorer, fragmentation};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use topology::Topology;
@@ -88,6 +88,15 @@ impl DomainStatus {
             domains.iter().map(|one| ((one.cpus - reserved).len(), one.free.len())).collect();
         fragmentation(&sizes)
     }
+}
+
+/// How the exclusive CPUs of what runs now lie on the machine.
+pub(crate) fn live_score(view: &View) -> LiveScore {
+    let alive = view.containers.iter().filter(|container| container.phase != Phase::Ended);
+    let live = alive.filter_map(|container| container.exclusive);
+    let mut score = LiveScore::default();
+    Scorer::new(&view.topology).sample(&view.topology, live, &mut score);
+    score
 }
 
 /// The NUMA nodes that have some of these CPUs.

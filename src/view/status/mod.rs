@@ -1,7 +1,6 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a
 //! promise to scripts; docs/status.md is the reference.
 
-pub mod alignment;
 pub(super) mod config;
 pub(super) mod cpus;
 mod rebalance;
@@ -16,10 +15,10 @@ use super::history::{Happened, History, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use crate::clock::Moment;
 use crate::snapshot::Snapshot;
-use alignment::LiveScore;
-use cpus::{are_whole_cores, nodes_of, uncores_of};
+use cpus::{are_whole_cores, live_score, nodes_of, uncores_of};
 use cpuset::CpuSet;
 use ledger::{ContainerView, Subject, What};
+use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::Sizes;
@@ -283,7 +282,7 @@ impl NodeStatus {
             runtime_change_seconds: own.change_takes.map(|takes| takes.as_secs_f64()),
             moves: moves.map(|(reason, count)| (reason.name().to_owned(), *count)).collect(),
             rebalance: RebalanceStatus::of(node),
-            alignment: LiveScore::of(view),
+            alignment: live_score(view),
             kernel_refusals: own.kernel_refusals,
             checkpoint_error: own.checkpoint_error.clone(),
             cgroups_error: own.cannot_write_groups.clone(),

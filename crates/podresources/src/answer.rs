@@ -1,0 +1,144 @@
+//! The answers to clients: the kubelet's, with the exclusive CPUs of the containers that are
+//! [known](Known). Pure; the kubelet's part is empty if it did not answer.
+//!
+//! Field numbers: `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`.
+
+use crate::known::{Container, Known, Pod};
+use crate::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus};
+use cpuset::CpuSet;
+
+/// `pod_resources` of the answers to `List` and `Get`.
+const POD: u64 = 1;
+/// `name` and `namespace` of a pod, and of a request of `Get`.
+const POD_NAME: u64 = 1;
+const POD_NAMESPACE: u64 = 2;
+const POD_CONTAINERS: u64 = 3;
+const CONTAINER_NAME: u64 = 1;
+const CONTAINER_CPUS: u64 = 3;
+const ALLOCATABLE_CPUS: u64 = 2;
+
+/// The answer to `List`: the pods of the kubelet in its order, then those that it does not list.
+pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut unlisted = known.by_name();
+    let mut answer = Vec::with_capacity(kubelet.len());
+    for field in Fields::of(kubelet) {
+        let field = field?;
+        let (POD, Value::Bytes(pod)) = (field.number, field.value) else {
+            answer.extend_from_slice(field.raw);
+            continue;
+        };
+        let name = text(wire::string(pod, POD_NAME)?);
+        let namespace = text(wire::string(pod, POD_NAMESPACE)?);
+        match unlisted.get_mut(&(namespace, name)).and_then(|pods| pods.pop_front()) {
+            Some(ours) => field.write_with(&merged(known, ours, pod)?, &mut answer),
+            None => answer.extend_from_slice(field.raw),
+        }
+    }
+    for pod in unlisted.values().flatten() {
+        write_bytes(POD, &own(pod), &mut answer);
+    }
+    Ok(answer)
+}
+
+/// The answer to `Get`; `None` if neither knows the pod.
+pub fn get(known: &Known, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+    let name = text(wire::string(request, POD_NAME)?);
+    let namespace = text(wire::string(request, POD_NAMESPACE)?);
+    let ours = known.by_name().get(&(namespace, name)).and_then(|pods| pods.front().copied());
+    let Some(ours) = ours else {
+        return Ok(if kubelet.is_empty() { None } else { Some(kubelet.to_vec()) });
+    };
+    let mut answer = Vec::with_capacity(kubelet.len());
+    let mut listed = false;
+    for field in Fields::of(kubelet) {
+        let field = field?;
+        if let (POD, Value::Bytes(pod)) = (field.number, field.value) {
+            field.write_with(&merged(known, ours, pod)?, &mut answer);
+            listed = true;
+        } else {
+            answer.extend_from_slice(field.raw);
+        }
+    }
+    if !listed {
+        write_bytes(POD, &own(ours), &mut answer);
+    }
+    Ok(Some(answer))
+}
+
+/// The answer to `GetAllocatableResources`; without the kubelet's there is nothing to keep of it.
+pub fn allocatable(known: &Known, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
+    match kubelet {
+        // It assigns the CPUs itself, and knows its own reservation.
+        Some(kubelet) if !known.assigns => {
+            Fields::of(kubelet).try_for_each(|field| field.map(drop))?;
+            Ok(kubelet.to_vec())
+        }
+        kubelet => {
+            let kubelet = kubelet.unwrap_or_default();
+            wire::with_cpus(kubelet, ALLOCATABLE_CPUS, &known.allocatable)
+        }
+    }
+}
+
+/// Namespace and name that `Get` asks for, for a message.
+pub(crate) fn asked(request: &[u8]) -> Result<(String, String), Malformed> {
+    let of =
+        |number| wire::string(request, number).map(|name| String::from_utf8_lossy(name).into());
+    Ok((of(POD_NAMESPACE)?, of(POD_NAME)?))
+}
+
+/// A pod of the kubelet with the known CPUs of its containers, and with the known containers that
+/// the kubelet does not list.
+fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut answer = Vec::with_capacity(pod.len());
+    let mut listed = Vec::new();
+    for field in Fields::of(pod) {
+        let field = field?;
+        let (POD_CONTAINERS, Value::Bytes(container)) = (field.number, field.value) else {
+            answer.extend_from_slice(field.raw);
+            continue;
+        };
+        let name = wire::string(container, CONTAINER_NAME)?;
+        let ours = ours.container(name);
+        listed.extend(ours.map(|ours| ours.name.as_str()));
+        match ours.and_then(|ours| cpus(known, ours)) {
+            Some(cpus) => {
+                let edited = wire::with_cpus(container, CONTAINER_CPUS, &cpus)?;
+                field.write_with(&edited, &mut answer);
+            }
+            None => answer.extend_from_slice(field.raw),
+        }
+    }
+    let unlisted = ours.containers.iter().filter(|one| !listed.contains(&one.name.as_str()));
+    unlisted.for_each(|container| write_container(container, &mut answer));
+    Ok(answer)
+}
+
+/// The CPUs to show instead of the kubelet's; `None` if its own count.
+fn cpus(known: &Known, container: &Container) -> Option<CpuSet> {
+    if known.assigns { Some(container.exclusive.unwrap_or_default()) } else { container.exclusive }
+}
+
+/// A pod that the kubelet does not list.
+fn own(pod: &Pod) -> Vec<u8> {
+    let mut message = Vec::new();
+    write_bytes(POD_NAME, pod.name.as_bytes(), &mut message);
+    write_bytes(POD_NAMESPACE, pod.namespace.as_bytes(), &mut message);
+    pod.containers.iter().for_each(|container| write_container(container, &mut message));
+    message
+}
+
+fn write_container(container: &Container, to: &mut Vec<u8>) {
+    let mut message = Vec::new();
+    write_bytes(CONTAINER_NAME, container.name.as_bytes(), &mut message);
+    write_cpus(CONTAINER_CPUS, &container.exclusive.unwrap_or_default(), &mut message);
+    write_bytes(POD_CONTAINERS, &message, to);
+}
+
+/// A name; one that is no UTF-8 is nobody's, and Kubernetes allows no empty name.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

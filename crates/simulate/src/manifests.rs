@@ -1,0 +1,385 @@
+//! Pods from Kubernetes' YAML documents of pods and controllers. All arrive at the beginning, in the
+//! order of the text, and stay.
+
+use crate::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
+use ledger::{Annotations, ContainerKind};
+use quantity::Quantity;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_yaml::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More replicas of a controller on one node are a mistake.
+const MAX_REPLICAS: u64 = 100_000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Object {
+    kind: String,
+    metadata: Metadata,
+    spec: Option<Value>,
+    status: Option<Value>,
+    items: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Option<String>,
+    generate_name: Option<String>,
+    namespace: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// A controller's description of its pods.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Controller {
+    replicas: Option<u64>,
+    parallelism: Option<u64>,
+    template: Template,
+}
+
+#[derive(Debug, Deserialize)]
+struct Template {
+    #[serde(default)]
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    containers: Vec<One>,
+    init_containers: Option<Vec<One>>,
+    /// Resources of the whole pod.
+    resources: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct One {
+    name: String,
+    resources: Option<Resources>,
+    restart_policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Resources {
+    requests: Option<BTreeMap<String, Value>>,
+    limits: Option<BTreeMap<String, Value>>,
+}
+
+pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
+    let mut reader = Reader::default();
+    for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+        let place = format!("document {}", number + 1);
+        let mut value = Value::deserialize(document).map_err(|error| form(&place, error))?;
+        // `<<: *anchor`, as kubectl has it.
+        value.apply_merge().map_err(|error| form(&place, error))?;
+        reader.object(&place, value, "")?;
+    }
+    Workload::new(reader.pods, reader.ignored)
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    pods: Vec<PodSpec>,
+    ignored: Vec<String>,
+    /// The objects so far, by kind, namespace and name.
+    known: BTreeSet<(String, String, String)>,
+}
+
+impl Reader {
+    /// Reads an object; `kind` is its kind if it has none itself.
+    fn object(&mut self, place: &str, value: Value, kind: &str) -> Result<(), WorkloadError> {
+        if value.is_null() {
+            return Ok(());
+        }
+        let object: Object = serde_yaml::from_value(value).map_err(|error| form(place, error))?;
+        let Object { kind: said, metadata, spec, status, items } = object;
+        let kind = if said.is_empty() { kind.to_owned() } else { said };
+        if kind.is_empty() {
+            self.ignored.push(format!("{place}: no kind"));
+            return Ok(());
+        }
+        // The API server omits the kind of a list's items if all have the same.
+        if let Some(of_items) = kind.strip_suffix("List") {
+            for (number, item) in items.into_iter().flatten().enumerate() {
+                self.object(&format!("{place}, {kind}, item {}", number + 1), item, of_items)?;
+            }
+            return Ok(());
+        }
+        // The API server gives a name to an object without one.
+        let is_named = metadata.name.is_some();
+        let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
+        let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
+        let place = format!("{place}, {kind} {namespace}/{name}");
+        if is_named && !self.known.insert((kind.clone(), namespace.clone(), name.clone())) {
+            return Err(form(&place, "duplicate kind and name"));
+        }
+        if kind == "Pod"
+            && let Some(phase) = ended(status.as_ref())
+        {
+            self.ignored.push(format!("{place}: its phase is {phase}"));
+            return Ok(());
+        }
+        match kind.as_str() {
+            "Pod" => {
+                let spec: Spec = body(&place, spec)?;
+                let pod = pod(&place, namespace, name, &spec)?;
+                self.pods.push(PodSpec { annotations: annotations(metadata.annotations), ..pod });
+            }
+            "Deployment"
+            | "StatefulSet"
+            | "ReplicaSet"
+            | "ReplicationController"
+            | "DaemonSet"
+            | "Job" => {
+                let controller: Controller = body(&place, spec)?;
+                // A DaemonSet has one pod on each node.
+                let replicas = match kind.as_str() {
+                    "DaemonSet" => 1,
+                    _ => controller.replicas.or(controller.parallelism).unwrap_or(1),
+                };
+                if replicas > MAX_REPLICAS {
+                    let why = format!("{replicas} replicas: at most {MAX_REPLICAS} are supported");
+                    return Err(form(&place, why));
+                }
+                let Template { metadata, spec } = controller.template;
+                let annotations = annotations(metadata.annotations);
+                for replica in 0..replicas {
+                    let name = format!("{name}-{replica}");
+                    let pod = pod(&place, namespace.clone(), name, &spec)?;
+                    self.pods.push(PodSpec { annotations: annotations.clone(), ..pod });
+                }
+            }
+            _ => self.ignored.push(place),
+        }
+        Ok(())
+    }
+}
+
+/// The phase of a pod that has ended, and so needs no CPUs.
+fn ended(status: Option<&Value>) -> Option<&str> {
+    let phase = status?.get("phase")?.as_str()?;
+    if ["Succeeded", "Failed"].contains(&phase) { Some(phase) } else { None }
+}
+
+fn body<T: DeserializeOwned>(place: &str, spec: Option<Value>) -> Result<T, WorkloadError> {
+    let spec = spec.ok_or_else(|| form(place, "no spec"))?;
+    serde_yaml::from_value(spec).map_err(|error| form(place, error))
+}
+
+fn pod(
+    place: &str,
+    namespace: String,
+    name: String,
+    spec: &Spec,
+) -> Result<PodSpec, WorkloadError> {
+    if spec.resources.as_ref().is_some_and(|resources| !resources.is_null()) {
+        let why = "resources of the whole pod (spec.resources) are not supported; set them for its containers";
+        return Err(form(place, why));
+    }
+    let mut containers = Vec::new();
+    let mut amounts = Vec::new();
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let all =
+        init.iter().map(|one| (one, true)).chain(spec.containers.iter().map(|one| (one, false)));
+    for (one, init) in all {
+        if containers.iter().any(|other: &ContainerSpec| other.name == one.name) {
+            return Err(form(place, format!("two containers are named {}", one.name)));
+        }
+        let place = format!("{place}, container {}", one.name);
+        let asked = asked(&place, one)?;
+        let kind = match (init, one.restart_policy.as_deref()) {
+            (false, _) => ContainerKind::App,
+            (true, Some("Always")) => ContainerKind::RestartableInit,
+            (true, _) => ContainerKind::Init,
+        };
+        containers.push(ContainerSpec {
+            name: one.name.clone(),
+            kind,
+            request: asked.cpu.0.milli(),
+            limit: asked.cpu.1.milli(),
+        });
+        amounts.push(asked);
+    }
+    if spec.containers.is_empty() {
+        return Err(form(place, "no containers"));
+    }
+    let qos = qos(&amounts);
+    let annotations = Annotations::default();
+    Ok(PodSpec { namespace, name, qos, annotations, containers, arrive: 0, depart: None })
+}
+
+fn annotations(annotations: Option<BTreeMap<String, String>>) -> Annotations {
+    annotations.into_iter().flatten().collect()
+}
+
+/// A container's requests and limits. A limit without a request is the request too, as in the API
+/// server.
+fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
+    let read = |of: &Option<BTreeMap<String, Value>>, what: &str| {
+        let text = match of.as_ref().and_then(|map| map.get(what)) {
+            None => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(_) => return Err(form(place, format!("{what}: expected a string or a number"))),
+        };
+        Quantity::parse(&text).map(Some).map_err(|why| form(place, format!("{what}: {why}")))
+    };
+    let Some(Resources { requests, limits }) = &one.resources else {
+        return Ok(Amounts::default());
+    };
+    let pair = |what| -> Result<(Quantity, Quantity), WorkloadError> {
+        let limit = read(limits, what)?;
+        let request = read(requests, what)?.or(limit).unwrap_or_default();
+        Ok((request, limit.unwrap_or_default()))
+    };
+    let asked = Amounts { cpu: pair("cpu")?, memory: pair("memory")? };
+    asked.check().map_err(|why| form(place, why))?;
+    Ok(asked)
+}
+
+fn form(place: &str, why: impl ToString) -> WorkloadError {
+    WorkloadError::Form { place: place.to_owned(), why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::Qos;
+
+    const PODS: &str = r#"
+# Nothing before the first one.
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: prod}
+spec:
+  initContainers:
+  - {name: prepare, resources: {limits: {cpu: 2, memory: 1Gi}}}
+  - {name: proxy, restartPolicy: Always, resources: {limits: {cpu: 500m, memory: 1Gi}}}
+  containers:
+  - {name: main, resources: {requests: {cpu: "4"}, limits: {cpu: 4.0, memory: 1Gi}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template: {spec: {containers: [{name: web, resources: {requests: {cpu: 0.25}}}]}}
+"#;
+
+    #[test]
+    fn pods_and_what_makes_pods() {
+        let workload = parse(PODS).unwrap();
+        let names: Vec<String> = workload
+            .pods
+            .iter()
+            .map(|pod| format!("{}/{} {:?}", pod.namespace, pod.name, pod.qos))
+            .collect();
+        assert_eq!(
+            names,
+            ["prod/db Guaranteed", "default/web-0 Burstable", "default/web-1 Burstable"]
+        );
+        assert_eq!(workload.ignored, ["document 2, Service default/db"]);
+        let db: Vec<(u64, u64, ContainerKind)> = workload.pods[0]
+            .containers
+            .iter()
+            .map(|one| (one.request, one.limit, one.kind))
+            .collect();
+        assert_eq!(
+            db,
+            [
+                (2000, 2000, ContainerKind::Init),
+                (500, 500, ContainerKind::RestartableInit),
+                (4000, 4000, ContainerKind::App)
+            ]
+        );
+        assert_eq!(workload.pods[1].containers[0].request, 250);
+        assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
+    }
+
+    /// What an API server answers.
+    #[test]
+    fn lists() {
+        let text = r#"{"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [
+            {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Running"}},
+            {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Succeeded"}},
+            {"metadata": {"name": "d"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Failed"}}
+        ]}"#;
+        let found = |text: &str| {
+            let Workload { pods, ignored } = parse(text).unwrap();
+            (pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" "), ignored)
+        };
+        let ended = [
+            "document 1, PodList, item 2, Pod default/b: its phase is Succeeded",
+            "document 1, PodList, item 3, Pod default/d: its phase is Failed",
+        ];
+        assert_eq!(found(text), ("a".to_owned(), ended.map(str::to_owned).to_vec()));
+        let text = "kind: DeploymentList\nitems:\n\
+                    - metadata: {name: web}\n  spec: {template: {spec: {containers: [{name: c}]}}}\n";
+        assert_eq!(found(text), ("web-0".to_owned(), Vec::new()));
+        let text = "kind: List\nitems:\n- {kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}\n- {spec: {}}\n";
+        let kindless = "document 1, List, item 2: no kind".to_owned();
+        assert_eq!(found(text), ("a".to_owned(), vec![kindless]));
+    }
+
+    #[test]
+    fn merge_keys() {
+        let text = "kind: Pod\nspec:\n  containers:\n\
+                    \x20 - {name: one, resources: &r {limits: {cpu: 2, memory: 1Gi}}}\n\
+                    \x20 - {name: two, resources: {<<: *r}}\n";
+        let pod = &parse(text).unwrap().pods[0];
+        assert_eq!((pod.qos, pod.containers[1].limit), (Qos::Guaranteed, 2000));
+        let error = parse("kind: Pod\nspec: {<<: 1}\n").unwrap_err().to_string();
+        assert!(error.starts_with("document 1: "), "{error}");
+    }
+
+    #[test]
+    fn mistakes() {
+        for (text, expect) in [
+            ("", "no pods found"),
+            ("kind: PodList\nitems: null\n", "no pods found"),
+            (
+                "kind: Service\nmetadata: {name: x}\n---\ncpuManagerPolicy: static\n",
+                "no pods found; ignored: document 1, Service default/x; document 2: no kind",
+            ),
+            ("kind: Pod\nmetadata: {name: x}\n", "document 1, Pod default/x: no spec"),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {limits: {cpu: many}}}]}\n",
+                "document 1, Pod default/x, container c: cpu: invalid quantity \"many\": expected one like 2, 1.5, 500m or 1Gi",
+            ),
+            ("kind: Pod\nspec: {containers: []}\n", "document 1, Pod default/pod: no containers"),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {initContainers: [{name: c}], containers: [{name: c}]}\n",
+                "document 1, Pod default/x: two containers are named c",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}]}\n",
+                "document 1, Pod default/x, container c: memory: the request exceeds the limit",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}]}\n---\nkind: Pod\nmetadata: {name: x, namespace: default}\nspec: {}\n",
+                "document 2, Pod default/x: duplicate kind and name",
+            ),
+            (
+                "kind: Job\nmetadata: {name: x}\nspec: {parallelism: 9999999, template: {spec: {containers: []}}}\n",
+                "document 1, Job default/x: 9999999 replicas: at most 100000 are supported",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), expect);
+        }
+        let nameless =
+            "kind: Pod\nmetadata: {generateName: x-}\nspec: {containers: [{name: c}]}\n---\n";
+        assert_eq!(parse(&nameless.repeat(2)).unwrap().pods.len(), 2);
+        assert!(parse("- 1\n").unwrap_err().to_string().starts_with("document 1: "));
+        assert!(parse("kind: [\n").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! Serves the kubelet's [`podresources`] API with what a view of the node shows, and a file with the
+//! policy in force beside the socket.
+//!
+//! No event waits for a client: the data come from the view that the owner of the ledger makes when
+//! no event waits.
+
+mod kubelet_configuration;
+
+use crate::config::PodResources;
+use crate::files;
+use crate::serve::ViewSource;
+use crate::view::{NodeFigures, NodeView};
+use cpuset::CpuSet;
+use ledger::{ContainerView, Phase, Policy, Settings, Stance, View};
+use podresources::{Container, Known, Pod, Sockets, Source};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::sync::watch;
+
+/// What the daemon tells the server: the policy in force, for the file beside the socket.
+#[derive(Debug)]
+pub(crate) struct PolicyFile(watch::Sender<String>);
+
+impl PolicyFile {
+    /// Has the file renewed if these settings change it; waits for nothing.
+    pub(crate) fn follow(&self, settings: &Settings) {
+        let text = kubelet_configuration::text(settings);
+        self.0.send_if_modified(|current| {
+            let changed = *current != text;
+            *current = text;
+            changed
+        });
+    }
+}
+
+/// Serves until the runtime ends, and removes the socket then.
+pub(crate) fn start(place: &PodResources, view: ViewSource, settings: &Settings) -> PolicyFile {
+    let (policy, changes) = watch::channel(kubelet_configuration::text(settings));
+    let sockets = Sockets { listen: place.socket(), kubelet: place.kubelet.clone() };
+    tokio::spawn(podresources::serve(sockets, view));
+    tokio::spawn(write_policy(place.config_file(), changes));
+    PolicyFile(policy)
+}
+
+async fn write_policy(path: PathBuf, mut changes: watch::Receiver<String>) {
+    loop {
+        let text = changes.borrow_and_update().clone();
+        let to = path.clone();
+        let written = tokio::task::spawn_blocking(move || replace(&to, &text)).await;
+        if let Ok(Err(error)) = written {
+            log::warn!("podresources: cannot write {}: {error}", path.display());
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Replaces a file at once: a reader sees the old text or the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    files::replace(path, &path.with_extension("yaml.new"), 0o644, text.as_bytes())
+}
+
+impl Source for ViewSource {
+    async fn known(&self) -> Result<Known, String> {
+        let view = self.view().await.map_err(|why| why.to_string())?;
+        Ok(known(&figures(&view)?.view))
+    }
+}
+
+/// The node, if its containers are known. After a start the plugin knows none until the runtime
+/// lists them, and a consumer would publish their CPUs as free. Some runtimes never list them to a
+/// plugin that they launched: there the first container that they report has to suffice.
+fn figures(view: &NodeView) -> Result<&NodeFigures, String> {
+    let node = view.node.as_ref().map_err(Clone::clone)?;
+    if !view.link.has_listed() && node.view.containers.is_empty() {
+        return Err("the runtime has not listed its containers yet".to_owned());
+    }
+    Ok(node)
+}
+
+fn known(view: &View) -> Known {
+    let allocatable = match view.settings.policy {
+        Policy::Static => view.topology.online() - view.settings.placement.reserved,
+        Policy::None => CpuSet::EMPTY,
+    };
+    let pods = view.containers.chunk_by(|one, next| one.pod.uid == next.pod.uid);
+    Known {
+        assigns: view.stance == Stance::Assign,
+        allocatable,
+        pods: pods.filter_map(pod).collect(),
+    }
+}
+
+/// A pod from all its containers; `None` if there are none.
+fn pod(containers: &[ContainerView]) -> Option<Pod> {
+    let pod = &containers.first()?.pod;
+    Some(Pod {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        runs: containers.iter().any(|container| container.phase != Phase::Ended),
+        created_at: containers.iter().filter_map(|container| container.created_at).max(),
+        containers: containers.iter().map(container).collect(),
+    })
+}
+
+fn container(container: &ContainerView) -> Container {
+    Container { name: container.name.clone(), exclusive: container.exclusive }
+}
+
+#[cfg(test)]
+mod tests;

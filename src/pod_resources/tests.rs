@@ -1,0 +1,94 @@
+//! What a client can know of a view.
+
+use super::*;
+use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
+use ledger::{Ledger, Mechanism, Qos};
+use std::sync::Arc;
+use topology::synthetic::Machine;
+
+/// A view of a machine of 16 CPUs, of which 0-1 are reserved, with a container in each of these pods.
+fn view(pods: &[(&str, Option<&str>)]) -> View {
+    let topology = Machine { cores: 16, ..Machine::default() }.topology().unwrap();
+    let reserved = topology.online().lowest(2);
+    let settings = Settings {
+        policy: Policy::Static,
+        placement: placement::Settings { reserved, ..placement::Settings::default() },
+        ..Settings::default()
+    };
+    let mut view = View::clone(&Ledger::new(topology, settings, Vec::new()).view());
+    for (serial, (name, cpus)) in pods.iter().enumerate() {
+        let pod = ledger::Pod {
+            sandbox: SandboxId((*name).to_owned()),
+            uid: PodUid((*name).to_owned()),
+            namespace: "n".to_owned(),
+            name: (*name).to_owned(),
+            qos: Qos::Guaranteed,
+            budget: None,
+            annotations: Default::default(),
+            cgroup: None,
+        };
+        let exclusive = cpus.map(|cpus| cpus.parse().unwrap());
+        view.containers.push(ContainerView {
+            margin: Default::default(),
+            pod: Arc::new(pod),
+            name: format!("c{serial}"),
+            id: ContainerId(serial.to_string()),
+            cpu: CpuRequest::default(),
+            asks: None,
+            exclusive,
+            beside: CpuSet::EMPTY,
+            idle: CpuSet::EMPTY,
+            cpus_wish: None,
+            runs_on: exclusive.unwrap_or_default(),
+            phase: Phase::Running,
+            enforced_by: Mechanism::Runtime,
+            stays: None,
+            created_at: Some(serial as i64),
+        });
+    }
+    view
+}
+
+#[test]
+fn pods_have_their_containers_and_the_age_of_the_newest() {
+    let mut view = view(&[("a", Some("4-5")), ("a", None), ("b", Some("8"))]);
+    view.containers[0].phase = Phase::Ended;
+    view.containers[2].phase = Phase::Ended;
+    let pod = |name: &str, runs, created_at, containers: &[(&str, Option<&str>)]| Pod {
+        namespace: "n".to_owned(),
+        name: name.to_owned(),
+        runs,
+        created_at: Some(created_at),
+        containers: containers
+            .iter()
+            .map(|(name, cpus)| Container {
+                name: (*name).to_owned(),
+                exclusive: cpus.map(|cpus| cpus.parse().unwrap()),
+            })
+            .collect(),
+    };
+    let expect = [
+        pod("a", true, 1, &[("c0", Some("4-5")), ("c1", None)]),
+        pod("b", false, 2, &[("c2", Some("8"))]),
+    ];
+    assert_eq!(known(&view).pods, expect);
+}
+
+#[test]
+fn cpus_can_be_exclusive_if_they_are_not_reserved_and_there_is_a_policy() {
+    let mut view = view(&[]);
+    assert_eq!(known(&view).allocatable.to_string(), "2-15");
+    view.settings = Arc::new(Settings::default());
+    assert_eq!(known(&view).allocatable, CpuSet::EMPTY);
+}
+
+#[test]
+fn beside_an_active_kubelet_the_kubelet_assigns() {
+    let mut view = view(&[]);
+    for (stance, assigns) in
+        [(Stance::Assign, true), (Stance::Observe, false), (Stance::Refuse, false)]
+    {
+        view.stance = stance;
+        assert_eq!(known(&view).assigns, assigns, "{stance:?}");
+    }
+}

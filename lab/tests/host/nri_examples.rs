@@ -52,6 +52,14 @@ impl Example {
     }
 }
 
+/// A test that fails leaves none behind.
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn host(version: Version) -> Host {
     Host::start(version, &Binaries::probe().unwrap()).unwrap_or_else(|error| panic!("{error:#}"))
 }
@@ -72,8 +80,8 @@ fn the_logger_shows_a_pods_life(version: Version) {
         "StartContainer web main",
         "PostStartContainer web main",
         "StopContainer web main",
-        "RemoveContainer web main",
         "StopPodSandbox web ",
+        "RemoveContainer web main",
         "RemovePodSandbox web ",
     ];
     let output = logger.output();

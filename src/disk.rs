@@ -225,6 +225,7 @@ impl From<Stalled> for io::Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_types, reason = "what a thread has written")]
 mod tests {
     use super::*;
     use std::sync::Mutex;

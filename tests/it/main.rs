@@ -2,6 +2,7 @@
 //! the pages against the program. `tests/programs` has what starts other programs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_types, reason = "what a test has seen is shared with the test")]
 
 mod architecture;
 mod best_hint;

@@ -3,6 +3,7 @@
 //! has the locks of its parent.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_types, reason = "what a test has seen is shared with the test")]
 
 mod check_config;
 mod corpus;

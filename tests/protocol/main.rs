@@ -49,6 +49,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::large_enum_variant,
+    clippy::disallowed_types,
     reason = "a test fails by panicking, in its helpers as well"
 )]
 

@@ -215,36 +215,38 @@ pub trait Plugin: Sync {
                 Call::Synchronize { pods, containers } => {
                     self.synchronize(pods, containers).await?.into()
                 }
-                Call::RunPodSandbox(pod) => self.run_pod_sandbox(pod).await.into(),
+                Call::RunPodSandbox(pod) => unchanged(self.run_pod_sandbox(pod)).await,
                 Call::UpdatePodSandbox { pod, overhead, resources } => {
-                    self.update_pod_sandbox(pod, overhead, resources).await.into()
+                    unchanged(self.update_pod_sandbox(pod, overhead, resources)).await
                 }
-                Call::PostUpdatePodSandbox(pod) => self.post_update_pod_sandbox(pod).await.into(),
-                Call::StopPodSandbox(pod) => self.stop_pod_sandbox(pod).await.into(),
-                Call::RemovePodSandbox(pod) => self.remove_pod_sandbox(pod).await.into(),
+                Call::PostUpdatePodSandbox(pod) => {
+                    unchanged(self.post_update_pod_sandbox(pod)).await
+                }
+                Call::StopPodSandbox(pod) => unchanged(self.stop_pod_sandbox(pod)).await,
+                Call::RemovePodSandbox(pod) => unchanged(self.remove_pod_sandbox(pod)).await,
                 Call::CreateContainer(pod, container) => {
                     self.create_container(pod, container).await?
                 }
                 Call::PostCreateContainer(pod, container) => {
-                    self.post_create_container(pod, container).await.into()
+                    unchanged(self.post_create_container(pod, container)).await
                 }
                 Call::StartContainer(pod, container) => {
-                    self.start_container(pod, container).await.into()
+                    unchanged(self.start_container(pod, container)).await
                 }
                 Call::PostStartContainer(pod, container) => {
-                    self.post_start_container(pod, container).await.into()
+                    unchanged(self.post_start_container(pod, container)).await
                 }
                 Call::UpdateContainer { pod, container, resources } => {
                     self.update_container(pod, container, resources).await?.into()
                 }
                 Call::PostUpdateContainer(pod, container) => {
-                    self.post_update_container(pod, container).await.into()
+                    unchanged(self.post_update_container(pod, container)).await
                 }
                 Call::StopContainer(pod, container) => {
                     self.stop_container(pod, container).await?.into()
                 }
                 Call::RemoveContainer(pod, container) => {
-                    self.remove_container(pod, container).await.into()
+                    unchanged(self.remove_container(pod, container)).await
                 }
                 Call::ValidateContainerAdjustment { pod, container, adjust, updates } => {
                     let approved =
@@ -255,4 +257,10 @@ pub trait Plugin: Sync {
             })
         }
     }
+}
+
+/// The answer to a call that can change nothing, once it is handled.
+async fn unchanged(handled: impl Future<Output = ()>) -> Answer {
+    handled.await;
+    Answer::default()
 }

@@ -51,7 +51,7 @@ pub(super) fn desired(
 fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
     let is_distrusted = node.is_distrusted(pod);
-    let apart = pod.kept_from_siblings();
+    let apart = if pod.has_exclusive() { pod.kept_from_siblings() } else { CpuSet::EMPTY };
     // What a mixed container has besides its own CPUs follows the pool.
     if !is_updated
         && !entry.applied.is_exclusive()
@@ -61,7 +61,7 @@ fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEnt
     {
         return kept;
     }
-    let cpus = if is_updated || is_distrusted { pool.bound } else { node.possible() };
+    let cpus = if is_updated || is_distrusted { pool.bound } else { pool.possible };
     let beside = cpus - apart;
     if beside.is_empty() { cpus } else { beside }
 }
@@ -72,13 +72,6 @@ fn is_bound_as_it_is(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> boo
         && entry.claim().is_none()
         && !pod.has_exclusive()
         && !node.is_updated(&pod.pod.uid)
-}
-
-/// Whether an exclusive container has what it should have, which is the rule: far cheaper to see
-/// than what that is.
-fn has_all_of_its_own(node: &Node, entry: &ContainerEntry) -> bool {
-    let no_mems = !node.settings.mems_follow_cpus && !entry.applied.has_mems();
-    no_mems && entry.claim().is_some() && !entry.is_mixed() && !entry.is_unsettled()
 }
 
 /// `cpuset.mems` of a container: the NUMA nodes of its exclusive CPUs, if the settings say so;
@@ -110,28 +103,25 @@ pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option
 /// Writes into cgroups are what no answer can carry. A container that does not run yet may have no
 /// cgroup; but it is as much in the way of others as one that runs.
 pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> Due {
-    let basis = node.basis(books, pool);
-    let written = *channel == Channel::Groups;
-    let mut due = Due { updates: Vec::new(), waiting: Vec::new(), written, basis: Some(basis) };
-    if node.assigns() && books.owes(&basis) {
-        let owed = books.owed(&basis);
-        let OrderedUpdates { updates, waiting } = steps(node, pool, owed, channel);
-        due.updates = updates;
-        due.waiting = waiting;
-    }
-    due
+    let OrderedUpdates { updates, waiting } =
+        if node.assigns() { steps(node, books, pool, channel) } else { OrderedUpdates::default() };
+    Due { updates, waiting, written: *channel == Channel::Groups, complete: true }
+}
+
+/// Whether updates are due, or containers wait for some.
+pub(super) fn owes(node: &Node, books: &Books, pool: &Pool) -> bool {
+    node.assigns()
+        && books.containers().any(|found| {
+            found.entry.waits() || change(node, pool, found, &Channel::Runtime).is_some()
+        })
 }
 
 /// Records what has gone out.
 pub(super) fn record(books: &mut Books, due: &Due) {
-    if !due.written {
-        books.set_delivered(due.basis);
-    }
-    // What they waited for is no longer theirs.
-    for id in books.waiting() {
-        let is_due = |update: &Update| update.container == id;
-        if due.basis.is_some() && !due.updates.iter().any(is_due) && !due.waiting.contains(&id) {
-            books.change_found(&id, |entry| entry.wait(false));
+    if due.complete {
+        // What the others waited for is no longer theirs.
+        for (_, pod) in books.pods_mut() {
+            pod.containers_mut().for_each(|(_, entry)| entry.wait(false));
         }
     }
     for Update { container, setting } in &due.updates {
@@ -149,74 +139,35 @@ pub(super) fn record(books: &mut Books, due: &Due) {
     }
 }
 
-/// Checks that all that differs from what it should be is owed.
-pub(super) fn check(node: &Node, books: &Books, pool: &Pool) -> Result<(), String> {
-    if !node.assigns() {
-        return Ok(());
-    }
-    let basis = node.basis(books, pool);
-    let not_owed = books.not_owed(&basis);
-    match changes(node, pool, not_owed, &Channel::Runtime).next() {
-        Some(change) => Err(format!("an update is due and not owed: {:?}", change.update())),
-        None => Ok(()),
-    }
-}
-
-/// The changes of these containers that are due on a channel. One that is being created is not
-/// among them: it cannot be updated before its answer is there, which has all that it needs.
-fn changes<'a>(
-    node: &Node,
-    pool: &Pool,
-    owed: impl Iterator<Item = ContainerRef<'a>>,
-    channel: &Channel,
-) -> impl Iterator<Item = CpuChange<'a>> {
-    let written = *channel == Channel::Groups;
-    let updatable = owed.filter(|found| found.entry.is_updatable());
-    updatable.filter_map(move |found| {
-        if has_all_of_its_own(node, found.entry) {
-            None
-        } else {
-            change(node, pool, found, written)
-        }
-    })
-}
-
-// Most containers need no change: what one takes is kept out of the loop over all.
-#[inline(never)]
+/// What is due for a container on a channel. One that is being created cannot be updated before its
+/// answer is there, which has all that it needs.
 fn change<'a>(
     node: &Node,
     pool: &Pool,
     ContainerRef { pod, entry, .. }: ContainerRef<'a>,
-    written: bool,
+    channel: &Channel,
 ) -> Option<CpuChange<'a>> {
-    let to = desired(node, pool, pod, entry)?;
-    let due = if written {
-        entry.applied.differs_in_cpus(&to, Certainty::Written)
-    } else {
-        entry.applied.differs(&to)
-    };
-    if !due {
+    if !entry.is_updatable() {
         return None;
     }
+    let to = desired(node, pool, pod, entry)?;
+    let differs = match channel {
+        Channel::Groups => entry.applied.differs_in_cpus(&to, Certainty::Written),
+        Channel::Runtime | Channel::Update(_) => entry.applied.differs(&to),
+    };
     let unset = to.mems().is_none() && to.limit().is_none();
-    if unset && is_bound_as_it_is(node, pod, entry) { None } else { Some(CpuChange { entry, to }) }
+    if differs && !(unset && is_bound_as_it_is(node, pod, entry)) {
+        Some(CpuChange { entry, to })
+    } else {
+        None
+    }
 }
 
-fn steps<'a>(
-    node: &Node,
-    pool: &Pool,
-    owed: impl Iterator<Item = ContainerRef<'a>> + Clone,
-    channel: &Channel,
-) -> OrderedUpdates {
-    let mut updates = Vec::new();
-    let mut leave = false;
-    let mut exclusive = 0;
-    // With `for`, each change would be copied from iterator to iterator.
-    changes(node, pool, owed.clone(), channel).for_each(|change| {
-        leave |= change.leaves().is_some();
-        exclusive += usize::from(change.to.is_exclusive());
-        updates.push(change.update());
-    });
+fn steps(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> OrderedUpdates {
+    let changes = books.containers().filter_map(|found| change(node, pool, found, channel));
+    let changes: Vec<CpuChange<'_>> = changes.collect();
+    let leave = changes.iter().any(|change| change.leaves().is_some());
+    let exclusive = changes.iter().filter(|change| change.to.is_exclusive()).count();
     // In most cases the shared containers leave the CPUs of a new container, and nothing else
     // moves.
     let is_update = matches!(channel, Channel::Update(_));
@@ -226,10 +177,9 @@ fn steps<'a>(
             Channel::Update(id) => Some(id),
             Channel::Runtime | Channel::Groups => None,
         };
-        return in_order(changes(node, pool, owed, channel).collect(), last, bound);
+        return in_order(changes, last, bound);
     }
-    if exclusive > 0 {
-        updates.sort_by_key(|update| update.setting.is_exclusive());
-    }
+    let mut updates: Vec<Update> = changes.iter().map(CpuChange::update).collect();
+    updates.sort_by_key(|update| update.setting.is_exclusive());
     OrderedUpdates { updates, waiting: Vec::new() }
 }

@@ -1,6 +1,5 @@
 //! Everything that changes the ledger, and its answers.
 
-use super::books::Basis;
 use super::claim::KubeletClaim;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
@@ -148,18 +147,22 @@ pub struct Due {
     pub(super) waiting: Vec<ContainerId>,
     /// Whether the daemon writes them.
     pub(super) written: bool,
-    /// What they follow from; `None` if they are not all that is due.
-    pub(super) basis: Option<Basis>,
+    /// Whether they are all that is due.
+    pub(super) complete: bool,
 }
 
 impl Due {
+    pub(super) fn is_empty(&self) -> bool {
+        self.updates.is_empty() && self.waiting.is_empty()
+    }
+
     /// Takes out updates that must not go out yet: they stay due.
     pub fn hold_back(&mut self, held: impl Fn(&ContainerId) -> bool) {
         let all = self.updates.len();
         self.updates.retain(|update| !held(&update.container));
         self.waiting.retain(|id| !held(id));
         if self.updates.len() < all {
-            self.basis = None;
+            self.complete = false;
         }
     }
 }
@@ -266,7 +269,7 @@ pub struct Outcome {
     pub claims: bool,
     /// The [`Reach`] of any container: files that name it are out of date.
     pub reach: bool,
-    /// Updates may have become due; [`Ledger::owes`](super::Ledger::owes) says whether any are.
+    /// Updates are due, see [`Ledger::owes`](super::Ledger::owes).
     pub due: bool,
     /// Exclusive CPUs have become free.
     pub freed: bool,

@@ -53,7 +53,7 @@ pub(crate) fn note_opting_out(node: &Node, books: &mut Books, uid: &PodUid) {
     let Some(pod) = books.pod(uid) else { return };
     let opted_out = opts_out(&node.settings, &pod.pod);
     if pod.opted_out != opted_out
-        && let Some(mut pod) = books.change(uid)
+        && let Some(pod) = books.change(uid)
     {
         pod.opted_out = opted_out;
     }

@@ -103,7 +103,7 @@ pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
-use books::{Books, ContainerRef};
+use books::{Books, ContainerEntry, ContainerRef};
 use core::time::Duration;
 use cpuset::CpuSet;
 use node::{Node, Pool};
@@ -127,28 +127,38 @@ pub struct Ledger {
 
 /// What the last [`Outcome`] was about. A refused request has none: the next outcome has what it
 /// left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Reported {
-    revision: u64,
-    exclusive: CpuSet,
+    held: Vec<Claim>,
+    remembered: Vec<Claim>,
     bound: CpuSet,
 }
 
 impl Reported {
     fn of(books: &Books, pool: &Pool) -> Reported {
-        Reported { revision: books.revision(), exclusive: books.held().all, bound: pool.bound }
+        Reported {
+            held: books.held_claims().collect(),
+            remembered: books.remembered().to_vec(),
+            bound: pool.bound,
+        }
     }
 
-    /// Adds to an outcome what has changed since the last one.
+    fn exclusive(&self) -> CpuSet {
+        self.held.iter().map(|claim| claim.cpus).collect()
+    }
+
+    /// Adds to an outcome what has changed since the last one. After an adoption claims count as
+    /// changed even if they are the same: the state file may be older.
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
-        let claims = self.revision != books.revision();
+        let same = books.holds(&self.held) && books.remembered() == self.remembered;
+        let claims = outcome.claims || !same;
         let reach = claims || self.bound != pool.bound;
-        let freed = claims && !self.exclusive.is_subset(&books.held().all);
-        let due = reach || outcome.rules || books.owes_in_any_case();
+        let mut freed = false;
         if reach {
-            *self = Reported::of(books, pool);
+            let before = std::mem::replace(self, Reported::of(books, pool));
+            freed = !before.exclusive().is_subset(&self.exclusive());
         }
-        Outcome { claims, reach, due, freed, ..outcome }
+        Outcome { claims, reach, freed, ..outcome }
     }
 }
 
@@ -213,6 +223,7 @@ impl Ledger {
             Some(_) => self.due(&Channel::Runtime),
             None => self.due(&Channel::Update(container.clone())),
         };
+        let outcome = Outcome { due: !due.is_empty() || self.waits(), ..outcome };
         Decision { container, creation, due, outcome }
     }
 
@@ -247,6 +258,7 @@ impl Ledger {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
                 outcome.adopted = true;
+                outcome.claims = true;
             }
             Event::RunPod(pod) => drop(identity::identify(node, books, pod)),
             Event::UpdatePod(pod) => resize::update_pod(node, books, pod),
@@ -256,7 +268,7 @@ impl Ledger {
             Event::Remove(id) => life::remove(books, &id),
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
             Event::Time(now) => node.now = node.now.max(now),
-            Event::QuietPeriod => books.change_all(|_, pod| pod.quiet_period()),
+            Event::QuietPeriod => books.pods_mut().for_each(|(_, pod)| pod.quiet_period()),
             Event::Machine(topology) => {
                 let before = std::mem::replace(&mut node.topology, Arc::new(topology));
                 change::hotplug(node, books, &before);
@@ -267,6 +279,7 @@ impl Ledger {
                 let kubelet = self.kubelet_claims();
                 change::reconfigure(&self.node, &mut self.books, kubelet);
                 outcome.rules = true;
+                outcome.claims = true;
             }
             Event::Mechanism(mechanism) => {
                 if std::mem::replace(&mut node.mechanism, mechanism) != mechanism {
@@ -276,14 +289,12 @@ impl Ledger {
             }
             Event::Unbound(pods) => {
                 node.unbound = pods;
-                books.unsettle();
             }
             Event::Distrusted(groups) => {
                 node.distrusted = groups;
-                books.unsettle();
             }
             Event::Kubelet { stance, claims } => {
-                self.stand(stance, claims);
+                outcome.claims = self.stand(stance, claims);
                 (outcome.adopted, outcome.rules) = (self.node.assigns(), self.node.assigns());
             }
             Event::Answered(Decision { container, creation, due, .. }) => {
@@ -311,13 +322,14 @@ impl Ledger {
         if same_pool {
             self.view.take();
             debug_assert_eq!(self.check(), Ok(()));
-            return Outcome { due: self.books.owes_in_any_case(), ..outcome };
+        } else {
+            self.recompute();
+            outcome = self.report(outcome);
         }
-        self.recompute();
-        self.report(outcome)
+        Outcome { due: self.owes(), ..outcome }
     }
 
-    /// Completes an outcome.
+    /// Completes an outcome, but for the updates that are due.
     fn report(&mut self, outcome: Outcome) -> Outcome {
         self.reported.complete(outcome, &self.books, &self.pool)
     }
@@ -353,18 +365,18 @@ impl Ledger {
 
     /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet
     /// assigned; if it knows nothing of the node yet, it waits for the first list of containers.
-    fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
+    /// Returns whether it has adopted the node.
+    fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
-        // Others may have set CPUs of shared containers in another stance.
-        self.books.unsettle();
-        if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
+        let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
+        if adopts {
             let kubelet = self.kubelet_claims();
             // What the kubelet or another plugin has set since has ended the claim.
-            let set =
-                |entry: &books::ContainerEntry| entry.claim().or(entry.applied.certain_cpus());
+            let set = |entry: &ContainerEntry| entry.claim().or(entry.applied.certain_cpus());
             adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
         }
+        adopts
     }
 
     /// What the kubelet assigned; kept for another take-over while the kubelet assigns CPUs.
@@ -383,7 +395,6 @@ impl Ledger {
         }
         let mut trial = self.clone();
         trial.node.stance = Stance::Assign;
-        trial.books.unsettle();
         trial.books.journal.take();
         // A refusal is among the notes.
         handle(&mut trial, call.clone());
@@ -405,7 +416,7 @@ impl Ledger {
 
 impl Ledger {
     /// Checks the invariants: no CPU is exclusive twice, none is reserved or offline, and every
-    /// online CPU is shared, exclusive, or reserved. Whatever differs from what it should be is due.
+    /// online CPU is shared, exclusive, or reserved.
     ///
     /// # Errors
     /// What does not hold.
@@ -440,6 +451,6 @@ impl Ledger {
             let pool = self.pool.cpus;
             return Err(format!("pool {pool} and exclusive {held} are not all online CPUs"));
         }
-        desired::check(&self.node, &self.books, &self.pool)
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
 
-use super::books::{Basis, Books, ContainerEntry, PodEntry};
+use super::books::{Books, ContainerEntry, PodEntry};
 use super::model::PodUid;
 use super::policy::Stance;
 use super::policy::{Mechanism, Policy};
@@ -44,6 +44,9 @@ pub(super) struct Pool {
     /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
     /// containers stay where they are.
     pub(super) bound: CpuSet,
+    /// All CPUs that the machine has, online or not: what is set for containers that cgroups keep in
+    /// the pool.
+    pub(super) possible: CpuSet,
 }
 
 impl Node {
@@ -71,7 +74,7 @@ impl Node {
 
     /// All CPUs that are exclusive to a container, those that are lent out too.
     pub(super) fn exclusive(&self, books: &Books) -> CpuSet {
-        books.with_margin().fold(books.held().all, |all, entry| all | self.taken(entry))
+        books.holders().map(|entry| self.taken(entry)).collect()
     }
 
     /// CPUs that could become exclusive now.
@@ -111,14 +114,11 @@ impl Node {
         if !books.remembered().is_empty() {
             cpus -= self.remembered(books) - reserved;
         }
-        for entry in books.with_margin().filter(|entry| !entry.is_lent()) {
-            // A partition has only the CPUs that its container runs on.
-            cpus -= self.taken(entry) - entry.held();
+        for entry in books.holders().filter(|entry| !entry.is_lent()) {
+            cpus -= self.taken(entry);
         }
-        let held = books.held();
-        let pool = cpus - held.used;
-        let bound = if pool.is_empty() { reserved & self.topology.online() } else { pool };
-        Pool { cpus: pool, bound }
+        let bound = if cpus.is_empty() { reserved & self.topology.online() } else { cpus };
+        Pool { cpus, bound, possible: self.possible() }
     }
 
     /// Whether the runtime has to keep a pod's shared containers in the pool, by an update of each
@@ -136,25 +136,10 @@ impl Node {
         self.distrusted.iter().any(|distrusted| group == *distrusted || group.is_below(distrusted))
     }
 
-    /// All CPUs that the machine has, online or not.
-    pub(super) fn possible(&self) -> CpuSet {
+    fn possible(&self) -> CpuSet {
         let offline = self.topology.offline().iter();
         offline
             .filter_map(|cpu| CpuSet::of(cpu.id).ok())
             .fold(self.topology.online(), CpuSet::bitor)
-    }
-
-    pub(super) fn basis(&self, books: &Books, pool: &Pool) -> Basis {
-        let cgroups_keep_all = self.mechanism != Mechanism::Runtime
-            && self.unbound.is_empty()
-            && self.distrusted.is_empty();
-        let follow = self.settings.mems_follow_cpus;
-        Basis {
-            sent: if cgroups_keep_all { self.possible() } else { pool.bound },
-            online: self.topology.online(),
-            policy: self.settings.policy,
-            memory_only: follow.then_some(self.settings.memory_only_nodes),
-            doubts: books.doubts,
-        }
     }
 }

@@ -3,6 +3,7 @@
 use super::Ledger;
 use super::books::ContainerRef;
 use super::claim::Claim;
+use super::desired;
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
@@ -49,7 +50,7 @@ impl Ledger {
 
     /// All CPUs that the machine has, online or not.
     pub fn possible(&self) -> CpuSet {
-        self.node.possible()
+        self.pool.possible
     }
 
     pub fn mechanism(&self) -> Mechanism {
@@ -63,7 +64,7 @@ impl Ledger {
 
     /// Exclusive CPUs of containers that run as partitions.
     pub fn held_by_kernel(&self) -> CpuSet {
-        self.books.held().by_kernel
+        self.books.held_by_kernel()
     }
 
     /// CPUs that could become exclusive now.
@@ -71,14 +72,14 @@ impl Ledger {
         self.node.free(&self.books)
     }
 
-    /// Whether updates may be due.
+    /// Whether updates are due, or containers wait for some.
     pub fn owes(&self) -> bool {
-        self.node.assigns() && self.books.owes(&self.node.basis(&self.books, &self.pool))
+        desired::owes(&self.node, &self.books, &self.pool)
     }
 
     /// Whether containers wait for CPUs that others are about to leave.
     pub fn waits(&self) -> bool {
-        self.books.waits()
+        self.books.containers().any(|found| found.entry.waits())
     }
 
     /// Whether cgroups, or the kernel by partitions, keep the containers of all pods off others'

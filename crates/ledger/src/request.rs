@@ -30,6 +30,28 @@ impl Grant {
     }
 }
 
+/// What the containers of a node leave for exclusive ones: the same for all requests of one decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Supply {
+    /// CPUs that could become exclusive now.
+    pub(super) free: CpuSet,
+    /// How many CPUs all pods together keep free for themselves, see [`PodEntry::promise`]. A runtime
+    /// may report budgets of any size; their sum fits in here.
+    promised: u128,
+}
+
+impl Supply {
+    pub(super) fn of(node: &Node, books: &Books) -> Supply {
+        let promised = books.pods().map(|(_, pod)| pod.promise() as u128).sum();
+        Supply { free: node.free(books), promised }
+    }
+
+    /// How many CPUs all pods but this one keep free for themselves.
+    fn promised_beside(&self, pod: &PodEntry) -> usize {
+        usize::try_from(self.promised - pod.promise() as u128).unwrap_or(usize::MAX)
+    }
+}
+
 /// What a new container of a pod gets. Changes nothing.
 pub(super) fn grant(
     node: &Node,
@@ -53,7 +75,8 @@ pub(super) fn grant(
     }
     let fit = budget_fit(node, pod, pod.budget_cpus(), container, n);
     let own = before.map(|entry| node.taken(entry)).unwrap_or_default();
-    let Some(request) = request(node, books, pod, fit, own, n, terms) else {
+    let supply = Supply::of(node, books);
+    let Some(request) = request(node, &supply, pod, fit, own, n, terms) else {
         let shared = terms.without_room().map(|()| Grant::Shared);
         return shared.map_err(|rejection| (rejection, None));
     };
@@ -78,14 +101,14 @@ pub(super) fn budget_fit(
 /// `None` without room in its pod's budget.
 pub(super) fn request(
     node: &Node,
-    books: &Books,
+    supply: &Supply,
     pod: &PodEntry,
     fit: BudgetFit,
     own: CpuSet,
     n: usize,
     terms: &Terms,
 ) -> Option<Request> {
-    let free = node.free(books) | own;
+    let free = supply.free | own;
     let reuse = match fit {
         BudgetFit::None => return None,
         BudgetFit::Fresh(cpus) => Reuse::Beside(cpus),
@@ -97,7 +120,7 @@ pub(super) fn request(
         cpus: n,
         free,
         reuse,
-        promised: books.promised_beside(pod),
+        promised: supply.promised_beside(pod),
         pod: in_pod.then(|| pod_demand(pod, &(free | reuse.cpus()), n)).flatten(),
         wishes: terms.wishes,
         devices: terms.devices,
@@ -121,7 +144,7 @@ fn pod_demand(pod: &PodEntry, supply: &CpuSet, n: usize) -> Option<PodDemand> {
 /// The request of a running container, for `n` CPUs instead of those that it holds.
 pub(super) fn running(
     node: &Node,
-    books: &Books,
+    supply: &Supply,
     pod: &PodEntry,
     entry: &ContainerEntry,
     n: usize,
@@ -130,9 +153,9 @@ pub(super) fn running(
     let own = node.with_idle(&entry.held(), wishes.margin());
     Request {
         cpus: n,
-        free: node.free(books) | own,
+        free: supply.free | own,
         reuse: Reuse::Beside(CpuSet::EMPTY),
-        promised: books.promised_beside(pod),
+        promised: supply.promised_beside(pod),
         pod: None,
         wishes,
         devices: entry.terms.devices,

@@ -8,7 +8,7 @@ use crate::books::{Books, ContainerEntry, ContainerRef, PodEntry};
 use crate::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::node::Node;
 use crate::note::What;
-use crate::request::{budget_fit, request, running};
+use crate::request::{Supply, budget_fit, request, running};
 use crate::terms::Terms;
 use cpuset::CpuSet;
 use placement::{self, Rejection, Running};
@@ -37,7 +37,7 @@ pub(crate) fn resize(
     let budget = resized_budget(pod, before, cpu);
     let claim = resized_claim(node, books, pod, entry, container, cpu, budget)?;
     let taken = node.with_idle(&claim.unwrap_or_default(), entry.wishes().margin());
-    if let Some(mut pod) = books.change(uid) {
+    if let Some(pod) = books.change(uid) {
         pod.pod.budget = budget;
         pod.raise_budget(&claim.unwrap_or_default());
         pod.hand_over(&node.topology, &container.name, taken);
@@ -100,7 +100,7 @@ fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<Cp
 pub(crate) fn update_pod(node: &Node, books: &mut Books, pod: Pod) {
     let budget = pod.budget;
     let uid = identify(node, books, pod);
-    if let Some(mut entry) = books.change(&uid).filter(|_| budget.is_some()) {
+    if let Some(entry) = books.change(&uid).filter(|_| budget.is_some()) {
         entry.pod.budget = budget;
         entry.resized = true;
     }
@@ -133,13 +133,13 @@ fn resized_claim(
         return Ok(None);
     }
     if let Some(held) = entry.claim() {
-        let request = running(node, books, pod, entry, n);
+        let request = running(node, &Supply::of(node, books), pod, entry, n);
         return placement::resize(&node.topology, &request, &Running::Exclusive(held)).map(Some);
     }
     let budget = budget.map(MilliCpu::cpus_floor);
     let fit = budget_fit(node, pod, budget, container, n);
     let terms = Terms { wishes: entry.wishes(), ..entry.terms };
-    match request(node, books, pod, fit, CpuSet::EMPTY, n, &terms) {
+    match request(node, &Supply::of(node, books), pod, fit, CpuSet::EMPTY, n, &terms) {
         None => entry.terms.without_room().map(|()| None),
         Some(request) => placement::resize(&node.topology, &request, &Running::Shared).map(Some),
     }

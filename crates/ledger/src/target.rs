@@ -83,8 +83,7 @@ pub(super) fn target(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Optio
     let setting = by_now.unwrap_or(setting);
     let bound = !setting.is_exclusive() && !node.is_updated(found.uid);
     let kept_from_siblings = pod.kept_from_siblings();
-    let may_use =
-        if bound { CpuSetting::shared(node.possible() - kept_from_siblings) } else { None };
+    let may_use = if bound { CpuSetting::shared(pool.possible - kept_from_siblings) } else { None };
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),

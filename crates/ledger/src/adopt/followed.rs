@@ -60,7 +60,7 @@ impl Followed {
 
     /// Restores it for pods and containers that still exist.
     pub(super) fn take_up(self, books: &mut Books) {
-        books.change_all(|uid, pod| {
+        for (uid, pod) in books.pods_mut() {
             if let Some((Some(budget), resized)) = self.budgets.get(uid).copied() {
                 (pod.pod.budget, pod.resized) = (Some(budget), resized);
             }
@@ -73,6 +73,6 @@ impl Followed {
                     entry.settle(*at);
                 }
             }
-        });
+        }
     }
 }

@@ -121,7 +121,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
             keep_margin(node, books, uid, container, &evidence);
         }
     }
-    books.change_all(|_, pod| pod.detect_resources());
+    books.pods_mut().for_each(|(_, pod)| pod.detect_resources());
     // Comes before the repairs, so that these do not take CPUs of containers that are just being
     // restarted.
     keep_for_restart(node, books, &evidence);
@@ -132,13 +132,12 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
             repair(node, books, uid, container, lost);
         }
     }
-    books.renew();
     // A pod that has only a sandbox may be dead and still listed: it keeps no CPUs free.
-    books.change_all(|_, pod| {
+    for (_, pod) in books.pods_mut() {
         let empty = pod.containers().next().is_none();
         pod.refused = empty;
         pod.lend_if_quiet();
-    });
+    }
 }
 
 /// An event named an unknown container: the ledger adopts it as if it had been found running, and
@@ -156,7 +155,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
         adopt(node, books, uid, container, &evidence, source);
     }
     keep_margin(node, books, uid, container, &evidence);
-    if let Some(mut pod) = books.change(uid) {
+    if let Some(pod) = books.change(uid) {
         pod.detect_resources();
     }
     if node.assigns() {
@@ -181,7 +180,7 @@ pub(super) fn adopt_anew(
 ) {
     let evidence = Evidence::new(books.claims().collect(), kubelet);
     let mut running = Vec::new();
-    books.change_all(|uid, pod| {
+    for (uid, pod) in books.pods_mut() {
         let sandbox = pod.pod.sandbox.clone();
         for (name, entry) in pod.containers_mut() {
             if entry.is_alive() {
@@ -197,7 +196,7 @@ pub(super) fn adopt_anew(
             }
             entry.unassign();
         }
-    });
+    }
     running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
     settle(node, books, &running, evidence);
 }
@@ -249,7 +248,7 @@ fn enter(
     } else {
         entry.start(node.now);
     }
-    books.enter_found(uid, &container.name, entry);
+    books.enter(uid, &container.name, entry, |_, _| ());
 }
 
 /// Keeps the CPUs of ended containers whose pod is alive: the kubelet will restart them.

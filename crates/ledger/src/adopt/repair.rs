@@ -6,7 +6,7 @@ use crate::books::{Books, BudgetFit, ContainerRef};
 use crate::model::{Container, PodUid};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
-use crate::request::{budget_fit, request};
+use crate::request::{Supply, budget_fit, request};
 use cpuset::CpuSet;
 use placement::{self, Request};
 
@@ -44,7 +44,7 @@ pub(super) fn repair(
     };
     let wishes = found.entry.terms.wishes;
     let terms = &found.entry.terms;
-    let request = request(node, books, found.pod, fit, CpuSet::EMPTY, n, terms);
+    let request = request(node, &Supply::of(node, books), found.pod, fit, CpuSet::EMPTY, n, terms);
     let Some(request) = request else { return };
     // A container that runs comes before pods that are about to start.
     let request = Request { promised: 0, ..request };
@@ -52,7 +52,7 @@ pub(super) fn repair(
         Ok(chosen) => {
             let to = chosen.cpus;
             let taken = request.footprint(&node.topology, &to);
-            if let Some(mut pod) = books.change(uid) {
+            if let Some(pod) = books.change(uid) {
                 pod.raise_budget(&to);
                 pod.hand_over(&node.topology, &container.name, taken);
                 if wishes.shares_affinity() {

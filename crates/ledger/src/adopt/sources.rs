@@ -115,11 +115,10 @@ pub(super) fn adopt(
 ) {
     let found = books.container(uid, &container.name);
     let Some(found) = found.filter(|found| found.entry.claim().is_none()) else { return };
-    let free = node.unclaimed(books);
-    let claim = named(node, found, container, evidence, source);
-    let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
+    let claim = named(node, found, container, evidence, source).unwrap_or_default();
+    if claim.is_empty() || !claim.is_subset(&node.unclaimed(books)) {
         return;
-    };
+    }
     let subject = found.subject();
     books.change_container(uid, &container.name, |entry| {
         entry.assign(claim, entry.margin());

@@ -166,22 +166,6 @@ impl AppliedSetting {
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
     }
 
-    /// The same for a container with these exclusive CPUs, without memory, and without the shared
-    /// CPUs of a `mixed` one.
-    pub(crate) fn differs_from_claim(&self, claim: &CpuSet, mixed: bool) -> bool {
-        let is_set = self.reach.as_ref().is_some_and(|Reach { exclusive, shared }| {
-            if mixed { claim.is_subset(exclusive) } else { claim == exclusive && shared.is_empty() }
-        });
-        self.certainty < Certainty::Set || !is_set || self.differs_in_quota(true, None)
-    }
-
-    /// The same for a container that shares CPUs, whichever these are.
-    pub(crate) fn differs_from_shared(&self, limit: Option<MilliCpu>) -> bool {
-        self.is_exclusive()
-            || (self.is_set() && self.certainty < Certainty::Set)
-            || self.differs_in_quota(false, limit.filter(|_| self.lacks_quota()))
-    }
-
     fn differs_in_quota(&self, exclusive: bool, limit: Option<MilliCpu>) -> bool {
         match (self.quota, limit) {
             (quota, _) if exclusive => matches!(quota, CfsQuota::Set | CfsQuota::Restored(_)),

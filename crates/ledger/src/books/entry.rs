@@ -440,10 +440,6 @@ impl ContainerEntry {
         self.holding.as_ref().map_or(Margin::NONE, |held| held.margin)
     }
 
-    pub(super) fn has_margin(&self) -> bool {
-        self.margin() != Margin::NONE
-    }
-
     /// Whether the runtime can update it.
     pub(crate) fn is_updatable(&self) -> bool {
         matches!(self.life, Life::Created { .. } | Life::Running { .. })
@@ -500,15 +496,5 @@ impl ContainerEntry {
     /// Whether it has ended and is not expected back soon.
     pub(crate) fn stays_away(&self) -> bool {
         matches!(self.life, Life::Ended { loan: Loan::Lent, .. })
-    }
-
-    /// Whether an update is due, wherever shared containers run.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_updatable()
-            && (self.waits()
-                || match &self.holding {
-                    Some(held) => self.applied.differs_from_claim(&held.cpus, self.is_mixed()),
-                    None => self.applied.differs_from_shared(self.cpu.limit),
-                })
     }
 }

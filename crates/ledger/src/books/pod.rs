@@ -100,9 +100,19 @@ impl PodEntry {
         })
     }
 
-    /// Takes over what an event says of the pod; empty parts change nothing. Returns whether its
-    /// names have changed.
-    pub(super) fn refresh(&mut self, pod: Pod) -> bool {
+    /// Whether this is the claim of one of its containers.
+    pub(super) fn has_claim(&self, name: &str, entry: &ContainerEntry, claim: &Claim) -> bool {
+        let Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu } = claim;
+        Some(*cpus) == entry.claim()
+            && *id == entry.id
+            && *cpu == entry.cpu
+            && (*margin, *mixed) == (entry.margin(), entry.is_mixed())
+            && container == name
+            && (pod_uid, namespace, pod) == (&self.pod.uid, &self.pod.namespace, &self.pod.name)
+    }
+
+    /// Takes over what an event says of the pod; empty parts change nothing.
+    pub(super) fn refresh(&mut self, pod: Pod) {
         // The first budget counts: later events repeat it and ignore resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
@@ -120,9 +130,7 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
-        let renamed = (&namespace, &name) != (&self.pod.namespace, &self.pod.name);
         self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations, cgroup };
-        renamed
     }
 
     /// Whether an event's description of the pod changes neither its wishes nor their bounds.
@@ -196,7 +204,7 @@ impl PodEntry {
     ///
     /// Otherwise another pod could get the CPUs that the scheduler counted for a late container,
     /// such as one after init containers.
-    pub(super) fn promise(&self) -> usize {
+    pub(crate) fn promise(&self) -> usize {
         if self.refused || self.opted_out || self.has_resources || self.pod.qos != Qos::Guaranteed {
             return 0;
         }

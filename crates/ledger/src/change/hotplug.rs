@@ -10,7 +10,7 @@ use crate::books::{Books, ContainerRef};
 use crate::model::PodUid;
 use crate::node::Node;
 use crate::note::{MoveReason, What};
-use crate::request::running;
+use crate::request::{Supply, running};
 use cpuset::CpuSet;
 use placement::{self, Request, Running};
 use topology::Topology;
@@ -19,7 +19,7 @@ use topology::Topology;
 pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     let online = node.topology.online();
     let mut held = Vec::new();
-    books.change_all(|uid, pod| {
+    for (uid, pod) in books.pods_mut() {
         // It was chosen among the nodes of the machine before. A restart would forget it, too.
         pod.affinity = None;
         for (name, entry) in pod.containers_mut() {
@@ -27,7 +27,7 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
             entry.lose(online);
             held.push((uid.clone(), name.clone(), had));
         }
-    });
+    }
     let broken = broken_cores(before, online);
     for (uid, name, had) in held {
         if node.assigns() {
@@ -46,8 +46,9 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
         return;
     }
     let left = entry.held();
+    let supply = Supply::of(node, books);
     // A container that runs comes before pods that are about to start.
-    let request = Request { promised: 0, ..running(node, books, pod, entry, n) };
+    let request = Request { promised: 0, ..running(node, &supply, pod, entry, n) };
     let margin = request.wishes.margin();
     let reduced = Running::Reduced { left, broken: *broken };
     if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {

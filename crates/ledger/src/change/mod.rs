@@ -37,7 +37,7 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
 
 /// Reads all wishes again, as the new settings may allow others. Devices stay where they were.
 fn read_wishes(node: &Node, books: &mut Books) {
-    books.change_all(|_, pod| {
+    for (_, pod) in books.pods_mut() {
         // It was chosen under the settings before. A restart would forget it, too.
         pod.affinity = None;
         let described = pod.pod.clone();
@@ -45,7 +45,7 @@ fn read_wishes(node: &Node, books: &mut Books) {
             let devices = entry.terms.devices;
             entry.terms = Terms { devices, ..Terms::standing(&node.settings, &described, name) };
         }
-    });
+    }
     let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
     pods.iter().for_each(|uid| note_opting_out(node, books, uid));
 }
@@ -53,8 +53,7 @@ fn read_wishes(node: &Node, books: &mut Books) {
 /// Something else than before keeps others off exclusive CPUs: of all containers, also of those
 /// that the kernel refused.
 pub(super) fn enforce_by(books: &mut Books, mechanism: Mechanism) {
-    books.unsettle();
-    books.change_all(|_, pod| {
+    for (_, pod) in books.pods_mut() {
         pod.containers_mut().for_each(|(_, entry)| entry.enforce_by(mechanism));
-    });
+    }
 }

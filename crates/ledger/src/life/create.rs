@@ -29,7 +29,7 @@ pub(crate) fn create(
     match granted(node, books, &uid, container) {
         Some(Ok((terms, grant))) => enter(node, books, &uid, container, terms, grant),
         Some(Err((rejection, request))) => {
-            if let Some(mut pod) = books.change(&uid) {
+            if let Some(pod) = books.change(&uid) {
                 pod.refused = true;
             }
             books.note_refused(&uid, container, &rejection, request);
@@ -40,8 +40,6 @@ pub(crate) fn create(
     Ok(uid)
 }
 
-// Inlined, its large result would be copied in pieces, also for containers that share CPUs.
-#[inline(never)]
 fn granted(
     node: &Node,
     books: &Books,

@@ -38,7 +38,7 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
             return;
         }
     }
-    let Some(mut pod) = books.change(&uid) else { return };
+    let Some(pod) = books.change(&uid) else { return };
     let Some(entry) = pod.container_mut(&container.name) else { return };
     entry.start(node.now);
     if entry.is_alive() {
@@ -50,7 +50,7 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
 pub(super) fn stop(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
-    if let Some(mut pod) = books.change(&uid) {
+    if let Some(pod) = books.change(&uid) {
         pod.end(&name);
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
         return;
     }
     books.remove(&uid, &name);
-    let Some(mut pod) = books.change(&uid) else { return };
+    let Some(pod) = books.change(&uid) else { return };
     if pod.containers().next().is_some() {
         return;
     }
@@ -77,7 +77,6 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     // shared pool.
     (pod.refused, pod.affinity) = (true, None);
     if pod.pod.qos != Qos::Guaranteed {
-        drop(pod);
         books.remove_pod(&uid);
     }
 }
@@ -101,7 +100,7 @@ pub(super) fn revoke(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
     books.remove(&uid, &name);
-    if let Some(mut pod) = books.change(&uid) {
+    if let Some(pod) = books.change(&uid) {
         (pod.refused, pod.affinity) = (true, None);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn create(
         Err(_) => true,
     };
     if node.stance == Stance::Refuse && asks && !known {
-        if let Some(mut pod) = books.change(uid) {
+        if let Some(pod) = books.change(uid) {
             pod.refused = true;
         }
         let message = KUBELET_ACTIVE.to_owned();

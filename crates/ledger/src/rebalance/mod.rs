@@ -13,7 +13,7 @@ use super::model::ContainerId;
 use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
 use super::node::Node;
 use super::note::What;
-use super::request::{Grant, grant, running};
+use super::request::{Grant, Supply, grant, running};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
 use core::time::Duration;
@@ -50,12 +50,13 @@ pub(super) fn for_arrival(
     if moves == 0 {
         return Err(NoPlan::BudgetUsedUp);
     }
-    let (ids, residents) = residents(node, books)?;
+    let supply = Supply::of(node, books);
+    let (ids, residents) = residents(node, books, &supply)?;
     let limits = limits(node, rebalance, moves);
-    let free = node.free(books);
     let placed = placed.as_ref();
-    let plan = planner::for_arrival(&node.topology, free, &residents, &request, placed, &limits)
-        .ok_or(NoPlan::NoGain)?;
+    let plan =
+        planner::for_arrival(&node.topology, supply.free, &residents, &request, placed, &limits)
+            .ok_or(NoPlan::NoGain)?;
     let newcomer = format!("{}/{}/{}", entry.pod.namespace, entry.pod.name, container.name);
     let after = plan.newcomer.as_ref().map(|placement| placement.cpus);
     let why = match after {
@@ -75,11 +76,11 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Result<MovePlan, NoPl
         let kept = books.moves.left(rebalance) > 0;
         return Err(if kept { NoPlan::BudgetKept } else { NoPlan::BudgetUsedUp });
     }
-    let (ids, residents) = residents(node, books)?;
+    let supply = Supply::of(node, books);
+    let (ids, residents) = residents(node, books, &supply)?;
     let limits = limits(node, rebalance, moves);
-    let free = node.free(books);
-    let plan =
-        planner::for_departure(&node.topology, free, &residents, &limits).ok_or(NoPlan::NoGain)?;
+    let plan = planner::for_departure(&node.topology, supply.free, &residents, &limits)
+        .ok_or(NoPlan::NoGain)?;
     let better = plan.moves.iter().map(|planned| {
         let Resident { held, request, .. } = &residents[planned.resident];
         let before = planner::badness(&node.topology, request, held);
@@ -113,10 +114,14 @@ fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
 }
 
 /// All containers that have exclusive CPUs now.
-fn residents(node: &Node, books: &Books) -> Result<(Vec<ContainerId>, Vec<Resident>), NoPlan> {
+fn residents(
+    node: &Node,
+    books: &Books,
+    supply: &Supply,
+) -> Result<(Vec<ContainerId>, Vec<Resident>), NoPlan> {
     let all = books.containers().filter_map(|ContainerRef { pod, entry, .. }| {
         let held = entry.claim()?;
-        let request = running(node, books, pod, entry, held.len());
+        let request = running(node, supply, pod, entry, held.len());
         let movable = stays(node, pod, entry).is_none();
         Some((entry.id().clone(), Resident { held, request, movable }))
     });
@@ -219,7 +224,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     // from the others.
     let nodes = numa_nodes(&node.topology, &step.to);
     if shares_affinity
-        && let Some(mut pod) = books.change(&uid)
+        && let Some(pod) = books.change(&uid)
         && let Some((_, Hint { nodes: Some(chosen), .. })) = &mut pod.affinity
     {
         *chosen = nodes;

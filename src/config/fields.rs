@@ -193,13 +193,16 @@ impl<T: Copy> Field for OneOf<T> {
     }
 }
 
+/// What a value contradicts, if anything.
+type Check = fn(&Settings) -> Result<(), &'static str>;
+
 /// A field with a reader of its own.
 struct Other<T: 'static> {
     name: &'static str,
     read: fn(&Given<'_>, &mut T) -> Result<(), ConfigError>,
     value: fn(&mut Values) -> &mut T,
     default: Option<&'static str>,
-    check: Option<fn(&Settings) -> Result<(), &'static str>>,
+    check: Option<Check>,
 }
 
 impl<T> Other<T> {
@@ -217,7 +220,7 @@ impl<T> Other<T> {
         self
     }
 
-    const fn checked(mut self, check: fn(&Settings) -> Result<(), &'static str>) -> Other<T> {
+    const fn checked(mut self, check: Check) -> Other<T> {
         self.check = Some(check);
         self
     }

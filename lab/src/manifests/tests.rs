@@ -46,15 +46,11 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(context(&host_pid).capabilities.add, [""; 0]);
     assert_eq!(paths(&host_pid), paths(&base));
     let migrate = of("migrate");
-    let [added] = &migrate.pod().containers[0].volume_mounts[paths(&base).len()..] else {
-        panic!("not one more: {:?}", paths(&migrate));
-    };
+    let added = added_mount(&base, &migrate);
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet", true));
     assert_eq!(added.recursive_read_only, Some(RecursiveReadOnly::IfPossible));
     let pod_resources = of("podresources");
-    let [added] = &pod_resources.pod().containers[0].volume_mounts[paths(&base).len()..] else {
-        panic!("not one more: {:?}", paths(&pod_resources));
-    };
+    let added = added_mount(&base, &pod_resources);
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet/pod-resources", true));
     let env = &pod_resources.pod().containers[0].env;
     let listen = env.iter().find(|variable| variable.name == "POD_RESOURCES_LISTEN").unwrap();
@@ -66,6 +62,17 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(of("containerd-1.7").pod().init_containers.len(), 1);
     let label = context(&of("crio")).se_linux_options.unwrap();
     assert_eq!(label.r#type, "spc_t");
+}
+
+/// The only mount that an overlay adds to the base.
+fn added_mount<'a>(base: &Manifests, overlay: &'a Manifests) -> &'a types::VolumeMount {
+    let known = &base.pod().containers[0].volume_mounts;
+    let is_new =
+        |one: &&types::VolumeMount| known.iter().all(|old| old.mount_path != one.mount_path);
+    let mounts = &overlay.pod().containers[0].volume_mounts;
+    let added: Vec<&types::VolumeMount> = mounts.iter().filter(is_new).collect();
+    assert_eq!((added.len(), mounts.len()), (1, known.len() + 1));
+    added[0]
 }
 
 /// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts

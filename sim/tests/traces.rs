@@ -41,8 +41,8 @@ fn model(runtime: Runtime, seeds: Range<u64>) -> Lives {
 fn containerd() -> &'static Lives {
     static MODEL: OnceLock<Lives> = OnceLock::new();
     MODEL.get_or_init(|| {
-        let newer = std::thread::spawn(|| model(CONTAINERD_2_1, 250..500));
-        let mut lives = model(CONTAINERD_1_7, 0..250);
+        let newer = std::thread::spawn(|| model(CONTAINERD_2_1, 400..700));
+        let mut lives = model(CONTAINERD_1_7, 0..400);
         lives.extend(newer.join().expect("histories end"));
         lives
     })

@@ -13,5 +13,5 @@
 
 include!(concat!(env!("OUT_DIR"), "/wire.rs"));
 
-pub use nri::*;
-pub(crate) use nri_ttrpc::RuntimeClient;
+pub use self::nri::*;
+pub(crate) use self::nri_ttrpc::RuntimeClient;

@@ -1,4 +1,4 @@
-//! What there is, read from the plugin's own errors about what there is not.
+//! What there is, read from the declarations of fields and from the plugin's own errors.
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on should stop")]
 

@@ -34,7 +34,9 @@
 
 use crate::node::cfs;
 use crate::plugin::STATE;
-use crate::pods::{Class, Container, Paths, Pod, PodId, Sandbox, Serial, State, quota};
+use crate::pods::{
+    Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, State, quota,
+};
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CpuSet;
@@ -451,7 +453,7 @@ impl World {
         // The plugin's own container keeps what it has if its cgroup could once not be written. Beside a
         // partition, containers do without its CPUs also while they are lent.
         let is_beside =
-            |one: &Occupant| self.by_partitions && self.pods[&one.pod].class == Class::Guaranteed;
+            |one: &Occupant| self.by_partitions && may_have_exclusive(&self.pods[&one.pod]);
         let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin || is_beside(one);
         // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
         if self.processes().any(|(_, container)| self.takes_more(container)) {
@@ -663,6 +665,13 @@ impl World {
 }
 
 /// Whether a container of this pod asks for CPUs that nobody else gets, beside its own.
+/// Whether one of a pod's containers can have exclusive CPUs: by its class, or by a wish.
+fn may_have_exclusive(pod: &Pod) -> bool {
+    let mut slots = 0..pod.slots.len();
+    pod.class == Class::Guaranteed
+        || slots.any(|slot| pod.wishes(slot, ("cpus", "exclusive")) || pod.wishes(slot, MIXED))
+}
+
 fn wishes_more(pod: &Pod, slot: usize) -> bool {
     pod.wishes(slot, ("smt", "isolate")) || pod.wishes(slot, ("uncore", "exclusive"))
 }

@@ -21,11 +21,11 @@
 //!   kubelet's admission does not do either (sandbox, runtime, protocol), and writing the checkpoint.
 
 use clap::Parser;
-use cpuset::{CpuSet, NodeSet};
+use cpuset::CpuSet;
 use placement::kubelet::{Demand, merge, take};
 use placement::{
-    self, EngineKind, NumaNodes, Reuse, Settings, Strategy, TopologyManager, TopologyPolicy,
-    UncoreOrder, Wishes, place,
+    self, DeviceNodes, EngineKind, NumaNodes, Reuse, Settings, Strategy, TopologyManager,
+    TopologyPolicy, UncoreOrder, Wishes, place,
 };
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -183,7 +183,7 @@ fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn E
         promised: 0,
         pod: None,
         wishes: Wishes::NONE,
-        devices: NodeSet::EMPTY,
+        devices: DeviceNodes::NONE,
         settings: Settings { engine, ..Settings::default() },
     };
     Ok(time(|| place(&topology, black_box(&request))))

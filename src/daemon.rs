@@ -19,7 +19,7 @@
 //! the runtime gets it: the call waits for [`Effect::Save`]. Calls that change no claim do not. A disk
 //! that fails or does not respond keeps out new exclusive containers, and nothing else.
 //!
-//! The parts beside the owner (`kubelet`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
+//! The parts beside the owner (`kubelet`, `devices`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
 //! they return events for the ledger, or what to repair, and know nothing of each other.
 //! `enforcement` writes cgroups and `delivery` knows what the runtime is doing, both when the owner
 //! says so.
@@ -29,6 +29,8 @@ mod checks;
 mod complete;
 mod decision_log;
 mod delivery;
+mod device_finder;
+mod devices;
 mod drift;
 mod enforcement;
 mod executor;
@@ -53,6 +55,7 @@ mod suspects;
 mod validation;
 
 pub use checks::{CheckPass, Findings};
+pub use devices::FoundDevices;
 pub use executor::Executor;
 pub use main_loop::serve;
 pub use owner::Owner;

@@ -10,6 +10,7 @@
 pub mod administrator;
 pub mod calls;
 pub mod configuration;
+pub mod devices;
 pub mod dice;
 pub mod history;
 pub mod kernel;

@@ -34,9 +34,7 @@
 
 use crate::node::cfs;
 use crate::plugin::STATE;
-use crate::pods::{
-    Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, State, quota,
-};
+use crate::pods::{Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, State, quota};
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CpuSet;
@@ -86,6 +84,8 @@ pub struct Oracle {
     /// The machine, the configuration or the kubelet's policy has changed: containers may have other
     /// CPUs than they were given.
     pub is_unsteady: bool,
+    /// The kubelet has named other nodes of devices than theirs.
+    pub kubelet_lies: bool,
     /// Containers that have got exclusive CPUs before.
     pub assigned: BTreeSet<(PodId, usize)>,
     /// When the kernel last refused a write of the plugin.
@@ -349,6 +349,10 @@ impl World {
         if on_disk.is_none_or(|cpus| !cpus.is_subset(&given)) {
             let (text, on_disk) = (self.describe(serial), on_disk.unwrap_or_default());
             self.fail(format!("{text} gets {given}, and the state file has {on_disk}"));
+        }
+        if let Some(why) = self.wrong_devices(&self.containers[&serial], given) {
+            let text = self.describe(serial);
+            self.fail(format!("{text} {why}"));
         }
     }
 

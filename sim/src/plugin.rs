@@ -3,6 +3,7 @@
 
 use crate::administrator::CHANGE;
 use crate::configuration::identity;
+use crate::devices::gpus;
 use crate::dice::Dice;
 use crate::kernel::{CGROUPS, Errno, PROC, SYS, Watcher, survives};
 use crate::pods::{Container, Serial};
@@ -71,7 +72,7 @@ pub struct Plugin {
     pub failing_save: Option<u64>,
     pub pace: Pace,
     pub last_write: Duration,
-    dice: Dice,
+    pub dice: Dice,
 }
 
 /// What can be wrong with the disk that has the state directory.
@@ -267,8 +268,9 @@ impl World {
         };
         let config = self.usable.config();
         let look = config.kubelet_state_dir().map(|_| self.look_at_kubelet());
+        let gpus = gpus(&self.settings);
         let owner = survives(|| {
-            let machine = Machine::read(&*node.kernel, &paths.sysfs_root, &config)?;
+            let machine = Machine::read(&*node.kernel, &paths.sysfs_root, &config)?.with_gpus(gpus);
             Owner::start(&paths, &config, machine, node, claims, look, now)
         });
         self.note_records();
@@ -425,6 +427,7 @@ impl World {
                     None => world.plugin_dies("at a call of the kernel, while it checks"),
                 });
             }
+            Effect::FindDevices => self.find_devices(),
             Effect::WatchGroups(paths) => self.kernel.lock().watch(Watcher::Groups, &paths),
             Effect::WatchQuotas(paths) => self.kernel.lock().watch(Watcher::Quotas, &paths),
         }

@@ -1,5 +1,6 @@
 //! Pods as the kubelet knows them, and their messages as the runtime sends them.
 
+use crate::devices::PodDevice;
 use crate::dice::Dice;
 use crate::settings::Settings;
 use cpuset::CpuSet;
@@ -95,6 +96,7 @@ pub struct Pod {
     pub is_static: bool,
     pub namespace: &'static str,
     pub annotations: Vec<(String, String)>,
+    pub devices: Vec<PodDevice>,
     /// The runtime reports the end of the pod.
     pub is_reported: bool,
     /// A container was resized: what the pod asked for at first says less.
@@ -247,6 +249,7 @@ impl Pod {
         pod.is_static = pod.dice.percent(10);
         pod.namespace = pod.dice.pick(&["sim", "trading", "trading", "batch-1"]);
         pod.wish(settings.configuration.has("namespaces"));
+        pod.get_devices();
         // With resources of the pod some containers have none of their own.
         if class == Class::Guaranteed && pod.dice.percent(20) {
             pod.resources = Some(pod.sum(|slot| slot.request));
@@ -367,6 +370,7 @@ impl Pod {
         let linux = wire::LinuxContainer {
             resources: resources(request, quota, &container.cpus, &container.mems),
             cgroups_path: Paths(settings).cgroups_path(self, &id(container.serial)),
+            devices: self.device_files(container.slot),
             ..Default::default()
         };
         wire::Container {
@@ -375,6 +379,7 @@ impl Pod {
             name,
             labels,
             state: container.wire_state().into(),
+            env: self.environment(container.slot),
             linux: MessageField::some(linux),
             created_at: container.created_at,
             ..Default::default()

@@ -69,6 +69,19 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
     Ok(())
 }
 
+/// Who says on which NUMA nodes devices are.
+fn devices(kubelet: &str) -> String {
+    let files = "drivers and /sys say on which NUMA nodes they are";
+    match kubelet {
+        "answers" => "the kubelet says on which NUMA nodes they are".to_owned(),
+        "unmounted" => format!(
+            "{files}; the kubelet is not asked, because its podresources directory is not mounted (overlay devices)"
+        ),
+        "unasked" => format!("{files}; the kubelet has not answered yet"),
+        failure => format!("{files}; the kubelet {failure}"),
+    }
+}
+
 fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fmt::Result {
     let config = &node.config;
     writeln!(f, "config:   {}", config.line(None))?;
@@ -111,6 +124,9 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
             )?,
             None => writeln!(f)?,
         }
+    }
+    if config.topology_manager_policy != "none" {
+        writeln!(f, "devices:  {}", devices(&node.kubelet_devices))?;
     }
     let cpus = &node.cpus;
     writeln!(

@@ -7,7 +7,7 @@
 
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
-use super::pod_resources::{self, PodResources};
+use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
 use super::source::{ConfigError, Source};
 use super::values::Pairs;
@@ -31,7 +31,7 @@ pub(super) struct Values {
     pub(super) exclusivity: Exclusivity,
     pub(super) partition: PartitionType,
     pub(super) strict: bool,
-    pub(super) pod_resources: Option<PodResources>,
+    pub(super) pod_resources: PodResourcesField,
 }
 
 /// Names and meaning are KubeletConfiguration's (`kubelet.config.k8s.io/v1beta1`), so that users can

@@ -158,7 +158,17 @@ impl Config {
 
     /// `None` if the plugin serves no podresources.
     pub fn pod_resources(&self) -> Option<&PodResources> {
-        self.values.pod_resources.as_ref()
+        self.values.pod_resources.served.as_ref()
+    }
+
+    /// Whether its `podResources` says the same.
+    pub fn has_same_pod_resources(&self, other: &Config) -> bool {
+        self.values.pod_resources == other.values.pod_resources
+    }
+
+    /// The kubelet's own podresources socket.
+    pub fn kubelet_socket(&self) -> &Path {
+        &self.values.pod_resources.kubelet
     }
 
     /// The error for `exclusivity: kernel` on a node whose kernel cannot do it.

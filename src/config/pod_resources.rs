@@ -1,4 +1,5 @@
-//! `podResources`: where the plugin answers as the kubelet's podresources does.
+//! `podResources`: where the plugin answers as the kubelet's podresources does, and where the kubelet
+//! itself does.
 
 use super::given::Given;
 use super::source::{ConfigError, Source};
@@ -52,11 +53,23 @@ impl PodResources {
     }
 }
 
-pub(super) fn read(
-    given: &Given<'_>,
-    pod_resources: &mut Option<PodResources>,
-) -> Result<(), ConfigError> {
-    *pod_resources = Some(resolve(given.source, &given.parse()?)?);
+/// What the field says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodResourcesField {
+    /// `None` if the plugin does not answer itself.
+    pub(super) served: Option<PodResources>,
+    /// The kubelet's own socket, which says where containers' devices are.
+    pub(super) kubelet: PathBuf,
+}
+
+impl Default for PodResourcesField {
+    fn default() -> PodResourcesField {
+        PodResourcesField { served: None, kubelet: PathBuf::from(KUBELET_SOCKET) }
+    }
+}
+
+pub(super) fn read(given: &Given<'_>, field: &mut PodResourcesField) -> Result<(), ConfigError> {
+    *field = resolve(given.source, &given.parse()?)?;
     Ok(())
 }
 
@@ -67,17 +80,24 @@ struct Fields {
     kubelet: Option<Text>,
 }
 
-fn resolve(source: &Source, fields: &Fields) -> Result<PodResources, ConfigError> {
-    let Some(Text(listen)) = &fields.listen else {
+fn resolve(source: &Source, fields: &Fields) -> Result<PodResourcesField, ConfigError> {
+    if fields.listen.is_none() && fields.kubelet.is_none() {
         let why = "expected a directory like {listen: /var/lib/nri-cpu-manager/pod-resources}";
         return Err(source.at("podResources", why.to_owned()));
-    };
-    let listen = absolute(listen).map_err(|why| source.at("listen", why))?;
+    }
     let kubelet = match &fields.kubelet {
         None => PathBuf::from(KUBELET_SOCKET),
         Some(Text(path)) => absolute(path).map_err(|why| source.at("kubelet", why))?,
     };
-    PodResources::new(listen, kubelet).map_err(|why| source.at("listen", why))
+    let served = match &fields.listen {
+        None => None,
+        Some(Text(listen)) => {
+            let listen = absolute(listen).map_err(|why| source.at("listen", why))?;
+            let served = PodResources::new(listen, kubelet.clone());
+            Some(served.map_err(|why| source.at("listen", why))?)
+        }
+    };
+    Ok(PodResourcesField { served, kubelet })
 }
 
 /// `..` would hide that the directory is the kubelet's.
@@ -108,6 +128,10 @@ mod tests {
         assert_eq!(settings.kubelet.to_str(), Some("/var/lib/kubelet/pod-resources/kubelet.sock"));
         let settings = of("podResources:\n  listen: /run/x\n  kubelet: /k.sock\n").unwrap();
         assert_eq!(settings.kubelet.to_str(), Some("/k.sock"));
+        // Only where the kubelet answers.
+        let config = Config::parse("c", "podResources: {kubelet: /k.sock}\n").unwrap();
+        assert_eq!(config.pod_resources(), None);
+        assert_eq!(config.kubelet_socket().to_str(), Some("/k.sock"));
     }
 
     #[test]

@@ -1,10 +1,7 @@
 //! Completes what a call says of containers by the kernel's files, before the ledger gets it.
 
 use crate::verify::{Observed, Verifier};
-use kernel::Kernel;
-use ledger::{Admission, Call, Event};
-use std::path::Path;
-use topology::sysfs;
+use ledger::{Call, Event};
 
 /// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
 /// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be
@@ -29,17 +26,5 @@ pub(super) fn correct_list(verifier: Option<&Verifier>, call: &mut Call) {
             }
         }
         container.runs_on = runs_on;
-    }
-}
-
-/// Finds the NUMA nodes of the devices of a call's containers. Files in `/sys` do not block.
-pub(super) fn locate_devices(kernel: &dyn Kernel, sysfs: &Path, call: &mut Call) {
-    let containers = match call {
-        Call::Admission(Admission::Create { container, .. }) => std::slice::from_mut(container),
-        Call::Event(Event::Synchronize { containers, .. }) => containers.as_mut_slice(),
-        _ => return,
-    };
-    for device in containers.iter_mut().flat_map(|container| &mut container.devices) {
-        device.node = sysfs::device_node(kernel, sysfs, device.block, device.major, device.minor);
     }
 }

@@ -83,7 +83,7 @@ impl DecisionLog {
         self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");
         if let Some(target) = ledger.target(container) {
-            let what = What::Refused { why: why.clone(), request: None };
+            let what = What::Refused { why: why.clone(), request: None, devices: Vec::new() };
             let note = Note { warning: true, done: true, subject: target.subject, what };
             self.log(&note, ledger, at);
         }

@@ -5,6 +5,8 @@
 //! message.
 
 use super::checks::Findings;
+use super::device_finder::DeviceFinder;
+use super::devices::FoundDevices;
 use super::owner::Owner;
 use super::paths::{Paths, StartError};
 use super::poller::Poller;
@@ -41,6 +43,8 @@ pub struct Executor {
     saving: Option<JoinHandle<Result<(), StateError>>>,
     calling: Option<JoinHandle<bool>>,
     checking: Option<JoinHandle<Findings>>,
+    finder: Arc<DeviceFinder>,
+    finding: Option<JoinHandle<FoundDevices>>,
     replies: BTreeMap<CallId, Reply>,
     calls: u64,
 }
@@ -61,7 +65,10 @@ impl Executor {
     pub fn start(paths: &Paths, config: &Config) -> Result<Executor, StartError> {
         let config = &config.for_node(&paths.node)?;
         let kernel = Arc::new(Linux);
-        let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?;
+        let finder =
+            DeviceFinder::new(config.kubelet_socket(), &paths.proc_root, &paths.sysfs_root);
+        let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?.with_gpus(finder.gpus());
+        let finder = Arc::new(finder);
         let state = StateDir::open(&paths.state_dir)?;
         let node = Node { kernel, storage: Arc::new(state.disk().clone()) };
         let claims = state.remembered()?;
@@ -81,6 +88,8 @@ impl Executor {
             saving: None,
             calling: None,
             checking: None,
+            finder,
+            finding: None,
             replies: BTreeMap::new(),
             calls: 0,
         })
@@ -143,6 +152,10 @@ impl Executor {
                 Effect::Check(pass) => {
                     self.checking = Some(tokio::task::spawn_blocking(move || pass.run()));
                 }
+                Effect::FindDevices => {
+                    let finder = Arc::clone(&self.finder);
+                    self.finding = Some(tokio::spawn(async move { finder.find().await }));
+                }
                 Effect::WatchGroups(watched) => self.groups.set(&watched),
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
                 Effect::WatchKubelet(directory) => {
@@ -177,6 +190,7 @@ impl Executor {
             result = ended(&mut self.saving) => Input::Saved(result),
             made = ended(&mut self.calling) => Input::Updated(made),
             found = ended(&mut self.checking) => Input::Checked(found),
+            found = ended(&mut self.finding) => Input::Devices(found),
             created = self.groups.next() => Input::Groups(created),
             _ = self.quotas.next() => Input::Quotas,
             look = self.kubelet.next() => Input::Kubelet(look),

@@ -2,9 +2,10 @@
 
 use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
 use super::checks::{Checks, Findings};
-use super::complete::{correct_list, locate_devices};
+use super::complete::correct_list;
 use super::decision_log::DecisionLog;
 use super::delivery::{Delivery, Writes};
+use super::devices::Devices;
 use super::drift::{Action, DriftWatcher, Repair};
 use super::enforcement::{Bound, Enforcement};
 use super::exposed_files::ExposedFiles;
@@ -59,6 +60,7 @@ pub struct Owner {
     pub(super) kubelet: KubeletWatch,
     pub(super) config: ConfigReload,
     pub(super) hotplug: Hotplug,
+    pub(super) devices: Devices,
     pub(super) checks: Checks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
@@ -130,6 +132,10 @@ impl Owner {
                 self.apply_all(active);
             }
             Input::Config(reading) => self.reconfigure(reading),
+            Input::Devices(found) => {
+                let event = self.devices.found(found, now);
+                self.apply_all(event);
+            }
             // What is outstanding comes first.
             Input::Time if self.outstanding().is_some() => {
                 if self.move_check_due().is_some_and(|due| due <= now) {
@@ -145,6 +151,9 @@ impl Owner {
         }
         if std::mem::take(&mut self.rewatches) {
             self.effects.push(Effect::WatchGroups(self.enforcement.watched()));
+        }
+        if self.devices.begin() {
+            self.effects.push(Effect::FindDevices);
         }
         std::mem::take(&mut self.effects)
     }
@@ -395,7 +404,8 @@ impl Owner {
             self.end_deserted();
         }
         correct_list(self.checks.verifier(), call);
-        locate_devices(self.hotplug.kernel(), self.hotplug.sysfs(), call);
+        self.devices.note_call(call);
+        self.devices.locate(self.hotplug.kernel(), self.hotplug.sysfs(), call);
         self.enforcement.note_left(call);
         let active = self.kubelet.note_call(call, self.ledger.settings().policy, self.now);
         self.apply_all(active);

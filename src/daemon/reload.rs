@@ -120,7 +120,7 @@ impl ConfigReload {
             ("exclusivity", pinning && wanted(&self.started) != wanted(config)),
             ("cpusetPartition", pinning && self.started.partition() != config.partition()),
             ("strict", self.started.strict() != config.strict()),
-            ("podResources", self.started.pod_resources() != config.pod_resources()),
+            ("podResources", !self.started.has_same_pod_resources(config)),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
     }

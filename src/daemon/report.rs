@@ -60,6 +60,7 @@ impl Owner {
             distrusted_groups: distrusted.map(|(g, why)| (g.to_string(), why.clone())).collect(),
             unbound_pods: enforcement.unbound(),
             foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
+            kubelet_devices: self.devices.kubelet.clone(),
             pool_writes: enforcement.written,
             checkpoint_error: self.checkpoint.error(),
             // Only the executor knows.

@@ -3,6 +3,7 @@
 use super::checks::Checks;
 use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
+use super::devices::Devices;
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, wanted};
 use super::exposed_files::ExposedFiles;
@@ -29,7 +30,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use topology::{Topology, sysfs};
+use topology::Topology;
+use topology::sysfs::{self, Gpu};
 use wording::{self, count};
 
 /// What the core reads and writes at once.
@@ -45,6 +47,7 @@ pub struct Node {
 pub struct Machine {
     topology: Topology,
     settings: Settings,
+    gpus: Vec<Gpu>,
 }
 
 impl Machine {
@@ -64,7 +67,12 @@ impl Machine {
             log::warn!("{warning}");
         }
         let settings = config.resolve(&topology)?;
-        Ok(Machine { topology, settings })
+        Ok(Machine { topology, settings, gpus: Vec::new() })
+    }
+
+    /// With these GPUs of NVIDIA's.
+    pub fn with_gpus(self, gpus: Vec<Gpu>) -> Machine {
+        Machine { gpus, ..self }
     }
 }
 
@@ -78,7 +86,7 @@ impl Owner {
     pub fn start(
         paths: &Paths,
         config: &Config,
-        Machine { topology, settings }: Machine,
+        Machine { topology, settings, gpus }: Machine,
         Node { kernel, storage }: Node,
         claims: Vec<Claim>,
         kubelet: Option<Look>,
@@ -130,6 +138,7 @@ impl Owner {
             kubelet: KubeletWatch::new(config),
             config: ConfigReload::new(&kernel, paths, config),
             hotplug,
+            devices: Devices::new(gpus),
             checks: Checks::new(verifier, now),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(now),

@@ -5,6 +5,7 @@
 //! long is an effect, and its end comes back as an input.
 
 use super::checks::{CheckPass, Findings};
+use super::devices::FoundDevices;
 use crate::checkpoint::StateError;
 use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
@@ -50,6 +51,8 @@ pub enum Input {
     Quotas,
     Kubelet(Look),
     Config(Reading),
+    /// [`Effect::FindDevices`] has ended.
+    Devices(FoundDevices),
     /// The moment of `Owner::due` has come.
     Time,
 }
@@ -58,7 +61,14 @@ impl Input {
     /// Whether the step may read or write files of the kernel. What is outstanding after another one
     /// waits for the next [`Input::Time`], which is due at once.
     pub(super) fn may_wait_for_kernel(&self) -> bool {
-        !matches!(self, Input::Answered(..) | Input::Validate(..) | Input::WentOn | Input::Quotas)
+        !matches!(
+            self,
+            Input::Answered(..)
+                | Input::Validate(..)
+                | Input::WentOn
+                | Input::Quotas
+                | Input::Devices(_)
+        )
     }
 }
 
@@ -78,6 +88,8 @@ pub enum Effect {
     WatchGroups(BTreeMap<PathBuf, Watched>),
     /// Watch these for [`Input::Quotas`], and nothing else.
     WatchQuotas(BTreeMap<PathBuf, Watched>),
+    /// Ask the kubelet and drivers where devices are. At most one search at a time.
+    FindDevices,
     /// Follow the kubelet's state file in this directory, beginning with its content.
     WatchKubelet(Option<PathBuf>),
 }

@@ -43,6 +43,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             phase: Phase::Running,
             enforced_by: Mechanism::Runtime,
             stays: None,
+            devices: Vec::new(),
             created_at: Some(serial as i64),
         });
     }

@@ -7,16 +7,18 @@ use super::history::{Happened, HistoryRecord, Name, name};
 use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{RecordStatus, subject};
-use cpuset::CpuSet;
+use cpuset::{CpuSet, NodeSet};
 use ledger::wish::{Cpus, Wish};
-use ledger::{ContainerView, Margin, Mechanism, Policy, Qos, Stance, What};
-use placement::{self, CacheCandidate, Placement, Request, Weighed};
+use ledger::{ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, Qos, Stance, What};
+use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::Topology;
 use wording::{self, count};
 
 const MAX_EXPLAINED: usize = 32;
+/// The most devices of one NUMA node to name.
+const MAX_NAMED: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -125,9 +127,10 @@ impl Case<'_> {
                 }
                 None => ("shared", self.shared(container), None),
             },
-            (None, Some((record, text, request))) => {
-                let decision = request.map(|request| self.decision(record, request, None));
-                ("refused", self.refused(text, request), decision)
+            (None, Some(refusal)) => {
+                let request = refusal.request;
+                let decision = request.map(|request| self.decision(refusal.record, request, None));
+                ("refused", self.refused(refusal), decision)
             }
             (None, None) => ("gone", vec!["It no longer exists.".to_owned()], None),
         };
@@ -178,7 +181,12 @@ impl Case<'_> {
             None => "It keeps the exclusive CPUs that it got earlier.".to_owned(),
         }];
         match chosen {
-            Some((_, placement, request)) => why.extend(self.choice(placement, request)),
+            Some((_, placement, request)) => {
+                why.extend(self.choice(placement, request));
+                if !request.devices.is_empty() {
+                    why.extend(self.devices(&container.devices));
+                }
+            }
             None => why.push(
                 "This process did not choose its CPUs: the container was running with them already, or was moved (see below)."
                     .to_owned(),
@@ -246,6 +254,37 @@ impl Case<'_> {
         why
     }
 
+    /// On which NUMA nodes its devices are, and who says so.
+    fn devices(&self, devices: &[Device]) -> Vec<String> {
+        let mut groups: BTreeMap<(DeviceSource, NodeSet), Vec<&str>> = BTreeMap::new();
+        for device in devices {
+            groups.entry((device.source, device.nodes)).or_default().push(&device.name);
+        }
+        let sentence = |((source, nodes), names): (&(DeviceSource, NodeSet), &Vec<&str>)| {
+            let who = match source {
+                DeviceSource::Kubelet => "the kubelet says",
+                DeviceSource::Driver => "NVIDIA's driver says",
+                DeviceSource::Sysfs => "/sys says",
+            };
+            let near = DeviceNodes::near_cpus(self.topology(), [*nodes]).all();
+            let counts = if near == *nodes {
+                String::new()
+            } else if near.is_empty() {
+                ", which this machine does not have".to_owned()
+            } else {
+                format!(", which counts for {near}, the nearest with CPUs")
+            };
+            let shown = names.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
+            let more = match names.len().checked_sub(MAX_NAMED) {
+                None | Some(0) => String::new(),
+                Some(more) => format!(" and {more} more"),
+            };
+            let node = if nodes.len() == 1 { "NUMA node" } else { "NUMA nodes" };
+            format!("Devices on {node} {nodes}{counts}: {shown}{more}, as {who}.")
+        };
+        groups.iter().map(sentence).collect()
+    }
+
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
         placement::explain(self.topology(), request, placement)
     }
@@ -291,10 +330,13 @@ impl Case<'_> {
         vec![reason, shares]
     }
 
-    fn refused(&self, text: &str, request: Option<&Request>) -> Vec<String> {
-        let mut why = vec![format!("It was refused: {text}.")];
-        let Some(request) = request else { return why };
+    fn refused(&self, refusal: Refusal<'_>) -> Vec<String> {
+        let mut why = vec![format!("It was refused: {}.", refusal.why)];
+        let Some(request) = refusal.request else { return why };
         why.extend(wishes(request));
+        if !request.devices.is_empty() {
+            why.extend(self.devices(refusal.devices));
+        }
         let free = request.free - request.settings.reserved;
         let nodes = self.topology().nodes().iter().map(|node| (node.cpus & free).len());
         let uncores = self.topology().uncores().iter().map(|uncore| (uncore.cpus & free).len());
@@ -386,16 +428,22 @@ fn choice<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Refusal<'a> {
+    record: &'a HistoryRecord,
+    why: &'a str,
+    request: Option<&'a Request>,
+    devices: &'a [Device],
+}
+
 /// A refusal, unless the container got in later.
-fn refusal<'a>(
-    record: &&'a HistoryRecord,
-) -> Option<(&'a HistoryRecord, &'a str, Option<&'a Request>)> {
+fn refusal<'a>(record: &&'a HistoryRecord) -> Option<Refusal<'a>> {
     if record.settled {
         return None;
     }
     match &record.happened {
-        Happened::Decided { what: What::Refused { why, request }, done: true } => {
-            Some((record, why, request.as_deref()))
+        Happened::Decided { what: What::Refused { why, request, devices }, done: true } => {
+            Some(Refusal { record, why, request: request.as_deref(), devices })
         }
         _ => None,
     }

@@ -59,7 +59,7 @@ pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::config_state::{ConfigState, Fault};
-    use super::super::node::{Link, NodeFigures, OwnFigures};
+    use super::super::node::{KubeletDevices, Link, NodeFigures, OwnFigures};
     use super::super::{Counters, History};
     use super::*;
     use crate::clock::Moment;
@@ -95,6 +95,7 @@ mod tests {
             unbound_pods: Vec::new(),
             group_bounds: Vec::new(),
             foreign_partitions: Vec::new(),
+            kubelet_devices: KubeletDevices::default(),
             pool_writes: 0,
             group_write_errors: 0,
             checkpoint_error: None,

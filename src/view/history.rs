@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn refused(pod: &str) -> Note {
-        let what = What::Refused { why: "no room".into(), request: None };
+        let what = What::Refused { why: "no room".into(), request: None, devices: Vec::new() };
         Note { warning: true, done: true, subject: subject(pod, 0), what }
     }
 

@@ -16,6 +16,6 @@ pub mod status;
 
 pub(crate) use counters::Counters;
 pub(crate) use history::History;
-pub(crate) use node::{GroupBound, LastPlan, NodeFigures, OwnFigures};
+pub(crate) use node::{GroupBound, KubeletDevices, LastPlan, NodeFigures, OwnFigures};
 pub use node::{Link, NodeView};
 pub use status::Status;

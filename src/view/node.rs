@@ -9,6 +9,7 @@ use cpuset::{CpuSet, PartitionType};
 use ledger::{Mechanism, Occasion, Stance, View};
 use nri::Runtime;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ pub struct OwnFigures {
     pub group_bounds: Vec<GroupBound>,
     /// Cpuset partitions of other programs, by cgroup.
     pub foreign_partitions: Vec<(String, CpuSet)>,
+    /// Whether the kubelet says where devices are.
+    pub kubelet_devices: KubeletDevices,
     /// Writes of the shared pool into cgroups.
     pub pool_writes: u64,
     pub group_write_errors: u64,
@@ -91,6 +94,30 @@ pub struct LastPlan {
     pub moved: usize,
     /// Why no more moved; `None` if all of the plan was carried out. May name containers.
     pub why: Option<String>,
+}
+
+/// Whether the kubelet says where devices are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum KubeletDevices {
+    /// It has not answered yet.
+    #[default]
+    Unasked,
+    /// The directory of its socket is not there.
+    Unmounted,
+    Answers,
+    /// Why the last answer is missing.
+    Fails(String),
+}
+
+impl fmt::Display for KubeletDevices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KubeletDevices::Unasked => f.write_str("unasked"),
+            KubeletDevices::Unmounted => f.write_str("unmounted"),
+            KubeletDevices::Answers => f.write_str("answers"),
+            KubeletDevices::Fails(why) => write!(f, "fails: {why}"),
+        }
+    }
 }
 
 /// An upper bound that another program has set on a cgroup, and defends.

@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 #![allow(clippy::disallowed_types, reason = "what a test has seen is shared with the test")]
 
+mod admission_policy;
 mod architecture;
 mod best_hint;
 mod checkpoint;
 mod conformance;
 mod daemon;
+mod devices;
 mod documentation;
 mod drifts;
 mod every_machine;

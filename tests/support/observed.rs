@@ -35,19 +35,28 @@ impl Observed {
     }
 
     pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
-        Observed::make(machine, config, false, None)
+        Observed::make(machine, config, false, None, |_| ())
+    }
+
+    /// On a machine whose files `prepare` completes before the daemon starts.
+    pub(crate) async fn prepared(
+        machine: &Machine,
+        config: &str,
+        prepare: impl FnOnce(&Paths),
+    ) -> Observed {
+        Observed::make(machine, config, false, None, prepare).introduced().await
     }
 
     /// With a place for podresources that the configuration does not name.
     pub(crate) fn with_pod_resources(config: &str, place: PodResources) -> Observed {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
-        Observed::make(&machine, config, false, Some(place))
+        Observed::make(&machine, config, false, Some(place), |_| ())
     }
 
     /// With a connected runtime, and a configuration that is followed in a ConfigMap's volume.
     pub(crate) async fn following(config: &str) -> Observed {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
-        Observed::make(&machine, config, true, None).introduced().await
+        Observed::make(&machine, config, true, None, |_| ()).introduced().await
     }
 
     fn make(
@@ -55,6 +64,7 @@ impl Observed {
         config: &str,
         follow: bool,
         pod_resources: Option<PodResources>,
+        prepare: impl FnOnce(&Paths),
     ) -> Observed {
         let dir = super::fake_sysfs::scratch();
         let volume = dir.path().join("config");
@@ -76,6 +86,7 @@ impl Observed {
         fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();
         fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
         fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
+        prepare(&paths);
         let owner = Executor::start(&paths, &Config::read(&file).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let asked = questions();

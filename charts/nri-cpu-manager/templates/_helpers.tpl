@@ -55,9 +55,9 @@ nodeSelector:
 {{- end }}
 {{- end }}
 
-{{/* "true" if any node serves podresources. */}}
+{{/* "true" if any node asks the kubelet's podresources. */}}
 {{- define "nri-cpu-manager.podResources" -}}
-{{- if .Values.podResources }}true{{ end }}
+{{- if or .Values.podResources .Values.devices }}true{{ end }}
 {{- range concat (list .Values.config) (.Values.config.nodes | default list) }}
 {{- if .podResources }}true{{ end }}
 {{- end }}

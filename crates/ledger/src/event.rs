@@ -1,6 +1,7 @@
 //! Everything that changes the ledger, and its answers.
 
 use super::claim::KubeletClaim;
+use super::devices::PodDevices;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
 use super::policy::{Mechanism, Stance};
@@ -92,6 +93,8 @@ pub enum Event {
     Settings(Settings),
     /// This keeps exclusivity from now on.
     Mechanism(Mechanism),
+    /// What the kubelet says of containers' devices.
+    Devices(Vec<PodDevices>),
     /// No cgroup can bind the containers of these pods, and of no others: the runtime has to update
     /// them.
     Unbound(BTreeSet<PodUid>),
@@ -184,9 +187,10 @@ impl Event {
         matches!(self, Event::Synchronize { .. } | Event::Stop(_))
     }
 
-    /// Whether it says only what has gone out, or what time it is: no decision changes.
+    /// Whether it says only what has gone out, what time it is, or what decisions to come have to
+    /// consider: none changes.
     pub fn decides_nothing(&self) -> bool {
-        matches!(self, Event::Answered(_) | Event::Sent(_) | Event::Time(_))
+        matches!(self, Event::Answered(_) | Event::Sent(_) | Event::Time(_) | Event::Devices(_))
     }
 
     fn name(&self) -> &'static str {
@@ -206,6 +210,7 @@ impl Event {
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",
             Event::Mechanism(_) => "mechanism",
+            Event::Devices(_) => "devices",
             Event::Unbound(_) => "unbound",
             Event::Distrusted(_) => "distrusted",
             Event::Move(_) => "move",

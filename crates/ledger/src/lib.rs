@@ -60,6 +60,7 @@ mod books;
 mod change;
 mod claim;
 mod desired;
+mod devices;
 pub mod environment;
 pub mod event;
 mod identity;
@@ -88,9 +89,10 @@ pub mod wish;
 pub use annotations::Annotations;
 pub use books::Phase;
 pub use claim::{Claim, KubeletClaim, Named};
+pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
 pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
-    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
+    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
@@ -271,6 +273,7 @@ impl Ledger {
             Event::QuietPeriod => books.pods_mut().for_each(|(_, pod)| pod.quiet_period()),
             Event::Machine(topology) => {
                 let before = std::mem::replace(&mut node.topology, Arc::new(topology));
+                devices::locate(node, books);
                 change::hotplug(node, books, &before);
                 outcome.rules = true;
             }
@@ -287,6 +290,7 @@ impl Ledger {
                 }
                 outcome.rules = true;
             }
+            Event::Devices(pods) => devices::record(node, books, pods),
             Event::Unbound(pods) => {
                 node.unbound = pods;
             }

@@ -1,6 +1,7 @@
 //! Pods and containers as the ledger sees them.
 
 use super::annotations::Annotations;
+use super::devices::Device;
 use cpuset::{CgroupPath, CpuSet, NodeSet};
 use std::fmt;
 use std::iter::Sum;
@@ -196,14 +197,17 @@ impl CpuRequest {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Device {
-    /// Whether it is a block device; a character device else.
-    pub block: bool,
-    pub major: i64,
-    pub minor: i64,
-    /// The NUMA node that it is on, where the kernel says.
-    pub node: Option<usize>,
+/// A device as the runtime describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceRef {
+    File {
+        /// Whether it is a block device; a character device else.
+        block: bool,
+        major: i64,
+        minor: i64,
+    },
+    /// The UUID of a GPU, for a hook of NVIDIA's that adds the device's files later.
+    Gpu(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,6 +225,8 @@ pub struct Container {
     /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
     pub mems: Option<NodeSet>,
     /// Its devices; none for a container that may use all devices.
+    pub described_devices: Vec<DeviceRef>,
+    /// Those of them whose NUMA nodes are known. The daemon finds them.
     pub devices: Vec<Device>,
     /// Whether its cgroup is a partition, so that the kernel keeps other containers off
     /// `cpus`. The daemon reads it; runtimes do not report it.
@@ -252,6 +258,7 @@ impl Container {
             cpus: None,
             runs_on: None,
             mems: None,
+            described_devices: Vec::new(),
             devices: Vec::new(),
             partitioned: false,
             outdated: false,

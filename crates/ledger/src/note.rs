@@ -1,5 +1,6 @@
 //! What the ledger did, for the log.
 
+use super::devices::Device;
 use super::model::ContainerId;
 use cpuset::CpuSet;
 use placement::{Placement, Request};
@@ -77,6 +78,8 @@ pub enum What {
         why: String,
         /// What the engine chose from, if it found no CPUs.
         request: Option<Box<Request>>,
+        /// The devices that counted.
+        devices: Vec<Device>,
     },
     Released(CpuSet),
     /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another

@@ -5,14 +5,15 @@
 //! while the pod runs, so they are applied whenever they matter.
 
 use super::annotations::Asked;
+use super::books::PodEntry;
 use super::model::{Container, CpuRequest, Pod, Qos};
 use super::namespaces::Bounds;
+use super::node::Node;
 use super::policy::Policy;
 use super::settings::Settings;
 use super::wish::{Cpus, Wish};
-use cpuset::NodeSet;
 use placement::wishes::{Numa, Uncore, Wishes};
-use placement::{EngineKind, Reason, Rejection, TopologyPolicy};
+use placement::{DeviceNodes, EngineKind, Reason, Rejection};
 
 /// What a container's wishes and its namespace's defaults come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,8 +23,7 @@ pub(super) struct Terms {
     /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
     pub(super) insists: bool,
     pub(super) wishes: Wishes,
-    /// The NUMA nodes of its devices; empty if they do not matter.
-    pub(super) devices: NodeSet,
+    pub(super) devices: DeviceNodes,
     /// Whether it may move to other exclusive CPUs while it runs; it may unless this says no.
     pub(super) movable: Option<bool>,
 }
@@ -81,21 +81,27 @@ impl Terms {
     /// # Errors
     /// If an annotation for it is unknown or not allowed.
     pub(super) fn of_new(
-        settings: &Settings,
-        pod: &Pod,
+        node: &Node,
+        pod: &PodEntry,
         container: &Container,
     ) -> Result<Terms, Rejection> {
+        let (settings, described) = (&node.settings, &pod.pod);
         let terms = if settings.policy == Policy::None {
             Terms::default()
         } else {
-            let bounds = settings.namespaces.of(&pod.namespace);
-            resolve(pod.annotations.of(&container.name), &pod.namespace, bounds)?
+            let bounds = settings.namespaces.of(&described.namespace);
+            resolve(described.annotations.of(&container.name), &described.namespace, bounds)?
         };
-        Ok(terms.with_devices(settings, container))
+        Ok(terms.near(node, pod, &container.name, &container.devices))
     }
 
-    pub(super) fn of_running(settings: &Settings, pod: &Pod, container: &Container) -> Terms {
-        Terms::standing(settings, pod, &container.name).with_devices(settings, container)
+    pub(super) fn of_running(node: &Node, pod: &PodEntry, container: &Container) -> Terms {
+        Terms::standing(&node.settings, &pod.pod, &container.name).near(
+            node,
+            pod,
+            &container.name,
+            &container.devices,
+        )
     }
 
     /// The terms of a container that runs already, without its devices. Wishes that are no longer
@@ -107,18 +113,6 @@ impl Terms {
         }
         let bounds = settings.namespaces.of(&pod.namespace);
         standing(pod.annotations.of(container), &pod.namespace, bounds)
-    }
-
-    fn with_devices(mut self, settings: &Settings, container: &Container) -> Terms {
-        if !container.devices.is_empty() {
-            // Without a topology manager the devices' nodes do not matter.
-            let placement = self.wishes.settings(&settings.placement);
-            if placement.topology_manager.policy != TopologyPolicy::None {
-                let nodes = container.devices.iter().filter_map(|device| device.node);
-                self.devices = nodes.collect();
-            }
-        }
-        self
     }
 }
 
@@ -173,7 +167,7 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
         cpus: asked.cpus.or(defaults.cpus),
         insists: asked.cpus.is_some(),
         wishes,
-        devices: NodeSet::default(),
+        devices: DeviceNodes::NONE,
         movable: asked.movable.or(defaults.movable),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
+use super::devices::{Device, counting};
 use super::model::{ContainerId, CpuRequest, Pod};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
@@ -73,6 +74,8 @@ pub struct ContainerView {
     /// Why `rebalance` does not move it now; `None` if it may, or has no exclusive CPUs, or nothing
     /// moves.
     pub stays: Option<StayReason>,
+    /// Those whose NUMA nodes count for it, with a topology manager.
+    pub devices: Vec<Device>,
     /// When it was created, in nanoseconds since 1970, as the runtime says.
     pub created_at: Option<i64>,
 }
@@ -146,6 +149,7 @@ fn container(
         phase: entry.phase(),
         enforced_by: entry.enforced_by,
         stays: if can_move { stays(node, pod, entry) } else { None },
+        devices: counting(pod, name, &entry.devices).cloned().collect(),
         created_at: entry.created_at,
         pod: described,
     }

@@ -60,9 +60,16 @@ pub enum Field<'a> {
         /// How many characters of a value are read at most.
         max_chars: usize,
     },
+    /// A list of texts.
+    Strings {
+        number: u32,
+        is_read: fn(&str) -> bool,
+        /// Longer ones are not read.
+        max_bytes: usize,
+    },
 }
 
-use Field::{Message as Part, Number, Text, Texts};
+use Field::{Message as Part, Number, Strings, Text, Texts};
 
 /// A field of a request.
 #[derive(Debug, Clone, Copy)]
@@ -164,6 +171,12 @@ fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
                 let part = project(content(&mut input, message)?, fields)?;
                 CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
             }
+            Some(Strings { is_read, max_bytes, .. }) => {
+                let text = content(&mut input, message)?;
+                if text.len() <= *max_bytes && str::from_utf8(text).is_ok_and(is_read) {
+                    kept.extend_from_slice(slice(message, start, input.pos())?);
+                }
+            }
             Some(Texts { number, is_read, max_entries, max_chars }) => {
                 let (key, value) = entry(content(&mut input, message)?)?;
                 if key.len() <= MAX_KEY && str::from_utf8(key).is_ok_and(is_read) {
@@ -185,7 +198,7 @@ impl Field<'_> {
     fn tag(&self) -> u32 {
         match self {
             Number(number) => number << 3 | WireType::Varint as u32,
-            Text(number) | Part(number, _) | Texts { number, .. } => {
+            Text(number) | Part(number, _) | Texts { number, .. } | Strings { number, .. } => {
                 number << 3 | WireType::LengthDelimited as u32
             }
         }

@@ -11,8 +11,8 @@
 //! [`moves`] is above the engines: it plans which running containers move to make room for others.
 //!
 //! ```
-//! use cpuset::{CpuSet, NodeSet};
-//! use placement::{EngineKind, Request, Reuse, Settings, Wishes, place};
+//! use cpuset::CpuSet;
+//! use placement::{DeviceNodes, EngineKind, Request, Reuse, Settings, Wishes, place};
 //! use topology::presets::preset;
 //!
 //! // Four uncore caches of eight CPUs. Each of the first two has six left, the others have none.
@@ -26,7 +26,7 @@
 //!     promised: 0,
 //!     pod: None,
 //!     wishes: Wishes::NONE,
-//!     devices: NodeSet::EMPTY,
+//!     devices: DeviceNodes::NONE,
 //!     settings: Settings { engine: EngineKind::Compact, ..Settings::default() },
 //! };
 //! assert_eq!(place(&machine, &request)?.cpus, first);
@@ -40,6 +40,7 @@ pub mod caches;
 mod combinations;
 mod compact;
 pub mod cores;
+mod devices;
 mod engine;
 mod hint;
 pub mod kubelet;
@@ -56,6 +57,7 @@ mod strategy;
 pub mod topology_manager;
 pub mod wishes;
 
+pub use devices::DeviceNodes;
 pub use engine::{CacheCandidate, Engine, NumaCandidate, Placement, Weighed};
 pub use hint::{Distances, Hint, NumaNodes};
 pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wanted};

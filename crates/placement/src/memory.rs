@@ -45,7 +45,7 @@ pub fn all_memory(topology: &Topology) -> Option<NodeSet> {
 
 /// The nearest of the `wanted` nodes to the one at this position, by number; several if they are
 /// equally near.
-fn nearest(
+pub(crate) fn nearest(
     nodes: &[NumaNode],
     from: usize,
     wanted: impl Fn(&NumaNode) -> bool,

@@ -1,10 +1,11 @@
 //! [`Request`]: everything that an engine's answer depends on beside the machine.
 
+use super::devices::DeviceNodes;
 use super::hint::Hint;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::wishes::Wishes;
-use cpuset::{CpuSet, NodeSet};
+use cpuset::CpuSet;
 use topology::Topology;
 
 /// A request for exclusive CPUs. The ledger builds it once before the decision, and keeps it to
@@ -24,8 +25,7 @@ pub struct Request {
     /// scope.
     pub pod: Option<PodDemand>,
     pub wishes: Wishes,
-    /// The NUMA nodes of the container's devices; empty if they do not matter.
-    pub devices: NodeSet,
+    pub devices: DeviceNodes,
     /// The node's settings, with the wishes applied ([`Wishes::settings`]).
     pub settings: Settings,
 }

@@ -1,5 +1,6 @@
 //! [`Kubelet`]: asks the kubelet's own podresources.
 
+use crate::devices::{self, PodDevices};
 use crate::grpc::{self, MEDIA_TYPE, Status};
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
@@ -13,6 +14,8 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+pub(crate) const LIST: &str = "/v1.PodResourcesLister/List";
+
 /// How long a client waits for the kubelet, turn and answer together.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest answer, as long as gRPC's clients accept one by default.
@@ -22,8 +25,10 @@ const MAX_CALLS: usize = 2;
 /// The log says at most this often why the kubelet's part is missing.
 const REMINDER: Duration = Duration::from_secs(60);
 
+/// A client of the kubelet's socket. It connects for each call, as the kubelet makes the socket anew
+/// when it restarts.
 #[derive(Debug)]
-pub(crate) struct Kubelet {
+pub struct Kubelet {
     socket: PathBuf,
     calls: Semaphore,
     started: Instant,
@@ -55,13 +60,23 @@ impl From<Status> for Failure {
 }
 
 impl Kubelet {
-    pub(crate) fn new(socket: PathBuf) -> Kubelet {
+    /// Connects to nothing yet.
+    pub fn new(socket: PathBuf) -> Kubelet {
         Kubelet {
             socket,
             calls: Semaphore::new(MAX_CALLS),
             started: Instant::now(),
             next_warning: AtomicU64::new(0),
         }
+    }
+
+    /// The devices of all containers, of each pod that the kubelet knows.
+    ///
+    /// # Errors
+    /// Why there is no answer. It comes within a second, like the answer.
+    pub async fn devices(&self) -> Result<Vec<PodDevices>, String> {
+        let answer = self.call(LIST, &[]).await.map_err(|failure| failure.to_string())?;
+        devices::of_list(&answer).map_err(|_| "its answer is not a valid message".to_owned())
     }
 
     /// The answer to a call, as the kubelet sent it.

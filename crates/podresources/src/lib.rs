@@ -61,12 +61,16 @@
 //! # }
 //! ```
 //!
+//! [`Kubelet`] is the other direction: it asks the kubelet which [`devices`] it has given to which
+//! containers, and on which NUMA nodes these are.
+//!
 //! Nothing here assigns CPUs, or knows who does and how; what it serves is what the source says.
 //! Clients may send anything, slowly or never: connections, streams, bytes and time are bounded.
 
 pub mod answer;
 mod authority;
 mod connections;
+pub mod devices;
 mod grpc;
 mod known;
 mod kubelet;
@@ -77,5 +81,6 @@ mod wire;
 
 pub use authority::Readable;
 pub use known::{Container, Known, Pod, Source};
+pub use kubelet::Kubelet;
 pub use server::{Sockets, serve};
 pub use wire::Malformed;

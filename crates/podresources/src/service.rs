@@ -3,12 +3,11 @@
 use crate::answer;
 use crate::grpc::{Code, Status};
 use crate::known::{Known, Source};
-use crate::kubelet::{Failure, Kubelet};
+use crate::kubelet::{Failure, Kubelet, LIST};
 use crate::wire::Malformed;
 use bytes::Bytes;
 use std::path::PathBuf;
 
-const LIST: &str = "/v1.PodResourcesLister/List";
 const GET: &str = "/v1.PodResourcesLister/Get";
 const ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
 

@@ -24,7 +24,7 @@ const FIXED32: u64 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
-    Varint,
+    Varint(u64),
     /// A string, a message, or packed numbers.
     Bytes(&'a [u8]),
     /// Groups and numbers of a fixed size.
@@ -97,7 +97,10 @@ fn field(message: &[u8]) -> Result<Field<'_>, Malformed> {
     }
     let (tag, rest) = message.split_at(tag_length);
     let (value, length) = match kind {
-        VARINT => (Value::Varint, varint(rest)?.1),
+        VARINT => {
+            let (number, length) = varint(rest)?;
+            (Value::Varint(number), length)
+        }
         FIXED64 => (Value::Other, 8),
         FIXED32 => (Value::Other, 4),
         BYTES => {

@@ -115,6 +115,8 @@ impl Manifests {
             match resource["kind"].as_str() {
                 Some("DaemonSet") => daemon_set = Some(types::read::<DaemonSet>(resource)?),
                 Some("ConfigMap") => config_map = Some(types::read::<ConfigMap>(resource)?),
+                // The lab has no API server that would admit pods.
+                Some("MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding") => {}
                 _ => bail!("unsupported kind: {}", resource["kind"]),
             }
         }

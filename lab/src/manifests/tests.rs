@@ -3,8 +3,17 @@ use nri_cpu_manager::config::PodResources;
 use std::fs;
 
 /// The base and its overlays.
-const OVERLAYS: [&str; 7] =
-    ["base", "containerd-1.7", "crio", "host-pid", "kernel-exclusivity", "migrate", "podresources"];
+const OVERLAYS: [&str; 9] = [
+    "base",
+    "containerd-1.7",
+    "crio",
+    "devices",
+    "host-pid",
+    "kernel-exclusivity",
+    "migrate",
+    "podresources",
+    "require",
+];
 
 #[test]
 fn everything_that_ships_can_be_rendered() {
@@ -49,6 +58,9 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     let added = added_mount(&base, &migrate);
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet", true));
     assert_eq!(added.recursive_read_only, Some(RecursiveReadOnly::IfPossible));
+    let devices = of("devices");
+    let asked = added_mount(&base, &devices);
+    assert_eq!((&*asked.mount_path, asked.read_only), ("/var/lib/kubelet/pod-resources", true));
     let pod_resources = of("podresources");
     let added = added_mount(&base, &pod_resources);
     assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet/pod-resources", true));

@@ -3,11 +3,11 @@
 use super::cgroup;
 use super::projection::{
     CONTAINER_NAME_LABEL, CONTAINERD_CONTAINER_NAME, CRIO_METADATA, POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL, POD_UID_LABEL,
+    POD_NAMESPACE_LABEL, POD_UID_LABEL, VISIBLE_GPUS,
 };
 use cpuset::{CpuSet, NodeSet};
 use ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, SandboxId,
     Wanted,
 };
 use nri::wire;
@@ -69,7 +69,8 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
-        devices: devices(&container.linux.devices),
+        described_devices: devices(container),
+        devices: Vec::new(),
         cgroup: cgroup::of_container(&container.linux.cgroups_path),
         runs_on: None,
         partitioned: false,
@@ -79,21 +80,36 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
     }
 }
 
+/// The device files of a container, and the GPUs that it gets by its environment.
+///
 /// A privileged container gets all devices of the host, `/dev/kmsg` among them. Its devices are no
 /// reason for a NUMA node.
-fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
+fn devices(container: &wire::Container) -> Vec<DeviceRef> {
     const KMSG: (i64, i64) = (1, 11);
     let is_kmsg = |device: &wire::LinuxDevice| (device.major, device.minor) == KMSG;
+    let devices = &container.linux.devices;
     if devices.iter().any(|device| device.type_ != "b" && is_kmsg(device)) {
         return Vec::new();
     }
-    let device = |device: &wire::LinuxDevice| Device {
+    let device = |device: &wire::LinuxDevice| DeviceRef::File {
         block: device.type_ == "b",
         major: device.major,
         minor: device.minor,
-        node: None,
     };
-    devices.iter().take(MAX_DEVICES).map(device).collect()
+    devices.iter().map(device).chain(gpus(&container.env)).take(MAX_DEVICES).collect()
+}
+
+/// The GPUs that NVIDIA's hook adds after the plugins. Only UUIDs count, as device plugins write them:
+/// images set `all`, and an index says nothing without the list that it is for. A part of a GPU (MIG)
+/// has the node of the whole one, which the older form of its name includes.
+fn gpus(environment: &[String]) -> impl Iterator<Item = DeviceRef> + '_ {
+    let values = environment.iter().filter_map(|entry| entry.strip_prefix(VISIBLE_GPUS));
+    // The last one counts.
+    let names = values.last().unwrap_or_default().split(',').map(str::trim);
+    names.filter_map(|name| {
+        let whole = name.strip_prefix("MIG-").unwrap_or(name).split('/').next()?;
+        whole.starts_with("GPU-").then(|| DeviceRef::Gpu(whole.to_owned()))
+    })
 }
 
 /// The CPUs of a new container with this adjustment by all plugins together.
@@ -253,19 +269,62 @@ mod tests {
         }
     }
 
-    #[test]
-    fn devices_of_a_container() {
-        let device = |kind: &str, major, minor| wire::LinuxDevice {
-            type_: kind.into(),
-            major,
-            minor,
+    fn with_devices(devices: &[(&str, i64, i64)], env: &[&str]) -> wire::Container {
+        let device = |(kind, major, minor): &(&str, i64, i64)| wire::LinuxDevice {
+            type_: (*kind).into(),
+            major: *major,
+            minor: *minor,
             ..Default::default()
         };
-        let is = |block, major, minor| Device { block, major, minor, node: None };
-        let given = [device("c", 242, 3), device("b", 259, 0)];
-        assert_eq!(devices(&given), [is(false, 242, 3), is(true, 259, 0)]);
-        assert_eq!(devices(&[device("c", 242, 3), device("c", 1, 11)]), []);
-        assert_eq!(devices(&[device("b", 1, 11)]), [is(true, 1, 11)]);
+        wire::Container {
+            env: env.iter().map(|&entry| entry.into()).collect(),
+            linux: MessageField::some(wire::LinuxContainer {
+                devices: devices.iter().map(device).collect(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn device_files_count_unless_a_container_has_all() {
+        let file = |block, major, minor| DeviceRef::File { block, major, minor };
+        let described = |files: &[(&str, i64, i64)]| devices(&with_devices(files, &[]));
+        let (vfio, disk, kmsg) = (("c", 242, 3), ("b", 259, 0), ("c", 1, 11));
+        assert_eq!(described(&[vfio, disk]), [file(false, 242, 3), file(true, 259, 0)]);
+        assert_eq!(described(&[vfio, kmsg]), []);
+        assert_eq!(described(&[("b", 1, 11)]), [file(true, 1, 11)]);
+    }
+
+    #[test]
+    fn only_uuids_of_gpus_count_in_the_environment() {
+        let gpus = |env: &[&str]| -> Vec<String> {
+            let sent = wire::ContainerRequest {
+                container: MessageField::some(with_devices(&[], env)),
+                ..Default::default()
+            };
+            let sent = sent.write_to_bytes().unwrap();
+            let read: wire::ContainerRequest = projection::parse(&sent).unwrap();
+            let uuid = |device| match device {
+                DeviceRef::Gpu(uuid) => uuid,
+                file @ DeviceRef::File { .. } => panic!("{file:?}"),
+            };
+            devices(&read.container).into_iter().map(uuid).collect()
+        };
+        assert_eq!(gpus(&["NVIDIA_VISIBLE_DEVICES=GPU-a, GPU-b"]), ["GPU-a", "GPU-b"]);
+        // The older form of a part of a GPU; the newer one does not say which GPU it is of.
+        assert_eq!(gpus(&["NVIDIA_VISIBLE_DEVICES=MIG-GPU-a/1/0,MIG-b"]), ["GPU-a"]);
+        for meaningless in ["all", "none", "void", "", "0,1", "GPU"] {
+            assert_eq!(gpus(&[&format!("NVIDIA_VISIBLE_DEVICES={meaningless}")]), [""; 0]);
+        }
+        // An image's value before the device plugin's.
+        assert_eq!(
+            gpus(&["NVIDIA_VISIBLE_DEVICES=GPU-x", "NVIDIA_VISIBLE_DEVICES=GPU-a"]),
+            ["GPU-a"]
+        );
+        assert_eq!(gpus(&["PATH=/bin", "MY_NVIDIA_VISIBLE_DEVICES=GPU-a"]), [""; 0]);
+        let long = format!("NVIDIA_VISIBLE_DEVICES={}", "GPU-a,".repeat(2000));
+        assert_eq!(gpus(&[&long]), [""; 0]);
     }
 
     #[test]

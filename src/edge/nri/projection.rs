@@ -8,6 +8,8 @@ use nri::{CallError, Field, Fields, Reads, Request};
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
 /// How many characters to read of a value. Valid ones are shorter, and errors quote fewer.
 const MAX_VALUE: usize = 256;
+/// The longest list of GPUs that is read, in bytes: some hundred UUIDs.
+const MAX_GPUS: usize = 8192;
 /// The most bytes of all pods and containers that the plugin reads: some thousand containers have
 /// one MiB.
 const MAX_LISTED_BYTES: u64 = 8 << 20;
@@ -17,6 +19,8 @@ pub(super) const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 pub(super) const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 pub(super) const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
 pub(super) const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
+/// What NVIDIA's device plugin and container toolkit call the GPUs of a container.
+pub(super) const VISIBLE_GPUS: &str = "NVIDIA_VISIBLE_DEVICES=";
 pub(super) const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 const CPU: &[Field<'_>] = &[
@@ -48,6 +52,12 @@ const CONTAINER: &[Field<'_>] = &[
     texts(5, |label| {
         [CONTAINER_NAME_LABEL, POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)
     }),
+    // env
+    Field::Strings {
+        number: 8,
+        is_read: |entry| entry.starts_with(VISIBLE_GPUS),
+        max_bytes: MAX_GPUS,
+    },
     texts(6, |annotation| [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&annotation)),
     // linux: devices (type, major, minor), resources and cgroups_path
     Part(11, &[Part(2, &[Text(2), Number(3), Number(4)]), Part(3, RESOURCES), Text(5)]),

@@ -123,6 +123,10 @@ pub struct NodeStatus {
     /// Since when each of these is in force, and what ends it, by cgroup.
     #[serde(default)]
     pub group_bound_details: BTreeMap<String, BoundDetails>,
+    /// Whether the kubelet says on which NUMA nodes devices are: `unasked`, `unmounted`, `answers`, or
+    /// `fails: ` and why.
+    #[serde(default)]
+    pub kubelet_devices: String,
     /// Cpuset partitions of other programs, by cgroup: no container can run on their CPUs.
     #[serde(default)]
     pub foreign_partitions: BTreeMap<String, CpuSet>,
@@ -296,6 +300,7 @@ impl NodeStatus {
                 .iter()
                 .map(|bound| (bound.group.clone(), BoundDetails::of(bound)))
                 .collect(),
+            kubelet_devices: own.kubelet_devices.to_string(),
             foreign_partitions: own.foreign_partitions.iter().cloned().collect(),
         }
     }

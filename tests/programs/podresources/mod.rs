@@ -3,6 +3,7 @@
 mod answers;
 mod client;
 mod clients;
+mod devices;
 mod kubelet;
 mod limits;
 mod messages;

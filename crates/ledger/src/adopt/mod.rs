@@ -236,7 +236,7 @@ fn enter(
     applied: AppliedSetting,
 ) {
     let Some(pod) = books.pod(uid) else { return };
-    let terms = Terms::of_running(&node.settings, &pod.pod, container);
+    let terms = Terms::of_running(node, pod, container);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
     // It may know its CPUs, and may have started a moment ago.

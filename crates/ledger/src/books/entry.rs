@@ -2,6 +2,7 @@
 
 use super::applied_setting::AppliedSetting;
 use crate::claim::Claim;
+use crate::devices::Device;
 use crate::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Qos, SandboxId};
 use crate::moves::StayReason;
 use crate::policy::Mechanism;
@@ -26,6 +27,8 @@ pub(crate) struct ContainerEntry {
     /// Whether it has fewer CPUs than it asks for since some went offline, perhaps none.
     pub(crate) lost: bool,
     pub(crate) terms: Terms,
+    /// As the runtime has described them.
+    pub(crate) devices: Vec<Device>,
     pub(crate) applied: AppliedSetting,
     /// Why it keeps its CPUs as long as it runs, if it has shown a reason.
     fixed_by: Option<StayReason>,
@@ -326,6 +329,7 @@ impl ContainerEntry {
             holding: None,
             lost: false,
             terms,
+            devices: container.devices.clone(),
             applied,
             fixed_by: None,
             created_at: container.created_at,

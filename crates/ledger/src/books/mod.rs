@@ -17,6 +17,7 @@ use moves::MoveBook;
 pub(super) use pod::{BudgetFit, PodEntry};
 
 use super::claim::Claim;
+use super::devices::counting;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
 use super::policy::Mechanism;
@@ -260,8 +261,10 @@ impl Books {
         why: &Rejection,
         request: Option<Box<Request>>,
     ) {
-        let Some(subject) = self.pod(uid).map(|pod| pod.subject(container)) else { return };
-        self.journal.note(true, subject, What::Refused { why: why.to_string(), request });
+        let Some(pod) = self.pod(uid) else { return };
+        let subject = pod.subject(container);
+        let devices = counting(pod, &container.name, &container.devices).cloned().collect();
+        self.journal.note(true, subject, What::Refused { why: why.to_string(), request, devices });
     }
 
     /// Gives the uid to a pod that was known by its sandbox alone.

@@ -2,9 +2,12 @@
 
 use super::entry::{ContainerEntry, Phase};
 use crate::claim::Claim;
+use crate::devices::GivenDevices;
 use crate::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
+use crate::node::Node;
 use crate::note::Subject;
 use crate::policy::Mechanism;
+use crate::terms::Terms;
 use cpuset::{CgroupPath, CpuSet};
 use placement::Hint;
 use std::collections::BTreeMap;
@@ -29,6 +32,8 @@ pub(crate) struct PodEntry {
     /// Whether the pod has resources of its own (KEP-2837): then a container without resources
     /// arrives with the amount of the pod.
     pub(crate) has_resources: bool,
+    /// The devices that the kubelet has given to its containers, as far as it has said so.
+    pub(crate) given: BTreeMap<String, GivenDevices>,
 }
 
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
@@ -53,6 +58,7 @@ impl PodEntry {
             affinity: None,
             opted_out: false,
             has_resources: false,
+            given: BTreeMap::new(),
         }
     }
 
@@ -72,6 +78,18 @@ impl PodEntry {
         &mut self,
     ) -> impl Iterator<Item = (&String, &mut ContainerEntry)> {
         self.containers.iter_mut()
+    }
+
+    /// Finds the NUMA nodes of its containers' devices again.
+    pub(crate) fn locate_devices(&mut self, node: &Node) {
+        let located: Vec<Terms> = self
+            .containers
+            .iter()
+            .map(|(name, entry)| entry.terms.near(node, self, name, &entry.devices))
+            .collect();
+        for (entry, terms) in self.containers.values_mut().zip(located) {
+            entry.terms = terms;
+        }
     }
 
     pub(crate) fn subject(&self, container: &Container) -> Subject {

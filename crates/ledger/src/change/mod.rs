@@ -35,16 +35,16 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     });
 }
 
-/// Reads all wishes again, as the new settings may allow others. Devices stay where they were.
+/// Reads all wishes again, as the new settings may allow others.
 fn read_wishes(node: &Node, books: &mut Books) {
     for (_, pod) in books.pods_mut() {
         // It was chosen under the settings before. A restart would forget it, too.
         pod.affinity = None;
         let described = pod.pod.clone();
         for (name, entry) in pod.containers_mut() {
-            let devices = entry.terms.devices;
-            entry.terms = Terms { devices, ..Terms::standing(&node.settings, &described, name) };
+            entry.terms = Terms::standing(&node.settings, &described, name);
         }
+        pod.locate_devices(node);
     }
     let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
     pods.iter().for_each(|uid| note_opting_out(node, books, uid));

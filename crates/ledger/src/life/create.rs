@@ -47,8 +47,7 @@ fn granted(
     container: &Container,
 ) -> Option<Result<(Terms, Grant), RefusedRequest>> {
     let pod = books.pod(uid)?;
-    let terms = Terms::of_new(&node.settings, &pod.pod, container);
-    let terms = terms.map_err(|rejection| (rejection, None));
+    let terms = Terms::of_new(node, pod, container).map_err(|rejection| (rejection, None));
     Some(terms.and_then(|terms| Ok((terms, grant(node, books, pod, container, &terms)?))))
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn create(
 ) -> Result<(), Rejection> {
     let Some(pod) = books.pod(uid) else { return Ok(()) };
     let known = pod.container(&container.name).is_some();
-    let terms = Terms::of_running(&node.settings, &pod.pod, container);
+    let terms = Terms::of_running(node, pod, container);
     let asks = match grant(node, books, pod, container, &terms) {
         Ok(grant) => grant.claim().is_some(),
         Err(_) => true,

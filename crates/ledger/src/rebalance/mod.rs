@@ -32,7 +32,7 @@ pub(super) fn for_arrival(
     let Admission::Create { pod, container } = admission else { return Err(NoPlan::NoNeed) };
     let rebalance = active(node, books)?;
     let entry = books.pod(&pod.uid).ok_or(NoPlan::NoNeed)?;
-    let terms = Terms::of_new(&node.settings, &entry.pod, container).map_err(|_| NoPlan::NoNeed)?;
+    let terms = Terms::of_new(node, entry, container).map_err(|_| NoPlan::NoNeed)?;
     let (placed, request): (Option<Placement>, Box<Request>) =
         match grant(node, books, entry, container, &terms) {
             Ok(Grant::Chosen(placement, request)) => (Some(placement), request),

@@ -2,8 +2,11 @@
 
 use super::wishes::{allowing, wishing};
 use super::*;
+use cpuset::NodeSet;
 use placement::{Scope, TopologyPolicy};
+use topology::model::NodeFacts;
 use topology::synthetic::Machine;
+use topology::{Cpu, Facts};
 
 /// `single-numa-node` on two NUMA nodes of eight CPUs, CPUs 0-1 reserved.
 fn single_numa_node(scope: Scope, remembered: Vec<Claim>) -> Ledger {
@@ -59,6 +62,10 @@ fn node_with_devices(policy: TopologyPolicy) -> Node {
     }
 }
 
+fn device(at: usize, source: DeviceSource) -> Device {
+    Device { name: format!("device at {at}"), nodes: NodeSet::of(at), source }
+}
+
 fn create_with_devices(
     node: &mut Node,
     name: &str,
@@ -66,9 +73,8 @@ fn create_with_devices(
     on: &[usize],
 ) -> Result<String, String> {
     let pod = guaranteed(name, milli);
-    let devices =
-        on.iter().map(|&at| Device { block: false, major: 242, minor: 0, node: Some(at) });
-    let container = Container { devices: devices.collect(), ..container(&pod, "c", name, milli) };
+    let devices = on.iter().map(|&at| device(at, DeviceSource::Sysfs)).collect();
+    let container = Container { devices, ..container(&pod, "c", name, milli) };
     let setting = node.event(Admission::Create { pod, container })?;
     Ok(setting.unwrap().cpus().to_string())
 }
@@ -87,6 +93,100 @@ fn cpus_are_on_the_numa_nodes_of_devices() {
     assert_eq!(create_with_devices(&mut best_effort, "d", 2000, &[0]).unwrap(), "8-9");
     let mut none = node_with_devices(TopologyPolicy::None);
     assert_eq!(create_with_devices(&mut none, "a", 2000, &[1]).unwrap(), "2-3");
+}
+
+/// Creates a container with device files on these nodes, in a pod of which the kubelet has told before
+/// which devices it has given to that container.
+fn create_with_given(
+    node: &mut Node,
+    name: &str,
+    files: &[usize],
+    given: &[usize],
+    has_claims: bool,
+) -> Result<String, String> {
+    let pod = guaranteed(name, 2000);
+    node.ledger.apply(Event::RunPod(pod.clone()));
+    let device = |&at: &usize| Device {
+        // 9 stands for a device whose plugin names no node.
+        nodes: if at == 9 { NodeSet::EMPTY } else { NodeSet::of(at) },
+        ..device(at, DeviceSource::Kubelet)
+    };
+    let given = GivenDevices { devices: given.iter().map(device).collect(), has_claims };
+    node.ledger.apply(Event::Devices(vec![PodDevices {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        containers: BTreeMap::from([(name.to_owned(), given)]),
+    }]));
+    create_with_devices(node, name, 2000, files)
+}
+
+#[test]
+fn what_the_kubelet_says_of_devices_counts_before_device_files() {
+    let on = |files: &[usize], given: &[usize], has_claims| {
+        let mut node = node_with_devices(TopologyPolicy::BestEffort);
+        create_with_given(&mut node, "a", files, given, has_claims).unwrap()
+    };
+    assert_eq!(on(&[], &[1], false), "8-9");
+    assert_eq!(on(&[0], &[1], false), "8-9");
+    // It knows no nodes of claimed devices, or not of all others: files count as well.
+    assert_eq!(on(&[0, 0], &[1], true), "2-3");
+    assert_eq!(on(&[1], &[], true), "8-9");
+    assert_eq!(on(&[1], &[9], false), "8-9");
+    assert_eq!(on(&[1], &[], false), "8-9");
+}
+
+#[test]
+fn what_the_kubelet_says_too_late_counts_for_the_next_instance() {
+    let mut node = node_with_devices(TopologyPolicy::Restricted);
+    assert_eq!(create_with_devices(&mut node, "a", 2000, &[]).unwrap(), "2-3");
+    let claims = node.ledger.claims().collect::<Vec<_>>();
+    let containers = BTreeMap::from([(
+        "a".to_owned(),
+        GivenDevices { devices: vec![device(1, DeviceSource::Kubelet)], has_claims: false },
+    )]);
+    let pod = guaranteed("a", 2000);
+    let devices = PodDevices { namespace: pod.namespace, name: pod.name, containers };
+    node.ledger.apply(Event::Devices(vec![devices]));
+    assert_eq!(node.ledger.claims().collect::<Vec<_>>(), claims, "no container moves for it");
+    let view = node.ledger.view();
+    let names: Vec<&str> = view.containers[0].devices.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["device at 1"]);
+}
+
+#[test]
+fn devices_on_gpu_memory_count_for_the_nearest_cpus_and_memory_follows_these() {
+    // Two nodes with CPUs, and a third one with the memory of a GPU, nearer to the second.
+    let distances = [[10, 40, 120], [40, 10, 80], [120, 80, 10]];
+    let nodes = distances.iter().enumerate().map(|(id, row)| NodeFacts {
+        id,
+        distances: row.to_vec(),
+        memoryless: false,
+    });
+    let cpu = |id| Cpu {
+        id,
+        core: id,
+        uncore: id / 4,
+        numa: id / 4,
+        socket: id / 4,
+        die: None,
+        kind: None,
+    };
+    let facts =
+        Facts { cpus: (0..8).map(cpu).collect(), nodes: nodes.collect(), ..Facts::default() };
+    let mut settings = settings();
+    settings.placement.topology_manager.policy = TopologyPolicy::SingleNumaNode;
+    settings.mems_follow_cpus = true;
+    let ledger = Ledger::new(Topology::build(facts).unwrap(), settings, Vec::new());
+    let mut node = Node { ledger, set: BTreeMap::new() };
+    assert_eq!(create_with_devices(&mut node, "a", 2000, &[2]).unwrap(), "4-5");
+    let pod = guaranteed("b", 2000);
+    let devices = vec![device(2, DeviceSource::Driver)];
+    let container = Container { devices, ..container(&pod, "c2", "b", 2000) };
+    let setting = node.event(Admission::Create { pod, container }).unwrap().unwrap();
+    assert_eq!(setting.cpus().to_string(), "6-7");
+    assert_eq!(setting.mems().map(|mems| mems.to_string()).as_deref(), Some("1"));
+    let refused = create_with_devices(&mut node, "d", 2000, &[2]).unwrap_err();
+    assert!(refused.starts_with("TopologyAffinityError"), "{refused}");
 }
 
 /// Pod scope on two NUMA nodes of 8 CPUs in cores of two, siblings adjacent; core 0 is reserved.

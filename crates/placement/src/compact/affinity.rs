@@ -54,7 +54,14 @@ pub(super) fn choose(
     let mut choice = None;
     if !devices.is_empty() && demand.nodes.base.is_subset(devices) {
         let allowed = demand.nodes.allowed.intersection(devices);
-        choice = search(view, Demand { nodes: Nodes { allowed, ..demand.nodes }, ..demand });
+        let at_devices = Demand { nodes: Nodes { allowed, ..demand.nodes }, ..demand };
+        choice = search(view, at_devices);
+        if let (Some(preferred), Some((first, _))) = (request.devices.preferred(), &choice) {
+            let allowed = allowed.intersection(at_positions(machine, preferred));
+            let most = first.nodes.len();
+            let nodes = Nodes { allowed, most, ..demand.nodes };
+            choice = search(view, Demand { nodes, ..demand }).or(choice);
+        }
     }
     let is_at_devices = devices.is_empty() || choice.is_some();
     if choice.is_none() && (devices.is_empty() || !is_strict(request)) {
@@ -67,16 +74,14 @@ pub(super) fn choose(
     Ok((choice, second, hint))
 }
 
-/// The nodes of the container's devices by position; nodes without CPUs do not count.
+/// The nodes of the container's devices by position.
 fn devices(machine: &Topology, request: &Request) -> NodeSet {
-    if request.devices.is_empty() {
-        return NodeSet::EMPTY;
-    }
+    at_positions(machine, request.devices.all())
+}
+
+fn at_positions(machine: &Topology, ids: NodeSet) -> NodeSet {
     let nodes = machine.nodes().iter().enumerate();
-    nodes
-        .filter(|(_, node)| request.devices.contains(node.id) && !node.cpus.is_empty())
-        .map(|(at, _)| at)
-        .collect()
+    nodes.filter(|(_, node)| ids.contains(node.id)).map(|(at, _)| at).collect()
 }
 
 fn hint(machine: &Topology, policy: TopologyPolicy, nodes: NodeSet, preferred: bool) -> Hint {
@@ -93,8 +98,7 @@ fn hint(machine: &Topology, policy: TopologyPolicy, nodes: NodeSet, preferred: b
 /// The nodes of a hint by position; `None` if any node will do.
 pub(super) fn positions(machine: &Topology, hint: Hint) -> Option<NodeSet> {
     let named = hint.nodes?;
-    let nodes = machine.nodes().iter().enumerate();
-    Some(nodes.filter(|(_, node)| named.contains(node.id)).map(|(at, _)| at).collect())
+    Some(at_positions(machine, named))
 }
 
 /// The affinity of a pod: chosen for all its CPUs with its first container that has exclusive CPUs,

@@ -141,7 +141,7 @@ fn reasons(
         reasons.push(format!("The NUMA affinity of its pod: {affinity}; it is on {nodes}."));
     }
     if !request.devices.is_empty() {
-        reasons.push(format!("Its devices are on NUMA node {}.", request.devices));
+        reasons.push(format!("Its devices are on NUMA node {}.", request.devices.all()));
     }
     reasons
 }

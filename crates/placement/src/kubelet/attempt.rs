@@ -100,7 +100,7 @@ fn pod_affinity(machine: &Topology, request: &Request, pod: &PodDemand) -> Resul
         Some(hint) => Ok(hint),
         None => {
             let supply = pod_supply(request, pod);
-            devices::affinity(machine, &request.settings, &supply, pod.cpus, request.devices)
+            devices::affinity(machine, &request.settings, &supply, pod.cpus, request.devices.all())
         }
     }
 }

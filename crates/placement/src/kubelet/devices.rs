@@ -7,9 +7,11 @@
 //! listing the others, and [`merge()`] decides between them as between any hints: the affinity is
 //! preferred only if the CPUs need as many nodes as the devices are on, and have room there.
 
-use super::allocate::{self, Supply};
+use super::allocate::{self, Supply, inside};
 use super::demand::Demand;
 use super::merge::merge;
+use crate::devices::DeviceNodes;
+use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
 use crate::settings::Settings;
@@ -17,9 +19,8 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
 use topology::Topology;
 
-/// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes.
-///
-/// Nodes without CPUs do not count: no container could run there.
+/// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes, which have
+/// CPUs.
 pub(super) fn affinity(
     topology: &Topology,
     settings: &Settings,
@@ -28,8 +29,6 @@ pub(super) fn affinity(
     devices: NodeSet,
 ) -> Result<Hint, Rejection> {
     let manager = &settings.topology_manager;
-    let with_cpus = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
-    let devices = devices.intersection(with_cpus.map(|node| node.id).collect());
     if devices.is_empty() || manager.policy == TopologyPolicy::None {
         return allocate::affinity(topology, settings, supply, n);
     }
@@ -46,6 +45,31 @@ pub(super) fn affinity(
     let devices = vec![Hint { nodes: Some(devices), preferred: true }, second_best];
     let affinity = merge(manager.policy, &numa, &[Some(cpus), Some(devices)]);
     if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
+}
+
+/// As [`allocate()`](allocate::allocate()) within the affinity. Where the nodes with most of the devices
+/// have room for all CPUs, these come from there: the hint is as good with any of its CPUs
+/// (kubernetes/kubernetes#136431).
+pub(super) fn allocate(
+    topology: &Topology,
+    settings: &Settings,
+    supply: &Supply,
+    n: usize,
+    hint: Hint,
+    devices: DeviceNodes,
+) -> Result<Placement, Rejection> {
+    let spreads = settings.options.distribute_cpus_across_numa;
+    let preferred = hint.nodes.zip(devices.preferred()).filter(|_| !spreads);
+    if let Some((nodes, preferred)) = preferred {
+        let nodes = nodes.intersection(preferred);
+        let free = inside(topology, nodes, false) & supply.usable(topology, settings);
+        if n <= free.len() {
+            let narrow = Hint { nodes: Some(nodes), ..hint };
+            let chosen = allocate::allocate(topology, settings, supply, n, Some(narrow))?;
+            return Ok(Placement { hint, ..chosen });
+        }
+    }
+    allocate::allocate(topology, settings, supply, n, Some(hint))
 }
 
 #[cfg(test)]
@@ -103,8 +127,25 @@ mod tests {
         // More than the devices' node has: kubelets refuse that too.
         check(BestEffort, "0-15", 6, &[2], "0,2");
         check(Restricted, "0-15", 6, &[2], refused);
-        // Nodes without CPUs.
-        check(Restricted, "0-15", 2, &[7], "0*");
+    }
+
+    #[test]
+    fn of_nodes_that_are_as_good_the_one_with_more_devices_is_taken() {
+        let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
+        let machine = shape.build();
+        let settings = settings(TopologyPolicy::BestEffort);
+        let chosen = |free: &str, n, most: &[usize]| {
+            let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
+            let devices = DeviceNodes::mostly(nodes(&[1, 3]), nodes(most));
+            let hint = affinity(&machine, &settings, &supply, n, devices.all()).unwrap();
+            assert_eq!(hint.nodes, Some(nodes(&[1, 3])));
+            allocate(&machine, &settings, &supply, n, hint, devices).unwrap().cpus.to_string()
+        };
+        assert_eq!(chosen("0-15", 2, &[1]), "4-5");
+        assert_eq!(chosen("0-15", 2, &[3]), "12-13");
+        assert_eq!(chosen("0-15", 2, &[1, 3]), "4,12");
+        // No room there for all of them: the affinity alone decides.
+        assert_eq!(chosen("0-12", 2, &[3]), "4-5");
     }
 
     proptest! {

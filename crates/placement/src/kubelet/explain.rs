@@ -122,7 +122,7 @@ fn reasons(request: &Request, hint: Hint) -> Vec<String> {
         }
     }];
     if !devices.is_empty() && manager.policy != TopologyPolicy::None {
-        why.push(format!("Its devices are on {}.", named(*devices)));
+        why.push(format!("Its devices are on {}.", named(devices.all())));
     }
     if wishes.takes_caches() {
         why.push("Whole uncore caches: the fewest that are free.".to_owned());

@@ -66,7 +66,7 @@ impl<'t> Needs<'t> {
         let caches = all.fewest_caches(cpus).unwrap_or(usize::MAX);
         let listed = machine.nodes().iter().enumerate();
         let near: Vec<usize> = listed
-            .filter(|(_, node)| request.devices.contains(node.id) && !node.cpus.is_empty())
+            .filter(|(_, node)| request.devices.all().contains(node.id))
             .map(|(at, _)| at)
             .collect();
         let most_nodes = match settings.topology_manager.policy {

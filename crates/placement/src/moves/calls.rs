@@ -73,7 +73,7 @@ impl<'t> Calls<'t> {
         // Its devices do not move with it.
         let near = |cpus: &CpuSet| {
             let nodes = self.machine.nodes().iter();
-            let near = nodes.filter(|node| resident.request.devices.contains(node.id));
+            let near = nodes.filter(|node| resident.request.devices.all().contains(node.id));
             near.filter(|node| !node.cpus.is_disjoint(cpus)).count()
         };
         if near(&cpus) < near(&held) {

@@ -1,4 +1,4 @@
-//! The NUMA node of a device.
+//! [`located_device`]: the NUMA node of a device.
 //!
 //! `/sys/dev/char/MAJOR:MINOR` and `/sys/dev/block/MAJOR:MINOR`
 //! (Documentation/ABI/testing/sysfs-dev) are links to the device's directory; the nearest directory
@@ -12,15 +12,23 @@ use std::path::Path;
 /// The most directories to check; a path in sysfs has fewer.
 const DEEPEST: usize = 40;
 
-/// The NUMA node of the device with these numbers; `None` if the kernel does not know it, as for
-/// `/dev/null`.
-pub fn device_node(
+/// A device of which the kernel knows the NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocatedDevice {
+    /// The PCI address, or the name of another kind of directory. Several files of one device have one
+    /// name.
+    pub name: String,
+    pub node: usize,
+}
+
+/// The device with these numbers; `None` if the kernel does not know its node, as for `/dev/null`.
+pub fn located_device(
     kernel: &dyn Kernel,
     root: &Path,
     block: bool,
     major: i64,
     minor: i64,
-) -> Option<usize> {
+) -> Option<LocatedDevice> {
     let kind = if block { "block" } else { "char" };
     let link = root.join(format!("dev/{kind}/{major}:{minor}"));
     let device = kernel.resolve(&link).ok()?;
@@ -29,18 +37,21 @@ pub fn device_node(
 }
 
 /// The node of the nearest directory with one, from this one up.
-fn node_above(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> {
-    let above = device.ancestors().take(DEEPEST).take_while(|dir| dir.starts_with(root));
-    above.into_iter().find_map(|dir| node_of(kernel, dir))
+fn node_above(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<LocatedDevice> {
+    let mut above = device.ancestors().take(DEEPEST).take_while(|dir| dir.starts_with(root));
+    above.find_map(|dir| {
+        let name = dir.file_name()?.to_string_lossy().into_owned();
+        Some(LocatedDevice { name, node: node_of(kernel, dir)? })
+    })
 }
 
 /// The node in a device's own file; -1 stands for unknown.
-fn node_of(kernel: &dyn Kernel, dir: &Path) -> Option<usize> {
+pub(super) fn node_of(kernel: &dyn Kernel, dir: &Path) -> Option<usize> {
     SysfsTree::at(kernel, dir.to_owned()).number("numa_node").value
 }
 
 /// The node of the functions behind a VFIO group, if all are on one node.
-fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> {
+fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<LocatedDevice> {
     let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
     if !is_group {
         return None;
@@ -53,7 +64,9 @@ fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<usize> 
     nodes.sort_unstable();
     nodes.dedup();
     match nodes.as_slice() {
-        [node] => Some(*node),
+        [node] => {
+            Some(LocatedDevice { name: format!("VFIO group {}", group.display()), node: *node })
+        }
         _ => None,
     }
 }
@@ -100,14 +113,15 @@ mod tests {
             "../../../../devices/pci0000:40/0000:41:00.0",
         );
         for (block, major, minor, expect) in [
-            (true, 259, 0, Some(1)),
+            (true, 259, 0, Some(("0000:41:00.0", 1))),
             (false, 259, 0, None),
             (false, 226, 128, None),
             (false, 1, 3, None),
-            (false, 242, 0, Some(1)),
+            (false, 242, 0, Some(("VFIO group 12", 1))),
             (false, -1, 0, None),
         ] {
-            let found = device_node(&Linux, root, block, major, minor);
+            let found = located_device(&Linux, root, block, major, minor);
+            let found = found.as_ref().map(|one| (one.name.as_str(), one.node));
             assert_eq!(found, expect, "{block} {major}:{minor}");
         }
         // Functions on several nodes have none in common.
@@ -117,7 +131,7 @@ mod tests {
             "../../../../devices/pci0000:40/0000:43:00.0",
         );
         write(root, "devices/pci0000:40/0000:43:00.0/numa_node", "0\n");
-        assert_eq!(device_node(&Linux, root, false, 242, 0), None);
+        assert_eq!(located_device(&Linux, root, false, 242, 0), None);
     }
 
     #[test]
@@ -127,6 +141,6 @@ mod tests {
         write(dir.path(), "elsewhere/dev", "");
         let root = dir.path().join("sys");
         link(&root, "dev/char/5:5", "../../../elsewhere");
-        assert_eq!(device_node(&Linux, &root, false, 5, 5), None);
+        assert_eq!(located_device(&Linux, &root, false, 5, 5), None);
     }
 }

@@ -18,6 +18,7 @@
 //!     cpulist  distance  meminfo        or cpumap
 //!   system/node/has_memory            a list of nodes
 //!   .../numa_node                     of a container's devices, when one comes
+//! bus/pci/devices/ADDRESS/numa_node   of NVIDIA's GPUs, which have no entry in dev/char
 //!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
 //! ```
 //!
@@ -34,10 +35,12 @@ mod cpus;
 mod devices;
 mod groups;
 mod nodes;
+mod nvidia;
 mod tree;
 mod warning;
 
-pub use devices::device_node;
+pub use devices::{LocatedDevice, located_device};
+pub use nvidia::{Gpu, gpus};
 pub use tree::ReadError;
 pub use warning::{Fact, Problem, Warning};
 

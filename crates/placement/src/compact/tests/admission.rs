@@ -3,7 +3,7 @@
 
 use super::{cpus, request};
 use crate::machines::Shape;
-use crate::{EngineKind, PodDemand, Scope, TopologyPolicy, place};
+use crate::{DeviceNodes, EngineKind, PodDemand, Scope, TopologyPolicy, place};
 use cpuset::NodeSet;
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ proptest! {
         let held = cpus(held.0 & held.1 & held.2) & machine.online();
         let free = (cpus(free) & machine.online()) - held;
         let mut request = request(n, free, cpus(0b1), policy);
-        request.devices = devices.into_iter().collect::<NodeSet>();
+        request.devices = DeviceNodes::on(devices.into_iter().collect());
         if in_pod {
             let pod = PodDemand { cpus: held.len() + n + more, held, chosen: None };
             request.pod = Some(pod);

@@ -4,7 +4,8 @@ use super::request;
 use crate::machines::{Shape, caches, set};
 use crate::wishes::{Smt, Uncore};
 use crate::{
-    Hint, PodDemand, Request, Reuse, Running, Scope, TopologyPolicy, explain, place, resize,
+    DeviceNodes, Hint, PodDemand, Request, Reuse, Running, Scope, TopologyPolicy, explain, place,
+    resize,
 };
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
@@ -207,7 +208,7 @@ fn near_the_devices() {
     let machine = server();
     let at = |n, free: &str, policy, devices: &[usize]| {
         let mut request = request(n, set(free), CpuSet::EMPTY, policy);
-        request.devices = devices.iter().copied().collect();
+        request.devices = DeviceNodes::on(devices.iter().copied().collect());
         match place(&machine, &request) {
             Ok(placement) => placement.cpus.to_string(),
             Err(rejection) => rejection.reason.to_string(),
@@ -216,6 +217,15 @@ fn near_the_devices() {
     use TopologyPolicy::{BestEffort, Restricted};
     assert_eq!(at(2, "0-31", BestEffort, &[3]), "24-25");
     assert_eq!(at(2, "0-31", Restricted, &[3]), "24-25");
+    // As good on each of the two: where more of them are.
+    let mostly = |n, most: usize| {
+        let mut request = request(n, set("0-31"), CpuSet::EMPTY, BestEffort);
+        request.devices = DeviceNodes::mostly([1, 3].into_iter().collect(), NodeSet::of(most));
+        place(&machine, &request).unwrap().cpus.to_string()
+    };
+    assert_eq!(mostly(2, 1), "8-9");
+    assert_eq!(mostly(2, 3), "24-25");
+    assert_eq!(mostly(12, 3), "8-15,24-27");
     // No room there: the nearest node.
     assert_eq!(at(2, "0-1,16-23,24", BestEffort, &[3]), "16-17");
     assert_eq!(at(2, "0-1,16-23,24", Restricted, &[3]), "TopologyAffinityError");

@@ -5,8 +5,10 @@ mod admission;
 mod cases;
 mod subsets;
 
-use crate::{EngineKind, Request, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
-use cpuset::{CpuSet, NodeSet};
+use crate::{
+    DeviceNodes, EngineKind, Request, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes,
+};
+use cpuset::CpuSet;
 
 /// A request without wishes, devices, a pod and CPUs to use again.
 fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
@@ -17,7 +19,7 @@ fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> 
         promised: 0,
         pod: None,
         wishes: Wishes::NONE,
-        devices: NodeSet::EMPTY,
+        devices: DeviceNodes::NONE,
         settings: Settings {
             engine: EngineKind::Compact,
             topology_manager: TopologyManager { policy, ..TopologyManager::default() },

@@ -13,7 +13,7 @@
 
 pub(super) mod required;
 
-use super::allocate::{self, Supply};
+use super::allocate::Supply;
 use super::devices;
 use crate::cores::whole_cores;
 use crate::engine::Placement;
@@ -68,9 +68,9 @@ pub(super) fn allocate(
     } else {
         let hint = match within {
             Some(hint) => hint,
-            None => devices::affinity(machine, settings, &supply, n, devices)?,
+            None => devices::affinity(machine, settings, &supply, n, devices.all())?,
         };
-        allocate::allocate(machine, settings, &supply, n, Some(hint))?
+        devices::allocate(machine, settings, &supply, n, hint, devices)?
     };
     // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
     let wants_whole = wishes.smt == Some(Smt::FullCores);

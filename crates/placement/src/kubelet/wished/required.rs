@@ -51,7 +51,7 @@ pub(super) fn allocate(
     let options = &settings.options;
     let near = match within {
         Some(hint) => hint.nodes,
-        None => Some(devices).filter(|devices| !devices.is_empty()),
+        None => Some(devices.all()).filter(|nodes| !nodes.is_empty()),
     };
     let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
     // The pod's nodes are a must or come first, by the policy; the affinity decides about those of
@@ -81,7 +81,7 @@ pub(super) fn allocate(
             let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
             let hint = match within {
                 Some(hint) => Ok(hint),
-                None => devices::affinity(topology, settings, &part, n, devices),
+                None => devices::affinity(topology, settings, &part, n, devices.all()),
             };
             let chosen =
                 hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));

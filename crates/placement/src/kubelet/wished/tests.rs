@@ -4,7 +4,7 @@ use super::*;
 use crate::caches::whole_caches;
 use crate::machines::{Shape, caches, set};
 use crate::wishes::Numa;
-use crate::{Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
+use crate::{DeviceNodes, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
 use cpuset::NodeSet;
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
         promised: 0,
         pod: None,
         wishes,
-        devices: NodeSet::EMPTY,
+        devices: DeviceNodes::NONE,
         settings: wishes.settings(node),
     }
 }
@@ -55,12 +55,13 @@ fn check_near(
     n: usize,
     expect: &str,
 ) {
+    let devices = DeviceNodes::on(devices);
     let request = Request { devices, ..request(node, set(free), wishes, n) };
     let answer = match answer(topology, &request) {
         Ok(placement) => placement.cpus.to_string(),
         Err(rejection) => rejection.to_string(),
     };
-    assert_eq!(answer, expect, "{n} CPUs of {free}, {wishes:?}, devices on {devices}");
+    assert_eq!(answer, expect, "{n} CPUs of {free}, {wishes:?}, devices on {devices:?}");
 }
 
 #[test]

@@ -63,7 +63,10 @@ fn badness_counts_what_is_too_much() {
     assert_eq!(of(Wishes::NONE, "0-4"), 0, "five need two caches");
     assert_eq!(of(Wishes::NONE, "0-3,8"), 3);
     assert_eq!(of(Wishes { uncore: Some(Uncore::Ignore), ..Wishes::NONE }, "0-1,4-5"), 0);
-    let near = Request { devices: NodeSet::of(1), ..request(&aligned(), Wishes::NONE, 4) };
+    let near = Request {
+        devices: DeviceNodes::on(NodeSet::of(1)),
+        ..request(&aligned(), Wishes::NONE, 4)
+    };
     assert_eq!(badness(&machine, &near, &set("0-3")), 3);
     assert_eq!(badness(&machine, &near, &set("8-11")), 0);
 }

@@ -6,7 +6,8 @@ mod random;
 use super::super::cores::whole_cores;
 use super::super::memory;
 use super::super::{
-    EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes, place,
+    DeviceNodes, EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes,
+    place,
 };
 use super::*;
 use cpuset::NodeSet;
@@ -32,7 +33,7 @@ fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
         promised: 0,
         pod: None,
         wishes,
-        devices: NodeSet::EMPTY,
+        devices: DeviceNodes::NONE,
         settings: wishes.settings(settings),
     }
 }

@@ -1,0 +1,153 @@
+//! [`Devices`]: where containers' devices are, as far as the node's files and the kubelet say so.
+//!
+//! The kubelet and NVIDIA's driver may take long to answer, so nothing waits for them: they are asked
+//! when pods come ([`Effect::FindDevices`](super::Effect::FindDevices)), before these have containers, and a
+//! container that comes before the answer is placed by what is known.
+
+use crate::view::KubeletDevices;
+use kernel::Kernel;
+use ledger::{
+    Admission, Call, Container, Device, DeviceRef, DeviceSource, Event, GivenDevices, PodDevices,
+};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use topology::sysfs::{self, Gpu};
+
+/// The major number of NVIDIA's character devices.
+const NVIDIA: i64 = 195;
+/// The log repeats after this time that the kubelet does not answer.
+const REMINDER: Duration = Duration::from_secs(600);
+
+/// What [`Effect::FindDevices`](super::Effect::FindDevices) has found.
+#[derive(Debug)]
+pub struct FoundDevices {
+    /// `None` if the driver has not answered in time.
+    pub gpus: Option<Vec<Gpu>>,
+    /// The kubelet's answer, or why there is none; `None` if its socket is not there to be asked.
+    pub kubelet: Option<Result<Vec<PodDevices>, String>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    gpus: Vec<Gpu>,
+    pub(super) kubelet: KubeletDevices,
+    /// Whether something has come since the last search began.
+    is_due: bool,
+    is_searching: bool,
+    reminded: Option<Instant>,
+}
+
+impl Devices {
+    pub(super) fn new(gpus: Vec<Gpu>) -> Devices {
+        Devices { gpus, ..Devices::default() }
+    }
+
+    /// A search is due when pods come, as the kubelet has given them their devices by then.
+    pub(super) fn note_call(&mut self, call: &Call) {
+        if matches!(call, Call::Event(Event::RunPod(_) | Event::Synchronize { .. })) {
+            self.is_due = true;
+        }
+    }
+
+    /// Begins a search, if one is due and none is under way.
+    pub(super) fn begin(&mut self) -> bool {
+        let begins = self.is_due && !self.is_searching;
+        if begins {
+            self.is_due = false;
+            self.is_searching = true;
+        }
+        begins
+    }
+
+    pub(super) fn found(&mut self, found: FoundDevices, now: Instant) -> Option<Event> {
+        self.is_searching = false;
+        if let Some(gpus) = found.gpus {
+            self.gpus = gpus;
+        }
+        match found.kubelet {
+            None => {
+                self.kubelet = KubeletDevices::Unmounted;
+                None
+            }
+            Some(Ok(pods)) => {
+                if let KubeletDevices::Fails(_) = self.kubelet {
+                    log::info!("devices: the kubelet says again where they are");
+                }
+                self.kubelet = KubeletDevices::Answers;
+                Some(Event::Devices(pods))
+            }
+            Some(Err(why)) => {
+                let is_new = !matches!(self.kubelet, KubeletDevices::Fails(_));
+                let is_due = self.reminded.is_none_or(|at| REMINDER <= now.duration_since(at));
+                if is_new || is_due {
+                    self.reminded = Some(now);
+                    log::warn!(
+                        "devices: the kubelet does not say on which NUMA nodes they are: {why}; \
+                         containers are placed by what drivers and /sys say"
+                    );
+                }
+                self.kubelet = KubeletDevices::Fails(why);
+                None
+            }
+        }
+    }
+
+    /// Finds the NUMA nodes of the devices of a call's containers. Files in `/sys` do not block.
+    pub(super) fn locate(&self, kernel: &dyn Kernel, sysfs: &Path, call: &mut Call) {
+        let containers = match call {
+            Call::Admission(Admission::Create { container, .. }) => std::slice::from_mut(container),
+            Call::Event(Event::Synchronize { containers, .. }) => containers.as_mut_slice(),
+            _ => return,
+        };
+        for Container { described_devices, devices, .. } in containers {
+            for described in described_devices {
+                let device = self.device(kernel, sysfs, described);
+                // One device can have several files.
+                if let Some(device) = device.filter(|one| !devices.contains(one)) {
+                    devices.push(device);
+                }
+            }
+        }
+    }
+
+    fn device(&self, kernel: &dyn Kernel, sysfs: &Path, described: &DeviceRef) -> Option<Device> {
+        let gpu = self.gpus.iter().find(|gpu| match described {
+            DeviceRef::File { block, major, minor } => {
+                !block && *major == NVIDIA && gpu.minor == Some(*minor)
+            }
+            DeviceRef::Gpu(uuid) => gpu.uuid.as_ref() == Some(uuid),
+        });
+        if let Some(gpu) = gpu {
+            let nodes = [gpu.node?].into_iter().collect();
+            let name = format!("GPU {}", gpu.address);
+            return Some(Device { name, nodes, source: DeviceSource::Driver });
+        }
+        let DeviceRef::File { block, major, minor } = *described else { return None };
+        let found = sysfs::located_device(kernel, sysfs, block, major, minor)?;
+        let nodes = [found.node].into_iter().collect();
+        Some(Device { name: found.name, nodes, source: DeviceSource::Sysfs })
+    }
+}
+
+/// What the kubelet's answer says, for the ledger.
+pub(super) fn given(pods: Vec<podresources::devices::PodDevices>) -> Vec<PodDevices> {
+    let device = |device: podresources::devices::Device| Device {
+        name: format!("{} {}", device.resource, device.id),
+        nodes: device.nodes,
+        source: DeviceSource::Kubelet,
+    };
+    let pod = |pod: podresources::devices::PodDevices| PodDevices {
+        namespace: pod.namespace,
+        name: pod.name,
+        containers: pod
+            .containers
+            .into_iter()
+            .filter(|one| one.has_claims || !one.devices.is_empty())
+            .map(|one| {
+                let devices = one.devices.into_iter().map(device).collect();
+                (one.name, GivenDevices { devices, has_claims: one.has_claims })
+            })
+            .collect(),
+    };
+    pods.into_iter().map(pod).collect()
+}

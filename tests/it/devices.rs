@@ -1,0 +1,139 @@
+//! CPUs near a container's GPUs, by the files of NVIDIA's driver. The trees are made after the facts
+//! of such servers, not copied from one.
+
+use crate::support::asked::{command, has};
+use crate::support::events::{create, local};
+use crate::support::observed::{CONFIG, Observed};
+use ledger::{Admission, Container, DeviceRef, Qos};
+use nri_cpu_manager::daemon::Paths;
+use std::fs;
+use std::path::Path;
+use topology::synthetic::Machine;
+
+/// Two sockets with a NUMA node of 16 CPUs each.
+fn server() -> Machine {
+    Machine { sockets: 2, cores: 16, ..Machine::default() }
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A GPU on each of these NUMA nodes, in the order of their minor numbers.
+fn gpus(paths: &Paths, nodes: &[usize]) {
+    for (minor, node) in nodes.iter().enumerate() {
+        let address = format!("0000:{:02x}:00.0", 0x10 + minor);
+        let information =
+            format!("Model: \t\t NVIDIA\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n");
+        let file = format!("driver/nvidia/gpus/{address}/information");
+        write(&paths.proc_root, &file, &information);
+        let file = format!("bus/pci/devices/{address}/numa_node");
+        write(&paths.sysfs_root, &file, &format!("{node}\n"));
+    }
+}
+
+fn config(policy: &str) -> String {
+    format!("{CONFIG}topologyManagerPolicy: {policy}\n")
+}
+
+/// The files of these GPUs, and those that every container with a GPU gets.
+fn files(minors: &[i64]) -> Vec<DeviceRef> {
+    let control = [(195, 255), (195, 254), (510, 0)];
+    let all = minors.iter().map(|minor| (195, *minor)).chain(control);
+    all.map(|(major, minor)| DeviceRef::File { block: false, major, minor }).collect()
+}
+
+async fn created(
+    node: &Observed,
+    name: &str,
+    milli: u64,
+    described_devices: Vec<DeviceRef>,
+) -> Result<String, String> {
+    let Admission::Create { pod, container } = create(name, Qos::Guaranteed, milli) else {
+        panic!("no creation");
+    };
+    let container = Container { described_devices, ..container };
+    let answer = node.event(Admission::Create { pod, container }).await;
+    answer.map(|one| one.setting.unwrap().cpus().to_string()).map_err(|refusal| refusal.0)
+}
+
+async fn explained(node: &Observed, name: &str) -> String {
+    command(&node.paths.state_dir, &["explain", name]).await.unwrap()
+}
+
+#[tokio::test]
+async fn cpus_are_on_the_nodes_of_gpus_as_their_driver_says() {
+    local(async {
+        let eight = |paths: &Paths| gpus(paths, &[0, 0, 0, 0, 1, 1, 1, 1]);
+        let node = Observed::prepared(&server(), &config("single-numa-node"), eight).await;
+        assert_eq!(created(&node, "a", 2000, files(&[5])).await.unwrap(), "16-17");
+        assert_eq!(created(&node, "b", 2000, files(&[0, 3])).await.unwrap(), "2-3");
+        let by_hook = vec![DeviceRef::Gpu("GPU-7".to_owned())];
+        assert_eq!(created(&node, "c", 2000, by_hook).await.unwrap(), "18-19");
+        let unknown = vec![DeviceRef::Gpu("GPU-9".to_owned())];
+        assert_eq!(created(&node, "d", 2000, unknown).await.unwrap(), "4-5");
+        let why = explained(&node, "a").await;
+        let expect = "Devices on NUMA node 1: GPU 0000:15:00.0, as NVIDIA's driver says.";
+        has(&why, &[expect]);
+        let both = created(&node, "e", 2000, files(&[3, 4])).await.unwrap_err();
+        assert!(both.starts_with("TopologyAffinityError"), "{both}");
+        let why = explained(&node, "e").await;
+        for (gpu, at) in [(3, 0), (4, 1)] {
+            let expect = format!("NUMA node {at}: GPU 0000:1{gpu}:00.0, as NVIDIA's driver says.");
+            has(&why, &[&expect]);
+        }
+        let status = node.status().await.node.unwrap();
+        assert_eq!(status.kubelet_devices, "unmounted");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_node_with_more_gpus_is_taken_where_both_are_as_good() {
+    local(async {
+        let eight = |paths: &Paths| gpus(paths, &[0, 0, 0, 0, 1, 1, 1, 1]);
+        let node = Observed::prepared(&server(), &config("best-effort"), eight).await;
+        assert_eq!(created(&node, "a", 4000, files(&[3, 4, 5, 6])).await.unwrap(), "16-19");
+        assert_eq!(created(&node, "b", 4000, files(&[1, 2, 3, 4])).await.unwrap(), "2-5");
+        let restricted = Observed::prepared(&server(), &config("restricted"), eight).await;
+        let refused = created(&restricted, "a", 4000, files(&[3, 4, 5, 6])).await.unwrap_err();
+        assert!(refused.starts_with("TopologyAffinityError"), "{refused}");
+    })
+    .await;
+}
+
+/// Two CPUs and four GPUs, the memory of each GPU a NUMA node.
+#[tokio::test]
+async fn gpus_whose_node_is_their_own_memory_count_for_the_nearest_cpus() {
+    local(async {
+        let grace = |paths: &Paths| {
+            gpus(paths, &[2, 3, 4, 5]);
+            let socket = |node: usize| if node < 2 { node } else { (node - 2) / 2 };
+            for from in 0..6 {
+                let distance = |to: usize| match (from == to, socket(from) == socket(to)) {
+                    (true, _) => "10",
+                    (false, true) => "80",
+                    (false, false) if from < 2 && to < 2 => "40",
+                    (false, false) => "120",
+                };
+                let row: Vec<&str> = (0..6).map(distance).collect();
+                let file = format!("devices/system/node/node{from}/distance");
+                write(&paths.sysfs_root, &file, &format!("{}\n", row.join(" ")));
+            }
+        };
+        let machine = Machine { memory_only: 4, ..server() };
+        let config = format!("{}exclusiveMems: follow-cpus\n", config("restricted"));
+        let node = Observed::prepared(&machine, &config, grace).await;
+        assert_eq!(created(&node, "a", 2000, files(&[2, 3])).await.unwrap(), "16-17");
+        assert_eq!(created(&node, "b", 2000, files(&[0])).await.unwrap(), "2-3");
+        let refused = created(&node, "c", 2000, files(&[1, 2])).await.unwrap_err();
+        assert!(refused.starts_with("TopologyAffinityError"), "{refused}");
+        let why = explained(&node, "a").await;
+        let expect = "Devices on NUMA node 4, which counts for 1, the nearest with CPUs: \
+                      GPU 0000:12:00.0, as NVIDIA's driver says.";
+        has(&why, &[expect]);
+    })
+    .await;
+}

@@ -11,7 +11,7 @@ use topology::Topology;
 type Field = (&'static str, u64, &'static [&'static str]);
 
 /// What a later field contradicts comes first, and stays.
-pub const FIELDS: [Field; 31] = [
+pub const FIELDS: [Field; 32] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
@@ -23,6 +23,7 @@ pub const FIELDS: [Field; 31] = [
     ("cpuManagerPolicyOptions/distribute-cpus-across-numa", 10, TRUE),
     ("cpuManagerPolicyOptions/distribute-cpus-across-cores", 10, TRUE),
     ("cpuManagerPolicyOptions/align-by-socket", 10, TRUE),
+    ("cpuManagerPolicyOptions/scale-delay-time", 15, &["5s", "500ms", "10s"]),
     (
         "topologyManagerPolicy",
         50,

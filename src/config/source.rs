@@ -169,6 +169,7 @@ impl Source {
         let hint = match error {
             OptionError::Unknown(name) => expected(name, Options::NAMES),
             OptionError::Value(..) => A_BOOLEAN.to_owned(),
+            OptionError::Delay(..) => String::new(),
             _ => String::new(),
         };
         let words = SettingsError::from(error.clone());

@@ -48,7 +48,9 @@ struct Shown {
     /// Where it may still run, as far as the kernel was asked.
     held: CpuSet,
     decided: Reach,
-    /// The exclusive CPUs that a move which has not been decided yet would give it.
+    /// The exclusive CPUs that a resize leaves it soon.
+    announced: Option<CpuSet>,
+    /// Those that a move which has not been decided yet would give it.
     planned: Option<CpuSet>,
 }
 
@@ -60,7 +62,8 @@ impl Shown {
     fn content(&self, machine: &Topology) -> Content {
         let Reach { exclusive, shared } = self.decided;
         let all = self.held | self.decided.all();
-        let stays = shared | self.planned.map_or(exclusive, |planned| planned & exclusive);
+        let soon = self.announced.or(self.planned);
+        let stays = shared | soon.map_or(exclusive, |soon| soon & exclusive);
         let shared = if shared.is_empty() { shared } else { all - exclusive };
         Content {
             cpus: Description::of(machine, all - shared),
@@ -99,7 +102,7 @@ impl ExposedFiles {
         decided: Reach,
         machine: &Topology,
     ) -> Option<String> {
-        let shown = Shown { held: decided.all(), decided, planned: None };
+        let shown = Shown { held: decided.all(), decided, announced: None, planned: None };
         if !self.write(id, shown, machine) {
             self.remove(id);
             return None;
@@ -130,9 +133,11 @@ impl ExposedFiles {
             };
             let Some(target) = ledger.target(&id) else { continue };
             let decided = reach_of(ledger, &target);
-            if decided != shown.decided {
+            let announced = ledger.announced(&id);
+            if decided != shown.decided || announced != shown.announced {
                 let held = shown.held | shown.decided.all();
-                self.write(&id, Shown { held, decided, planned: None }, ledger.topology());
+                let shown = Shown { held, decided, announced, planned: None };
+                self.write(&id, shown, ledger.topology());
             }
         }
         self.schedule(now);
@@ -153,7 +158,9 @@ impl ExposedFiles {
             };
             let decided = reach_of(ledger, &target);
             let held = runs_on(verifier, &target).unwrap_or(decided.all());
-            self.write(&id, Shown { held, decided, planned: None }, ledger.topology());
+            let announced = ledger.announced(&id);
+            let shown = Shown { held, decided, announced, planned: None };
+            self.write(&id, shown, ledger.topology());
         }
     }
 

@@ -240,6 +240,7 @@ impl Owner {
             Some(self.orphans.quiet_until()),
             self.exposure.due(),
             self.end_of_notice(),
+            self.end_of_shrink(),
             self.movable_at(),
             self.checks.due(),
         ];
@@ -270,6 +271,9 @@ impl Owner {
             self.exposure.settle_all(&self.ledger, self.checks.verifier(), now);
         } else if is_due(self.end_of_notice()) {
             self.keep_notice();
+        } else if is_due(self.end_of_shrink()) {
+            self.pass_time();
+            self.apply(Event::NoticeOver);
         } else if is_due(self.movable_at()) {
             self.rebalance();
         } else if is_due(self.checks.due()) {
@@ -282,6 +286,11 @@ impl Owner {
     /// check would change nothing, and be due again at once.
     fn groups_due(&self) -> Option<Instant> {
         if self.is_saving_move() { None } else { self.enforcement.due() }
+    }
+
+    /// When a resized container leaves the CPUs that its program has notice of.
+    fn end_of_shrink(&self) -> Option<Instant> {
+        self.ledger.next_notice().and_then(|at| self.started.checked_add(at))
     }
 
     /// When a container may be moved that may not now.

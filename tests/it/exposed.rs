@@ -22,6 +22,11 @@ fn says(cpus: &str, leaving: &str) -> (String, String) {
     (cpus.to_owned(), leaving.to_owned())
 }
 
+/// The CPUs of the only claim.
+fn held(daemon: &Daemon) -> String {
+    daemon.on_disk()[0].cpus.to_string()
+}
+
 async fn resized(daemon: &Daemon, (pod, container): (Pod, Container), milli: u64) {
     let amount = Some(MilliCpu(milli));
     let cpu = CpuRequest { request: amount, limit: amount };
@@ -72,6 +77,37 @@ async fn files_follow_a_containers_cpus() {
 }
 
 /// The shared part of a mixed container has a file of its own, and follows the pool.
+/// `scale-delay-time` is for resizes; the CPUs go when it is over.
+#[tokio::test(start_paused = true)]
+async fn a_shrink_has_notice_in_files() {
+    local(async {
+        let config = "exposeCpus: file\ncpuManagerPolicyOptions: {scale-delay-time: 4s}\n";
+        let daemon = Daemon::beside_kubelet(config, None);
+        let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+        let directory = daemon.event(create).await.unwrap().directory.unwrap();
+        let event = Event::Started { pod: pod.clone(), container: container.clone() };
+        daemon.event(event).await.unwrap();
+        resized(&daemon, (pod.clone(), container.clone()), 2000).await;
+        assert_eq!(files(&directory), says("2-5", "4-5"));
+        assert_eq!(held(&daemon), "2-5");
+        tokio::time::sleep(Duration::from_millis(3900)).await;
+        assert_eq!(held(&daemon), "2-5");
+        // Growing back withdraws it.
+        resized(&daemon, (pod.clone(), container.clone()), 4000).await;
+        assert_eq!(files(&directory), says("2-5", ""));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(held(&daemon), "2-5");
+        resized(&daemon, (pod, container), 2000).await;
+        tokio::time::sleep(Duration::from_millis(4100)).await;
+        assert_eq!(held(&daemon), "2-3");
+        write_group(&daemon, "a", "2-3");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(files(&directory), says("2-3", ""));
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn files_name_each_part_of_a_mixed_container() {
     local(async {

@@ -84,6 +84,8 @@ pub enum Event {
     /// About half a minute has passed. A container that has ended and has not come back since the
     /// last one lends its CPUs.
     QuietPeriod,
+    /// [`Ledger::next_notice`](super::Ledger::next_notice) is over: containers leave what was announced.
+    NoticeOver,
     /// How long ago a fixed moment was. The ledger has no clock: nothing else moves its time, and it
     /// never goes back.
     Time(Duration),
@@ -205,6 +207,7 @@ impl Event {
             Event::StopPod(_) => "stop_pod",
             Event::RemovePod(_) => "remove_pod",
             Event::QuietPeriod => "quiet_period",
+            Event::NoticeOver => "notice_over",
             Event::Time(_) => "time",
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",

@@ -270,6 +270,7 @@ impl Ledger {
             Event::Remove(id) => life::remove(books, &id),
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
             Event::Time(now) => node.now = node.now.max(now),
+            Event::NoticeOver => resize::end_notices(node, books),
             Event::QuietPeriod => books.pods_mut().for_each(|(_, pod)| pod.quiet_period()),
             Event::Machine(topology) => {
                 let before = std::mem::replace(&mut node.topology, Arc::new(topology));

@@ -2,6 +2,7 @@
 
 use super::devices::Device;
 use super::model::ContainerId;
+use core::time::Duration;
 use cpuset::CpuSet;
 use placement::{Placement, Request};
 use std::fmt;
@@ -71,6 +72,11 @@ pub enum What {
         from: Option<CpuSet>,
         /// Its exclusive CPUs from now on; `None` if it is a shared one.
         to: Option<CpuSet>,
+    },
+    /// It is resized to fewer exclusive CPUs, and leaves these after a while.
+    Announced {
+        leaving: CpuSet,
+        delay: Duration,
     },
     /// It asks for exclusive CPUs but runs in the shared pool, for this reason.
     LeftShared(String),
@@ -192,6 +198,10 @@ impl fmt::Display for What {
                 write!(f, "resized, from exclusive {} to the shared pool", wording::cpus(from))
             }
             What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
+            What::Announced { leaving, delay } => {
+                let (cpus, seconds) = (wording::cpus(leaving), delay.as_secs_f64());
+                write!(f, "resized, leaves exclusive {cpus} in {seconds} s")
+            }
             What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
             What::Refused { why, .. } => write!(f, "refused: {why}"),
             What::Released(cpus) => {

@@ -100,6 +100,18 @@ impl Ledger {
         rebalance::next_movable(&self.node, &self.books)
     }
 
+    /// When the next resized container leaves CPUs ([`Event::NoticeOver`](super::Event::NoticeOver)), as
+    /// [`Event::Time`](super::Event::Time) counts; `None` if none is about to.
+    pub fn next_notice(&self) -> Option<Duration> {
+        self.books.containers().filter_map(|found| Some(found.entry.notice()?.at)).min()
+    }
+
+    /// The exclusive CPUs that a resized container has when its notice is over, none if it shares CPUs
+    /// then; `None` if it keeps those that it has.
+    pub fn announced(&self, container: &ContainerId) -> Option<CpuSet> {
+        Some(self.books.find(container)?.entry.notice()?.to)
+    }
+
     /// What was moved so far.
     pub fn move_totals(&self) -> &MoveTotals {
         &self.books.moves.totals

@@ -4,7 +4,7 @@
 //! asks the runtime, and so this plugin. A refusal fails the resize and changes nothing.
 
 use super::identity::identify;
-use crate::books::{Books, ContainerEntry, ContainerRef, PodEntry};
+use crate::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use crate::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::node::Node;
 use crate::note::What;
@@ -45,8 +45,49 @@ pub(crate) fn resize(
             entry.cpu = cpu;
         }
     }
-    give(books, uid, container, claim);
+    give_or_announce(node, books, uid, &container.name, claim);
     Ok(())
+}
+
+/// Carries out the resizes whose notice is over.
+pub(crate) fn end_notices(node: &Node, books: &mut Books) {
+    let over = books.containers().filter_map(|found| {
+        let notice = found.entry.notice().filter(|notice| notice.at <= node.now)?;
+        Some((found.uid.clone(), found.name.to_owned(), notice.to))
+    });
+    for (uid, name, to) in over.collect::<Vec<_>>() {
+        give(books, &uid, &name, if to.is_empty() { None } else { Some(to) });
+    }
+}
+
+/// A running program that learns its CPUs from files has notice before it loses some.
+fn give_or_announce(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    name: &str,
+    claim: Option<CpuSet>,
+) {
+    let Some(found) = books.container(uid, name) else { return };
+    let (held, to) = (found.entry.claim(), claim.unwrap_or_default());
+    let loses = held.is_some_and(|held| to != held && to.is_subset(&held));
+    let delay = node.settings.shrink_notice();
+    if !loses || delay.is_zero() || found.entry.phase() != Phase::Running {
+        return give(books, uid, name, claim);
+    }
+    let subject = found.subject();
+    let at = node.now.saturating_add(delay);
+    let before = books.change_container(uid, name, |entry| {
+        let before = entry.notice();
+        entry.announce(to, at);
+        // The request sets its quota.
+        entry.applied.invalidate();
+        before
+    });
+    if let (Some(held), false) = (held, before.flatten().is_some_and(|before| before.to == to)) {
+        let what = What::Announced { leaving: held - to, delay };
+        books.journal.note(false, subject, what);
+    }
 }
 
 /// Follows a resize of an adopted container that happened while the plugin did not run. If there
@@ -67,7 +108,7 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
     }
     let budget = pod.pod.budget;
     match resized_claim(node, books, pod, entry, container, container.cpu, budget) {
-        Ok(claim) => give(books, uid, container, claim),
+        Ok(claim) => give_or_announce(node, books, uid, &container.name, claim),
         // Some of its CPUs may be offline: hotplug completes it.
         Err(_) => {
             let lost = asks.is_some_and(|n| held.len() < n);
@@ -76,8 +117,8 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
     }
 }
 
-fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
-    let held = books.change_container(uid, &container.name, |entry| {
+fn give(books: &mut Books, uid: &PodUid, name: &str, claim: Option<CpuSet>) {
+    let held = books.change_container(uid, name, |entry| {
         let margin = entry.wishes().margin();
         let held = entry.claim();
         match claim {
@@ -90,7 +131,7 @@ fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<Cp
         }
         held
     });
-    let subject = books.pod(uid).map(|pod| pod.subject(container));
+    let subject = books.container(uid, name).map(|found| found.subject());
     if let (Some(held), Some(subject)) = (held.filter(|held| *held != claim), subject) {
         books.journal.note(false, subject, What::Resized { from: held, to: claim });
     }

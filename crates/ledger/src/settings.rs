@@ -23,6 +23,15 @@ pub struct Settings {
     pub rebalance: Option<Rebalance>,
 }
 
+impl Settings {
+    /// How long a running container keeps CPUs that a resize takes away. Its files name them, if it has
+    /// any.
+    pub(super) fn shrink_notice(&self) -> Duration {
+        let notice = Duration::from_secs(self.notice_seconds.into());
+        self.placement.options.scale_delay.unwrap_or(notice)
+    }
+}
+
 /// How a container with exclusive CPUs learns their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exposure {

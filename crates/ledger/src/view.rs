@@ -58,6 +58,8 @@ pub struct ContainerView {
     /// none.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
+    /// Those of them that it loses soon, after a resize.
+    pub leaving: CpuSet,
     /// Shared CPUs that it uses beside these.
     pub beside: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
@@ -141,6 +143,7 @@ fn container(
         cpu: entry.cpu,
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
+        leaving: entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to),
         beside,
         idle: taken - entry.held(),
         margin: entry.margin(),

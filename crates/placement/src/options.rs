@@ -1,6 +1,7 @@
 //! [`Options`]: the CPU manager's policy options, by the kubelet's names.
 
 use super::strategy::{Strategy, UncoreOrder};
+use core::time::Duration;
 use std::fmt;
 use topology::Topology;
 
@@ -22,6 +23,9 @@ pub struct Options {
     pub align_by_socket: bool,
     /// CPUs by number, whole cores never preferred (KEP-4176).
     pub distribute_cpus_across_cores: bool,
+    /// How long a running container keeps the CPUs that a resize takes away (KEP-6122, a draft); `None`
+    /// if the option is not given. No engine uses it.
+    pub scale_delay: Option<Duration>,
     /// Which uncore caches come first.
     pub uncore_order: UncoreOrder,
 }
@@ -32,6 +36,9 @@ const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
 pub(super) const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
 pub(super) const ALIGN_BY_SOCKET: &str = "align-by-socket";
 pub(super) const ACROSS_CORES: &str = "distribute-cpus-across-cores";
+const SCALE_DELAY: &str = "scale-delay-time";
+/// The longest [`Options::scale_delay`].
+const MOST_DELAY: Duration = Duration::from_secs(10);
 
 /// Why policy options are refused, in the kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +47,10 @@ pub enum OptionError {
     Unknown(String),
     #[error("bad value for option {0:?}: {1}")]
     Value(String, NotABool),
+    #[error(
+        "bad value for option {0:?}: {1:?} is no duration from 0s to 10s in whole s or ms, such as 5s or 500ms"
+    )]
+    Delay(&'static str, String),
     #[error("static policy options {0} and {1} can not be used at the same time")]
     Exclusive(&'static str, &'static str),
     /// Socket alignment asks for what policy `single-numa-node` forbids.
@@ -60,7 +71,7 @@ impl OptionError {
     pub fn option(&self) -> &str {
         match self {
             OptionError::Unknown(name) | OptionError::Value(name, _) => name,
-            OptionError::Exclusive(one, _) => one,
+            OptionError::Exclusive(one, _) | OptionError::Delay(one, _) => one,
             OptionError::AlignBySocketPolicy | OptionError::AlignBySocketMachine => ALIGN_BY_SOCKET,
         }
     }
@@ -71,6 +82,10 @@ impl fmt::Display for Options {
         let mut separator = "";
         for name in self.enabled() {
             write!(f, "{separator}{name}")?;
+            separator = ", ";
+        }
+        if let Some(delay) = self.scale_delay {
+            write!(f, "{separator}{SCALE_DELAY} {delay:?}")?;
             separator = ", ";
         }
         if self.prefer_align_cpus_by_uncorecache {
@@ -91,6 +106,7 @@ impl Options {
         ACROSS_NUMA,
         ALIGN_BY_SOCKET,
         ACROSS_CORES,
+        SCALE_DELAY,
     ];
 
     /// The kubelet's names of the options that are on.
@@ -112,6 +128,12 @@ impl Options {
     ) -> Result<Options, OptionError> {
         let mut parsed = Options::default();
         for (name, value) in options {
+            if name == SCALE_DELAY {
+                let delay = parse_delay(value);
+                let wrong = || OptionError::Delay(SCALE_DELAY, value.to_owned());
+                parsed.scale_delay = Some(delay.ok_or_else(wrong)?);
+                continue;
+            }
             let field = match name {
                 FULL_PCPUS_ONLY => &mut parsed.full_pcpus_only,
                 STRICT_CPU_RESERVATION => &mut parsed.strict_cpu_reservation,
@@ -166,6 +188,18 @@ impl Options {
 #[error("strconv.ParseBool: parsing {0:?}: invalid syntax")]
 pub struct NotABool(pub String);
 
+fn parse_delay(text: &str) -> Option<Duration> {
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(end);
+    let number = number.parse().ok()?;
+    let delay = match unit {
+        "s" => Duration::from_secs(number),
+        "ms" => Duration::from_millis(number),
+        _ => return None,
+    };
+    if delay <= MOST_DELAY { Some(delay) } else { None }
+}
+
 /// Reads a boolean as Go does, and so the kubelet.
 pub(super) fn parse_bool(text: &str) -> Result<bool, NotABool> {
     match text {
@@ -198,6 +232,20 @@ mod tests {
         let both = [(ACROSS_NUMA, "true"), (FULL_PCPUS_ONLY, "True")];
         check(&both, Ok(Strategy::AcrossNuma { group: 2 }));
         check(&[(ACROSS_CORES, "TRUE"), (UNCORE, "F")], Ok(Strategy::Spread));
+    }
+
+    #[test]
+    fn a_delay_has_a_unit_and_a_limit() {
+        let read = |text| Options::parse([(SCALE_DELAY, text)]).map(|options| options.scale_delay);
+        assert_eq!(read("5s"), Ok(Some(Duration::from_secs(5))));
+        assert_eq!(read("250ms"), Ok(Some(Duration::from_millis(250))));
+        assert_eq!(read("0s"), Ok(Some(Duration::ZERO)));
+        for wrong in
+            ["true", "5", "11s", "10001ms", "-1s", "1m", "1.5s", "", "s", "99999999999999999999s"]
+        {
+            let error = read(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("bad value for option \"scale-delay-time\""), "{error}");
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ fn names_and_values_count_under_every_policy_and_in_every_entry() {
             "cpuManagerPolicyOptions: {whole: true}",
             "whole: cpu manager: new static policy error: unknown CPU Manager Policy option: \"whole\" (expected one of \
              full-pcpus-only, strict-cpu-reservation, prefer-align-cpus-by-uncorecache, distribute-cpus-across-numa, \
-             align-by-socket, distribute-cpus-across-cores)",
+             align-by-socket, distribute-cpus-across-cores, \
+             scale-delay-time)",
         ),
         (
             "cpuManagerPolicyOptions: {full-pcpus-only: true, distribute-cpus-across-cores: true}",

@@ -97,6 +97,17 @@ struct Holding {
     margin: Margin,
     /// Whether it uses shared CPUs beside them.
     mixed: bool,
+    /// It has fewer of them soon, and its program has notice of that.
+    notice: Option<Notice>,
+}
+
+/// An announced loss of exclusive CPUs, after a resize to fewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Notice {
+    /// What is left then; none if it shares CPUs.
+    pub(crate) to: CpuSet,
+    /// As [`Event::Time`](crate::Event::Time) counts.
+    pub(crate) at: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +153,7 @@ impl ContainerEntry {
             Some(holding) => holding.mixed,
             None => self.terms.cpus == Some(Cpus::Mixed),
         };
-        let holding = Holding { cpus, margin, mixed };
+        let holding = Holding { cpus, margin, mixed, notice: None };
         self.holding = if cpus.is_empty() { None } else { Some(holding) };
         self.enforce_by(self.enforced_by);
     }
@@ -165,20 +176,36 @@ impl ContainerEntry {
         }
     }
 
-    /// Some of its CPUs may have gone offline.
+    /// Some of its CPUs may have gone offline. Those that it was to leave anyway, it leaves then.
     pub(crate) fn lose(&mut self, online: CpuSet) {
-        if let Some(Holding { cpus, margin, .. }) = self.holding
+        if let Some(Holding { cpus, margin, notice, .. }) = self.holding
             && !cpus.is_subset(&online)
         {
-            self.assign(cpus & online, margin);
-            self.lost = true;
+            let stays = notice.map_or(cpus, |notice| notice.to);
+            self.assign(stays & online, margin);
+            self.lost = !stays.is_subset(&online);
         }
+    }
+
+    /// It has only these of its CPUs from `at` on.
+    pub(crate) fn announce(&mut self, to: CpuSet, at: Duration) {
+        if let Some(holding) = &mut self.holding {
+            holding.notice = Some(Notice { to, at });
+        }
+    }
+
+    /// What was announced last, as long as its CPUs are the same.
+    pub(crate) fn notice(&self) -> Option<Notice> {
+        self.holding?.notice
     }
 
     /// Another container of its pod gets some of its CPUs.
     pub(crate) fn hand_over(&mut self, to_other: CpuSet) {
-        if let Some(Holding { cpus, margin, .. }) = self.holding {
+        if let Some(Holding { cpus, margin, notice, .. }) = self.holding {
             self.assign(cpus - to_other, margin);
+            if let Some(notice) = notice {
+                self.announce(notice.to - to_other, notice.at);
+            }
         }
     }
 

@@ -144,7 +144,11 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         Some(StayReason::MemoryNodes)
     } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         Some(StayReason::PodScope)
-    } else if entry.phase() != Phase::Running || entry.waits() || entry.lost {
+    } else if entry.phase() != Phase::Running
+        || entry.waits()
+        || entry.lost
+        || entry.notice().is_some()
+    {
         Some(StayReason::Changing)
     } else {
         let min_stay = node.settings.rebalance.as_ref().map_or(Duration::ZERO, |one| one.min_stay);

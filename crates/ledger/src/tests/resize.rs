@@ -234,3 +234,111 @@ fn a_resize_during_a_restart_is_adopted() {
     next.check("a", "2-3");
     next.check("b", "4-15");
 }
+
+/// A resize to fewer CPUs has five seconds of notice; at 10 s, a container that shares CPUs has those of
+/// the pool.
+fn node_with_notice() -> Node {
+    let mut settings = settings();
+    settings.expose_cpus = Exposure::File;
+    settings.notice_seconds = 5;
+    let mut node = Node::with(settings, Vec::new());
+    node.ledger.apply(Event::Time(Duration::from_secs(10)));
+    node
+}
+
+fn at(node: &mut Node, seconds: u64) {
+    node.ledger.apply(Event::Time(Duration::from_secs(seconds)));
+    node.ledger.apply(Event::NoticeOver);
+    node.send_due();
+}
+
+#[test]
+fn a_shrink_has_notice_and_no_other_container_gets_its_cpus_before() {
+    let mut node = node_with_notice();
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
+    node.create(&s, "c", "s", 100).unwrap();
+    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
+    resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
+    node.send_due();
+    node.check("a", "2-5");
+    node.check("s", "0-1,6-15");
+    let id = ContainerId("a".into());
+    assert_eq!(node.ledger.announced(&id), Some("2-3".parse().unwrap()));
+    assert_eq!(node.ledger.next_notice(), Some(Duration::from_secs(15)));
+    let b = guaranteed("b", 2000);
+    assert_eq!(node.create(&b, "c", "b", 2000).unwrap(), "6-7");
+    at(&mut node, 14);
+    node.check("a", "2-5");
+    at(&mut node, 15);
+    node.check("a", "2-3");
+    node.check("s", "0-1,4-5,8-15");
+    assert_eq!((node.ledger.announced(&id), node.ledger.next_notice()), (None, None));
+}
+
+#[test]
+fn the_last_resize_of_several_counts() {
+    for (second, seconds, expect) in
+        [(6000, 11, "2-7"), (4000, 11, "2-5"), (1000, 16, "2"), (500, 16, "0-15")]
+    {
+        let mut node = node_with_notice();
+        let a = guaranteed("a", 4000);
+        node.create(&a, "c", "a", 4000).unwrap();
+        resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
+        node.ledger.apply(Event::Time(Duration::from_secs(11)));
+        resize(&mut node, &a, "c", "a", 2000, second).unwrap();
+        node.send_due();
+        at(&mut node, seconds);
+        node.check("a", expect);
+        assert_eq!(node.ledger.next_notice(), None, "{second}");
+        at(&mut node, 100);
+        node.check("a", expect);
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_notice_when_its_container_restarts_or_its_pod_ends() {
+    let mut node = node_with_notice();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "c", "a", 4000).unwrap();
+    resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
+    node.stop("a");
+    assert_eq!(node.create(&a, "c", "a2", 2000).unwrap(), "2-3");
+    assert_eq!(node.ledger.next_notice(), None);
+    resize(&mut node, &a, "c", "a2", 2000, 1000).unwrap();
+    node.ledger.apply(Event::StopPod(a.sandbox.clone()));
+    assert_eq!((node.ledger.next_notice(), node.ledger.exclusive()), (None, CpuSet::EMPTY));
+}
+
+#[test]
+fn a_cpu_that_goes_offline_ends_the_notice() {
+    let mut node = node_with_notice();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "c", "a", 4000).unwrap();
+    resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
+    node.ledger.apply(Event::Machine(super::hotplug::machine_without("5")));
+    node.send_due();
+    node.check("a", "2-3");
+    assert_eq!(node.ledger.next_notice(), None);
+}
+
+#[test]
+fn a_restarted_plugin_gives_the_notice_again() {
+    let mut node = node_with_notice();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "c", "a", 4000).unwrap();
+    resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
+    node.send_due();
+    let claims: Vec<Claim> = node.ledger.claims().collect();
+    assert_eq!(claims[0].cpus, "2-5".parse().unwrap(), "on disk it has all of them");
+    let settings = node.ledger.settings().clone();
+    let mut ledger = Ledger::new(node.ledger.topology().clone(), settings, claims);
+    let found = Container { cpus: Some("2-5".parse().unwrap()), ..container(&a, "c", "a", 2000) };
+    ledger.apply(Event::Synchronize { pods: vec![a], containers: vec![found] });
+    let id = ContainerId("a".into());
+    assert_eq!(ledger.announced(&id), Some("2-3".parse().unwrap()));
+    assert_eq!(ledger.exclusive(), "2-5".parse().unwrap());
+    ledger.apply(Event::Time(Duration::from_secs(5)));
+    ledger.apply(Event::NoticeOver);
+    assert_eq!(ledger.exclusive(), "2-3".parse().unwrap());
+}

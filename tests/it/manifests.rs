@@ -3,6 +3,9 @@
 //!
 //! What the files mean together, and that a pod made of them does its work, is the lab's to try.
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -17,6 +20,10 @@ fn check(resource: Value) -> Result<(), String> {
     match resource["kind"].as_str() {
         Some("DaemonSet") => strict::<DaemonSet>(resource),
         Some("ConfigMap") => strict::<ConfigMap>(resource),
+        Some("MutatingAdmissionPolicy") => strict::<MutatingAdmissionPolicy>(resource),
+        Some("MutatingAdmissionPolicyBinding") => {
+            strict::<MutatingAdmissionPolicyBinding>(resource)
+        }
         other => Err(format!("this test knows no {other:?}; teach it")),
     }
 }
@@ -80,7 +87,7 @@ fn kubernetes_knows_every_field() {
             let patches = rules.patches.iter();
             patches.filter_map(|p| p.patch.as_ref()).for_each(|p| try_one(&file, yaml(p)));
         } else {
-            try_one(&file, yaml(&text));
+            text.split("\n---\n").for_each(|document| try_one(&file, yaml(document)));
         }
     }
     assert!(checked >= 8, "only {checked} found");

@@ -218,6 +218,10 @@ async fn on_another_machine() {
         assert!(error.contains("line 2: reservedSystemCPUs: CPU 383 does not exist"), "{error}");
         for (what, part) in [
             ("nothing", "unknown machine \"nothing\""),
+            (
+                "epyc-7303-nps8",
+                "of this kind are epyc-7303, epyc-7303-nosmt, epyc-7303-nps0, epyc-7303-nosmt-nps0",
+            ),
             ("/dev/null", "is not a machine saved by `nri-cpu-manager topology --save`"),
             ("core:0", "core:0"),
         ] {

@@ -40,6 +40,9 @@ REFUSED = [
     ("config: {nodes: [{strict: true}]}", "/config/nodes/0"),
     ("config: {nodes: [{names: [a], nodes: []}]}", "/config/nodes/0/nodes"),
     ("config: {nodes: [{names: [a], strct: true}]}", "'strct'"),
+    ("config: {clusterDns: [10.96.0.10]}", "'clusterDns'"),
+    ("config: {kind: Pod}", "/config/kind"),
+    ("config: {nodes: [{names: [a], kind: KubeletConfiguration}]}", "/config/nodes/0/kind"),
     ("config: {exclusivity: kernel}", "kernelExclusivity: true"),
     ("config: {nodes: [{names: [a], exclusivity: kernel}]}", "kernelExclusivity: true"),
 ]
@@ -52,6 +55,8 @@ ACCEPTED = [
     ("config: {rebalance: {movesPer100Starts: 10, acrossNumaNodes: true, minStay: 60s}}", {}),
     ("config: {nodes: [{names: ['gpu-*'], labels: {zone: 'eu-*'}, strict: true}]}", {}),
     ("config: {namespaces: [{names: ['hpc-*'], allow: {smt: [isolate]}, defaults: {movable: false}}]}", {}),
+    ("config: {kind: KubeletConfiguration, clusterDNS: [10.96.0.10], logging: {any: 1}}", {"clusterDNS": ["10.96.0.10"]}),
+    ("config: {nodes: [{names: [a], maxPods: 9}]}", {}),
     ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
     ("global: {parent: 1}", {}),
 ]

@@ -61,9 +61,13 @@ pub const FIELDS: [Field; 32] = [
 /// How often of 100 times a field is drawn that takes one of a few words and is not above.
 const OFTEN: u64 = 30;
 
-/// The socket is not the core's: nothing follows from it here.
-pub const WITHOUT_EFFECT: Field =
-    ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]);
+/// The socket is not the core's, and the others are a kubelet's: nothing follows from them here.
+pub const WITHOUT_EFFECT: [Field; 4] = [
+    ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]),
+    ("kind", 10, &["KubeletConfiguration"]),
+    ("memoryManagerPolicy", 10, &["Static"]),
+    ("logging", 10, &["{format: json, verbosity: 2}"]),
+];
 
 const TRUE: &[&str] = &["\"true\""];
 
@@ -114,7 +118,7 @@ impl Configuration {
     /// `privileged`: the plugin may make partitions.
     pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut drawn = Configuration::default();
-        let others = [(WITHOUT_EFFECT.0, WITHOUT_EFFECT.1, WITHOUT_EFFECT.2.to_vec())];
+        let others = WITHOUT_EFFECT.map(|(field, chance, values)| (field, chance, values.to_vec()));
         for (field, chance, values) in all_fields().into_iter().chain(others) {
             let with = drawn.with(field, dice.pick(&values));
             let is_possible = privileged || !with.needs_partitions();

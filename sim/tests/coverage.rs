@@ -37,6 +37,9 @@ fn histories_draw_every_field_and_value() {
             assert!(has(&field), "no history draws the field {field}");
         }
     }
+    for field in ["kind", "memoryManagerPolicy", "logging"] {
+        assert!(has(field), "no history draws the field {field} of a kubelet");
+    }
     for option in Options::NAMES.iter().chain(TopologyManager::OPTIONS) {
         assert!(has(option), "no history draws the option {option}");
     }

@@ -11,7 +11,7 @@ use super::client;
 use super::machine::{self, NodeArgs};
 use super::output::{Output, cannot, show};
 use crate::checkpoint;
-use crate::config::{self, Config};
+use crate::config::{self, Config, FromKubelet};
 use crate::files;
 use crate::view::Status;
 use clap::Args;
@@ -25,6 +25,10 @@ pub struct CheckConfigArgs {
     /// The configuration file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// FILE is a kubelet's configuration (YAML or JSON): print the block of it for this plugin, and on
+    /// standard error what is left out
+    #[arg(long, conflicts_with_all = ["state_dir", "sysfs_root", "topology", "output"])]
+    pub kubelet: bool,
     #[command(flatten)]
     pub node: NodeArgs,
     /// A plugin's state directory: also show the effect on its containers
@@ -42,7 +46,20 @@ pub struct CheckConfigArgs {
     pub output: Output,
 }
 
-pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+/// Writes the result to `out`, and what is left out of a kubelet's file to `warnings`.
+pub fn run(
+    args: &CheckConfigArgs,
+    out: &mut dyn Write,
+    warnings: &mut dyn Write,
+) -> Result<(), Box<dyn Error>> {
+    if args.kubelet {
+        let FromKubelet { block, left_out } = config::from_kubelet(&name(args), read(args)?)?;
+        for line in left_out {
+            // There is no place to report a failure.
+            let _ = writeln!(warnings, "{line}");
+        }
+        return Ok(show(out, &block)?);
+    }
     let report = check(args)?;
     let text = match args.output {
         Output::Text => report.to_string(),
@@ -51,13 +68,21 @@ pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), Box<dyn Er
     Ok(show(out, &text)?)
 }
 
-fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
-    // Not `Config::read`: its error for a missing file is about --config, which this command lacks.
-    // And unlike there the file can be a pipe, such as /dev/stdin.
+fn name(args: &CheckConfigArgs) -> String {
+    args.file.display().to_string()
+}
+
+/// Not as [`Config::read`] does: its error for a missing file is about --config, which this command
+/// lacks. And unlike there the file can be a pipe, such as /dev/stdin.
+fn read(args: &CheckConfigArgs) -> Result<Vec<u8>, Box<dyn Error>> {
     let bytes = File::open(&args.file)
         .and_then(|file| files::read_bounded(file, config::MAX_SIZE))
         .map_err(cannot("read", &args.file))?;
-    let document = Config::from_bytes(&args.file.display().to_string(), bytes)?;
+    Ok(bytes)
+}
+
+fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
+    let document = Config::from_bytes(&name(args), read(args)?)?;
     let topology = match &args.topology {
         Some(what) => machine::load(what)?.topology,
         None => machine::read(&args.sysfs_root)?.topology,
@@ -77,18 +102,20 @@ fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
             Some(Outlook { shared_now: shared_now(dir), ..after })
         }
     };
+    let mut warnings = report::warnings(&here, &topology, Some(&settings));
+    warnings.extend(here.not_used().iter().map(ToString::to_string));
     let mut overrides = Vec::new();
     for (at, entry) in document.overrides().iter().enumerate() {
         let alone = document.with(&[at])?;
         overrides.push(OverrideReport::of(entry, here.applied().contains(&at), &alone, &topology));
     }
     Ok(CheckReport {
-        file: args.file.display().to_string(),
+        file: name(args),
         machine: args.topology.clone(),
         unknown: node.is_unknown(),
         node: node.name,
         settings: SettingsReport::of(&here, &settings),
-        warnings: report::warnings(&here, &topology, Some(&settings)),
+        warnings,
         applied: here.applied().to_owned(),
         overrides,
         outlook,

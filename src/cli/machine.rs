@@ -8,7 +8,7 @@ use kernel::Linux;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use topology::presets::{Preset, preset, presets};
+use topology::presets::{Preset, preset, presets, similar};
 use topology::synthetic::{DescriptionError, Machine};
 use topology::sysfs::{self, Reading};
 use topology::{Sizes, Topology, TopologyError};
@@ -55,6 +55,12 @@ pub enum MachineError {
          \"pack:2 numa:2 l3:6 core:8 pu:2\""
     )]
     Unknown(String),
+    #[error(
+        "unknown machine {0:?}: not a file, not a sysfs directory, not a preset; the presets of this \
+         kind are {names}",
+        names = .1.join(", ")
+    )]
+    UnknownVariant(String, Vec<String>),
     #[error(transparent)]
     Description(#[from] DescriptionError),
     #[error(transparent)]
@@ -82,7 +88,14 @@ pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
     let machine = match preset(what) {
         Some(machine) => machine,
         None if what.contains(':') => what.parse::<Machine>()?,
-        None => return Err(MachineError::Unknown(what.to_owned())),
+        None => {
+            let similar = similar(what);
+            return Err(if similar.is_empty() {
+                MachineError::Unknown(what.to_owned())
+            } else {
+                MachineError::UnknownVariant(what.to_owned(), similar)
+            });
+        }
     };
     let topology = machine.topology()?;
     Ok(LoadedMachine { topology, sizes: Sizes::default(), warnings: Vec::new() })
@@ -107,10 +120,19 @@ fn saved(path: &Path) -> Result<LoadedMachine, MachineError> {
     Ok(LoadedMachine { topology, sizes, warnings: Vec::new() })
 }
 
-/// The presets, a line each.
+/// The presets, a line each with the ends of names of its variants.
 pub fn list() -> String {
     let presets = presets();
     let width = presets.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
-    let line = |Preset { name, about, .. }: &Preset| format!("{name:width$}  {about}\n");
+    let line = |preset: &Preset| {
+        let Preset { name, about, .. } = preset;
+        let suffixes = preset.suffixes();
+        let variants = if suffixes.is_empty() {
+            String::new()
+        } else {
+            format!("; variants {}", suffixes.join(", "))
+        };
+        format!("{name:width$}  {about}{variants}\n")
+    };
     presets.iter().map(line).collect()
 }

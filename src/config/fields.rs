@@ -7,6 +7,7 @@
 
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
+use super::not_used::NOT_USED;
 use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
 use super::source::{ConfigError, Source};
@@ -17,6 +18,7 @@ use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;
 use ledger::{Exposure, Policy, Settings, Stance};
 use placement::{EngineKind, Scope, TopologyPolicy, UncoreOrder};
+use wording::nearest;
 
 /// What the fields say, without the machine.
 #[derive(Debug, Clone, Default)]
@@ -100,6 +102,9 @@ const OWN: &[&dyn Field] = &[
 
 /// What is no setting: the nodes that an entry of `nodes` is for, and the entries.
 const SELECTION: [&str; 3] = ["names", "labels", "nodes"];
+
+/// What a KubeletConfiguration says of itself.
+pub(super) const HEADER: [&str; 2] = ["apiVersion", "kind"];
 
 fn exclusive_mems(follow_cpus: bool) -> &'static str {
     if follow_cpus { "follow-cpus" } else { "all" }
@@ -309,12 +314,14 @@ impl Values {
 /// # Errors
 /// A field that there is not.
 fn known(source: &Source) -> Result<&[(Key, Node)], ConfigError> {
-    let names: Vec<&str> = all().map(|field| field.name()).chain(SELECTION).collect();
-    let fields =
-        source.scope().expect_fields(&names).map_err(|mistake| source.mistaken(mistake))?;
+    let own: Vec<&str> = all().map(|field| field.name()).chain(SELECTION).collect();
+    let known = [&own[..], &HEADER, NOT_USED].concat();
+    let fields = source.scope().expect_fields(&own).map_err(|mistake| source.mistaken(mistake))?;
     for (key, _) in fields {
-        if !names.contains(&&*key.name) {
-            let mistake = Mistake::unknown_field(&key.name, &names).on(key.line);
+        if !known.contains(&&*key.name) {
+            // A list of all that a kubelet knows would help nobody.
+            let expected = if nearest(&key.name, &known).is_empty() { &own } else { &known };
+            let mistake = Mistake::unknown_field(&key.name, expected).on(key.line);
             return Err(source.mistaken(mistake));
         }
     }

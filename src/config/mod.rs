@@ -7,11 +7,13 @@
 mod exposure;
 mod fields;
 mod follow;
+mod from_kubelet;
 mod given;
 mod kubelet;
 mod memory_only;
 mod namespaces;
 mod nodes;
+mod not_used;
 mod pasted;
 mod pod_resources;
 mod policy_options;
@@ -24,7 +26,9 @@ mod yaml;
 pub use fields::{Declaration, declarations};
 pub(crate) use follow::{Follower, INTERVAL};
 pub use follow::{Mistake, Reading};
+pub use from_kubelet::{FromKubelet, from_kubelet};
 pub use nodes::{Labels, NodeIdentity, Override};
+pub use not_used::NOT_USED;
 pub use pod_resources::PodResources;
 pub use source::{ConfigError, Warning};
 pub(crate) use yaml::MAX_SIZE;
@@ -70,7 +74,7 @@ impl Config {
     /// `name` is the text's name in errors. An empty text is the default configuration.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
         let source = Source::new(name, text)?;
-        pasted::refuse(&source)?;
+        pasted::check(&source)?;
         let values = Values::default().over(&source)?;
         // A mistake in an entry is an error on every node.
         let mut overridden = Vec::new();
@@ -197,6 +201,16 @@ impl Config {
         warnings
     }
 
+    /// The fields of the kubelet in the file and in the applied entries of `nodes` that mean nothing
+    /// here.
+    pub fn not_used(&self) -> Vec<Warning> {
+        let mut warnings = not_used::warnings(&self.source.root);
+        for &at in &self.applied {
+            warnings.extend_from_slice(&self.overrides[at].not_used);
+        }
+        warnings
+    }
+
     /// The warning that reserved CPUs take a part of cores of this machine, where `settings` are the
     /// resolved ones.
     pub fn split_cores(&self, topology: &Topology, settings: &Settings) -> Option<Warning> {
@@ -233,10 +247,7 @@ impl Config {
         let Values { settings, cpu_manager_options, topology_manager_options, reserved, .. } =
             &self.values;
         if settings.policy == Policy::None {
-            if let Some(name) = cpu_manager_options.names().next() {
-                let why = format!("{name:?} needs cpuManagerPolicy: static");
-                return Err(self.source.at("cpuManagerPolicyOptions", why));
-            }
+            self.check_without_policy()?;
             let placement = self.without_policy(topology)?;
             return Ok(Settings { placement, ..Settings::default() });
         }
@@ -264,6 +275,17 @@ impl Config {
             return Err(self.source.at(reserved.field(), why));
         }
         Ok(Settings { placement, ..settings.clone() })
+    }
+
+    /// Under policy `none` there are no options, as for the kubelet.
+    fn check_without_policy(&self) -> Result<(), ConfigError> {
+        match self.values.cpu_manager_options.names().next() {
+            Some(name) if self.policy() == Policy::None => {
+                let why = format!("{name:?} needs cpuManagerPolicy: static");
+                Err(self.source.at("cpuManagerPolicyOptions", why))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

@@ -5,8 +5,10 @@
 //! specific than a pattern, then a pattern with more characters that are not wildcards, then more
 //! labels. Of equals the later one in the file wins.
 
+use super::fields::HEADER;
 use super::given::Given;
-use super::source::{ConfigError, Source};
+use super::not_used;
+use super::source::{ConfigError, Source, Warning};
 use super::values::{Pairs, Text};
 use super::yaml::Node;
 use ledger::pattern::{Closeness, closeness};
@@ -59,6 +61,8 @@ pub struct Override {
     pub names: Vec<String>,
     /// Labels that a node must have, with patterns of their values.
     pub labels: Vec<(String, String)>,
+    /// Fields of the kubelet in the entry that mean nothing here.
+    pub not_used: Vec<Warning>,
 }
 
 /// How specific an entry is for a node; greater is more specific.
@@ -133,6 +137,9 @@ fn entry(source: &Source) -> Result<Override, ConfigError> {
     if !entries(source)?.is_empty() {
         return Err(source.at("nodes", "nested entries are not supported"));
     }
+    if let Some(field) = HEADER.into_iter().find(|field| source.scope().field(field).is_some()) {
+        return Err(source.at(field, "only valid for the whole file"));
+    }
     let (names, labels) = selected(source)?;
     if names.iter().any(String::is_empty) {
         let why = "empty name: expected one like \"worker-1\" or \"gpu-*\"";
@@ -142,7 +149,8 @@ fn entry(source: &Source) -> Result<Override, ConfigError> {
         let why = "this entry matches no node: set names, labels or both";
         return Err(source.at("nodes", why));
     }
-    Ok(Override { line: source.first_line(), names, labels })
+    let not_used = not_used::warnings(source.scope());
+    Ok(Override { line: source.first_line(), names, labels, not_used })
 }
 
 pub(super) fn entries(source: &Source) -> Result<&[Node], ConfigError> {

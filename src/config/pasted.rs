@@ -1,29 +1,46 @@
-//! Kubernetes objects in the place of a configuration: which part of them to paste.
+//! Kubernetes objects in the place of a configuration: a KubeletConfiguration is one, and of others
+//! the error says which part to paste.
 
-use super::fields::OF_KUBELET;
+use super::given::Given;
 use super::source::{ConfigError, Source};
 use super::yaml::{Node, Value};
+use wording::nearest;
 
 /// Where the manifests have the configuration in their ConfigMap.
 const FILE: &str = "config.yaml";
 
-/// An error about a text that is a Kubernetes object.
-pub(super) fn refuse(source: &Source) -> Result<(), ConfigError> {
-    let root = &source.root;
-    let Some((header, _)) = root.field("kind").or_else(|| root.field("apiVersion")) else {
-        return Ok(());
-    };
-    let text = |name| root.field(name).and_then(|(_, value)| value.text()).unwrap_or_default();
-    let why = match text("kind") {
-        "ConfigMap" => config_map(root),
-        "KubeletConfiguration" => kubelet_configuration(root),
-        _ if text("apiVersion").starts_with("kubelet.config.k8s.io/") => {
-            kubelet_configuration(root)
+const KIND: &str = "KubeletConfiguration";
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+
+/// Whether the text is a configuration or a KubeletConfiguration, as far as it says so.
+pub(super) fn check(source: &Source) -> Result<(), ConfigError> {
+    if let Some((kind, given)) = header(source, "kind")?
+        && kind != KIND
+    {
+        let why = match &*kind {
+            "ConfigMap" => config_map(&source.root),
+            _ if nearest(&kind, &[KIND]).is_empty() => {
+                format!("this is a Kubernetes object ({kind}): paste the configuration alone")
+            }
+            _ => return Err(given.wrong(wording::unknown(&kind, &[KIND]))),
+        };
+        return Err(source.wrong(given.line, &why));
+    }
+    match header(source, "apiVersion")? {
+        Some((version, given)) if version != API_VERSION => {
+            Err(given.wrong(wording::unknown(&version, &[API_VERSION])))
         }
-        "" => "this is a Kubernetes object: paste the configuration alone".to_owned(),
-        kind => format!("this is a Kubernetes object ({kind}): paste the configuration alone"),
-    };
-    Err(source.wrong(header.line, &why))
+        _ => Ok(()),
+    }
+}
+
+fn header<'a>(
+    source: &'a Source,
+    field: &'static str,
+) -> Result<Option<(String, Given<'a>)>, ConfigError> {
+    let Some((key, node)) = source.root.field(field) else { return Ok(None) };
+    let given = Given { source, field, line: key.line, node };
+    if node.is_null() { Ok(None) } else { Ok(Some((given.text()?, given))) }
 }
 
 fn config_map(root: &Node) -> String {
@@ -41,16 +58,5 @@ fn config_map(root: &Node) -> String {
     format!(
         "this is a ConfigMap: paste only the text below data.{}, {lines}, without its indentation",
         key.name
-    )
-}
-
-fn kubelet_configuration(root: &Node) -> String {
-    let names = root.fields().iter().map(|(key, _)| &*key.name);
-    let (read, other): (Vec<&str>, Vec<&str>) =
-        names.partition(|name| OF_KUBELET.iter().any(|field| field.name() == *name));
-    let read = if read.is_empty() { "none".to_owned() } else { read.join(", ") };
-    format!(
-        "this is a KubeletConfiguration, of which this plugin reads some fields: keep {read}, and remove {}",
-        other.join(", ")
     )
 }

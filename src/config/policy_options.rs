@@ -9,6 +9,27 @@ use super::source::ConfigError;
 use super::values::Pairs;
 use placement::{Options, TopologyManager};
 
+/// Names that options had in drafts of KEPs, and what they are called now.
+pub(super) const DRAFTS: [(&str, &str, &str); 9] = [
+    ("reject-non-smt-aligned", "KEP-2625", FULL_CORES),
+    ("smtaware", "KEP-2625", FULL_CORES),
+    ("smtalign", "KEP-2625", FULL_CORES),
+    ("smtisolate", "KEP-2625", "the annotation smt.cpu-manager.nri.io with isolate"),
+    ("align-by-uncorecache", "KEP-4800", UNCORE),
+    ("prefer-align-by-uncorecache", "KEP-4800", UNCORE),
+    ("prefer-align-cpus-by-uncore-cache", "KEP-4800", UNCORE),
+    ("spread-physical-cpus-preferred", "KEP-4176", ACROSS_CORES),
+    ("distribute-cores-across-cpus", "KEP-4176", ACROSS_CORES),
+];
+const FULL_CORES: &str = "full-pcpus-only";
+const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
+const ACROSS_CORES: &str = "distribute-cpus-across-cores";
+
+/// The KEP whose draft had this option, and the option's name now.
+pub(super) fn todays_name(draft: &str) -> Option<(&'static str, &'static str)> {
+    DRAFTS.iter().find(|(name, ..)| *name == draft).map(|(_, kep, today)| (*kep, *today))
+}
+
 pub(super) fn read_cpu(given: &Given<'_>, options: &mut Pairs) -> Result<(), ConfigError> {
     let more: Pairs = given.parse()?;
     Options::parse(more.borrowed()).map_err(|error| given.source.cpu_option(&error))?;

@@ -13,8 +13,10 @@ pub(super) const LIST: &str = "reservedSystemCPUs";
 pub(super) const SYSTEM: &str = "systemReserved";
 pub(super) const KUBE: &str = "kubeReserved";
 
+pub(super) const CPU: &str = "cpu";
+
 /// The resources that a kubelet can reserve. Only `cpu` counts here.
-const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+const RESOURCES: [&str; 4] = [CPU, "memory", "ephemeral-storage", "pid"];
 
 /// The list takes precedence, as in the kubelet.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +47,7 @@ pub(super) fn read_amount(
     if let Some(name) = amounts.names().find(|name| !RESOURCES.contains(name)) {
         return Err(given.wrong(wording::unknown(name, &RESOURCES)));
     }
-    if let Some(text) = amounts.get("cpu") {
+    if let Some(text) = amounts.get(CPU) {
         let milli = parse_milli_cpus(text).map_err(|why| given.wrong(why))?;
         *amount = Some(Amount { text: text.to_owned(), milli });
     }
@@ -53,6 +55,12 @@ pub(super) fn read_amount(
 }
 
 impl Reserved {
+    /// Whether nothing is reserved on any machine.
+    pub(super) fn is_nothing(&self) -> bool {
+        let amounts = [&self.system, &self.kube];
+        self.list.is_none() && amounts.into_iter().flatten().all(|amount| amount.milli == 0)
+    }
+
     /// The field that says which CPUs are reserved.
     pub(super) fn field(&self) -> &'static str {
         if self.list.is_some() {

@@ -1,5 +1,7 @@
 //! The text of a configuration, and errors that point at its lines.
 
+use super::not_used::NOT_USED;
+use super::policy_options::todays_name;
 use super::yaml::{Key, Mistake, Node, Value};
 use placement::options::OptionError;
 use placement::topology_manager::TopologyManagerError;
@@ -155,12 +157,15 @@ impl Source {
     }
 
     fn find(&self, field: &str) -> Option<(&Key, &Node)> {
-        self.scopes.iter().find_map(|scope| match scope {
-            Scope::Entry(at) => self.entry_node(*at)?.find(field),
-            Scope::File => self.root.field(field).or_else(|| {
-                let mut others = self.root.fields().iter().filter(|(key, _)| &*key.name != "nodes");
+        self.scopes.iter().find_map(|scope| {
+            let fields = match scope {
+                Scope::Entry(at) => self.entry_node(*at)?,
+                Scope::File => &self.root,
+            };
+            fields.field(field).or_else(|| {
+                let mut others = fields.fields().iter().filter(|(key, _)| is_searched(&key.name));
                 others.find_map(|(_, value)| value.find(field))
-            }),
+            })
         })
     }
 
@@ -189,12 +194,20 @@ impl Source {
     }
 }
 
+/// Whether errors can be about a field within this one. Entries of `nodes` are scopes of their own.
+fn is_searched(field: &str) -> bool {
+    field != "nodes" && !NOT_USED.contains(&field)
+}
+
 /// The longest reason, in characters.
 const MAX_WHY: usize = 1000;
 const A_BOOLEAN: &str = " (expected \"true\" or \"false\")";
 
-/// The nearest known name, or all names.
+/// Today's name of a draft's option, the nearest known name, or all names.
 fn expected(unknown: &str, known: &[&str]) -> String {
+    if let Some((kep, name)) = todays_name(unknown) {
+        return format!(" (a draft of {kep} had this name for {name}: use that)");
+    }
     let near = nearest(unknown, known);
     if near.is_empty() { format!(" (expected one of {})", known.join(", ")) } else { near }
 }

@@ -2,6 +2,7 @@
 
 mod entries;
 mod odd_input;
+mod pasted;
 
 use super::*;
 use ledger::Exposure;

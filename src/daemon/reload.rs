@@ -87,7 +87,7 @@ impl ConfigReload {
         let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
-        for warning in self.config.warnings() {
+        for warning in self.config.warnings().iter().chain(&self.config.not_used()) {
             log::warn!("{}, {warning}", self.config.name());
         }
         if !waiting.is_empty() {

@@ -117,7 +117,7 @@ impl Owner {
             "config: in force: {}",
             ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
         );
-        for warning in config.warnings() {
+        for warning in config.warnings().iter().chain(&config.not_used()) {
             log::warn!("{}, {warning}", config.name());
         }
         for line in config.applied_lines() {

@@ -3,6 +3,7 @@
 
 use crate::support::events::{create, local};
 use crate::support::observed::{CONFIG, Observed};
+use crate::support::warnings::warnings;
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
 use nri_cpu_manager::checkpoint;
@@ -82,6 +83,24 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 const KUBELET: &str = "kubeletStateDir: \"\"\n";
+
+/// At the start and after a change.
+#[tokio::test]
+async fn fields_of_the_kubelet_that_are_not_used_are_named_in_the_log() {
+    local(async {
+        assert_eq!(warnings("no such file"), [""; 0]);
+        let daemon = Observed::following(&format!("port: 1\n{CONFIG}")).await;
+        let name = daemon.paths.config.clone().unwrap().display().to_string();
+        let not_used = |field: &str| format!("{name}, line 1: {field}: not used here");
+        assert_eq!(warnings(&name), [not_used("port")]);
+        daemon.swap_config(&format!("maxPods: 9\n{CONFIG}"));
+        while warnings(&name).len() < 2 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(warnings(&name), [not_used("port"), not_used("maxPods")]);
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn a_change_is_followed_and_nobody_moves_who_need_not() {

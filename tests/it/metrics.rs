@@ -192,6 +192,55 @@ async fn what_happened_is_counted() {
     .await;
 }
 
+/// The series of alignments to a boundary.
+fn aligned(kind: &str, scope: &str, boundary: &str) -> String {
+    format!(
+        "kubelet_container_aligned_compute_resources_{kind}{{boundary=\"{boundary}\",scope=\"{scope}\"}}"
+    )
+}
+
+/// A cache has eight CPUs.
+#[tokio::test]
+async fn a_container_larger_than_one_uncore_cache_does_not_count_as_aligned() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let address = listen(&daemon).await;
+        let uncore = aligned("count", "container", "uncore_cache");
+        for (pod, milli, counted) in
+            [("larger", 9000, 0.0), ("smaller", 2000, 1.0), ("smallest", 1000, 2.0)]
+        {
+            daemon.create(pod, Qos::Guaranteed, milli).await.unwrap();
+            Scrape::of(address).await.check(&[(&uncore, counted)]);
+        }
+        let all = ("kubelet_cpu_manager_pinning_requests_total", 3.0);
+        Scrape::of(address).await.check(&[all]);
+    })
+    .await;
+}
+
+/// As with the kubelet, whose CPU manager knows containers only.
+#[tokio::test]
+async fn in_pod_scope_numa_nodes_are_counted_with_the_pods_scope() {
+    local(async {
+        let more = "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n\
+                    cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n";
+        let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+        let address = listen(&daemon).await;
+        daemon.create("a", Qos::Guaranteed, 8000).await.unwrap();
+        let refused = daemon.create("b", Qos::Guaranteed, 7000).await.unwrap_err();
+        assert!(refused.starts_with("TopologyAffinityError"), "{refused}");
+        Scrape::of(address).await.check(&[
+            (&aligned("count", "pod", "numa_node"), 1.0),
+            (&aligned("count", "container", "numa_node"), 0.0),
+            (&aligned("count", "container", "physical_cpu"), 1.0),
+            (&aligned("count", "container", "uncore_cache"), 1.0),
+            (&aligned("failure_count", "pod", "numa_node"), 1.0),
+            (&aligned("failure_count", "container", "numa_node"), 0.0),
+        ]);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn alignment_is_counted_as_the_kubelet_does() {
     local(async {
@@ -202,11 +251,7 @@ async fn alignment_is_counted_as_the_kubelet_does() {
         daemon.create("a", Qos::Guaranteed, 8000).await.unwrap();
         let refused = daemon.create("b", Qos::Guaranteed, 7000).await.unwrap_err();
         assert!(refused.starts_with("TopologyAffinityError"), "{refused}");
-        let series = |kind: &str, boundary: &str| {
-            format!(
-                "kubelet_container_aligned_compute_resources_{kind}{{boundary=\"{boundary}\",scope=\"container\"}}"
-            )
-        };
+        let series = |kind: &str, boundary: &str| aligned(kind, "container", boundary);
         let scrape = Scrape::of(address).await;
         scrape.check(&[
             (&series("count", "numa_node"), 1.0),

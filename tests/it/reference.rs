@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::config::{Declaration, declarations};
+use nri_cpu_manager::config::{Declaration, NOT_USED, declarations};
 use placement::{Options, TopologyManager};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,10 +156,28 @@ fn allowed(pointer: &str) -> BTreeSet<String> {
     texts.filter(|text| !text.is_empty()).collect()
 }
 
+/// What a KubeletConfiguration has in addition: any value of the fields that mean nothing here.
 #[test]
-fn the_charts_schema_has_every_field() {
+fn the_charts_schema_has_every_field_of_a_kubelet() {
+    let all = schema("");
+    let any = |name: &String| all[name] == Value::Bool(true);
+    let of_any_value: BTreeSet<String> = keys(&all).into_iter().filter(any).collect();
+    assert_eq!(of_any_value, NOT_USED.iter().map(|name| (*name).to_owned()).collect());
+    let named: BTreeSet<String> = keys(&all).difference(&of_any_value).cloned().collect();
+    let mut known = fields("xyzzy: 1\n");
+    for (field, value) in
+        [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")]
+    {
+        assert_eq!(allowed(&format!("/{field}")), BTreeSet::from([value.to_owned()]));
+        assert_eq!(error(&format!("{field}: {value}\n")), "");
+        known.insert(field.to_owned());
+    }
+    assert_eq!(named, known);
+}
+
+#[test]
+fn the_charts_schema_has_every_nested_field() {
     for (pointer, text) in [
-        ("", "xyzzy: 1\n"),
         ("/rebalance/properties", "rebalance: {xyzzy: 1}\n"),
         ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
         ("/namespaces/items/properties", "namespaces: [{xyzzy: 1}]\n"),

@@ -363,7 +363,10 @@ fn machines_and_mistakes() {
         topology(&["--from", &file, "--save", "-"]),
         std::fs::read_to_string(&file).unwrap()
     );
-    has(&topology(&["--from", "list"]), &["kep-4800 ", "epyc-9654 ", "many-nodes"]);
+    has(
+        &topology(&["--from", "list"]),
+        &["kep-4800 ", "epyc-9654 ", "many-nodes", "variants -nosmt, -nps0, -nosmt-nps0\n"],
+    );
     has(&topology(&["--from", "pack:2 core:4", "--output", "svg"]), &["<svg", "socket 1"]);
     assert_eq!(simulate(&["--topology", "list"]).unwrap().0, topology(&["--from", "list"]));
 

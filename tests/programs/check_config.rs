@@ -218,6 +218,10 @@ async fn on_another_machine() {
         assert!(error.contains("line 2: reservedSystemCPUs: CPU 383 does not exist"), "{error}");
         for (what, part) in [
             ("nothing", "unknown machine \"nothing\""),
+            (
+                "epyc-7303-nps8",
+                "of this kind are epyc-7303, epyc-7303-nosmt, epyc-7303-nps0, epyc-7303-nosmt-nps0",
+            ),
             ("/dev/null", "is not a machine saved by `nri-cpu-manager topology --save`"),
             ("core:0", "core:0"),
         ] {
@@ -417,6 +421,87 @@ async fn the_names_are_documented() {
         let (_, text) = text.split_once("\n## JSON of check-config\n").unwrap();
         let missing = undocumented(&all, text.split("\n## ").next().unwrap());
         assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
+    })
+    .await;
+}
+
+/// Files after the shape of those of four distributions, with what they reserve of 384 CPUs.
+const OF_KUBELETS: [(&str, &str); 4] = [
+    ("kubeadm.yaml", "CPUs 0-1,192-193"),
+    ("k3s.yaml", "CPUs none"),
+    ("eks.json", "CPU 0"),
+    ("gke.yaml", "CPUs 0,192"),
+];
+
+fn program(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .arg("check-config")
+        .args(arguments)
+        .env_remove("NODE_NAME")
+        .env_remove("NODE_LABELS")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_kubelets_file_is_valid_as_it_is_and_as_its_block() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, reserved) in OF_KUBELETS {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet").join(name);
+        let file = file.to_str().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let checked = |file: &str| {
+            let output = program(&[file, "--topology", "epyc-9654"]);
+            assert_eq!((output.status.code(), text(output.stderr)), (Some(0), String::new()));
+            text(output.stdout)
+        };
+        let settings = |report: &str| report.lines().nth(3).unwrap().to_owned();
+        let pasted = checked(file);
+        assert!(settings(&pasted).contains(&format!("reserved {reserved},")), "{pasted}");
+        let warnings = pasted.lines().filter(|line| line.ends_with(": not used here"));
+        assert!(warnings.count() > 20, "{pasted}");
+
+        let output = program(&["--kubelet", file]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let (block, left_out) = (text(output.stdout), text(output.stderr));
+        assert!(
+            left_out.lines().all(|line| line.starts_with(&format!("{file}, line "))),
+            "{left_out}"
+        );
+        let migrate = "# cpuManagerPolicy: none and topologyManagerPolicy: none";
+        assert_eq!(block.contains(migrate), name != "k3s.yaml", "{block}");
+        let written = dir.path().join("config.yaml");
+        fs::write(&written, &block).unwrap();
+        let of_block = checked(written.to_str().unwrap());
+        assert_eq!(settings(&of_block), settings(&pasted), "{block}");
+        assert!(!of_block.contains("not used"), "{of_block}");
+    }
+}
+
+#[test]
+fn a_file_that_no_kubelet_reads_has_no_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubelet.yaml");
+    fs::write(&file, "kind: KubeletConfiguration\nexclusivity: groups\n").unwrap();
+    let output = program(&["--kubelet", file.to_str().unwrap()]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len(), error.lines().count()), (Some(1), 0, 1));
+    assert!(error.contains("kubelet.yaml, line 2: exclusivity: a field of this plugin"), "{error}");
+}
+
+/// Below the settings to which they do not contribute, once.
+#[tokio::test]
+async fn fields_of_the_kubelet_are_named_where_they_are() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "port: 10250\nnodes:\n- names: [a]\n  maxPods: 9\n";
+        let warning = |line: &str| format!("  warning: {line}: not used here\n");
+        let (port, pods) = (warning("line 1: port"), warning("line 4: maxPods"));
+        for (name, twice) in [("a", true), ("b", false)] {
+            let found = check(&daemon, text, &["--node-name", name]).unwrap();
+            assert_eq!(found.matches(&port).count(), 1, "{found}");
+            assert_eq!(found.matches(&pods).count(), if twice { 2 } else { 1 }, "{found}");
+        }
     })
     .await;
 }

@@ -1,5 +1,8 @@
 //! Machines by name: examples of the KEPs and processors with public specifications, in the facts
 //! that matter to placement, and shapes that are hard for it.
+//!
+//! Settings of the firmware are variants, by the end of the name: `epyc-7303-nosmt-nps0`. The
+//! processors, and how many uncore caches each has, are those of KEP-4800's list.
 
 use super::synthetic::{Machine, Numbering};
 
@@ -11,8 +14,68 @@ pub struct Preset {
     pub machine: Machine,
 }
 
+/// A setting of the firmware that another name of a preset says.
+struct Variant {
+    suffix: &'static str,
+    fits: fn(&Machine) -> bool,
+    set: fn(&mut Machine),
+}
+
+/// In the order of suffixes in a name.
+const VARIANTS: [Variant; 2] = [
+    Variant {
+        suffix: "-nosmt",
+        fits: |machine| machine.threads > 1,
+        set: |machine| machine.threads = 1,
+    },
+    // One NUMA node for all sockets.
+    Variant {
+        suffix: "-nps0",
+        fits: |machine| machine.sockets > 1 && machine.nodes == 1,
+        set: |machine| machine.nodes = 0,
+    },
+];
+
+impl Preset {
+    /// What the names of its variants end with.
+    pub fn suffixes(&self) -> Vec<String> {
+        self.variants().into_iter().map(|(suffix, _)| suffix).filter(|s| !s.is_empty()).collect()
+    }
+
+    /// With itself, whose suffix is empty.
+    fn variants(&self) -> Vec<(String, Machine)> {
+        let mut variants = vec![(String::new(), self.machine.clone())];
+        for Variant { suffix, fits, set } in VARIANTS {
+            let fitting = variants.clone().into_iter().filter(|(_, machine)| fits(machine));
+            variants.extend(fitting.map(|(before, mut machine)| {
+                set(&mut machine);
+                (before + suffix, machine)
+            }));
+        }
+        variants
+    }
+}
+
+/// A preset, or a variant of one.
 pub fn preset(name: &str) -> Option<Machine> {
-    presets().into_iter().find(|preset| preset.name == name).map(|preset| preset.machine)
+    presets().iter().find_map(|preset| {
+        let suffix = name.strip_prefix(preset.name)?;
+        let mut variants = preset.variants().into_iter();
+        variants.find(|(of_variant, _)| of_variant == suffix).map(|(_, machine)| machine)
+    })
+}
+
+/// The names that begin with the same preset as a name that is none; none if it begins with none.
+pub fn similar(name: &str) -> Vec<String> {
+    let all = presets();
+    let begins =
+        |preset: &&Preset| name.strip_prefix(preset.name).is_some_and(|rest| rest.starts_with('-'));
+    let Some(first) = all.iter().find(begins) else { return Vec::new() };
+    let of_first = all.iter().filter(|preset| preset.name.starts_with(first.name));
+    let names = of_first.flat_map(|preset| {
+        preset.variants().into_iter().map(|(suffix, _)| preset.name.to_owned() + &suffix)
+    });
+    names.collect()
 }
 
 pub fn presets() -> Vec<Preset> {
@@ -37,8 +100,8 @@ pub fn presets() -> Vec<Preset> {
         ),
         preset(
             "epyc-7303",
-            "16 cores, 32 CPUs, 2 uncore caches",
-            Machine { caches: 2, cores: 16, ..one() },
+            "two sockets, 32 cores, 64 CPUs, 8 uncore caches",
+            Machine { sockets: 2, caches: 4, cores: 16, ..one() },
         ),
         preset(
             "epyc-7702p",
@@ -82,7 +145,12 @@ pub fn presets() -> Vec<Preset> {
         ),
         preset(
             "altra-128",
-            "128 cores without SMT, each with its own cache",
+            "128 cores without SMT, 16 uncore caches",
+            Machine { caches: 16, cores: 128, threads: 1, ..one() },
+        ),
+        preset(
+            "altra-128-l2",
+            "the same without uncore caches: each core has its own cache",
             Machine { caches: 128, cores: 128, threads: 1, ..one() },
         ),
         preset(
@@ -118,13 +186,60 @@ mod tests {
     #[test]
     fn every_preset_is_a_machine_with_a_unique_name() {
         let mut names = Vec::new();
-        for Preset { name, machine, .. } in presets() {
-            machine.topology().unwrap();
-            assert!(!names.contains(&name), "{name}");
-            names.push(name);
+        for preset in presets() {
+            for (suffix, machine) in preset.variants() {
+                machine.topology().unwrap();
+                let name = preset.name.to_owned() + &suffix;
+                assert!(!names.contains(&name), "{name}");
+                assert_eq!(super::preset(&name), Some(machine));
+                names.push(name);
+            }
         }
         let large = preset("epyc-9654").unwrap().topology().unwrap();
         assert_eq!((large.cpus().len(), large.uncores().len()), (384, 24));
         assert!(preset("nothing").is_none());
+    }
+
+    /// CPUs, sockets, NUMA nodes, uncore caches and threads of a core.
+    fn shape(name: &str) -> [usize; 5] {
+        let machine = preset(name).unwrap().topology().unwrap();
+        let (cpus, sockets) = (machine.cpus().len(), machine.sockets().len());
+        [cpus, sockets, machine.nodes().len(), machine.uncores().len(), machine.threads_per_core()]
+    }
+
+    #[test]
+    fn presets_have_the_shapes_of_kep_4800() {
+        for (name, expect) in [
+            ("epyc-7702p", [128, 1, 1, 16, 2]),
+            ("epyc-7702p-nosmt", [64, 1, 1, 16, 1]),
+            ("epyc-7303", [64, 2, 2, 8, 2]),
+            ("epyc-7303-nosmt", [32, 2, 2, 8, 1]),
+            ("epyc-7303-nps0", [64, 2, 1, 8, 2]),
+            ("epyc-7303-nosmt-nps0", [32, 2, 1, 8, 1]),
+            ("epyc-9754", [256, 1, 1, 16, 2]),
+            ("epyc-9654-nps2-nosmt", [192, 2, 4, 24, 1]),
+            ("xeon-8490h-snc", [240, 2, 4, 2, 2]),
+            ("altra-128", [128, 1, 1, 16, 1]),
+            ("graviton3", [64, 1, 1, 1, 1]),
+        ] {
+            assert_eq!(shape(name), expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_variant_that_does_not_exist_is_none() {
+        for name in [
+            "epyc-7303-nps8",
+            "epyc-7303-nps0-nosmt",
+            "epyc-7702p-nps0",
+            "kep-4800-nosmt",
+            "epyc-7303-",
+        ] {
+            assert_eq!(preset(name), None, "{name}");
+        }
+        let all = ["epyc-7303", "epyc-7303-nosmt", "epyc-7303-nps0", "epyc-7303-nosmt-nps0"];
+        assert_eq!(similar("epyc-7303-nps8"), all);
+        assert!(similar("epyc-9654-nps8").contains(&"epyc-9654-nps2-nosmt".to_owned()));
+        assert_eq!(similar("epyc-7303x"), [""; 0]);
     }
 }

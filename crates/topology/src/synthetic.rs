@@ -28,7 +28,7 @@ pub struct Machine {
     pub sockets: usize,
     /// Per socket.
     pub dies: usize,
-    /// NUMA nodes with CPUs, per socket.
+    /// NUMA nodes with CPUs, per socket; 0 is one for all sockets, which firmware calls NPS0.
     pub nodes: usize,
     /// Uncore caches per socket.
     pub caches: usize,
@@ -148,7 +148,6 @@ impl Machine {
         let counts = [
             (self.sockets, "sockets"),
             (self.dies, "dies"),
-            (self.nodes, "NUMA nodes"),
             (self.caches, "uncore caches"),
             (self.cores, "cores"),
             (self.threads, "threads"),
@@ -210,9 +209,9 @@ impl Machine {
     }
 
     fn node_facts(&self) -> Vec<NodeFacts> {
-        let with_cpus = self.sockets * self.nodes;
+        let with_cpus = (self.sockets * self.nodes).max(1);
         let all = with_cpus + self.memory_only;
-        let socket = |node: usize| (node < with_cpus).then_some(node / self.nodes);
+        let socket = |node: usize| (node < with_cpus).then_some(node / self.nodes.max(1));
         let distance = |a: usize, b: usize| match (socket(a), socket(b)) {
             _ if a == b => LOCAL_DISTANCE,
             (Some(a), Some(b)) if a == b => self.near,
@@ -316,6 +315,8 @@ mod tests {
             Machine { efficient: 2, cores: 3, threads: 2, ..Machine::default() },
             "0+1@0/0 2@0/0 3@0/0",
         );
+        let one_node = Machine { sockets: 2, nodes: 0, cores: 2, ..Machine::default() };
+        check(one_node, "0@0/0 1@0/0 2@2/0 3@2/0");
         // A core and a cache are called by what is left of them.
         let offline = "0,4".parse().unwrap();
         check(Machine { offline, ..smt }, "1@1/0 2+3@1/0 5@5/1 6+7@5/1");

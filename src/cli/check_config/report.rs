@@ -127,7 +127,8 @@ impl OverrideReport {
         topology: &Topology,
     ) -> OverrideReport {
         let settings = alone.resolve(topology);
-        let warnings = warnings(alone, topology, settings.as_ref().ok());
+        let mut warnings = warnings(alone, topology, settings.as_ref().ok());
+        warnings.extend(entry.not_used.iter().map(ToString::to_string));
         let labels = entry.labels.iter().map(|(key, value)| format!("{key}={value}"));
         OverrideReport {
             line: entry.line,

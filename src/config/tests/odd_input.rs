@@ -272,16 +272,22 @@ fn kubernetes_objects_are_recognised() {
         "line 1: this is a ConfigMap without data: paste the configuration alone",
     );
     answers(
-        "# c\nkind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\nclusterDNS: [10.0.0.10]\nsystemReserved: {cpu: 1}\n",
-        "line 2: this is a KubeletConfiguration, of which this plugin reads some fields: keep cpuManagerPolicy, systemReserved, and remove kind, apiVersion, clusterDNS",
-    );
-    answers(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n",
-        "line 1: this is a KubeletConfiguration, of which this plugin reads some fields: keep cpuManagerPolicy, and remove apiVersion",
-    );
-    answers(
         "apiVersion: apps/v1\nkind: DaemonSet\n",
         "line 2: this is a Kubernetes object (DaemonSet): paste the configuration alone",
+    );
+    answers(
+        "kind: kubeletconfiguration\n",
+        "line 1: kind: \"kubeletconfiguration\" is unknown, expected KubeletConfiguration (did you mean KubeletConfiguration?)",
+    );
+    answers(
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1alpha1\n",
+        "line 2: apiVersion: \"kubelet.config.k8s.io/v1alpha1\" is unknown, expected kubelet.config.k8s.io/v1beta1 \
+         (did you mean kubelet.config.k8s.io/v1beta1?)",
+    );
+    answers("kind: [Pod]\n", "line 1: kind: expected one value, found a list");
+    answers(
+        "nodes:\n- names: [a]\n  kind: KubeletConfiguration\n",
+        "line 3: kind: only valid for the whole file",
     );
 }
 

@@ -1,0 +1,182 @@
+//! The block for this plugin in a kubelet's configuration: the fields that mean something here, and
+//! what has to change on the kubelet's side.
+
+use super::Config;
+use super::fields::{HEADER, OF_KUBELET};
+use super::not_used::NOT_USED;
+use super::reserved;
+use super::source::ConfigError;
+use super::yaml::{Node, Value};
+use ledger::Policy;
+use std::fmt::Write as _;
+
+/// What a kubelet's file comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FromKubelet {
+    /// A configuration of this plugin in YAML, with what to do in comments.
+    pub block: String,
+    /// What is not in it, a line each.
+    pub left_out: Vec<String>,
+}
+
+/// Reads a kubelet's file, YAML or JSON. `name` is the text's name in errors and in the block.
+///
+/// # Errors
+/// If it is not a KubeletConfiguration, or one that no kubelet starts with.
+pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, ConfigError> {
+    let config = Config::from_bytes(name, bytes)?;
+    let root = &config.source.root;
+    let of_kubelet = |name: &str| {
+        HEADER.contains(&name)
+            || NOT_USED.contains(&name)
+            || OF_KUBELET.iter().any(|field| field.name() == name)
+    };
+    if let Some((own, _)) = root.fields().iter().find(|(key, _)| !of_kubelet(&key.name)) {
+        let why =
+            "a field of this plugin, unknown to a kubelet: check such a file without --kubelet";
+        return Err(config.source.at(&own.name, why));
+    }
+    config.check_without_policy()?;
+    let mut block = format!("# From {}.\n", wording::printable(name));
+    write_advice(&config, &mut block);
+    for field in OF_KUBELET {
+        if let Some((_, value)) = root.field(field.name()) {
+            write_field(field.name(), value, &mut block);
+        }
+    }
+    let mut left_out = config.not_used();
+    for field in [reserved::SYSTEM, reserved::KUBE] {
+        let amounts = root.field(field).map_or(&[][..], |(_, amounts)| amounts.fields());
+        for (key, _) in amounts.iter().filter(|(key, _)| &*key.name != reserved::CPU) {
+            let text = format!("{field}: {}: not used here: only cpu counts", key.name);
+            left_out.push(super::Warning { line: key.line, text });
+        }
+    }
+    left_out.sort_by_key(|left_out| left_out.line);
+    let left_out = left_out.iter().map(|left_out| format!("{name}, {left_out}")).collect();
+    Ok(FromKubelet { block, left_out })
+}
+
+fn write_advice(config: &Config, block: &mut String) {
+    block.push_str(match config.policy() {
+        Policy::Static => {
+            "# Only one of the kubelet and the plugin may assign CPUs: in the kubelet's file, set\n\
+             # cpuManagerPolicy: none and topologyManagerPolicy: none, and remove the options of both. Then stop the\n\
+             # kubelet, delete its cpu_manager_state, and start it. What reserves CPUs stays in both files.\n"
+        }
+        Policy::None => {
+            "# No container gets exclusive CPUs with policy none. For exclusive CPUs set it to static here, with\n\
+             # reserved CPUs, and leave it in the kubelet's file.\n"
+        }
+    });
+    if config.policy() == Policy::Static && config.values.reserved.is_nothing() {
+        block.push_str(
+            "# TO DO: static needs reserved CPUs. The kubelet has none in this file, so it gets them as an argument\n\
+             # (--reserved-cpus, --system-reserved, --kube-reserved). Here they are reservedSystemCPUs: \"0-1\" or\n\
+             # systemReserved: {cpu: 500m}.\n",
+        );
+    }
+}
+
+/// Writes a valid field; nothing if its value is the default.
+fn write_field(name: &str, value: &Node, block: &mut String) {
+    let is_amount = [reserved::SYSTEM, reserved::KUBE].contains(&name);
+    match &value.value {
+        Value::Scalar(text) if !text.is_empty() => {
+            // A list of CPUs can look like a number.
+            let quote = if name == reserved::LIST { "\"" } else { "" };
+            let _ = writeln!(block, "{name}: {quote}{text}{quote}");
+        }
+        Value::Map(fields) => {
+            let mut written = false;
+            for (key, value) in fields {
+                let Some(text) = value.text() else { continue };
+                if is_amount && &*key.name != reserved::CPU {
+                    continue;
+                }
+                if !written {
+                    let _ = writeln!(block, "{name}:");
+                    written = true;
+                }
+                let _ = writeln!(block, "  {}: \"{text}\"", key.name);
+            }
+        }
+        Value::Scalar(_) | Value::List(_) | Value::Null => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn converted(text: &str) -> Result<FromKubelet, String> {
+        from_kubelet("kubelet.yaml", text.into()).map_err(|error| error.to_string())
+    }
+
+    /// Without its comments.
+    fn block(text: &str) -> String {
+        let FromKubelet { block, .. } = converted(text).unwrap();
+        let lines = block.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn what_means_something_here_is_kept() {
+        let text = "{\"kind\": \"KubeletConfiguration\", \"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",\n\
+                    \t\"cpuManagerPolicy\": \"static\", \"cpuManagerPolicyOptions\": {\"full-pcpus-only\": \"true\"},\n\
+                    \t\"topologyManagerScope\": \"\", \"topologyManagerPolicy\": \"restricted\",\n\
+                    \t\"topologyManagerPolicyOptions\": {\"max-allowable-numa-nodes\": \"9\"},\n\
+                    \t\"kubeReserved\": {\"memory\": \"1Gi\"}, \"memoryManagerPolicy\": \"Static\",\n\
+                    \t\"systemReserved\": {\"cpu\": 1.5, \"pid\": 9}, \"reservedSystemCPUs\": \"0,7\"}";
+        assert_eq!(
+            block(text),
+            "cpuManagerPolicy: static\ncpuManagerPolicyOptions:\n  full-pcpus-only: \"true\"\n\
+             topologyManagerPolicy: restricted\n\
+             topologyManagerPolicyOptions:\n  max-allowable-numa-nodes: \"9\"\n\
+             reservedSystemCPUs: \"0,7\"\nsystemReserved:\n  cpu: \"1.5\"\n"
+        );
+        let left_out = converted(text).unwrap().left_out;
+        let fields: Vec<&str> =
+            left_out.iter().map(|line| line.split(": not used here").next().unwrap()).collect();
+        assert_eq!(
+            fields,
+            [
+                "kubelet.yaml, line 5: memoryManagerPolicy",
+                "kubelet.yaml, line 5: kubeReserved: memory",
+                "kubelet.yaml, line 6: systemReserved: pid"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_has_to_change_is_said() {
+        let said = |text: &str| converted(text).unwrap().block;
+        let fixed = said("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n");
+        assert!(fixed.contains("# cpuManagerPolicy: none and topology"), "{fixed}");
+        assert!(!fixed.contains("TO DO"), "{fixed}");
+        for reserved in ["", "kubeReserved: {memory: 1Gi}\n", "kubeReserved: {cpu: 0}\n"] {
+            let text = said(&format!("cpuManagerPolicy: static\n{reserved}"));
+            assert!(text.contains("TO DO: static needs reserved CPUs"), "{text}");
+        }
+        let none = said("");
+        assert!(none.contains("set it to static here") && !none.contains("TO DO"), "{none}");
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        for (text, expect) in [
+            ("port: 1\nexclusivity: groups\n", "line 2: exclusivity: a field of this plugin"),
+            ("nodes: []\n", "line 1: nodes: a field of this plugin"),
+            ("prot: 1\n", "line 1: unknown field \"prot\" (did you mean port?)"),
+            (
+                "cpuManagerPolicyOptions: {full-pcpus-only: true}\n",
+                "line 1: cpuManagerPolicyOptions: \"full-pcpus-only\" needs cpuManagerPolicy: static",
+            ),
+            ("port: 1\nport: 2\n", "line 2: port: set twice, first on line 1"),
+            ("kind: Pod\n", "line 1: this is a Kubernetes object (Pod)"),
+        ] {
+            let error = converted(text).unwrap_err();
+            assert!(error.starts_with(&format!("kubelet.yaml, {expect}")), "{error}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use topology::Topology;
 type Field = (&'static str, u64, &'static [&'static str]);
 
 /// What a later field contradicts comes first, and stays.
-pub const FIELDS: [Field; 31] = [
+pub const FIELDS: [Field; 32] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
@@ -46,6 +46,7 @@ pub const FIELDS: [Field; 31] = [
     ("rebalance/mode", 30, &["move", "suggest", "off"]),
     ("rebalance/acrossNumaNodes", 30, &["false", "true"]),
     ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),
+    ("reservedNamespaces", 30, &["[infra]", "[\"batch*\", infra]", "[sim]", "[trading]"]),
     (
         "nodes",
         20,

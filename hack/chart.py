@@ -36,6 +36,7 @@ REFUSED = [
     ("config: {podResources: {listen: run/x}}", "/config/podResources/listen"),
     ("config: {namespaces: [{names: [a], allow: {uncore: prefer}}]}", "/config/namespaces/0/allow/uncore"),
     ("config: {namespaces: [{names: [a], defaults: {uncor: prefer}}]}", "'uncor'"),
+    ("config: {reservedNamespaces: kube-system}", "/config/reservedNamespaces"),
     ("config: {names: [a]}", "/config/names"),
     ("config: {nodes: [{strict: true}]}", "/config/nodes/0"),
     ("config: {nodes: [{names: [a], nodes: []}]}", "/config/nodes/0/nodes"),
@@ -52,6 +53,7 @@ ACCEPTED = [
     ("config: {rebalance: {movesPer100Starts: 10, acrossNumaNodes: true, minStay: 60s}}", {}),
     ("config: {nodes: [{names: ['gpu-*'], labels: {zone: 'eu-*'}, strict: true}]}", {}),
     ("config: {namespaces: [{names: ['hpc-*'], allow: {smt: [isolate]}, defaults: {movable: false}}]}", {}),
+    ("config: {reservedNamespaces: [kube-system, 'infra-*']}", {}),
     ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
     ("global: {parent: 1}", {}),
 ]

@@ -79,11 +79,7 @@ impl World {
         if dice.percent(50) {
             return Some((id, self.pod_dir(id)));
         }
-        if pod.is_guaranteed() {
-            None
-        } else {
-            Some((id, Paths(&self.settings).class_of(pod)))
-        }
+        if pod.is_guaranteed() { None } else { Some((id, Paths(&self.settings).class_of(pod))) }
     }
 
     fn some_cpus(&self, dice: &mut Dice) -> CpuSet {

@@ -164,9 +164,7 @@ impl World {
         while let Some((above, _)) = at.rsplit_once('/') {
             at = above;
             // It has a list for this one, and writes that.
-            if self.settings.system_partition.is_some()
-                && above == Paths(&self.settings).system()
-            {
+            if self.settings.system_partition.is_some() && above == Paths(&self.settings).system() {
                 continue;
             }
             let had = self.read(above, "cpuset.cpus");

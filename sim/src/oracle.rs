@@ -371,9 +371,9 @@ impl World {
             .of_system(all)
             .filter(|(one, reserved)| !one.allowed.is_subset(reserved))
             .collect();
-        let not_allowed = wrong.iter().find(|(one, _)| {
-            self.window_of(one, self.is_bound_above(one.pod)).is_none()
-        });
+        let not_allowed = wrong
+            .iter()
+            .find(|(one, _)| self.window_of(one, self.is_bound_above(one.pod)).is_none());
         let why = not_allowed.map(|(one, reserved)| {
             let name = self.name_of(one);
             format!("{name} runs on {}, and is for the reserved CPUs {reserved}", one.allowed)
@@ -510,7 +510,10 @@ impl World {
         };
         let shares = |one: &&Occupant| {
             one.exclusive.is_none()
-                && is_general(one) && !is_mixed(one) && !is_named(one) && !is_bounded(one)
+                && is_general(one)
+                && !is_mixed(one)
+                && !is_named(one)
+                && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
         // The plugin's own container keeps what it has if its cgroup could once not be written. Beside a

@@ -483,7 +483,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
                 continue;
             }
             let (above, rest) = (self.tree.above(&sibling), set - cpus);
-            let rest = if rest.is_disjoint(&above) { self.goal.pool_of(&sibling) - cpus } else { rest };
+            let rest =
+                if rest.is_disjoint(&above) { self.goal.pool_of(&sibling) - cpus } else { rest };
             let has_room = !rest.is_disjoint(&above);
             // One that has nowhere else to go stays where it is.
             let stays = set & self.tree.effective(&sibling);
@@ -803,9 +804,8 @@ impl<'a> Survey<'a> {
     fn loosen_below(&mut self, group: &CgroupPath, cpus: CpuSet) {
         let Survey { tree, goal, .. } = *self;
         let all = goal.pool_of(group);
-        let is_bound = |below: &&CgroupPath| {
-            goal.pool_of(below) == all && !goal.apart.contains(*below)
-        };
+        let is_bound =
+            |below: &&CgroupPath| goal.pool_of(below) == all && !goal.apart.contains(*below);
         for below in tree.below(group).filter(is_bound) {
             let set = tree.cpus(below).unwrap_or_default();
             // Others may keep it on fewer CPUs, as long as any of them are left.

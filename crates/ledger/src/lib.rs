@@ -91,8 +91,8 @@ pub use books::Phase;
 pub use claim::{Claim, KubeletClaim, Named};
 pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
-    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, PoolKind, Qos,
-    SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, PoolKind,
+    Qos, SandboxId,
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, Namespaces};

@@ -109,10 +109,7 @@ fn under_strict_reservation_they_have_the_cpus_that_no_other_container_has() {
     let mut settings = reserving(&["kube-system"]);
     settings.placement.options.strict_cpu_reservation = true;
     let mut node = Node::by(Mechanism::Runtime, settings);
-    assert_eq!(
-        node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap(),
-        "2-15"
-    );
+    assert_eq!(node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap(), "2-15");
     let dns = system(pod("dns", Qos::Burstable, 100));
     assert_eq!(node.create(&dns, "c", "dns", 100).unwrap(), "0-1");
 }

@@ -36,6 +36,7 @@ REFUSED = [
     ("config: {podResources: {listen: run/x}}", "/config/podResources/listen"),
     ("config: {namespaces: [{names: [a], allow: {uncore: prefer}}]}", "/config/namespaces/0/allow/uncore"),
     ("config: {namespaces: [{names: [a], defaults: {uncor: prefer}}]}", "'uncor'"),
+    ("config: {reservedNamespaces: kube-system}", "/config/reservedNamespaces"),
     ("config: {names: [a]}", "/config/names"),
     ("config: {nodes: [{strict: true}]}", "/config/nodes/0"),
     ("config: {nodes: [{names: [a], nodes: []}]}", "/config/nodes/0/nodes"),
@@ -57,6 +58,7 @@ ACCEPTED = [
     ("config: {namespaces: [{names: ['hpc-*'], allow: {smt: [isolate]}, defaults: {movable: false}}]}", {}),
     ("config: {kind: KubeletConfiguration, clusterDNS: [10.96.0.10], logging: {any: 1}}", {"clusterDNS": ["10.96.0.10"]}),
     ("config: {nodes: [{names: [a], maxPods: 9}]}", {}),
+    ("config: {reservedNamespaces: [kube-system, 'infra-*']}", {}),
     ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
     ("global: {parent: 1}", {}),
 ]

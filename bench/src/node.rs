@@ -146,6 +146,7 @@ impl Node {
             name: format!("pod-{serial}"),
             qos,
             budget: None,
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         }

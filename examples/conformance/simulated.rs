@@ -253,6 +253,7 @@ impl Node {
                 other => return Err(format!("unknown class {other}")),
             },
             budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         })

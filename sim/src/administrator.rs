@@ -75,12 +75,11 @@ impl World {
     /// The cgroup of a pod or of its class.
     pub fn some_level(&self, dice: &mut Dice) -> Option<(PodId, String)> {
         let id = self.some_pod(dice)?;
-        let class = self.pods[&id].class;
+        let pod = &self.pods[&id];
         if dice.percent(50) {
             return Some((id, self.pod_dir(id)));
         }
-        let is_root = class == Class::Guaranteed;
-        if is_root { None } else { Some((id, Paths(&self.settings).class(class))) }
+        if pod.is_guaranteed() { None } else { Some((id, Paths(&self.settings).class_of(pod))) }
     }
 
     fn some_cpus(&self, dice: &mut Dice) -> CpuSet {

@@ -47,6 +47,7 @@ pub const FIELDS: [Field; 32] = [
     ("rebalance/mode", 30, &["move", "suggest", "off"]),
     ("rebalance/acrossNumaNodes", 30, &["false", "true"]),
     ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),
+    ("reservedNamespaces", 30, &["[infra]", "[\"batch*\", infra]", "[sim]", "[trading]"]),
     (
         "nodes",
         20,

@@ -66,7 +66,8 @@ impl World {
                 let pod = &self.pods[&container.pod];
                 let shares = !self.is_static()
                     || pod.wishes(container.slot, ("cpus", "shared"))
-                    || self.usable.gives_none(pod.namespace);
+                    || self.usable.gives_none(pod.namespace)
+                    || self.is_for_reserved(pod);
                 // What counts for the plugin is the cgroup, which another program may have written.
                 let set = self.read(&self.dir(container), "cpuset.cpus").parse::<CpuSet>();
                 if let Some(claim) = self.claim_of(container)

@@ -162,12 +162,16 @@ impl World {
         }
         let mut at = dir;
         while let Some((above, _)) = at.rsplit_once('/') {
+            at = above;
+            // It has a list for this one, and writes that.
+            if self.settings.system_partition.is_some() && above == Paths(&self.settings).system() {
+                continue;
+            }
             let had = self.read(above, "cpuset.cpus");
             if !had.is_empty() && self.write(above, "cpuset.cpus", "").is_ok() {
                 self.say(format!("systemd clears {above}, which had {had}"));
                 self.disturbed("cleared by systemd", above, Duration::from_millis(100));
             }
-            at = above;
         }
     }
 
@@ -485,8 +489,9 @@ impl World {
         let dir = self.pod_dir(id);
         let _ = self.kernel.lock().remove_cgroup(&group(&dir));
         self.realise_slices(&dir);
-        let class = Paths(&self.settings).class(self.pods[&id].class);
-        if self.settings.systemd && class != Paths(&self.settings).root() {
+        let pod = &self.pods[&id];
+        let class = Paths(&self.settings).class_of(pod);
+        if self.settings.systemd && !pod.is_guaranteed() {
             // Refused while it has other pods.
             let _ = self.kernel.lock().remove_cgroup(&group(&class));
         }

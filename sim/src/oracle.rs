@@ -19,6 +19,9 @@
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
 //! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
 //!
+//! What is for the reserved CPUs, and was given no exclusive ones, runs on nothing else, except in these
+//! windows.
+//!
 //! A container's first answer with exclusive CPUs comes after the state file has them. Where only
 //! restarts happen, and cgroups bind, the plugin finds no container elsewhere than decided.
 //!
@@ -317,6 +320,9 @@ impl World {
                 }
             }
         }
+        if let Some(why) = self.off_reserved(&all) {
+            return self.fail(why);
+        }
         let reserved = self.reserved();
         let has_reserved =
             |c: &&Container| c.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved));
@@ -329,6 +335,54 @@ impl World {
             let text = self.describe(container.serial);
             self.fail(format!("{text} has reserved CPUs exclusively"));
         }
+    }
+
+    /// Whether the containers of a pod are for the reserved CPUs.
+    pub fn is_for_reserved(&self, pod: &Pod) -> bool {
+        let is_named = self.in_force.reserved_namespaces.match_name(pod.namespace);
+        self.is_static() && (is_named || pod.is_system)
+    }
+
+    /// The CPUs for a pod of the system: the reserved ones, as far as the kubelet leaves them to it.
+    fn reserved_for(&self, pod: &Pod) -> CpuSet {
+        let reserved = self.reserved() & self.kernel.lock().usable();
+        let bound = if pod.is_system { self.settings.system_partition } else { None };
+        let bound: CpuSet = bound.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
+        if bound.is_empty() { reserved } else { reserved & bound }
+    }
+
+    /// What is for the reserved CPUs, and nobody but the plugin has given any: it may keep exclusive
+    /// ones.
+    fn of_system<'a>(
+        &'a self,
+        all: &'a [Occupant],
+    ) -> impl Iterator<Item = (&'a Occupant, CpuSet)> {
+        let is_plain = |one: &&Occupant| {
+            let has_own = |c: &Container| c.has_exclusive() || c.created_with.1 == -1;
+            let is_plain = |c: &Container| !has_own(c) && !c.is_named && !c.is_uncertain;
+            self.container_of(one).is_none_or(is_plain)
+                && !self.is_bounded(one.pod, self.container_of(one))
+        };
+        let all = all.iter().filter(|one| self.is_for_reserved(&self.pods[&one.pod]));
+        all.filter(is_plain).map(|one| (one, self.reserved_for(&self.pods[&one.pod])))
+    }
+
+    /// What runs on other CPUs than the reserved ones, and is for these.
+    fn off_reserved(&mut self, all: &[Occupant]) -> Option<String> {
+        let wrong: Vec<(&Occupant, CpuSet)> = self
+            .of_system(all)
+            .filter(|(one, reserved)| !one.allowed.is_subset(reserved))
+            .collect();
+        let not_allowed = wrong
+            .iter()
+            .find(|(one, _)| self.window_of(one, self.is_bound_above(one.pod)).is_none());
+        let why = not_allowed.map(|(one, reserved)| {
+            let name = self.name_of(one);
+            format!("{name} runs on {}, and is for the reserved CPUs {reserved}", one.allowed)
+        });
+        let overlaps = !wrong.is_empty();
+        self.oracle.overlaps |= overlaps;
+        why
     }
 
     /// Before a container gets exclusive CPUs, the state file has them: after a crash nobody else
@@ -446,12 +500,26 @@ impl World {
         if self.in_force.placement.options.strict_cpu_reservation && !pool.is_subset(&reserved) {
             pool -= reserved;
         }
+        if let Some((one, reserved)) =
+            self.of_system(&all).find(|(one, reserved)| one.allowed != *reserved)
+        {
+            let (name, allowed) = (self.name_of(one), one.allowed);
+            return Some(format!("{name} runs on {allowed}, and the reserved CPUs are {reserved}"));
+        }
         let is_mixed = |one: &Occupant| self.container_of(one).is_some_and(|one| one.mixed);
         // What the kubelet's CPU manager has set stays, and may be exclusive or shared.
         let is_named = |one: &Occupant| self.container_of(one).is_some_and(|one| one.is_named);
         let is_bounded = |one: &Occupant| self.is_bounded(one.pod, self.container_of(one));
+        let is_general = |one: &Occupant| {
+            let pod = &self.pods[&one.pod];
+            !self.is_for_reserved(pod) && !pod.is_system
+        };
         let shares = |one: &&Occupant| {
-            one.exclusive.is_none() && !is_mixed(one) && !is_named(one) && !is_bounded(one)
+            one.exclusive.is_none()
+                && is_general(one)
+                && !is_mixed(one)
+                && !is_named(one)
+                && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
         // The plugin's own container keeps what it has if its cgroup could once not be written. Beside a
@@ -480,7 +548,9 @@ impl World {
             let has_pool = pool.is_subset(&one.allowed) || is_beside(one);
             (!has_pool || (own.len() as u64) < number).then_some(own)
         };
-        let is_ours = |one: &&Occupant| is_mixed(one) && !is_named(one) && !is_bounded(one);
+        let is_ours = |one: &&Occupant| {
+            is_mixed(one) && !is_named(one) && !is_bounded(one) && is_general(one)
+        };
         let mut mixed = all.iter().filter(is_ours);
         let (one, own) = mixed.find_map(|one| Some((one, lacks(&one)?)))?;
         let name = self.name_of(one);
@@ -659,7 +729,7 @@ impl World {
         }
         let pods = self.pods.values();
         let above: BTreeSet<String> = pods
-            .flat_map(|pod| [Paths(&self.settings).class(pod.class), self.pod_dir(pod.id)])
+            .flat_map(|pod| [Paths(&self.settings).class_of(pod), self.pod_dir(pod.id)])
             .collect();
         for dir in above {
             lines.push(format!("{dir}: set {:?}", self.read(&dir, "cpuset.cpus")));

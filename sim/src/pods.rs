@@ -14,6 +14,9 @@ use std::time::Duration;
 pub type PodId = u32;
 pub type Serial = u32;
 
+/// Its pods are in the system partition, where the kubelet has one.
+const SYSTEM_NAMESPACE: &str = "infra";
+
 /// The wish for exclusive CPUs and shared ones.
 pub const MIXED: (&str, &str) = ("cpus", "exclusive+shared");
 
@@ -95,6 +98,8 @@ pub struct Pod {
     /// From a manifest on the node: its uid has no dashes.
     pub is_static: bool,
     pub namespace: &'static str,
+    /// In the kubelet's system partition.
+    pub is_system: bool,
     pub annotations: Vec<(String, String)>,
     pub devices: Vec<PodDevice>,
     /// The runtime reports the end of the pod.
@@ -247,7 +252,8 @@ impl Pod {
         }
         let mut pod = Pod::bare(id, class, slots, dice);
         pod.is_static = pod.dice.percent(10);
-        pod.namespace = pod.dice.pick(&["sim", "trading", "trading", "batch-1"]);
+        pod.namespace = pod.dice.pick(&["sim", "trading", "trading", "batch-1", SYSTEM_NAMESPACE]);
+        pod.is_system = settings.system_partition.is_some() && pod.namespace == SYSTEM_NAMESPACE;
         pod.wish(settings.configuration.has("namespaces"));
         pod.get_devices();
         // With resources of the pod some containers have none of their own.
@@ -422,24 +428,46 @@ impl Paths<'_> {
         if self.0.systemd { "kubepods.slice" } else { "kubepods" }
     }
 
-    /// The cgroup that has the pods of a class.
+    /// The kubelet's system partition (KEP-5894).
+    pub fn system(&self) -> &'static str {
+        if self.0.systemd { "kubepods.slice/kubepods-system.slice" } else { "kubepods/system" }
+    }
+
+    /// The cgroup that has the pods of a class, without those of the system partition.
     pub fn class(&self, class: Class) -> String {
-        match (class.name(), self.0.systemd) {
-            ("", _) => self.root().to_owned(),
-            (name, true) => format!("kubepods.slice/kubepods-{name}.slice"),
-            (name, false) => format!("kubepods/{name}"),
+        self.class_in(self.root(), class)
+    }
+
+    /// The cgroup that a pod's is in.
+    pub fn class_of(&self, pod: &Pod) -> String {
+        self.class_in(if pod.is_system { self.system() } else { self.root() }, pod.class)
+    }
+
+    fn class_in(&self, above: &str, class: Class) -> String {
+        match class.name() {
+            "" => above.to_owned(),
+            name => self.below(above, name),
         }
     }
 
-    fn slice(pod: &Pod) -> String {
-        let class = pod.class.name();
-        let dash = if class.is_empty() { "" } else { "-" };
-        format!("kubepods-{class}{dash}pod{}.slice", pod.uid().replace('-', "_"))
+    /// A slice's own name repeats the names of all slices above it.
+    fn below(&self, above: &str, name: &str) -> String {
+        if !self.0.systemd {
+            return format!("{above}/{name}");
+        }
+        let slice = above.rsplit('/').next().and_then(|last| last.strip_suffix(".slice"));
+        format!("{above}/{}-{name}.slice", slice.expect("a slice"))
     }
 
     pub fn pod(&self, pod: &Pod) -> String {
-        let name = if self.0.systemd { Paths::slice(pod) } else { format!("pod{}", pod.uid()) };
-        format!("{}/{name}", self.class(pod.class))
+        let uid = pod.uid();
+        let uid = if self.0.systemd { uid.replace('-', "_") } else { uid };
+        self.below(&self.class_of(pod), &format!("pod{uid}"))
+    }
+
+    /// Without those above it, as CRI-O and OCI runtimes name it.
+    fn slice(&self, pod: &Pod) -> String {
+        self.pod(pod).rsplit('/').next().expect("a path").to_owned()
     }
 
     pub fn container(&self, pod: &Pod, id: &str) -> String {
@@ -454,7 +482,7 @@ impl Paths<'_> {
 
     fn cgroup_parent(&self, pod: &Pod) -> String {
         if self.0.systemd && self.0.is_crio() {
-            Paths::slice(pod)
+            self.slice(pod)
         } else {
             format!("/{}", self.pod(pod))
         }
@@ -463,7 +491,7 @@ impl Paths<'_> {
     fn cgroups_path(&self, pod: &Pod, id: &str) -> String {
         if self.0.systemd {
             let prefix = if self.0.is_crio() { "crio" } else { "cri-containerd" };
-            format!("{}:{prefix}:{id}", Paths::slice(pod))
+            format!("{}:{prefix}:{id}", self.slice(pod))
         } else {
             format!("/{}", self.container(pod, id))
         }

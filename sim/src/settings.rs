@@ -46,6 +46,8 @@ pub struct Settings {
     pub privileged: bool,
     /// The configuration at the beginning.
     pub configuration: Configuration,
+    /// The kubelet has a system partition, with these CPUs, or any.
+    pub system_partition: Option<&'static str>,
     /// Another NRI plugin sets CPUs of containers now and then.
     pub other_plugin: bool,
     pub trouble: Trouble,
@@ -59,6 +61,7 @@ impl Default for Settings {
             systemd: false,
             privileged: false,
             configuration: Configuration::default(),
+            system_partition: None,
             other_plugin: false,
             trouble: Trouble::All,
         }
@@ -96,6 +99,7 @@ impl Settings {
             systemd: dice.percent(60),
             privileged,
             configuration: Configuration::roll(&topology, privileged, dice),
+            system_partition: dice.pick(&[None, None, Some(""), Some("0-1")]),
             other_plugin: trouble == Trouble::All && dice.percent(10),
             trouble,
         }
@@ -116,6 +120,7 @@ impl Settings {
             Settings { runtime: plain.runtime, ..self.clone() },
             Settings { systemd: false, ..self.clone() },
             Settings { privileged: false, ..self.clone() },
+            Settings { system_partition: None, ..self.clone() },
             Settings { other_plugin: false, ..self.clone() },
         ];
         let configurations = self.configuration.simpler().into_iter();

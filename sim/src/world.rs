@@ -108,6 +108,12 @@ impl World {
         for group in if self.settings.systemd { root.to_vec() } else { classes.to_vec() } {
             self.kernel.lock().make_cgroup(&crate::node::group(&group));
         }
+        if let Some(cpus) = self.settings.system_partition {
+            let system = Paths(&self.settings).system();
+            self.kernel.lock().make_cgroup(&crate::node::group(system));
+            let written = self.write(system, "cpuset.cpus", cpus);
+            debug_assert!(written.is_ok(), "{written:?}");
+        }
         // Which systemd clears with the first pod.
         let online = self.kernel.lock().online.to_string();
         let written = self.write(&root[0], "cpuset.cpus", &online);

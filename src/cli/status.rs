@@ -287,6 +287,7 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
             match (one.exclusive, one.shared.is_empty()) {
                 (true, true) => "exclusive",
                 (true, false) => "exclusive+shared",
+                (false, _) if one.reserved => "reserved",
                 (false, _) => "shared",
             }
             .to_owned(),

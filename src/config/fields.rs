@@ -98,6 +98,9 @@ const OWN: &[&dyn Field] = &[
     &Other::new("rebalance", rebalance::read, |values| &mut values.settings.rebalance),
     &Other::new("podResources", pod_resources::read, |values| &mut values.pod_resources),
     &Other::new("namespaces", namespaces::read, |values| &mut values.settings.namespaces),
+    &Other::new("reservedNamespaces", namespaces::read_reserved, |values| {
+        &mut values.settings.reserved_namespaces
+    }),
 ];
 
 /// What is no setting: the nodes that an entry of `nodes` is for, and the entries.

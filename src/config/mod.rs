@@ -198,6 +198,10 @@ impl Config {
             "with exposeCpus: true, the environment of exclusive containers lists their CPUs, and \
              these never move. Use exposeCpus: file, which follows moves, or remove rebalance",
         );
+        if settings.policy == Policy::None && !settings.reserved_namespaces.is_empty() {
+            let why = "no effect without cpuManagerPolicy: static and its reserved CPUs";
+            warnings.push(self.source.warning("reservedNamespaces", why));
+        }
         warnings
     }
 

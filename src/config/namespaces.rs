@@ -1,10 +1,12 @@
-//! `namespaces`: what pods may wish for, namespace by namespace.
+//! `namespaces`: what pods may wish for, namespace by namespace. `reservedNamespaces`: those of the
+//! system.
 
 use super::given::Given;
 use super::nodes;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
 use super::yaml::Node;
+use ledger::pattern::Patterns;
 use ledger::terms::contradiction;
 use ledger::wish::Wish;
 use ledger::{Bounds, Namespaces, Policy};
@@ -18,6 +20,29 @@ pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(),
     let entries: Vec<Entry> = given.parse()?;
     *namespaces = resolve(given.source, &entries)?;
     Ok(())
+}
+
+/// This list is one value, too.
+pub(super) fn read_reserved(
+    given: &Given<'_>,
+    namespaces: &mut Patterns,
+) -> Result<(), ConfigError> {
+    let names: Vec<Text> = given.parse()?;
+    let names = checked(&names).map_err(|why| given.wrong(why))?;
+    *namespaces = Patterns::new(names);
+    Ok(())
+}
+
+/// Names of namespaces, or patterns.
+fn checked(names: &[Text]) -> Result<Vec<String>, String> {
+    let names: Vec<String> = names.iter().map(|Text(name)| name.clone()).collect();
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c);
+    match names.iter().find(|name| name.is_empty() || !name.chars().all(legal)) {
+        Some(name) => Err(format!(
+            "invalid namespace {name:?}: expected lower case letters, digits and -, or a pattern with * and ?"
+        )),
+        None => Ok(names),
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,13 +138,7 @@ impl Entry {
         if self.names.is_empty() {
             return Err("entry without names: expected names like [\"hpc\", \"team-*\"]".to_owned());
         }
-        let names: Vec<String> = self.names.iter().map(|Text(name)| name.clone()).collect();
-        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c);
-        if let Some(name) = names.iter().find(|name| name.is_empty() || !name.chars().all(legal)) {
-            return Err(format!(
-                "invalid namespace {name:?}: expected lower case letters, digits and -, or a pattern with * and ?"
-            ));
-        }
+        let names = checked(&self.names)?;
         let policy = self.cpu_manager_policy.map(|policy| match policy {
             EntryPolicy::None => Policy::None,
             EntryPolicy::Static => Policy::Static,

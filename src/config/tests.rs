@@ -219,6 +219,34 @@ fn namespaces() {
 }
 
 #[test]
+fn reserved_namespaces_are_names_or_patterns() {
+    let file = |policy: &str, list: &str| {
+        format!("cpuManagerPolicy: {policy}\nreservedSystemCPUs: 0-1\nreservedNamespaces: {list}\n")
+    };
+    let settings = resolve(&file("static", "[kube-system, \"infra-*\"]")).unwrap();
+    for (namespace, expected) in
+        [("kube-system", true), ("infra-a", true), ("kube-system-1", false), ("default", false)]
+    {
+        assert_eq!(settings.reserved_namespaces.match_name(namespace), expected, "{namespace}");
+    }
+    refuses(
+        &file("static", "[Kube]"),
+        "line 3: reservedNamespaces: invalid namespace \"Kube\": expected lower case letters, digits and -, or a pattern with * and ?",
+    );
+    let warnings = |policy| {
+        let config = Config::parse("config.yaml", &file(policy, "[a]")).unwrap();
+        config.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("static"), [""; 0]);
+    assert_eq!(
+        warnings("none"),
+        [
+            "line 3: reservedNamespaces: no effect without cpuManagerPolicy: static and its reserved CPUs"
+        ]
+    );
+}
+
+#[test]
 fn namespaces_that_cannot_be() {
     let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
     refuses(

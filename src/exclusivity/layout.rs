@@ -49,7 +49,7 @@ impl<'a> NodeLayout<'a> {
         };
         let kept_from_siblings = pod.kept_from_siblings;
         let running = pod.containers.iter().any(|leaf| leaf.running);
-        let pod_group = PodGroup { group, top, kept_from_siblings, running };
+        let pod_group = PodGroup { group, top, pool: pod.bound, kept_from_siblings, running };
         self.groups.add(pod_group, pod.containers.iter().filter_map(container));
         self.pods.push(pod.uid);
     }

@@ -173,6 +173,7 @@ mod tests {
             name: String::new(),
             qos,
             budget: None,
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         };

@@ -24,11 +24,13 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             name: (*name).to_owned(),
             qos: Qos::Guaranteed,
             budget: None,
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         };
         let exclusive = cpus.map(|cpus| cpus.parse().unwrap());
         view.containers.push(ContainerView {
+            pool: Default::default(),
             margin: Default::default(),
             pod: Arc::new(pod),
             name: format!("c{serial}"),

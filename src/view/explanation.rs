@@ -9,7 +9,9 @@ use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{RecordStatus, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::wish::{Cpus, Wish};
-use ledger::{ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, Qos, Stance, What};
+use ledger::{
+    ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, PoolKind, Qos, Stance, What,
+};
 use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -180,6 +182,12 @@ impl Case<'_> {
             ),
             None => "It keeps the exclusive CPUs that it got earlier.".to_owned(),
         }];
+        if container.pool == PoolKind::Reserved {
+            why.push(
+                "Its pod is for the reserved CPUs now: after a restart the container has no exclusive ones."
+                    .to_owned(),
+            );
+        }
         match chosen {
             Some((_, placement, request)) => {
                 why.extend(self.choice(placement, request));
@@ -300,6 +308,16 @@ impl Case<'_> {
         let may = container.pod.qos == Qos::Guaranteed
             || (container.pod.qos == Qos::Burstable
                 && matches!(container.cpus_wish, Some(Cpus::Exclusive | Cpus::Mixed)));
+        if container.pool == PoolKind::Reserved {
+            let because = match container.pod.pool {
+                PoolKind::General => "its namespace is one of reservedNamespaces",
+                PoolKind::Reserved => "the kubelet has put it into the system partition",
+            };
+            return vec![
+                format!("Its pod is for the reserved CPUs, and gets no exclusive ones: {because}."),
+                format!("It runs on {}.", wording::cpus(container.runs_on)),
+            ];
+        }
         let reason = match (container.asks, asked) {
             _ if container.cpus_wish == Some(Cpus::Shared) => {
                 "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared)."

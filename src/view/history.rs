@@ -88,6 +88,7 @@ impl History {
             What::Assigned { .. }
             | What::Kept(_)
             | What::Held(_)
+            | What::Outlasts(_)
             | What::Adopted(_)
             | What::Moved { .. }
             | What::Rebalanced { .. }

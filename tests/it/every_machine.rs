@@ -123,6 +123,7 @@ impl Node<'_> {
             name: format!("pod-{serial}"),
             qos,
             budget: budget.map(MilliCpu),
+            pool: Default::default(),
             annotations: self.annotations(),
             cgroup: None,
         };

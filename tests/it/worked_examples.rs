@@ -42,6 +42,7 @@ impl Node {
             name: format!("pod-{}", self.pods),
             qos,
             budget: positive(total),
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         };
@@ -216,6 +217,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             name: format!("pod-{pod}"),
             qos: Qos::Guaranteed,
             budget: None,
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         };

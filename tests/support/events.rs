@@ -15,6 +15,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Admission {
             name: name.to_owned(),
             qos,
             budget: amount,
+            pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         },

@@ -85,7 +85,9 @@ pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
         reading.add(&group, cpus);
         let has_partitions = !reading.tree.partition(&group).exclusive.is_empty();
         let is_bound = scope == Scope::Binding && goal.is_loose(&group) && !has_partitions;
-        if level != CgroupLevel::Leaf && !is_bound {
+        if is_bound {
+            left.extend(goal.narrower_in(&group).map(|pod| (pod.clone(), CgroupLevel::Pod)));
+        } else if level != CgroupLevel::Leaf {
             left.extend(on.children(&group).into_iter().map(|child| (child, level.below())));
         }
     }

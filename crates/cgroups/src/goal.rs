@@ -2,8 +2,9 @@
 //! of another. Pure: no files.
 //!
 //! A cgroup is *loose* if one value in it binds all that is below: nothing there has exclusive CPUs,
-//! and the value can be relied on. So a class with hundreds of pods needs one write. A cgroup is
-//! *tight* otherwise: each cgroup in it is bound by itself.
+//! and the value can be relied on. So a class with hundreds of pods needs one write. Pods that are to
+//! have fewer CPUs than others of their class need one more each. A cgroup is *tight* otherwise: each
+//! cgroup in it is bound by itself.
 
 use cpuset::{CgroupPath, CpuSet, PartitionType};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,8 @@ pub enum CgroupLevel {
 pub struct Goal {
     /// Where containers without exclusive CPUs may run: at least one CPU.
     pub pool: CpuSet,
+    /// The same for those of single pods. A class with such pods has what they have together.
+    pub pools: BTreeMap<CgroupPath, CpuSet>,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
     /// The containers with exclusive CPUs.
@@ -77,6 +80,27 @@ impl Goal {
             .map(|(group, claim)| (group, *claim))
     }
 
+    /// Where containers without exclusive CPUs may run that are in this cgroup.
+    pub(super) fn pool_of(&self, group: &CgroupPath) -> CpuSet {
+        if self.pools.is_empty() {
+            return self.pool;
+        }
+        let mut above = std::iter::successors(Some(group.clone()), CgroupPath::parent);
+        above.find_map(|above| self.pools.get(&above).copied()).unwrap_or(self.pool)
+    }
+
+    /// The pods in a class that have fewer CPUs than it: its value does not bind these.
+    pub(super) fn narrower_in<'a>(
+        &'a self,
+        class: &'a CgroupPath,
+    ) -> impl Iterator<Item = &'a CgroupPath> {
+        let all = self.pool_of(class);
+        let rest = self.pools.range(class..);
+        rest.take_while(|(other, _)| other.as_str().starts_with(class.as_str()))
+            .filter(move |(other, pool)| other.is_below(class) && **pool != all)
+            .map(|(pod, _)| pod)
+    }
+
     /// What a container that shares CPUs names of these: its pod's value keeps it in the pool.
     pub(super) fn beside_siblings(&self, leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
         let kept = leaf.parent().and_then(|pod| self.kept_from_siblings.get(&pod).copied());
@@ -115,19 +139,29 @@ impl Goal {
         }
         let Some(parent) = group.parent() else { return false };
         let is_class = self.tops.get(&parent) == Some(&CgroupLevel::Class);
-        let is_bound = if is_class { self.is_loose(&parent) } else { self.is_relied_on(&parent) };
+        let is_bound = if is_class {
+            self.is_loose(&parent) && self.pool_of(&parent) == self.pool_of(group)
+        } else {
+            self.is_relied_on(&parent)
+        };
         !is_bound && self.binds(&parent)
     }
 
-    /// The part of the pool that other programs allow a cgroup whose parent has `above`. Exclusive
+    /// The part of its pool that other programs allow a cgroup whose parent has `above`. Exclusive
     /// CPUs are never part of what they allow. If they allow nothing else, it is no bound; if they
     /// allow nothing of the pool, the cgroup stays on the rest.
     pub(super) fn pool_within(&self, group: &CgroupPath, above: CpuSet) -> CpuSet {
-        let Some(bound) = self.bound_of(group) else { return self.pool };
+        let pool = self.pool_of(group);
+        let bound = match self.bound_of(group) {
+            Some(bound) => bound,
+            // What is above can be another program's, such as the kubelet's system partition.
+            None if pool.is_disjoint(&above) => self.widest,
+            None => return pool,
+        };
         let allowed = (bound & above) - self.claims();
-        let both = self.pool & allowed;
+        let both = pool & allowed;
         if allowed.is_empty() {
-            self.pool
+            pool
         } else if both.is_empty() {
             allowed
         } else {

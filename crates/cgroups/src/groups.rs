@@ -218,7 +218,7 @@ impl Groups {
             }
         }
         self.memory.save();
-        self.confine_self(&on, layout.goal.pool);
+        self.confine_self(&on, &layout.goal);
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
@@ -431,9 +431,10 @@ impl Groups {
         true
     }
 
-    /// Where this program's own container cannot be written, its threads keep to the pool.
-    fn confine_self(&mut self, on: &Hierarchy, pool: CpuSet) {
+    /// Where this program's own container cannot be written, its threads keep to its pool.
+    fn confine_self(&mut self, on: &Hierarchy, goal: &Goal) {
         let Some((group, cpus)) = &mut self.own else { return };
+        let pool = goal.pool_of(group);
         if *cpus == pool {
             return;
         }
@@ -562,7 +563,7 @@ fn is_binder(goal: &Goal, group: &CgroupPath) -> bool {
 
 /// What a cgroup would be set to without a bound, if all is at rest.
 fn expected(goal: &Goal, group: &CgroupPath) -> CpuSet {
-    goal.pool | goal.claims_in(group)
+    goal.pool_of(group) | goal.claims_in(group)
 }
 
 #[cfg(test)]

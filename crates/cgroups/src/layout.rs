@@ -23,6 +23,8 @@ pub struct PodGroup {
     /// Where the topmost cgroup is that can bind its containers: the class that it is in, the pod's
     /// own cgroup, or each container's, where the pod's may hold anything else.
     pub top: CgroupLevel,
+    /// Where its containers without exclusive CPUs may run: at least one CPU.
+    pub pool: CpuSet,
     /// CPUs that its containers without exclusive CPUs must not name in `cpuset.cpus`.
     pub kept_from_siblings: CpuSet,
     /// Whether a container of it runs, so that the cgroup must exist.
@@ -38,7 +40,7 @@ pub struct ContainerGroup<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub enum ContainerCpus {
-    /// It runs in the pool.
+    /// It runs in its pod's pool.
     Shared,
     /// No other container runs on these.
     Exclusive(CpuSet),
@@ -49,8 +51,8 @@ pub enum ContainerCpus {
 }
 
 impl Layout {
-    /// `pool` is where containers without exclusive CPUs may run, at least one CPU; `widest` are all
-    /// CPUs that the machine could ever have.
+    /// `pool` is where containers without exclusive CPUs may run whose pods are not known, at least
+    /// one CPU; `widest` are all CPUs that the machine could ever have.
     pub fn new(pool: CpuSet, widest: CpuSet) -> Layout {
         Layout { goal: Goal { pool, widest, ..Goal::default() }, pods: Vec::new() }
     }
@@ -84,8 +86,10 @@ impl Layout {
                 goal.tops.insert(group.clone(), CgroupLevel::Leaf);
             }
         }
+        goal.pools.insert(pod.group.clone(), pod.pool);
         match (pod.top, pod.group.parent()) {
             (CgroupLevel::Class, Some(class)) => {
+                *goal.pools.entry(class.clone()).or_default() |= pod.pool;
                 goal.tops.insert(class, CgroupLevel::Class);
             }
             (CgroupLevel::Leaf, _) => {}

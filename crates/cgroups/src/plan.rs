@@ -70,9 +70,9 @@ struct Survey<'a> {
     lingering: CpuSet,
     /// Exclusive CPUs that their containers run on.
     entered: CpuSet,
-    /// The pool consists of CPUs that containers with exclusive CPUs have still to leave, and some
-    /// cgroup has none of it yet. They can leave: they have others of their own.
-    cramped: bool,
+    /// Pools that consist of CPUs which containers with exclusive CPUs have still to leave, and of
+    /// which some cgroup has none yet. They can leave: they have others of their own.
+    cramped: CpuSet,
     aims: Vec<Aim>,
     /// Cgroups that decide where processes run, as far as is known here: loose ones and leaves.
     frontier: Vec<CgroupPath>,
@@ -483,7 +483,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
                 continue;
             }
             let (above, rest) = (self.tree.above(&sibling), set - cpus);
-            let rest = if rest.is_disjoint(&above) { self.goal.pool - cpus } else { rest };
+            let rest =
+                if rest.is_disjoint(&above) { self.goal.pool_of(&sibling) - cpus } else { rest };
             let has_room = !rest.is_disjoint(&above);
             // One that has nowhere else to go stays where it is.
             let stays = set & self.tree.effective(&sibling);
@@ -632,7 +633,7 @@ impl<'a> Survey<'a> {
             goal,
             lingering: CpuSet::EMPTY,
             entered: CpuSet::EMPTY,
-            cramped: false,
+            cramped: CpuSet::EMPTY,
             aims: Vec::new(),
             frontier: Vec::new(),
             withheld: CpuSet::EMPTY,
@@ -652,14 +653,17 @@ impl<'a> Survey<'a> {
                 survey.entered |= cpus & *claim;
             }
         }
-        let is_outside = |group: &CgroupPath| {
-            goal.is_loose(group)
+        for group in goal.tops.keys().chain(goal.pools.keys()) {
+            let pool = goal.pool_of(group);
+            if goal.is_loose(group)
                 && tree.contains(group)
-                && tree.effective(group).is_disjoint(&goal.pool)
-        };
-        survey.cramped = goal.pool.is_subset(&survey.lingering)
-            && goal.pool.is_disjoint(&stuck)
-            && goal.tops.keys().any(is_outside);
+                && pool.is_subset(&survey.lingering)
+                && pool.is_disjoint(&stuck)
+                && tree.effective(group).is_disjoint(&pool)
+            {
+                survey.cramped |= pool;
+            }
+        }
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
             // Also where partitions take the CPUs for now: cgroups have to keep others off without them.
             survey.visit(top, *level, tree.above_without_partitions(top), None);
@@ -683,6 +687,10 @@ impl<'a> Survey<'a> {
             let value = self.pool_of(group, above);
             self.bind(Kind::Bind, group, value, above);
             self.loosen_below(group, value & above);
+            let goal = self.goal;
+            for pod in goal.narrower_in(group).filter(|pod| self.tree.contains(pod)) {
+                self.visit(pod, CgroupLevel::Pod, cut(value, above), None);
+            }
         } else {
             self.visit_tight(group, level, above);
         }
@@ -741,7 +749,7 @@ impl<'a> Survey<'a> {
             // It runs on all that there is above, or will: others may wait for that to end.
             let is_cut_off = set.is_disjoint(&above) || tree.is_cut_empty(group);
             let blocks = is_cut_off && !effective.is_disjoint(&others);
-            let cramps = self.cramped && !effective.is_disjoint(&goal.pool);
+            let cramps = !effective.is_disjoint(&self.cramped);
             if stays || blocks || cramps {
                 // Where another program leaves it none of its CPUs, it is kept off the others' at least.
                 let left = !claim.is_disjoint(&above);
@@ -777,7 +785,7 @@ impl<'a> Survey<'a> {
             self.withheld |= withheld;
             return left;
         }
-        if !self.cramped {
+        if !pool.is_subset(&self.cramped) {
             return pool;
         }
         self.withheld |= withheld;
@@ -795,7 +803,10 @@ impl<'a> Survey<'a> {
 
     fn loosen_below(&mut self, group: &CgroupPath, cpus: CpuSet) {
         let Survey { tree, goal, .. } = *self;
-        for below in tree.below(group).filter(|below| !goal.apart.contains(*below)) {
+        let all = goal.pool_of(group);
+        let is_bound =
+            |below: &&CgroupPath| goal.pool_of(below) == all && !goal.apart.contains(*below);
+        for below in tree.below(group).filter(is_bound) {
             let set = tree.cpus(below).unwrap_or_default();
             // Others may keep it on fewer CPUs, as long as any of them are left.
             let bound = goal.bounds.contains_key(below) && !set.is_disjoint(&cpus);

@@ -27,6 +27,8 @@ struct Pod {
     claim: CpuSet,
     /// Whether it may use other CPUs as well.
     mixed: bool,
+    /// Whether the others run on the reserved CPUs.
+    reserved: bool,
     /// Shared containers started so far.
     started: usize,
 }
@@ -40,6 +42,8 @@ struct Node {
     distrusted: BTreeSet<CgroupPath>,
     volatile: BTreeSet<CgroupPath>,
     refused: Option<usize>,
+    /// No reserved CPU is in the pool.
+    strict: bool,
     /// Exclusive containers are partitions.
     partitions: bool,
     /// Containers that cannot be partitions.
@@ -81,7 +85,7 @@ impl Pod {
 
 impl Node {
     /// `later`: with a kernel that lets populated cgroups be emptied.
-    fn new(root: &'static str, later: bool) -> Node {
+    fn new(root: &'static str, later: bool, strict: bool) -> Node {
         let kernel = CgroupTree::new(all(), all());
         Node {
             kernel: if later { kernel.emptying_populated() } else { kernel },
@@ -92,6 +96,7 @@ impl Node {
             distrusted: BTreeSet::new(),
             volatile: BTreeSet::new(),
             refused: None,
+            strict,
             partitions: false,
             ordinary: BTreeSet::new(),
             names: 0,
@@ -103,20 +108,36 @@ impl Node {
         self.pods.iter().map(|pod| pod.claim).collect()
     }
 
+    /// Never exclusive.
+    fn reserved(&self) -> CpuSet {
+        self.online.lowest(1)
+    }
+
     fn pool(&self) -> CpuSet {
-        self.online - self.claims()
+        let pool = self.online - self.claims();
+        if self.strict { pool - self.reserved() } else { pool }
+    }
+
+    fn pool_of(&self, pod: &Pod) -> CpuSet {
+        if pod.reserved { self.reserved() } else { self.pool() }
     }
 
     /// `n` free CPUs for a claim, or as many as leave one for the pool; those in `but` come last.
     fn choose(&self, n: usize, but: CpuSet) -> CpuSet {
-        let free = self.pool() - self.online.lowest(1);
+        let free = self.pool() - self.online.lowest(if self.strict { 2 } else { 1 });
         let fresh = (free - but).lowest(n);
         fresh | (free & but).lowest(n - fresh.len())
     }
 
     fn goal(&self) -> Goal {
         let mut tops = BTreeMap::new();
+        let mut pools: BTreeMap<CgroupPath, CpuSet> = BTreeMap::new();
         for pod in &self.pods {
+            let pool = self.pool_of(pod);
+            pools.insert(pod.group.clone(), pool);
+            if let Some(class) = &pod.class {
+                *pools.entry(class.clone()).or_default() |= pool;
+            }
             match &pod.class {
                 Some(class) => tops.insert(class.clone(), CgroupLevel::Class),
                 None => tops.insert(pod.group.clone(), CgroupLevel::Pod),
@@ -124,6 +145,7 @@ impl Node {
         }
         Goal {
             pool: self.pool(),
+            pools,
             widest: all(),
             exclusive: self.pods.iter().filter_map(Pod::owner).collect(),
             mixed: self
@@ -196,6 +218,22 @@ impl Node {
             owner.as_str().ends_with("main") || owner.parent() != other.parent()
         });
         overlaps
+    }
+
+    /// Containers without exclusive CPUs run in their pod's pool.
+    fn check_pools(&self, goal: &Goal) {
+        for pod in &self.pods {
+            let owner = pod.owner().map(|(leaf, _)| leaf);
+            let leaves = self.kernel.groups().filter(|group| group.is_below(&pod.group));
+            for leaf in leaves.filter(|leaf| Some(*leaf) != owner.as_ref()) {
+                let runs_on = self.kernel.effective(leaf);
+                assert!(
+                    runs_on.is_subset(&self.pool_of(pod)),
+                    "{leaf} runs on {runs_on} {:#?}\n{goal:#?}",
+                    self.kernel
+                );
+            }
+        }
     }
 
     /// CPUs on which exclusive containers run that are to run elsewhere.
@@ -325,6 +363,10 @@ impl Node {
                 let is_expected = why.starts_with("it would leave") || !self.bounds.is_empty();
                 assert!(is_expected, "{why} {:#?}\n{goal:#?}", self.kernel);
             }
+            let is_trusted = self.bounds.is_empty() && self.distrusted.is_empty();
+            if is_trusted && outcome.withheld.is_empty() && !self.disturbed {
+                self.check_pools(&goal);
+            }
             let again = carry_out(&mut tree, &goal, |group, value| {
                 panic!("{group} := {value:?} {goal:#?}")
             });
@@ -353,7 +395,7 @@ impl Node {
         let count = self.pods.len().max(1);
         let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
         match op {
-            Op::Pod { class, shared, exclusive, mixed } => {
+            Op::Pod { class, shared, exclusive, mixed, reserved } => {
                 let class = if class < 2 {
                     Some(path(&format!("{}/class{class}", self.root)))
                 } else {
@@ -365,7 +407,7 @@ impl Node {
                 let claim = self.choose(exclusive, CpuSet::EMPTY);
                 self.kernel.make(&group);
                 let none = CpuSet::EMPTY;
-                self.pods.push(Pod { group, class, claim: none, mixed, started: 0 });
+                self.pods.push(Pod { group, class, claim: none, mixed, reserved, started: 0 });
                 let at = self.pods.len() - 1;
                 self.make(at, "pause", CpuSet::EMPTY);
                 self.follow(usize::MAX);
@@ -501,8 +543,8 @@ impl Node {
     }
 }
 
-fn play(root: usize, later: bool, ops: Vec<Op>) {
-    let mut node = Node::new(ROOTS[root], later);
+fn play(root: usize, later: bool, strict: bool, ops: Vec<Op>) {
+    let mut node = Node::new(ROOTS[root], later, strict);
     ops.into_iter().for_each(|op| node.apply(op));
 }
 
@@ -511,9 +553,9 @@ fn every_single_write_keeps_exclusive_cpus_exclusive() {
     // `PROPTEST_CASES` can ask for a longer run.
     let cases = ProptestConfig::default().cases.max(3000);
     let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
-    let plays = (0..ROOTS.len(), any::<bool>(), prop::collection::vec(op(), 1..60));
-    let played = runner.run(&plays, |(root, later, ops)| {
-        play(root, later, ops);
+    let plays = (0..ROOTS.len(), any::<bool>(), any::<bool>(), prop::collection::vec(op(), 1..60));
+    let played = runner.run(&plays, |(root, later, strict, ops)| {
+        play(root, later, strict, ops);
         Ok(())
     });
     played.unwrap_or_else(|failure| panic!("{failure}"));

@@ -61,7 +61,7 @@ fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEnt
     {
         return kept;
     }
-    let cpus = if is_updated || is_distrusted { pool.bound } else { pool.possible };
+    let cpus = if is_updated || is_distrusted { pool.bound_of(pod) } else { pool.possible };
     let beside = cpus - apart;
     if beside.is_empty() { cpus } else { beside }
 }

@@ -43,20 +43,16 @@ pub(crate) fn identify(node: &Node, books: &mut Books, mut pod: Pod) -> PodUid {
     }
     let (uid, asked) = books.enter_pod(pod);
     if !asked {
-        note_opting_out(node, books, &uid);
+        note_terms(node, books, &uid);
     }
     uid
 }
 
-/// Records whether all containers of a pod share CPUs.
-pub(crate) fn note_opting_out(node: &Node, books: &mut Books, uid: &PodUid) {
-    let Some(pod) = books.pod(uid) else { return };
-    let opted_out = opts_out(&node.settings, &pod.pod);
-    if pod.opted_out != opted_out
-        && let Some(pod) = books.change(uid)
-    {
-        pod.opted_out = opted_out;
-    }
+/// Records whether all containers of a pod share CPUs, and which.
+pub(crate) fn note_terms(node: &Node, books: &mut Books, uid: &PodUid) {
+    let Some(pod) = books.change(uid) else { return };
+    pod.opted_out = opts_out(&node.settings, &pod.pod);
+    pod.pool = node.settings.pool_of(&pod.pod);
 }
 
 /// Sets the name of the container of an event and returns its pod, by its id if that is known.

@@ -23,7 +23,7 @@
 //! ```
 //! use ledger::{
 //!     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
-//!     Qos, SandboxId, Settings,
+//!     PoolKind, Qos, SandboxId, Settings,
 //! };
 //! use topology::presets::preset;
 //!
@@ -37,6 +37,7 @@
 //!     namespace: "default".into(),
 //!     name: "db".into(),
 //!     qos: Qos::Guaranteed,
+//!     pool: PoolKind::General,
 //!     budget: None,
 //!     annotations: Default::default(),
 //!     cgroup: None,
@@ -92,8 +93,8 @@ pub use claim::{Claim, KubeletClaim, Named};
 pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
 pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
-    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, Qos,
-    SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, PoolKind,
+    Qos, SandboxId,
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, Namespaces};
@@ -103,7 +104,7 @@ pub use policy::{Mechanism, Policy, Stance};
 pub use setting::{CpuSetting, Reach, Update};
 pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
-pub use view::{ContainerView, View};
+pub use view::{ContainerCounts, ContainerView, View};
 
 use books::{Books, ContainerEntry, ContainerRef};
 use core::time::Duration;
@@ -133,7 +134,8 @@ pub struct Ledger {
 struct Reported {
     held: Vec<Claim>,
     remembered: Vec<Claim>,
-    bound: CpuSet,
+    /// Where containers share CPUs.
+    pool: Pool,
 }
 
 impl Reported {
@@ -141,7 +143,7 @@ impl Reported {
         Reported {
             held: books.held_claims().collect(),
             remembered: books.remembered().to_vec(),
-            bound: pool.bound,
+            pool: *pool,
         }
     }
 
@@ -154,7 +156,7 @@ impl Reported {
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
         let same = books.holds(&self.held) && books.remembered() == self.remembered;
         let claims = outcome.claims || !same;
-        let reach = claims || self.bound != pool.bound;
+        let reach = claims || self.pool != *pool;
         let mut freed = false;
         if reach {
             let before = std::mem::replace(self, Reported::of(books, pool));

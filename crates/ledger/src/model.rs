@@ -123,6 +123,16 @@ pub enum Qos {
     Unknown,
 }
 
+/// Which CPUs the containers of a pod share that have no exclusive ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PoolKind {
+    /// The shared pool.
+    #[default]
+    General,
+    /// The reserved CPUs. No container of such a pod gets exclusive CPUs.
+    Reserved,
+}
+
 /// What sort of container this is in its pod. The runtime's events do not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ContainerKind {
@@ -144,6 +154,9 @@ pub struct Pod {
     pub namespace: String,
     pub name: String,
     pub qos: Qos,
+    /// As its cgroup says: the kubelet's system partition (KEP-5894) is for the reserved CPUs. The
+    /// pod's namespace may say it as well, see [`Settings`](super::Settings).
+    pub pool: PoolKind,
     /// The most that can be exclusive in the pod at a time; its NUMA affinity in pod scope is for
     /// that many CPUs. From the runtime this is the CPU time of the whole pod; from a source that
     /// knows the containers, the sum of their requests for whole CPUs. `None` if the event does not

@@ -1,7 +1,7 @@
 //! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
 
 use super::books::{Books, ContainerEntry, PodEntry};
-use super::model::PodUid;
+use super::model::{PodUid, PoolKind};
 use super::policy::Stance;
 use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
@@ -44,9 +44,22 @@ pub(super) struct Pool {
     /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
     /// containers stay where they are.
     pub(super) bound: CpuSet,
+    /// Where those of [`PoolKind::Reserved`] are kept: on the reserved CPUs that are online, or as all
+    /// others where none is.
+    pub(super) reserved: CpuSet,
     /// All CPUs that the machine has, online or not: what is set for containers that cgroups keep in
     /// the pool.
     pub(super) possible: CpuSet,
+}
+
+impl Pool {
+    /// Where the containers of a pod are kept that share CPUs.
+    pub(super) fn bound_of(&self, pod: &PodEntry) -> CpuSet {
+        match pod.pool {
+            PoolKind::General => self.bound,
+            PoolKind::Reserved => self.reserved,
+        }
+    }
 }
 
 impl Node {
@@ -117,8 +130,10 @@ impl Node {
         for entry in books.holders().filter(|entry| !entry.is_lent()) {
             cpus -= self.taken(entry);
         }
-        let bound = if cpus.is_empty() { reserved & self.topology.online() } else { cpus };
-        Pool { cpus, bound, possible: self.possible() }
+        let reserved = reserved & self.topology.online();
+        let bound = if cpus.is_empty() { reserved } else { cpus };
+        let reserved = if reserved.is_empty() { bound } else { reserved };
+        Pool { cpus, bound, reserved, possible: self.possible() }
     }
 
     /// Whether the runtime has to keep a pod's shared containers in the pool, by an update of each

@@ -88,6 +88,8 @@ pub enum What {
         devices: Vec<Device>,
     },
     Released(CpuSet),
+    /// Its pod belongs on the reserved CPUs from now on. It keeps its exclusive ones for now.
+    Outlasts(CpuSet),
     /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another
     /// plugin.
     Contested(CpuSet),
@@ -208,6 +210,11 @@ impl fmt::Display for What {
                 let are = wording::agree(cpus, "is", "are");
                 write!(f, "exclusive {} {are} free again", wording::cpus(cpus))
             }
+            What::Outlasts(cpus) => write!(
+                f,
+                "keeps exclusive {} until it ends: its pod is for the reserved CPUs now",
+                wording::cpus(cpus)
+            ),
             What::Contested(cpus) => write!(
                 f,
                 "{} {} requested for it by the kubelet or another plugin: check that the kubelet's cpuManagerPolicy is none",

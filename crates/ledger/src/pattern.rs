@@ -1,6 +1,29 @@
 //! Patterns of names: `*` matches any text, `?` any character, everything else itself.
 
+use std::sync::Arc;
 use wildmatch::WildMatch;
+
+/// Names, and patterns of names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Patterns(Arc<[String]>);
+
+impl Patterns {
+    pub fn new(patterns: Vec<String>) -> Patterns {
+        Patterns(patterns.into())
+    }
+
+    pub fn match_name(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| closeness(pattern, name).is_some())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
 
 /// How specific a pattern is; greater is more specific.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -162,7 +162,7 @@ impl Ledger {
 
     /// The cgroups of all pods, in order of pod uid.
     pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
-        self.books.pods().map(|(uid, pod)| target::place(uid, pod))
+        self.books.pods().map(|(uid, pod)| target::place(&self.pool, uid, pod))
     }
 
     /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and

@@ -1,6 +1,8 @@
 //! [`Settings`]: the ledger's part of the configuration.
 
+use super::model::{Pod, PoolKind};
 use super::namespaces::Namespaces;
+use super::pattern::Patterns;
 use super::policy::Policy;
 use core::time::Duration;
 use cpuset::NodeSet;
@@ -19,6 +21,8 @@ pub struct Settings {
     /// The nodes without CPUs that may be among them.
     pub memory_only_nodes: NodeSet,
     pub namespaces: Namespaces,
+    /// The containers of these run on the reserved CPUs.
+    pub reserved_namespaces: Patterns,
     /// Moves of running containers to better CPUs; `None` if they stay where they are.
     pub rebalance: Option<Rebalance>,
 }
@@ -29,6 +33,18 @@ impl Settings {
     pub(super) fn shrink_notice(&self) -> Duration {
         let notice = Duration::from_secs(self.notice_seconds.into());
         self.placement.options.scale_delay.unwrap_or(notice)
+    }
+
+    /// Which CPUs a pod's containers share: its cgroup or its namespace can make these the reserved
+    /// ones.
+    pub(super) fn pool_of(&self, pod: &Pod) -> PoolKind {
+        match self.policy {
+            Policy::None => PoolKind::General,
+            Policy::Static if self.reserved_namespaces.match_name(&pod.namespace) => {
+                PoolKind::Reserved
+            }
+            Policy::Static => pod.pool,
+        }
     }
 }
 

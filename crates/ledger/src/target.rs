@@ -88,7 +88,7 @@ pub(super) fn target(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Optio
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         setting,
-        runs_on: left_of(node, pool, &may_use.unwrap_or(setting)),
+        runs_on: left_of(node, pool.bound_of(pod), &may_use.unwrap_or(setting)),
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
         partition: is_partition(pod, entry),
@@ -103,7 +103,7 @@ pub(super) fn reach(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Option
     let mut shared = CpuSet::EMPTY;
     if found.entry.is_mixed() {
         let setting = desired(node, pool, found.pod, found.entry)?;
-        shared = left_of(node, pool, &setting) - exclusive;
+        shared = left_of(node, pool.bound_of(found.pod), &setting) - exclusive;
     }
     Some(Reach { exclusive, shared })
 }
@@ -119,15 +119,15 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
     })
 }
 
-/// Where a container with this setting runs. The kernel lets a group that has no CPU left run
+/// Where a container with this setting runs, if its pod is kept within `bound`. The kernel lets a group that has no CPU left run
 /// where its parent does.
-pub(super) fn left_of(node: &Node, pool: &Pool, setting: &CpuSetting) -> CpuSet {
+pub(super) fn left_of(node: &Node, bound: CpuSet, setting: &CpuSetting) -> CpuSet {
     let (cpus, own) = (setting.cpus(), setting.exclusive_cpus());
     if cpus == own {
         return own;
     }
     let everywhere = node.topology.online();
-    let bound = pool.bound & everywhere;
+    let bound = bound & everywhere;
     let by_groups = node.mechanism != Mechanism::Runtime && !bound.is_empty();
     let around = if by_groups { bound } else { everywhere };
     let left = own | (cpus & around);
@@ -157,6 +157,8 @@ pub struct PodPlace<'a> {
     pub name: String,
     pub group: Option<CgroupPath>,
     pub qos: Qos,
+    /// Where its containers without exclusive CPUs are to run.
+    pub bound: CpuSet,
     /// The CPUs that its containers without exclusive CPUs must not name.
     pub kept_from_siblings: CpuSet,
     /// Of its containers that exist.
@@ -175,13 +177,14 @@ pub struct LeafPlace<'a> {
     pub running: bool,
 }
 
-pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
+pub(super) fn place<'a>(pool: &Pool, uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
     let alive = pod.containers().filter(|(_, entry)| entry.is_alive());
     PodPlace {
         uid,
         name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
         group: pod.group(),
         qos: pod.pod.qos,
+        bound: pool.bound_of(pod),
         kept_from_siblings: pod.kept_from_siblings(),
         containers: alive
             .map(|(_, entry)| LeafPlace {

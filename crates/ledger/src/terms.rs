@@ -6,7 +6,7 @@
 
 use super::annotations::Asked;
 use super::books::PodEntry;
-use super::model::{Container, CpuRequest, Pod, Qos};
+use super::model::{Container, CpuRequest, Pod, PoolKind, Qos};
 use super::namespaces::Bounds;
 use super::node::Node;
 use super::policy::Policy;
@@ -14,6 +14,7 @@ use super::settings::Settings;
 use super::wish::{Cpus, Wish};
 use placement::wishes::{Numa, Uncore, Wishes};
 use placement::{DeviceNodes, EngineKind, Reason, Rejection};
+use std::collections::BTreeSet;
 
 /// What a container's wishes and its namespace's defaults come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,7 +90,7 @@ impl Terms {
         let terms = if settings.policy == Policy::None {
             Terms::default()
         } else {
-            let bounds = settings.namespaces.of(&described.namespace);
+            let bounds = bounds_of(settings, described);
             resolve(described.annotations.of(&container.name), &described.namespace, bounds)?
         };
         Ok(terms.near(node, pod, &container.name, &container.devices))
@@ -111,7 +112,7 @@ impl Terms {
         if settings.policy == Policy::None {
             return Terms::default();
         }
-        let bounds = settings.namespaces.of(&pod.namespace);
+        let bounds = bounds_of(settings, pod);
         standing(pod.annotations.of(container), &pod.namespace, bounds)
     }
 }
@@ -121,9 +122,19 @@ pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
     if settings.policy == Policy::None {
         return false;
     }
-    let bounds = settings.namespaces.of(&pod.namespace);
+    let bounds = bounds_of(settings, pod);
     let shares = |asked| standing(asked, &pod.namespace, bounds).cpus == Some(Cpus::Shared);
     pod.annotations.all().all(shares)
+}
+
+/// What holds for a pod's wishes. A pod on the reserved CPUs gets no others.
+fn bounds_of<'a>(settings: &'a Settings, pod: &Pod) -> Option<&'a Bounds> {
+    static WITHOUT_EXCLUSIVE: Bounds =
+        Bounds { policy: Some(Policy::None), allow: BTreeSet::new(), defaults: Vec::new() };
+    match settings.pool_of(pod) {
+        PoolKind::General => settings.namespaces.of(&pod.namespace),
+        PoolKind::Reserved => Some(&WITHOUT_EXCLUSIVE),
+    }
 }
 
 fn standing(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Terms {

@@ -17,6 +17,7 @@ mod outdated_list;
 mod partitions;
 mod pod_resources;
 mod rebalance;
+mod reserved;
 mod resize;
 mod restart;
 mod running_wishes;
@@ -174,6 +175,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         name: name.to_owned(),
         qos,
         budget: Some(MilliCpu(milli)),
+        pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,
     }

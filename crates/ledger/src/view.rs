@@ -3,7 +3,7 @@
 use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
 use super::devices::{Device, counting};
-use super::model::{ContainerId, CpuRequest, Pod};
+use super::model::{ContainerId, CpuRequest, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
@@ -46,6 +46,13 @@ pub struct View {
     pub containers: Vec<ContainerView>,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContainerCounts {
+    pub exclusive: usize,
+    pub shared: usize,
+    pub reserved: usize,
+}
+
 /// A container that exists, or has ended and keeps its CPUs.
 #[derive(Debug, Clone)]
 pub struct ContainerView {
@@ -60,6 +67,8 @@ pub struct ContainerView {
     pub exclusive: Option<CpuSet>,
     /// Those of them that it loses soon, after a resize.
     pub leaving: CpuSet,
+    /// Which CPUs its pod shares.
+    pub pool: PoolKind,
     /// Shared CPUs that it uses beside these.
     pub beside: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
@@ -83,11 +92,19 @@ pub struct ContainerView {
 }
 
 impl View {
-    /// How many containers exist: those with exclusive CPUs, and the others.
-    pub fn container_counts(&self) -> (usize, usize) {
-        let alive = || self.containers.iter().filter(|seen| seen.phase != Phase::Ended);
-        let exclusive = alive().filter(|seen| seen.exclusive.is_some()).count();
-        (exclusive, alive().count() - exclusive)
+    /// How many containers exist: those with exclusive CPUs, those that share the pool, and those on
+    /// the reserved CPUs.
+    pub fn container_counts(&self) -> ContainerCounts {
+        let mut counts = ContainerCounts::default();
+        for one in self.containers.iter().filter(|one| one.phase != Phase::Ended) {
+            let count = match (one.exclusive, one.pool) {
+                (Some(_), _) => &mut counts.exclusive,
+                (None, PoolKind::General) => &mut counts.shared,
+                (None, PoolKind::Reserved) => &mut counts.reserved,
+            };
+            *count += 1;
+        }
+        counts
     }
 
     pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
@@ -129,7 +146,7 @@ fn container(
     // In another stance the ledger decides nothing.
     let shares = || {
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
-        Some(left_of(node, pool, &to))
+        Some(left_of(node, pool.bound_of(pod), &to))
     };
     let claim = if entry.is_mixed() { None } else { entry.claim() };
     let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());
@@ -144,6 +161,7 @@ fn container(
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
         leaving: entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to),
+        pool: pod.pool,
         beside,
         idle: taken - entry.held(),
         margin: entry.margin(),

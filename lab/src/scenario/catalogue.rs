@@ -4,7 +4,7 @@ use super::script::Script;
 use super::shape::Shape;
 use super::{
     classes, drift, expose, foreign, hotplug, life, mixed, options, podresources, pods, rebalance,
-    reconfigure, uninstall, wishes, worked,
+    reconfigure, reserved, uninstall, wishes, worked,
 };
 
 #[derive(Clone, Copy)]
@@ -150,6 +150,11 @@ pub fn all() -> Vec<Scenario> {
             "reserved-change",
             "CPUs of an exclusive container become reserved: it leaves before others come",
             reconfigure::reserved,
+        ),
+        scenario(
+            "reserved-namespaces",
+            "containers of system namespaces run on the reserved CPUs only, and follow the ConfigMap",
+            reserved::namespaces,
         ),
         scenario(
             "rebalance",

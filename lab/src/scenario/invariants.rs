@@ -21,6 +21,8 @@ pub(super) struct Promise {
     pub(super) held: usize,
     /// Containers, by pod and name, that came with pod-level resources and share.
     pub(super) inheriting: BTreeSet<(String, String)>,
+    /// Pods whose containers run on the reserved CPUs.
+    pub(super) system: BTreeSet<String>,
     /// Pods whose SMT siblings stay idle.
     pub(super) isolated: BTreeSet<String>,
     /// Pods that have whole uncore caches: the rest of these stays idle.
@@ -77,6 +79,15 @@ impl Promise {
         for container in &view.containers {
             let name = name(container);
             let mut cpus = parse(&container.allowed);
+            if self.system.contains(&container.pod) {
+                if cpus != self.reserved {
+                    let reserved = self.reserved;
+                    return Err(format!(
+                        "{name} may run on {cpus}: the reserved CPUs are {reserved}"
+                    ));
+                }
+                continue;
+            }
             if self.wanted(container).is_some() {
                 cpus -= exclusive_part(container);
                 if cpus.is_empty() && !container.mixed {
@@ -121,7 +132,10 @@ impl Promise {
     fn wanted(&self, container: &ContainerView) -> Option<usize> {
         let of = (container.pod.clone(), container.container.clone());
         let whole = container.request >= 1000 && container.request % 1000 == 0;
-        let exclusive = container.qos == Qos::Guaranteed && whole && !self.inheriting.contains(&of);
+        let exclusive = container.qos == Qos::Guaranteed
+            && whole
+            && !self.inheriting.contains(&of)
+            && !self.system.contains(&container.pod);
         exclusive.then(|| usize::try_from(container.request / 1000).unwrap_or_default())
     }
 }

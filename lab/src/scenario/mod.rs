@@ -16,6 +16,7 @@ mod rebalance;
 mod reconfigure;
 #[cfg(test)]
 mod rehearsal;
+mod reserved;
 pub mod script;
 pub mod shape;
 mod uninstall;

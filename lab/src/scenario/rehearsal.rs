@@ -7,7 +7,7 @@ use std::time::Duration;
 use cpuset::CpuSet;
 use ledger::{
     self, Admission, Channel, ContainerId, CpuRequest, CpuSetting, Due, Event, Ledger, MilliCpu,
-    MovePlan, NoPlan, PodUid, Qos, SandboxId,
+    MovePlan, NoPlan, PodUid, PoolKind, Qos, SandboxId,
 };
 use nri_cpu_manager::config::{Config, NodeIdentity};
 
@@ -265,6 +265,7 @@ fn reported(pod: &Pod) -> Result<(ledger::Pod, ledger::Container), String> {
             pod::Qos::BestEffort => Qos::BestEffort,
         },
         budget: milli(only.cpu_request),
+        pool: PoolKind::General,
         annotations: pod.annotations.clone().into_iter().collect(),
         cgroup: None,
     };

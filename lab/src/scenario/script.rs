@@ -60,6 +60,7 @@ impl Script {
             foreign: CpuSet::EMPTY,
             held: 0,
             inheriting: BTreeSet::new(),
+            system: BTreeSet::new(),
             isolated: BTreeSet::new(),
             whole_caches: BTreeSet::new(),
         };
@@ -143,6 +144,16 @@ impl Script {
     /// Starts a shared pod.
     pub fn shared(&mut self, name: &str) {
         self.run(super::shared(name));
+    }
+
+    /// From here on the containers of a pod must run on the reserved CPUs.
+    pub fn for_reserved(&mut self, pod: &str) {
+        self.promise.system.insert(pod.to_owned());
+    }
+
+    /// From here on they must run in the shared pool.
+    pub fn for_pool(&mut self, pod: &str) {
+        self.promise.system.remove(pod);
     }
 
     pub fn remove(&mut self, pod: &str) {

@@ -53,6 +53,7 @@ fn as_listed(claim: &Claim) -> (Pod, Container) {
         qos: Qos::Guaranteed,
         budget: None,
         // The state file lacks annotations. A running container keeps its CPUs without them.
+        pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,
     };

@@ -5,7 +5,7 @@
 //! name only.
 
 use cpuset::CgroupPath;
-use ledger::Qos;
+use ledger::{PoolKind, Qos};
 
 /// The cgroup of an OCI `cgroupsPath`; `None` if it is empty or no path. With systemd's driver it is
 /// `SLICE:PREFIX:NAME`: a scope `PREFIX-NAME.scope` in a slice.
@@ -26,35 +26,45 @@ pub(super) fn of_pod(parent: &str) -> Option<CgroupPath> {
     if last.ends_with(".slice") { CgroupPath::new(&expand(last)?) } else { CgroupPath::new(parent) }
 }
 
-/// The class from a pod's `cgroup_parent`; [`Qos::Unknown`] if no kubelet made the cgroup.
+/// The class from a pod's `cgroup_parent`, [`Qos::Unknown`] if no kubelet made the cgroup, and which
+/// CPUs the pod shares.
 ///
 /// The kubelet puts a pod below `kubepods` (Guaranteed), `kubepods/burstable` or
 /// `kubepods/besteffort`, and these below a root that an administrator can choose. With the
 /// cgroupfs driver these are directories (`/kubepods/burstable/podUID`), with systemd's the parts
-/// of a slice's name (`kubepods-burstable-podUID.slice`).
-pub(super) fn qos(parent: &str) -> Qos {
+/// of a slice's name (`kubepods-burstable-podUID.slice`). Pods of its system partition (KEP-5894)
+/// are below `kubepods/system` in the same way.
+pub(super) fn kind(parent: &str) -> (Qos, PoolKind) {
     match last(parent).strip_suffix(".slice") {
         // A slice's own name repeats the names of all slices above it.
-        Some(slice) => class(slice.split('-')),
-        None => class(parent.split('/')),
+        Some(slice) => kind_of(slice.split('-')),
+        None => kind_of(parent.split('/')),
     }
 }
 
-/// The class by the part after the innermost `kubepods`: nodes in pods (kind) have several.
-fn class<'a>(parts: impl DoubleEndedIterator<Item = &'a str>) -> Qos {
-    let mut below = "";
+/// By the parts after the innermost `kubepods`: nodes in pods (kind) have several.
+fn kind_of<'a>(parts: impl DoubleEndedIterator<Item = &'a str>) -> (Qos, PoolKind) {
+    let (mut below, mut second) = ("", "");
     for part in parts.rev() {
         if part == "kubepods" {
             return match below {
-                "burstable" => Qos::Burstable,
-                "besteffort" => Qos::BestEffort,
-                pod if pod.starts_with("pod") => Qos::Guaranteed,
-                _ => Qos::Unknown,
+                "system" => (class(second), PoolKind::Reserved),
+                _ => (class(below), PoolKind::General),
             };
         }
-        below = part;
+        (below, second) = (part, below);
     }
-    Qos::Unknown
+    (Qos::Unknown, PoolKind::General)
+}
+
+/// By the name of what is directly below all classes.
+fn class(name: &str) -> Qos {
+    match name {
+        "burstable" => Qos::Burstable,
+        "besteffort" => Qos::BestEffort,
+        pod if pod.starts_with("pod") => Qos::Guaranteed,
+        _ => Qos::Unknown,
+    }
 }
 
 fn last(path: &str) -> &str {
@@ -177,7 +187,34 @@ mod tests {
             ("system.slice", Qos::Unknown),
             ("/docker/abc", Qos::Unknown),
         ] {
-            assert_eq!(super::qos(cgroup_parent), qos, "{cgroup_parent:?}");
+            assert_eq!(kind(cgroup_parent), (qos, PoolKind::General), "{cgroup_parent:?}");
+        }
+    }
+
+    #[test]
+    fn pods_of_the_system_partition_have_classes_and_share_the_reserved_cpus() {
+        use PoolKind::{General, Reserved};
+        let slice = "kubepods.slice/kubepods-system.slice";
+        for (cgroup_parent, qos, pool) in [
+            ("/kubepods/system/poda1-b2", Qos::Guaranteed, Reserved),
+            ("/kubepods/system/burstable/poda1-b2", Qos::Burstable, Reserved),
+            ("/kubepods/system/besteffort/poda1-b2/", Qos::BestEffort, Reserved),
+            ("/kubelet/kubepods/system/burstable/poda1-b2", Qos::Burstable, Reserved),
+            (&format!("/{slice}/kubepods-system-poda1_b2.slice"), Qos::Guaranteed, Reserved),
+            ("kubepods-system-burstable-poda1_b2.slice", Qos::Burstable, Reserved),
+            ("kubelet-kubepods-system-besteffort-poda1_b2.slice", Qos::BestEffort, Reserved),
+            ("/kubepods/system/new/poda1", Qos::Unknown, Reserved),
+            // A pod's uid may begin with anything.
+            ("/kubepods/podsystem-1", Qos::Guaranteed, General),
+            ("kubepods-podsystem_1.slice", Qos::Guaranteed, General),
+            ("/kubepods/burstable/podsystem", Qos::Burstable, General),
+            ("/kubepods/burstable/system/poda1", Qos::Burstable, General),
+            ("/system/kubepods/poda1", Qos::Guaranteed, General),
+            ("system-kubepods-burstable-poda1.slice", Qos::Burstable, General),
+            // A node within a pod of the partition.
+            ("/kubepods/system/poda1/kubelet/kubepods/podb2", Qos::Guaranteed, General),
+        ] {
+            assert_eq!(kind(cgroup_parent), (qos, pool), "{cgroup_parent:?}");
         }
     }
 }

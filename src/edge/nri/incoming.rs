@@ -38,6 +38,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         .or_else(|| container.and_then(|container| non_empty(&container.pod_sandbox_id)))
         .unwrap_or_default();
     let uid = non_empty(&pod.uid).or_else(|| label(POD_UID_LABEL)).unwrap_or(sandbox);
+    let (qos, pool) = cgroup::kind(&pod.linux.cgroup_parent);
     Pod {
         sandbox: SandboxId(sandbox.to_owned()),
         uid: PodUid(uid.to_owned()),
@@ -46,7 +47,8 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
             .unwrap_or_default()
             .to_owned(),
         name: non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL)).unwrap_or_default().to_owned(),
-        qos: cgroup::qos(&pod.linux.cgroup_parent),
+        qos,
+        pool,
         budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
         annotations: pod.annotations.iter().collect(),
         cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
@@ -406,6 +408,7 @@ mod tests {
                 name: "pod".into(),
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
+                pool: Default::default(),
                 annotations: Default::default(),
                 cgroup: cpuset::CgroupPath::new("kubepods/poduid"),
             }

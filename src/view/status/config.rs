@@ -117,6 +117,8 @@ pub struct OwnSettings {
     pub memory_only_nodes: String,
     /// The budget of moves of running containers, `off` without any.
     pub rebalance: String,
+    /// The namespaces whose containers run on the reserved CPUs, a list; `none` if there is none.
+    pub reserved_namespaces: String,
 }
 
 impl OwnSettings {
@@ -126,6 +128,8 @@ impl OwnSettings {
         partition: PartitionType,
         on_active_kubelet: Stance,
     ) -> OwnSettings {
+        let reserved: Vec<&str> = settings.reserved_namespaces.iter().collect();
+        let reserved = if reserved.is_empty() { "none".to_owned() } else { reserved.join(",") };
         let exclusive_mems = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
         OwnSettings {
             placement: settings.placement.engine.name().to_owned(),
@@ -136,6 +140,7 @@ impl OwnSettings {
             exclusive_mems: exclusive_mems.to_owned(),
             memory_only_nodes: settings.memory_only_nodes.to_string(),
             rebalance: settings.rebalance.as_ref().map_or_else(|| "off".to_owned(), rebalance),
+            reserved_namespaces: reserved,
         }
     }
 }
@@ -160,6 +165,7 @@ impl Display for OwnSettings {
                 ("exclusiveMems", of.exclusive_mems.clone()),
                 ("memoryOnlyNodes", of.memory_only_nodes.clone()),
                 ("rebalance", of.rebalance.clone()),
+                ("reservedNamespaces", of.reserved_namespaces.clone()),
             ]
         };
         let defaults = fields(&OwnSettings::default());

@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::snapshot::Snapshot;
 use cpus::{are_whole_cores, live_score, nodes_of, uncores_of};
 use cpuset::CpuSet;
-use ledger::{ContainerView, Subject, What};
+use ledger::{ContainerView, PoolKind, Subject, What};
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -155,6 +155,9 @@ pub struct ContainerStatus {
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: CpuSet,
+    /// Whether its pod is for the reserved CPUs: no container of it gets exclusive ones.
+    #[serde(default)]
+    pub reserved: bool,
     /// Those of them that it shares although it has exclusive ones (`cpus: exclusive+shared`).
     #[serde(default)]
     pub shared: CpuSet,
@@ -224,6 +227,7 @@ impl Status {
                 one.id.clear();
             }
             node.config.namespaces.clear();
+            node.config.own.reserved_namespaces.clear();
             node.refusals.clear();
             node.troubles.clear();
             node.foreign_partitions.clear();
@@ -329,6 +333,7 @@ impl ContainerStatus {
             state: container.phase.name().to_owned(),
             exclusive: has_exclusive,
             cpus: container.runs_on,
+            reserved: container.pool == PoolKind::Reserved,
             shared: container.beside,
             idle: container.idle,
             asks: container.asks,
@@ -366,6 +371,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::Assigned { .. } => "assigned",
                 What::Kept(_) => "kept",
                 What::Held(_) => "held",
+                What::Outlasts(_) => "outlasts",
                 What::Adopted(_) => "adopted",
                 What::Moved { .. } => "moved",
                 What::Rebalanced { .. } => "rebalanced",

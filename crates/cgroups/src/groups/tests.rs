@@ -92,7 +92,9 @@ impl Node {
                 cpus: ContainerCpus::Exclusive(*cpus),
             });
             let kept_from_siblings = CpuSet::EMPTY;
-            let pod = PodGroup { group: group.clone(), top, kept_from_siblings, running: true };
+            let pool = cpus(pool);
+            let pod =
+                PodGroup { group: group.clone(), top, pool, kept_from_siblings, running: true };
             layout.add(pod, containers);
         }
         self.groups.follow(&layout, scope, now)

@@ -67,6 +67,68 @@ fn two_classes_need_two_writes() {
     check(&mut tree, &goal, &[]);
 }
 
+/// And no write for its containers, or for other pods.
+#[test]
+fn a_pod_with_fewer_cpus_than_its_class_needs_one_write() {
+    let mut tree = tree(&[
+        ("k/burstable", ""),
+        ("k/burstable/poda/c", "0-7"),
+        ("k/burstable/poda/pause", ""),
+        ("k/burstable/podb", ""),
+        ("k/burstable/podb/c", "0-7"),
+        ("k/system/burstable/podc/c", "0-7"),
+    ]);
+    let exclusive = [("k/podg/c", "2-3")];
+    let mut one = goal("0-1,4-7", &exclusive, &["k/burstable", "k/system/burstable"]);
+    let pools = |all: &[(&str, &str)]| {
+        all.iter().map(|(group, list)| (path(group), cpus(list))).collect::<BTreeMap<_, _>>()
+    };
+    one.pools = pools(&[
+        ("k/burstable", "0-1,4-7"),
+        ("k/burstable/poda", "0-1"),
+        ("k/burstable/podb", "0-1,4-7"),
+        ("k/system/burstable", "0-1"),
+        ("k/system/burstable/podc", "0-1"),
+    ]);
+    let expected = ["k/system/burstable 0-1", "k/burstable/poda 0-1", "k/burstable 0-1,4-7"];
+    check(&mut tree, &one, &expected);
+    check(&mut tree, &one, &[]);
+    assert_eq!(tree.effective(&path("k/burstable/poda/pause")), cpus("0-1"));
+    // The pool changes, and the reserved CPUs do not.
+    let mut two = Goal { pool: cpus("0-1,6-7"), ..one.clone() };
+    two.exclusive.insert(path("k/podh/c"), cpus("4-5"));
+    two.pools.insert(path("k/burstable"), cpus("0-1,6-7"));
+    two.pools.insert(path("k/burstable/podb"), cpus("0-1,6-7"));
+    check(&mut tree, &two, &["k/burstable 0-1,6-7"]);
+    // The pod is one like all others.
+    two.pools.insert(path("k/burstable/poda"), cpus("0-1,6-7"));
+    check(&mut tree, &two, &["k/burstable/poda 0-7"]);
+    assert_eq!(tree.effective(&path("k/burstable/poda/c")), cpus("0-1,6-7"));
+}
+
+/// Under strict reservation the class has what its pods have together, and binds none of them.
+#[test]
+fn a_class_with_two_pools_has_both_after_its_pods_have_one_each() {
+    let mut tree =
+        tree(&[("k/burstable", "2-7"), ("k/burstable/poda/c", ""), ("k/burstable/podb/c", "")]);
+    let mut goal = goal("2-7", &[], &["k/burstable"]);
+    goal.pools = [("k/burstable", "0-7"), ("k/burstable/poda", "0-1"), ("k/burstable/podb", "2-7")]
+        .map(|(group, list)| (path(group), cpus(list)))
+        .into();
+    check(&mut tree, &goal, &["k/burstable/podb 2-7", "k/burstable 0-7", "k/burstable/poda 0-1"]);
+    check(&mut tree, &goal, &[]);
+}
+
+/// As where the kubelet's system partition has none of the reserved CPUs.
+#[test]
+fn a_pod_whose_cpus_are_not_there_stays_on_the_rest() {
+    let mut tree = tree(&[("k/system", "4-7"), ("k/system/poda/c", "")]);
+    let mut goal = goal("0-1,6-7", &[("k/podg/c", "4-5")], &["k/system/poda"]);
+    goal.pools.insert(path("k/system/poda"), cpus("0-1"));
+    check(&mut tree, &goal, &["k/system/poda 6-7"]);
+    check(&mut tree, &goal, &[]);
+}
+
 #[test]
 fn siblings_are_written_once_and_the_pod_cuts_them_down() {
     let mut tree = tree(&[("k/poda", ""), ("k/poda/pause", ""), ("k/poda/side", "0-7")]);

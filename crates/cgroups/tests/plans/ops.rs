@@ -6,12 +6,14 @@ use proptest::prelude::*;
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     /// A pod in a QoS class (0 or 1) or in none, with this number of shared containers, and of
-    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`).
+    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`). The
+    /// shared ones may be for the reserved CPUs.
     Pod {
         class: usize,
         shared: usize,
         exclusive: usize,
         mixed: bool,
+        reserved: bool,
     },
     /// The runtime creates the exclusive container of a pod, or sets its current CPUs.
     Runtime {
@@ -65,8 +67,10 @@ pub(super) enum Op {
 pub(super) fn op() -> impl Strategy<Value = Op> {
     let pod = 0..16usize;
     prop_oneof![
-        6 => (0..4usize, 0..3usize, 0..4usize, any::<bool>()).prop_map(
-            |(class, shared, exclusive, mixed)| Op::Pod { class, shared, exclusive, mixed },
+        6 => (0..4usize, 0..3usize, 0..4usize, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+            |(class, shared, exclusive, mixed, reserved)| {
+                Op::Pod { class, shared, exclusive, mixed, reserved }
+            },
         ),
         6 => pod.clone().prop_map(|pod| Op::Runtime { pod }),
         2 => pod.clone().prop_map(|pod| Op::Start { pod }),

@@ -3,7 +3,7 @@
 use super::entry::{ContainerEntry, Phase};
 use crate::claim::Claim;
 use crate::devices::GivenDevices;
-use crate::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
+use crate::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, PoolKind, Qos};
 use crate::node::Node;
 use crate::note::Subject;
 use crate::policy::Mechanism;
@@ -29,6 +29,8 @@ pub(crate) struct PodEntry {
     pub(crate) affinity: Option<(usize, Hint)>,
     /// Whether all of its containers share CPUs, whatever they ask for.
     pub(crate) opted_out: bool,
+    /// Which CPUs those share.
+    pub(crate) pool: PoolKind,
     /// Whether the pod has resources of its own (KEP-2837): then a container without resources
     /// arrives with the amount of the pod.
     pub(crate) has_resources: bool,
@@ -57,6 +59,7 @@ impl PodEntry {
             refused: false,
             affinity: None,
             opted_out: false,
+            pool: PoolKind::General,
             has_resources: false,
             given: BTreeMap::new(),
         }
@@ -134,6 +137,7 @@ impl PodEntry {
         // The first budget counts: later events repeat it and ignore resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
+        let pool = if pod.cgroup.is_none() { self.pod.pool } else { pod.pool };
         let cgroup = pod.cgroup.or(self.pod.cgroup.take());
         let Pod { mut sandbox, mut namespace, mut name, uid, mut annotations, .. } = pod;
         if annotations.is_empty() {
@@ -148,13 +152,14 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
-        self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations, cgroup };
+        self.pod = Pod { sandbox, uid, namespace, name, qos, pool, budget, annotations, cgroup };
     }
 
     /// Whether an event's description of the pod changes neither its wishes nor their bounds.
     pub(crate) fn asks_as(&self, pod: &Pod) -> bool {
         (pod.annotations.is_empty() || pod.annotations == self.pod.annotations)
             && (pod.namespace.is_empty() || pod.namespace == self.pod.namespace)
+            && (pod.cgroup.is_none() || pod.pool == self.pod.pool)
     }
 
     /// Whether this amount can be the whole pod's.

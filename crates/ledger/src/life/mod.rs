@@ -10,7 +10,7 @@ pub(super) use update::update;
 use super::adopt::adopt_late;
 use super::books::{Books, ContainerEntry, ContainerRef};
 use super::identity::{Instance, instance, whose};
-use super::model::{Container, ContainerId, Pod, Qos, SandboxId};
+use super::model::{Container, ContainerId, Pod, PoolKind, Qos, SandboxId};
 use super::node::Node;
 use super::setting::CpuSetting;
 
@@ -73,10 +73,10 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     if pod.containers().next().is_some() {
         return;
     }
-    // A Guaranteed pod stays as long as its cgroup does: no class keeps its pause container in the
-    // shared pool.
+    // A Guaranteed pod stays as long as its cgroup does, and so does one on the reserved CPUs: no
+    // class keeps its pause container where it belongs.
     (pod.refused, pod.affinity) = (true, None);
-    if pod.pod.qos != Qos::Guaranteed {
+    if pod.pod.qos != Qos::Guaranteed && pod.pool == PoolKind::General {
         books.remove_pod(&uid);
     }
 }

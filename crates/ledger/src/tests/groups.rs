@@ -17,7 +17,7 @@ fn groups() -> Node {
 }
 
 /// The pod with the cgroup that a kubelet gives it.
-fn with_cgroup(pod: Pod) -> Pod {
+pub(super) fn with_cgroup(pod: Pod) -> Pod {
     let class = match pod.qos {
         Qos::Burstable => "burstable/",
         Qos::BestEffort => "besteffort/",
@@ -27,7 +27,7 @@ fn with_cgroup(pod: Pod) -> Pod {
 }
 
 /// Creates a container with a cgroup; returns its CPUs.
-fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
+pub(super) fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
     let cgroup = CgroupPath::new(&format!("{}/{id}", pod.cgroup.as_ref().unwrap()));
     let container = Container { cgroup, ..container(pod, id, id, milli) };
     let pod = pod.clone();

@@ -409,6 +409,6 @@ fn a_refused_wish_leaves_nothing_behind() {
         let a = wishing(guaranteed("a", 2000), &[(key, value)]);
         let refused = node.create(&a, "c", "a", 2000).unwrap_err();
         assert!(refused.starts_with(reason), "{refused}");
-        assert_eq!(node.ledger.view().container_counts(), (0, 0));
+        assert_eq!(node.ledger.view().container_counts(), ContainerCounts::default());
     }
 }

@@ -32,17 +32,18 @@ pub(super) struct Node {
 /// Where containers that share CPUs may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pool {
-    /// Online CPUs that are exclusive to no container, without the reserved ones under strict
-    /// reservation. CPUs of a container that has ended are in it while they are lent out, see
-    /// [`ContainerEntry::is_lent`].
+    /// Online CPUs that are exclusive to no container, without the isolated ones, and without the
+    /// reserved ones under strict reservation. CPUs of a container that has ended are in it while
+    /// they are lent out, see [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
     /// Where cgroups, or the runtime, keep these containers: the same, but never empty if that can be
     /// helped.
     ///
-    /// With strict reservation the pool can be empty. A container without a cpuset would then run
-    /// on the exclusive CPUs of others (so the kubelet, kubernetes/kubernetes#141196), so this is
-    /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
-    /// containers stay where they are.
+    /// With strict reservation, or where all other CPUs are isolated, the pool can be empty. A
+    /// container without a cpuset would then run on the exclusive CPUs of others (so the kubelet,
+    /// kubernetes/kubernetes#141196), so this is the reserved ones then, or if those are offline,
+    /// isolated ones that nobody has. It is empty if there are none either: shared containers stay
+    /// where they are.
     pub(super) bound: CpuSet,
     /// All CPUs that the machine has, online or not: what is set for containers that cgroups keep in
     /// the pool.
@@ -62,6 +63,12 @@ impl Node {
         self.settings.placement.reserved
     }
 
+    /// CPUs that the kernel was booted to isolate (`isolcpus=`): it does not balance threads between
+    /// them, so none is ever shared. Without a policy containers stay as the runtime makes them.
+    pub(super) fn isolated(&self) -> CpuSet {
+        if self.is_static() { self.topology.isolated() } else { CpuSet::EMPTY }
+    }
+
     pub(super) fn with_idle(&self, cpus: &CpuSet, margin: Margin) -> CpuSet {
         margin.footprint(&self.topology, &self.reserved(), cpus)
     }
@@ -77,13 +84,18 @@ impl Node {
         books.holders().map(|entry| self.taken(entry)).collect()
     }
 
-    /// CPUs that could become exclusive now.
+    /// CPUs that could become exclusive now, the isolated ones by a wish at least.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
         let free = self.unclaimed(books);
         match self.kept_shared() {
             0 => free,
-            kept => free - free.lowest(kept),
+            kept => free - (free - self.isolated()).lowest(kept),
         }
+    }
+
+    /// Those of them that a container without a wish could get.
+    pub(super) fn free_without_wish(&self, books: &Books) -> CpuSet {
+        self.settings.placement.isolated.allowed(&self.topology, &self.free(books))
     }
 
     /// How many unclaimed CPUs stay shared: one, if all reserved ones are offline.
@@ -106,8 +118,8 @@ impl Node {
     }
 
     pub(super) fn pool(&self, books: &Books) -> Pool {
-        let reserved = self.reserved();
-        let mut cpus = self.topology.online();
+        let (online, reserved) = (self.topology.online(), self.reserved());
+        let mut cpus = online;
         if self.settings.placement.options.strict_cpu_reservation {
             cpus -= reserved;
         }
@@ -117,7 +129,11 @@ impl Node {
         for entry in books.holders().filter(|entry| !entry.is_lent()) {
             cpus -= self.taken(entry);
         }
-        let bound = if cpus.is_empty() { reserved & self.topology.online() } else { cpus };
+        let unclaimed = cpus;
+        let isolated = self.isolated();
+        cpus -= isolated;
+        let places = [cpus, (reserved & online) - isolated, reserved & online, unclaimed];
+        let bound = places.into_iter().find(|place| !place.is_empty()).unwrap_or_default();
         Pool { cpus, bound, possible: self.possible() }
     }
 

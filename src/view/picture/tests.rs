@@ -18,8 +18,8 @@ fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
 fn picture(topology: &Topology, reserved: &str, tenants: Vec<Tenant>) -> Picture {
     let reserved: CpuSet = reserved.parse().unwrap();
     let held: CpuSet = tenants.iter().map(|tenant| tenant.cpus).collect();
-    let shared = topology.online() - held;
-    Picture::of(topology, Occupancy { tenants, reserved, shared })
+    let shared = topology.online() - topology.isolated() - held;
+    Picture::of(topology, Occupancy { tenants, reserved, shared, isolated: topology.isolated() })
 }
 
 fn machine(words: &str) -> Topology {

@@ -166,3 +166,19 @@ fn colours_have_values() {
         assert_eq!(page.matches(&format!("{variable}: #")).count(), 2, "{variable}");
     }
 }
+
+#[test]
+fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
+    let isolated = "4-7".parse().unwrap();
+    let machine = Machine { cores: 8, isolated, ..Machine::default() }.topology().unwrap();
+    let expect = "\
+┌ socket 0, NUMA node 0, uncore cache 0 ┐
+│ - · · · A A i i                       │
+└ 0-7 ──────────────────────────────────┘
+· shared   - reserved: never exclusive   i isolated (isolcpus): never shared
+";
+    let picture = picture(&machine, "0", vec![tenant(0, "a", "4-5")]);
+    check(&picture, 100, expect);
+    let sentence = "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated, 0 offline.";
+    assert_eq!(picture.sentence(), sentence);
+}

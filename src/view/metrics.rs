@@ -291,9 +291,8 @@ impl Families {
         let exclusive = by("numa_node", nodes.iter().map(|node| (node.id, node.exclusive.len())));
         self.gauges("nri_cpu_manager_numa_exclusive_cpus", help, exclusive);
         let scattered = [("numa_node", &nodes), ("uncore_cache", &caches)];
-        let scattered = scattered.map(|(boundary, domains)| {
-            (boundary, DomainStatus::fragmentation(view, domains))
-        });
+        let scattered = scattered
+            .map(|(boundary, domains)| (boundary, DomainStatus::fragmentation(view, domains)));
         let help = "How scattered free CPUs are: 0 as close together as so many can be, towards 1 in ever smaller pieces.";
         self.gauges("nri_cpu_manager_fragmentation", help, by("boundary", scattered));
         let (exclusive, shared) = view.container_counts();

@@ -58,7 +58,12 @@ impl Supply {
 
     /// How many CPUs all pods but this one keep free for themselves, of the kind that a container
     /// with these settings gets.
-    fn promised_beside(&self, node: &Node, pod: &PodEntry, settings: &placement::Settings) -> usize {
+    fn promised_beside(
+        &self,
+        node: &Node,
+        pod: &PodEntry,
+        settings: &placement::Settings,
+    ) -> usize {
         let required = settings.isolated == IsolatedCpus::Require;
         let all = if required { self.promised_isolated } else { self.promised };
         let own = if requires_isolated(node, pod) == required { pod.promise() } else { 0 };

@@ -1,7 +1,7 @@
 //! [`Wish`]: one thing that a pod may ask for a container, by key and value.
 
-use placement::{EngineKind, IsolatedCpus};
 use placement::wishes::{Numa, Smt, Uncore, Wishes};
+use placement::{EngineKind, IsolatedCpus};
 use std::fmt;
 use wording::unknown;
 

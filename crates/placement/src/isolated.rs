@@ -57,7 +57,9 @@ pub(super) fn explain(
         IsolatedCpus::Exclude => (others, "isolated CPUs are for containers that wish for them"),
         IsolatedCpus::Require => (isolated, "isolated CPUs only"),
         IsolatedCpus::Prefer => match placement {
-            Some(placement) if taken == placement.cpus => (isolated, "all of its CPUs are isolated"),
+            Some(placement) if taken == placement.cpus => {
+                (isolated, "all of its CPUs are isolated")
+            }
             Some(_) if taken.is_empty() => (others, "too few isolated CPUs were free, it has none"),
             Some(_) => (machine.online(), "too few CPUs of one kind were free, it has both"),
             None => (machine.online(), "isolated CPUs first"),
@@ -90,8 +92,10 @@ fn within(machine: &Topology, request: &Request, part: &CpuSet) -> Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EngineKind, Options, PodDemand, Running, Settings, Wishes, explain, place, resize};
     use crate::wishes::Smt;
+    use crate::{
+        EngineKind, Options, PodDemand, Running, Settings, Wishes, explain, place, resize,
+    };
     use cpuset::NodeSet;
     use topology::synthetic::Machine;
 
@@ -202,7 +206,12 @@ mod tests {
         ] {
             for request in requests(isolated, cpus, "2-15") {
                 let answer = resize(&machine("10-15"), &request, &Running::Exclusive(set(held)));
-                assert_eq!(shown(answer), expect, "{isolated:?} {held} {:?}", request.settings.engine);
+                assert_eq!(
+                    shown(answer),
+                    expect,
+                    "{isolated:?} {held} {:?}",
+                    request.settings.engine
+                );
             }
         }
     }
@@ -210,7 +219,11 @@ mod tests {
     #[test]
     fn an_explanation_says_which_kind_decided() {
         for (isolated, cpus, expect) in [
-            (IsolatedCpus::Exclude, 2, "exclude: isolated CPUs are for containers that wish for them"),
+            (
+                IsolatedCpus::Exclude,
+                2,
+                "exclude: isolated CPUs are for containers that wish for them",
+            ),
             (IsolatedCpus::Prefer, 2, "prefer: all of its CPUs are isolated"),
             (IsolatedCpus::Prefer, 8, "prefer: too few isolated CPUs were free, it has none"),
             (IsolatedCpus::Prefer, 10, "prefer: too few CPUs of one kind were free, it has both"),

@@ -3,8 +3,8 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, expose, foreign, hotplug, isolated, life, mixed, options, podresources, pods, rebalance,
-    reconfigure, uninstall, wishes, worked,
+    classes, drift, expose, foreign, hotplug, isolated, life, mixed, options, podresources, pods,
+    rebalance, reconfigure, uninstall, wishes, worked,
 };
 
 #[derive(Clone, Copy)]

@@ -75,7 +75,10 @@ impl Promise {
             // Any other container there is on exclusive CPUs.
             exclusive |= idle;
         }
-        let pool = online - exclusive - self.never_shared - if self.strict { self.reserved } else { CpuSet::EMPTY };
+        let pool = online
+            - exclusive
+            - self.never_shared
+            - if self.strict { self.reserved } else { CpuSet::EMPTY };
         for container in &view.containers {
             let name = name(container);
             let mut cpus = parse(&container.allowed);

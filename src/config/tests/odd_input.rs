@@ -343,13 +343,9 @@ fn isolated_cpus_that_nobody_can_use_are_warned_of() {
             "line 3: isolatedCPUs: the kernel was booted to isolate no CPU that is not reserved (isolcpus=): every container that asks for exclusive CPUs is refused"
         ]
     );
-    for (isolated, option) in [
-        ("", "exclude"),
-        ("4-7", "exclude"),
-        ("4-7", "require"),
-        ("2-7", "prefer"),
-        ("", "prefer"),
-    ] {
+    for (isolated, option) in
+        [("", "exclude"), ("4-7", "exclude"), ("4-7", "require"), ("2-7", "prefer"), ("", "prefer")]
+    {
         assert_eq!(with(isolated, &format!("isolatedCPUs: {option}")), [""; 0]);
     }
     assert_eq!(warnings("1-7", "reservedSystemCPUs: 0-1"), [""; 0]);

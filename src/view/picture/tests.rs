@@ -179,6 +179,7 @@ fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
 ";
     let picture = picture(&machine, "0", vec![tenant(0, "a", "4-5")]);
     check(&picture, 100, expect);
-    let sentence = "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated, 0 offline.";
+    let sentence =
+        "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated, 0 offline.";
     assert_eq!(picture.sentence(), sentence);
 }

@@ -69,6 +69,7 @@ impl Node {
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
                 reserved: topology.cores()[0].cpus,
                 engine,
+                ..placement::Settings::default()
             },
             rebalance: (engine == EngineKind::Compact).then_some(Rebalance {
                 mode: RebalanceMode::Move,

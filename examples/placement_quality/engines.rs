@@ -69,6 +69,7 @@ impl Engine {
                 },
                 topology_manager,
                 reserved: machine.reserved,
+                ..Settings::default()
             },
             rebalance: self.rebalance(),
             ..ledger::Settings::default()

@@ -15,7 +15,10 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
     let exclusive = tenants(view);
     let shared = exclusive.iter().fold(topology.online(), |rest, tenant| rest - tenant.cpus);
     let table = table(view, topology, &exclusive, shared, colour);
-    let picture = Picture::of(topology, Occupancy { tenants: exclusive, reserved, shared });
+    let picture = Picture::of(
+        topology,
+        Occupancy { tenants: exclusive, reserved, shared, ..Occupancy::default() },
+    );
     format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
 }
 

@@ -74,7 +74,7 @@ const TRUE: &[&str] = &["\"true\""];
 
 /// Every wish in one namespace, defaults in another.
 const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, ignore, exclusive], \
-    numa: [single, closest, spread], smt: [full-cores, isolate], placement: [kubelet, compact], \
+    numa: [single, closest, spread], smt: [full-cores, isolate], placement: [kubelet, compact], isolated-cpus: [exclude, prefer, require], \
     cpus: [exclusive, exclusive+shared, shared], movable: [\"true\", \"false\"]}}, \
     {names: [\"batch*\"], defaults: {uncore: prefer, movable: \"false\"}}]";
 

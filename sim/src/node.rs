@@ -263,6 +263,7 @@ impl World {
         let slowest = if pod.dice.percent(10) { 1500 } else { 30 };
         let reported = pod.dice.millis(1, slowest);
         let delay = reported + pod.dice.millis(1, slowest);
+        self.check_kind(serial);
         if is_crio {
             self.make_process(serial);
         }
@@ -578,7 +579,7 @@ impl World {
 
     /// What the scheduler has not promised to pods yet, in thousandths of a CPU.
     pub fn unpromised(&self) -> u64 {
-        let cpus = self.kernel.lock().online - self.reserved();
+        let cpus = self.assignable() & self.kernel.lock().online;
         let promised: u64 = self.pods.values().map(Pod::request).sum();
         (cpus.len() as u64 * 1000).saturating_sub(promised)
     }

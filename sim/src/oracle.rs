@@ -22,6 +22,10 @@
 //! What is for the reserved CPUs, and was given no exclusive ones, runs on nothing else, except in these
 //! windows.
 //!
+//! The same windows are for a shared container on CPUs that the kernel was booted to isolate. Without
+//! one it runs there only if no other CPU is left. A container has such CPUs exclusively as the
+//! configuration says, or its own wish.
+//!
 //! A container's first answer with exclusive CPUs comes after the state file has them. Where only
 //! restarts happen, and cgroups bind, the plugin finds no container elsewhere than decided.
 //!
@@ -323,6 +327,7 @@ impl World {
         if let Some(why) = self.off_reserved(&all) {
             return self.fail(why);
         }
+        self.check_shared(&all);
         let reserved = self.reserved();
         let has_reserved =
             |c: &&Container| c.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved));
@@ -345,7 +350,9 @@ impl World {
 
     /// The CPUs for a pod of the system: the reserved ones, as far as the kubelet leaves them to it.
     fn reserved_for(&self, pod: &Pod) -> CpuSet {
-        let reserved = self.reserved() & self.kernel.lock().usable();
+        let all = self.reserved() & self.kernel.lock().usable();
+        let rest = all - self.isolated();
+        let reserved = if rest.is_empty() { all } else { rest };
         let bound = if pod.is_system { self.settings.system_partition } else { None };
         let bound: CpuSet = bound.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
         if bound.is_empty() { reserved } else { reserved & bound }
@@ -385,6 +392,77 @@ impl World {
         why
     }
 
+    /// Who shares CPUs runs on no isolated ones, if others are left.
+    fn check_shared(&mut self, all: &[Occupant]) {
+        let isolated = self.isolated();
+        if isolated.is_empty() {
+            return;
+        }
+        let usable = self.kernel.lock().usable();
+        let has_others = !((self.reserved() & usable) - isolated).is_empty();
+        for one in all {
+            let cpus = one.allowed & isolated;
+            self.oracle.overlaps |= !cpus.is_empty();
+            let container = self.container_of(one);
+            let shares = one.exclusive.is_none()
+                && container.is_none_or(|container| !container.mixed && !container.is_named);
+            if !shares || cpus.is_empty() || !has_others {
+                continue;
+            }
+            let is_bound = self.is_bound_above(one.pod);
+            if self.window_of(one, is_bound).is_none() && !self.is_bounded(one.pod, container) {
+                let name = self.name_of(one);
+                return self.fail(format!("{name} shares CPUs and may run on isolated {cpus}"));
+            }
+        }
+    }
+
+    /// What containers may have exclusively that wish for nothing.
+    pub fn assignable(&self) -> CpuSet {
+        let topology = self.settings.topology();
+        let placement = &self.in_force.placement;
+        placement.isolated.allowed(&topology, &(topology.online() - self.reserved()))
+    }
+
+    fn wishes_isolated(&self, pod: &Pod) -> bool {
+        !self.isolated().is_empty()
+            && (0..pod.slots.len()).any(|slot| !pod.isolated_wishes(slot).is_empty())
+    }
+
+    /// Whether a container has isolated CPUs exclusively that it must not have, or others.
+    fn wrong_kind(&self, container: &Container) -> Option<String> {
+        let isolated = self.isolated();
+        let given = container.exclusive?;
+        // What it has been given under another configuration, or by the kubelet, it keeps.
+        if self.oracle.is_unsteady || container.is_named || container.is_uncertain {
+            return None;
+        }
+        let pod = &self.pods[&container.pod];
+        let option = match pod.isolated_wishes(container.slot)[..] {
+            [] => self.in_force.placement.isolated.name(),
+            [wish] => wish,
+            _ => return None,
+        };
+        match option {
+            "exclude" if !given.is_disjoint(&isolated) => {
+                Some(format!("has isolated CPUs, of {given}"))
+            }
+            "require" if !given.is_subset(&isolated) => {
+                Some(format!("requires isolated CPUs, and has {given}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// A container was created, with these exclusive CPUs.
+    pub fn check_kind(&mut self, serial: Serial) {
+        let Some(container) = self.containers.get(&serial) else { return };
+        if let Some(why) = self.wrong_kind(container) {
+            let text = self.describe(serial);
+            self.fail(format!("{text} {why}"));
+        }
+    }
+
     /// Before a container gets exclusive CPUs, the state file has them: after a crash nobody else
     /// would know.
     pub fn check_saved(&mut self, serial: Serial, given: &LinuxCPU) {
@@ -419,6 +497,7 @@ impl World {
             || !why.contains("not enough cpus available")
             || self.containers.values().any(|one| one.is_named || one.mixed)
             || self.pods.values().any(is_more)
+            || self.pods.values().any(|pod| self.wishes_isolated(pod))
         {
             return;
         }
@@ -437,7 +516,7 @@ impl World {
         let asked: u64 = self.pods.values().filter(has_cpus).map(most).sum();
         let requested = why.split("requested=").nth(1).and_then(|text| text.split(',').next());
         let requested: u64 = requested.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
-        let there = (self.kernel.lock().usable() - self.reserved()).len() as u64;
+        let there = (self.assignable() & self.kernel.lock().usable()).len() as u64;
         if asked.saturating_add(requested) <= there {
             self.fail(format!(
                 "{there} CPUs, pods ask for {asked}, and a container is refused: {why}"
@@ -494,12 +573,15 @@ impl World {
         let created = self.containers.values().filter(|one| one.state == State::Created);
         let waiting = created.filter_map(|one| one.exclusive);
         let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).chain(waiting).collect();
-        let mut pool = self.kernel.lock().usable() - alone;
-        let reserved = self.reserved();
-        // Where nothing else is left, shared containers have the reserved CPUs.
-        if self.in_force.placement.options.strict_cpu_reservation && !pool.is_subset(&reserved) {
-            pool -= reserved;
+        let usable = self.kernel.lock().usable();
+        let (reserved, isolated) = (self.reserved(), self.isolated());
+        let mut left = usable - alone;
+        if self.in_force.placement.options.strict_cpu_reservation {
+            left -= reserved;
         }
+        // Where nothing else is left, shared containers have the reserved CPUs.
+        let places = [left - isolated, (reserved & usable) - isolated, reserved & usable, left];
+        let mut pool = places.into_iter().find(|place| !place.is_empty()).unwrap_or_default();
         if let Some((one, reserved)) =
             self.of_system(&all).find(|(one, reserved)| one.allowed != *reserved)
         {
@@ -653,6 +735,9 @@ impl World {
         let number = (container.request / 1000) as usize;
         if container.mixed || self.is_bounded(container.pod, Some(container)) {
             return None;
+        }
+        if let Some(why) = self.wrong_kind(container) {
+            return Some(why);
         }
         let Some(granted) = container.exclusive else {
             let may_lose = self.oracle.is_unsteady || container.is_uncertain;

@@ -7,6 +7,7 @@ use cpuset::CpuSet;
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri::wire;
+use placement::IsolatedCpus;
 use protobuf::MessageField;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -340,6 +341,12 @@ impl Pod {
             let is_for = scope == "pod" || scope.strip_prefix("container.") == Some(name);
             is_for && key.strip_suffix(DOMAIN) == Some(wish.0) && value == wish.1
         })
+    }
+
+    /// The values of all annotations about isolated CPUs that are for a container.
+    pub fn isolated_wishes(&self, slot: usize) -> Vec<&'static str> {
+        let names = IsolatedCpus::ALL.map(IsolatedCpus::name).into_iter();
+        names.filter(|value| self.wishes(slot, ("isolated-cpus", value))).collect()
     }
 
     pub fn sandbox_id(&self) -> String {

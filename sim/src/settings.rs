@@ -2,6 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
+use cpuset::CpuSet;
 use nri::{Capabilities, Runtime};
 use topology::Topology;
 use topology::synthetic::{Machine, Numbering};
@@ -93,7 +94,7 @@ impl Settings {
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
         let topology = machine.topology().expect("a machine that exists");
         let privileged = dice.percent(40);
-        Settings {
+        let rolled = Settings {
             machine,
             runtime,
             systemd: dice.percent(60),
@@ -102,7 +103,10 @@ impl Settings {
             system_partition: dice.pick(&[None, None, Some(""), Some("0-1")]),
             other_plugin: trouble == Trouble::All && dice.percent(10),
             trouble,
-        }
+        };
+        let isolated =
+            if dice.percent(40) { isolated(topology.online(), dice) } else { CpuSet::EMPTY };
+        Settings { machine: Machine { isolated, ..rolled.machine.clone() }, ..rolled }
     }
 
     /// Has exclusive containers be partitions.
@@ -115,8 +119,12 @@ impl Settings {
     pub fn simpler(&self) -> Vec<Settings> {
         let plain = Settings::default();
         let small = Settings { machine: plain.machine.clone(), ..self.clone() };
+        let isolated = CpuSet::EMPTY;
+        let balanced =
+            Settings { machine: Machine { isolated, ..self.machine.clone() }, ..self.clone() };
         let machine_and_runtime = [
             small,
+            balanced,
             Settings { runtime: plain.runtime, ..self.clone() },
             Settings { systemd: false, ..self.clone() },
             Settings { privileged: false, ..self.clone() },
@@ -162,4 +170,22 @@ impl Settings {
     pub fn reports_pod_updates(&self) -> bool {
         self.nri() >= Some(if self.is_crio() { (0, 10) } else { (0, 12) })
     }
+}
+
+/// The CPUs that the kernel was booted to isolate: mostly the last ones, so that reserved ones are
+/// rarely among them. At least one CPU is not isolated, as under Linux.
+fn isolated(online: CpuSet, dice: &mut Dice) -> CpuSet {
+    let number = online.len();
+    let last = dice.pick(&[2, 4, number / 2, number - 4, number - 1]);
+    let any = dice.percent(20);
+    let is_isolated = |at: usize, dice: &mut Dice| {
+        if any { at > 0 && dice.percent(40) } else { at >= number - last }
+    };
+    let mut isolated = CpuSet::EMPTY;
+    for (at, cpu) in online.iter().enumerate() {
+        if is_isolated(at, dice) {
+            isolated |= CpuSet::of(cpu).unwrap_or_default();
+        }
+    }
+    isolated
 }

@@ -150,6 +150,11 @@ impl World {
         self.in_force.placement.reserved
     }
 
+    /// What no container shares: CPUs that the kernel was booted to isolate.
+    pub fn isolated(&self) -> CpuSet {
+        if self.is_static() { self.settings.machine.isolated } else { CpuSet::EMPTY }
+    }
+
     pub fn is_static(&self) -> bool {
         self.in_force.policy == Policy::Static
     }

@@ -138,6 +138,15 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         or_none(cpus.free),
         or_none(cpus.shared)
     )?;
+    if !cpus.isolated.is_empty() {
+        writeln!(
+            f,
+            "          isolated {} (isolcpus), never shared: exclusive {}, free {}",
+            cpus.isolated,
+            or_none(cpus.isolated & cpus.exclusive),
+            or_none(cpus.isolated_free)
+        )?;
+    }
     if !cpus.lent.is_empty() {
         writeln!(
             f,

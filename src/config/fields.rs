@@ -17,7 +17,7 @@ use super::{exposure, memory_only, namespaces, policy_options, rebalance};
 use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;
 use ledger::{Exposure, Policy, Settings, Stance};
-use placement::{EngineKind, Scope, TopologyPolicy, UncoreOrder};
+use placement::{EngineKind, IsolatedCpus, Scope, TopologyPolicy, UncoreOrder};
 use wording::nearest;
 
 /// What the fields say, without the machine.
@@ -69,6 +69,9 @@ const OWN: &[&dyn Field] = &[
     }),
     &OneOf::new("placement", &EngineKind::ALL, EngineKind::name, |values| {
         &mut values.settings.placement.engine
+    }),
+    &OneOf::new("isolatedCPUs", &IsolatedCpus::ALL, IsolatedCpus::name, |values| {
+        &mut values.settings.placement.isolated
     }),
     &Other::new("kubeletStateDir", kubelet::read, |values| &mut values.kubelet.state_dir)
         .or_default(KUBELET_STATE_DIR),

@@ -38,7 +38,7 @@ use crate::files;
 use cpuset::{CpuSet, PartitionType};
 use fields::Values;
 use ledger::{Exposure, Policy, Settings, Stance};
-use placement::{NodeLimit, Options, ReserveError, SettingsError};
+use placement::{IsolatedCpus, NodeLimit, Options, ReserveError, SettingsError};
 use source::Source;
 use std::fmt;
 use std::path::Path;
@@ -243,6 +243,39 @@ impl Config {
         Some(self.source.warning(self.values.reserved.field(), &why))
     }
 
+    /// The warning about isolated CPUs of this machine, where `settings` are the resolved ones: that
+    /// reserved ones are among them, or that no container can have exclusive CPUs without a wish.
+    pub fn isolated_cpus(&self, topology: &Topology, settings: &Settings) -> Option<Warning> {
+        let Settings { policy: Policy::Static, placement: settings, .. } = settings else {
+            return None;
+        };
+        let reserved = topology.isolated() & settings.reserved;
+        if !reserved.is_empty() {
+            let (are, go) =
+                (wording::agree(reserved, "is", "are"), wording::agree(reserved, "it", "them"));
+            let why = format!(
+                "reserved {} {are} isolated (isolcpus=): the kernel does not balance what runs there, so shared containers use {go} only where no other CPU is left. Reserve CPUs that are not isolated: {}",
+                wording::cpus(reserved),
+                wording::or_none(topology.online() - topology.isolated())
+            );
+            return Some(self.source.warning(self.values.reserved.field(), &why));
+        }
+        let assignable = topology.online() - settings.reserved;
+        if !settings.isolated.allowed(topology, &assignable).is_empty() {
+            return None;
+        }
+        let why = match settings.isolated {
+            IsolatedCpus::Exclude => {
+                "all CPUs but the reserved ones are isolated (isolcpus=): no container gets exclusive CPUs without the wish isolated-cpus; prefer and require give them to all"
+            }
+            IsolatedCpus::Prefer => return None,
+            IsolatedCpus::Require => {
+                "the kernel was booted to isolate no CPU that is not reserved (isolcpus=): every container that asks for exclusive CPUs is refused"
+            }
+        };
+        Some(self.source.warning("isolatedCPUs", why))
+    }
+
     /// The settings on this machine.
     ///
     /// # Errors
@@ -267,7 +300,8 @@ impl Config {
             wanted.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
         let uncore_order = placement.options.uncore_order;
         let options = Options { uncore_order, ..checked.options };
-        let placement = placement::Settings { engine: placement.engine, options, ..checked };
+        let placement::Settings { engine, isolated, .. } = *placement;
+        let placement = placement::Settings { engine, isolated, options, ..checked };
         placement
             .check_engine()
             .map_err(|conflict| self.source.at(conflict.option, conflict.to_string()))?;

@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Defaults {
                 Wish::Uncore(uncore) => both.uncore = Some(uncore),
                 Wish::Numa(numa) => both.numa = Some(numa),
                 Wish::Placement(engine) => both.engine = Some(engine),
-                Wish::Smt(_) | Wish::Cpus(_) | Wish::Movable(_) => {}
+                Wish::Smt(_) | Wish::Cpus(_) | Wish::Isolated(_) | Wish::Movable(_) => {}
             }
         }
         match contradiction(&both) {

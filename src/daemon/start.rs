@@ -104,13 +104,19 @@ impl Owner {
         )
         .map_err(|why| config.kernel_cannot(why))?;
         let mechanism = enforcement.mechanism();
+        let isolated = topology.isolated();
         log::info!(
-            "machine: {}, {}, {}, {}, {}",
+            "machine: {}, {}, {}, {}, {}{}",
             count(topology.sockets().len(), "socket"),
             count(topology.nodes().len(), "NUMA node"),
             count(topology.uncores().len(), "uncore cache"),
             count(topology.cores().len(), "core"),
             wording::cpus(topology.online()),
+            if isolated.is_empty() {
+                String::new()
+            } else {
+                format!(", isolated {}", wording::cpus(isolated))
+            },
         );
         let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
         log::info!(

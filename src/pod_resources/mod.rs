@@ -85,7 +85,7 @@ fn figures(view: &NodeView) -> Result<&NodeFigures, String> {
 
 fn known(view: &View) -> Known {
     let allocatable = match view.settings.policy {
-        Policy::Static => view.topology.online() - view.settings.placement.reserved,
+        Policy::Static => allocatable(view),
         Policy::None => CpuSet::EMPTY,
     };
     let pods = view.containers.chunk_by(|one, next| one.pod.uid == next.pod.uid);
@@ -94,6 +94,13 @@ fn known(view: &View) -> Known {
         allocatable,
         pods: pods.filter_map(pod).collect(),
     }
+}
+
+/// What containers can get without a wish, and what they have got by one.
+fn allocatable(view: &View) -> CpuSet {
+    let placement = &view.settings.placement;
+    let assignable = view.topology.online() - placement.reserved;
+    placement.isolated.allowed(&view.topology, &assignable) | (view.exclusive & assignable)
 }
 
 /// A pod from all its containers; `None` if there are none.

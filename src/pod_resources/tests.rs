@@ -3,6 +3,7 @@
 use super::*;
 use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
 use ledger::{Ledger, Mechanism, Qos};
+use placement::IsolatedCpus;
 use std::sync::Arc;
 use topology::synthetic::Machine;
 
@@ -93,5 +94,24 @@ fn beside_an_active_kubelet_the_kubelet_assigns() {
     {
         view.stance = stance;
         assert_eq!(known(&view).assigns, assigns, "{stance:?}");
+    }
+}
+
+#[test]
+fn isolated_cpus_are_allocatable_as_configured() {
+    let isolated: CpuSet = "8-15".parse().unwrap();
+    for (option, expect) in [
+        (IsolatedCpus::Exclude, "2-9"),
+        (IsolatedCpus::Prefer, "2-15"),
+        (IsolatedCpus::Require, "8-15"),
+    ] {
+        let machine = Machine { cores: 16, isolated, ..Machine::default() }.topology().unwrap();
+        let reserved = machine.online().lowest(2);
+        let placement = placement::Settings { reserved, isolated: option, ..Default::default() };
+        let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
+        let mut view = View::clone(&Ledger::new(machine, settings, Vec::new()).view());
+        // A container has these by its wish.
+        view.exclusive = "8-9".parse().unwrap();
+        assert_eq!(known(&view).allocatable.to_string(), expect);
     }
 }

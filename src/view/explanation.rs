@@ -249,7 +249,7 @@ impl Case<'_> {
     }
 
     fn choice(&self, placement: &Placement, request: &Request) -> Vec<String> {
-        let free = request.free - request.settings.reserved;
+        let free = self.available(request, &request.free);
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
         why.extend(wishes(request));
         if !request.reuse.cpus().is_empty() {
@@ -291,6 +291,12 @@ impl Case<'_> {
             format!("Devices on {node} {nodes}{counts}: {shown}{more}, as {who}.")
         };
         groups.iter().map(sentence).collect()
+    }
+
+    /// Those of these CPUs that the request could choose from.
+    fn available(&self, request: &Request, free: &CpuSet) -> CpuSet {
+        let settings = &request.settings;
+        settings.isolated.allowed(self.topology(), free) - settings.reserved
     }
 
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
@@ -355,7 +361,7 @@ impl Case<'_> {
         if !request.devices.is_empty() {
             why.extend(self.devices(refusal.devices));
         }
-        let free = request.free - request.settings.reserved;
+        let free = self.available(request, &request.free);
         let nodes = self.topology().nodes().iter().map(|node| (node.cpus & free).len());
         let uncores = self.topology().uncores().iter().map(|uncore| (uncore.cpus & free).len());
         why.push(format!(
@@ -374,7 +380,8 @@ impl Case<'_> {
                 request.settings.topology_manager.policy.name()
             ));
         }
-        let free_now = self.node.view.free;
+        let view = &self.node.view;
+        let free_now = self.available(request, &(view.free | view.free_isolated));
         let outlook = match placement::nearest_that_fit(self.topology(), request) {
             None => "The kubelet retries by itself.".to_owned(),
             Some(sizes) => never_fits(request.cpus, &sizes),
@@ -406,7 +413,7 @@ impl Case<'_> {
             at: record.at.to_string(),
             asked: request.cpus,
             pod_cpus: request.pod.map(|pod| pod.cpus),
-            free: request.free - request.settings.reserved,
+            free: self.available(request, &request.free),
             reusable: request.reuse.cpus(),
             numa_candidates: numa.collect(),
             uncore_caches: uncores.into_iter().map(CacheStatus).collect(),

@@ -265,6 +265,8 @@ impl Families {
         let states = [
             ("exclusive", view.exclusive),
             ("free", cpus.free),
+            ("isolated", cpus.isolated),
+            ("isolated_free", cpus.isolated_free),
             ("online", cpus.online),
             ("reserved", cpus.reserved),
             ("shared", cpus.shared),
@@ -289,9 +291,8 @@ impl Families {
         let exclusive = by("numa_node", nodes.iter().map(|node| (node.id, node.exclusive.len())));
         self.gauges("nri_cpu_manager_numa_exclusive_cpus", help, exclusive);
         let scattered = [("numa_node", &nodes), ("uncore_cache", &caches)];
-        let scattered = scattered.map(|(boundary, domains)| {
-            (boundary, DomainStatus::fragmentation(domains, cpus.reserved))
-        });
+        let scattered = scattered
+            .map(|(boundary, domains)| (boundary, DomainStatus::fragmentation(view, domains)));
         let help = "How scattered free CPUs are: 0 as close together as so many can be, towards 1 in ever smaller pieces.";
         self.gauges("nri_cpu_manager_fragmentation", help, by("boundary", scattered));
         let ContainerCounts { exclusive, shared, reserved } = view.container_counts();

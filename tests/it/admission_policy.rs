@@ -33,7 +33,7 @@ fn compare(This(one): This<f64>, other: f64) -> i64 {
     one.partial_cmp(&other).map_or(0, |order| order as i64)
 }
 
-fn context(pod: &serde_json::Value, variables: &HashMap<Key, Value>) -> Context<'static> {
+fn context(pod: &serde_json::Value, variables: &HashMap<Key, Value>) -> Context<'static, 'static> {
     let mut context = Context::default();
     context.add_function("quantity", quantity);
     context.add_function("asApproximateFloat", approximate);

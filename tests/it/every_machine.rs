@@ -74,6 +74,7 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         topology_manager,
         reserved,
         engine: EngineKind::ALL[random.below(2)],
+        ..placement::Settings::default()
     };
     let bounds = Bounds { allow: wishes().collect(), ..Bounds::default() };
     let namespaces = Namespaces::new(vec![(vec!["default".to_owned()], bounds)]).unwrap();

@@ -15,7 +15,7 @@ use wording::unknown;
 /// The end of the key of this plugin's annotations.
 pub const DOMAIN: &str = ".cpu-manager.nri.io";
 
-/// The most annotations of this plugin that a pod can have: every key for ten containers. It
+/// The most annotations of this plugin that a pod can have: every key for nine containers. It
 /// bounds what a pod's author makes the plugin keep and compare.
 pub const MAX_ANNOTATIONS: usize = 64;
 
@@ -138,6 +138,7 @@ impl Asked {
             Wish::Smt(smt) => self.wishes.smt = Some(smt),
             Wish::Movable(movable) => self.movable = Some(movable),
             Wish::Placement(engine) => self.wishes.engine = Some(engine),
+            Wish::Isolated(isolated) => self.wishes.isolated = Some(isolated),
         }
     }
 

@@ -17,7 +17,7 @@
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
 //!   container gets the same ones;
 //! * all other containers run in the shared pool: the online CPUs that are exclusive to no
-//!   container;
+//!   container and that the kernel was not booted to isolate;
 //! * the answers to create, update and stop carry the changes of other containers.
 //!
 //! ```
@@ -453,7 +453,11 @@ impl Ledger {
             return Err(format!("exclusive, but offline: {}", wording::cpus(held - online)));
         }
         let remembered = self.node.remembered(&self.books);
-        let everything = self.pool.cpus | held | ((reserved | remembered) & online);
+        let isolated = self.node.isolated();
+        if !self.pool.cpus.is_disjoint(&isolated) {
+            return Err(format!("shared, but isolated: {}", wording::cpus(isolated)));
+        }
+        let everything = self.pool.cpus | held | ((reserved | remembered | isolated) & online);
         if everything != online {
             let pool = self.pool.cpus;
             return Err(format!("pool {pool} and exclusive {held} are not all online CPUs"));

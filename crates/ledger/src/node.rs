@@ -32,17 +32,18 @@ pub(super) struct Node {
 /// Where containers that share CPUs may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pool {
-    /// Online CPUs that are exclusive to no container, without the reserved ones under strict
-    /// reservation. CPUs of a container that has ended are in it while they are lent out, see
-    /// [`ContainerEntry::is_lent`].
+    /// Online CPUs that are exclusive to no container, without the isolated ones, and without the
+    /// reserved ones under strict reservation. CPUs of a container that has ended are in it while
+    /// they are lent out, see [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
     /// Where cgroups, or the runtime, keep these containers: the same, but never empty if that can be
     /// helped.
     ///
-    /// With strict reservation the pool can be empty. A container without a cpuset would then run
-    /// on the exclusive CPUs of others (so the kubelet, kubernetes/kubernetes#141196), so this is
-    /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
-    /// containers stay where they are.
+    /// With strict reservation, or where all other CPUs are isolated, the pool can be empty. A
+    /// container without a cpuset would then run on the exclusive CPUs of others (so the kubelet,
+    /// kubernetes/kubernetes#141196), so this is the reserved ones then, or if those are offline,
+    /// isolated ones that nobody has. It is empty if there are none either: shared containers stay
+    /// where they are.
     pub(super) bound: CpuSet,
     /// Where those of [`PoolKind::Reserved`] are kept: on the reserved CPUs that are online, or as all
     /// others where none is.
@@ -75,6 +76,12 @@ impl Node {
         self.settings.placement.reserved
     }
 
+    /// CPUs that the kernel was booted to isolate (`isolcpus=`): it does not balance threads between
+    /// them, so none is ever shared. Without a policy containers stay as the runtime makes them.
+    pub(super) fn isolated(&self) -> CpuSet {
+        if self.is_static() { self.topology.isolated() } else { CpuSet::EMPTY }
+    }
+
     pub(super) fn with_idle(&self, cpus: &CpuSet, margin: Margin) -> CpuSet {
         margin.footprint(&self.topology, &self.reserved(), cpus)
     }
@@ -90,13 +97,18 @@ impl Node {
         books.holders().map(|entry| self.taken(entry)).collect()
     }
 
-    /// CPUs that could become exclusive now.
+    /// CPUs that could become exclusive now, the isolated ones by a wish at least.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
         let free = self.unclaimed(books);
         match self.kept_shared() {
             0 => free,
-            kept => free - free.lowest(kept),
+            kept => free - (free - self.isolated()).lowest(kept),
         }
+    }
+
+    /// Those of them that a container without a wish could get.
+    pub(super) fn free_without_wish(&self, books: &Books) -> CpuSet {
+        self.settings.placement.isolated.allowed(&self.topology, &self.free(books))
     }
 
     /// How many unclaimed CPUs stay shared: one, if all reserved ones are offline.
@@ -119,8 +131,8 @@ impl Node {
     }
 
     pub(super) fn pool(&self, books: &Books) -> Pool {
-        let reserved = self.reserved();
-        let mut cpus = self.topology.online();
+        let (online, reserved) = (self.topology.online(), self.reserved());
+        let mut cpus = online;
         if self.settings.placement.options.strict_cpu_reservation {
             cpus -= reserved;
         }
@@ -130,9 +142,15 @@ impl Node {
         for entry in books.holders().filter(|entry| !entry.is_lent()) {
             cpus -= self.taken(entry);
         }
-        let reserved = reserved & self.topology.online();
-        let bound = if cpus.is_empty() { reserved } else { cpus };
-        let reserved = if reserved.is_empty() { bound } else { reserved };
+        let unclaimed = cpus;
+        let isolated = self.isolated();
+        cpus -= isolated;
+        let reserved = reserved & online;
+        let first = |places: &[CpuSet]| {
+            places.iter().copied().find(|place| !place.is_empty()).unwrap_or_default()
+        };
+        let bound = first(&[cpus, reserved - isolated, reserved, unclaimed]);
+        let reserved = first(&[reserved - isolated, reserved, bound]);
         Pool { cpus, bound, reserved, possible: self.possible() }
     }
 

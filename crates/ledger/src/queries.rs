@@ -36,14 +36,14 @@ impl Ledger {
         self.books.claims()
     }
 
-    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
-    /// under strict reservation.
+    /// The shared pool: online CPUs that are exclusive to no container, without the isolated ones,
+    /// and without the reserved ones under strict reservation.
     pub fn pool(&self) -> CpuSet {
         self.pool.cpus
     }
 
-    /// Where cgroups, or updates by the runtime, keep shared containers: the pool, or the reserved CPUs
-    /// where it is empty.
+    /// Where cgroups, or updates by the runtime, keep shared containers: the pool, or where it is
+    /// empty the reserved CPUs.
     pub fn bound(&self) -> CpuSet {
         self.pool.bound
     }
@@ -67,7 +67,7 @@ impl Ledger {
         self.books.held_by_kernel()
     }
 
-    /// CPUs that could become exclusive now.
+    /// CPUs that could become exclusive now, the isolated ones by a wish at least.
     pub fn free(&self) -> CpuSet {
         self.node.free(&self.books)
     }

@@ -6,7 +6,7 @@ use super::model::Container;
 use super::node::Node;
 use super::terms::Terms;
 use cpuset::CpuSet;
-use placement::{self, Placement, PodDemand, Rejection, Request, Reuse, Scope};
+use placement::{self, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
@@ -38,18 +38,46 @@ pub(super) struct Supply {
     /// How many CPUs all pods together keep free for themselves, see [`PodEntry::promise`]. A runtime
     /// may report budgets of any size; their sum fits in here.
     promised: u128,
+    /// The same of pods that require isolated CPUs.
+    promised_isolated: u128,
 }
 
 impl Supply {
     pub(super) fn of(node: &Node, books: &Books) -> Supply {
-        let promised = books.pods().map(|(_, pod)| pod.promise() as u128).sum();
-        Supply { free: node.free(books), promised }
+        let mut supply = Supply { free: node.free(books), promised: 0, promised_isolated: 0 };
+        for (_, pod) in books.pods() {
+            let promise = pod.promise() as u128;
+            if requires_isolated(node, pod) {
+                supply.promised_isolated += promise;
+            } else {
+                supply.promised += promise;
+            }
+        }
+        supply
     }
 
-    /// How many CPUs all pods but this one keep free for themselves.
-    fn promised_beside(&self, pod: &PodEntry) -> usize {
-        usize::try_from(self.promised - pod.promise() as u128).unwrap_or(usize::MAX)
+    /// How many CPUs all pods but this one keep free for themselves, of the kind that a container
+    /// with these settings gets.
+    fn promised_beside(
+        &self,
+        node: &Node,
+        pod: &PodEntry,
+        settings: &placement::Settings,
+    ) -> usize {
+        let required = settings.isolated == IsolatedCpus::Require;
+        let all = if required { self.promised_isolated } else { self.promised };
+        let own = if requires_isolated(node, pod) == required { pod.promise() } else { 0 };
+        usize::try_from(all - own as u128).unwrap_or(usize::MAX)
     }
+}
+
+/// Whether a pod's containers get isolated CPUs only, as far as no annotation names them.
+fn requires_isolated(node: &Node, pod: &PodEntry) -> bool {
+    if node.isolated().is_empty() {
+        return false;
+    }
+    let wishes = Terms::standing(&node.settings, &pod.pod, "").wishes;
+    wishes.settings(&node.settings.placement).isolated == IsolatedCpus::Require
 }
 
 /// What a new container of a pod gets. Changes nothing.
@@ -120,7 +148,7 @@ pub(super) fn request(
         cpus: n,
         free,
         reuse,
-        promised: supply.promised_beside(pod),
+        promised: supply.promised_beside(node, pod, &settings),
         pod: in_pod.then(|| pod_demand(pod, &(free | reuse.cpus()), n)).flatten(),
         wishes: terms.wishes,
         devices: terms.devices,
@@ -151,14 +179,15 @@ pub(super) fn running(
 ) -> Request {
     let wishes = entry.wishes();
     let own = node.with_idle(&entry.held(), wishes.margin());
+    let settings = wishes.settings(&node.settings.placement);
     Request {
         cpus: n,
         free: supply.free | own,
         reuse: Reuse::Beside(CpuSet::EMPTY),
-        promised: supply.promised_beside(pod),
+        promised: supply.promised_beside(node, pod, &settings),
         pod: None,
         wishes,
         devices: entry.terms.devices,
-        settings: wishes.settings(&node.settings.placement),
+        settings,
     }
 }

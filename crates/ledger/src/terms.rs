@@ -169,10 +169,11 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
         numa: own.numa.or(default.numa),
         smt: own.smt.or(default.smt),
         engine: own.engine.or(default.engine),
+        isolated: own.isolated.or(default.isolated),
     };
     // A default gives way to a wish that it contradicts.
     if contradiction(&wishes).is_some() {
-        wishes = Wishes { smt: wishes.smt, ..*own };
+        wishes = Wishes { smt: wishes.smt, isolated: wishes.isolated, ..*own };
     }
     Ok(Terms {
         cpus: asked.cpus.or(defaults.cpus),

@@ -35,13 +35,17 @@ pub struct View {
     /// The most that may move at once.
     pub most_moves: usize,
     pub pods: usize,
-    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
-    /// under strict reservation.
+    /// The shared pool: online CPUs that are exclusive to no container, without the isolated ones,
+    /// and without the reserved ones under strict reservation.
     pub pool: CpuSet,
     /// All CPUs that are exclusive to a container, those that are lent out too.
     pub exclusive: CpuSet,
-    /// CPUs that could become exclusive now.
+    /// CPUs that could become exclusive now to a container without a wish.
     pub free: CpuSet,
+    /// Isolated CPUs, without those that are reserved. They are in no pool.
+    pub isolated: CpuSet,
+    /// Those of them that could become exclusive now, by a wish at least.
+    pub free_isolated: CpuSet,
     /// All containers, in order of pod uid and container name.
     pub containers: Vec<ContainerView>,
 }
@@ -118,6 +122,7 @@ impl View {
             containers.push(container(node, pool, pod, found));
         }
         let rebalance = node.settings.rebalance.as_ref();
+        let isolated = (node.isolated() & node.topology.online()) - node.reserved();
         View {
             topology: Arc::clone(&node.topology),
             settings: Arc::clone(&node.settings),
@@ -131,7 +136,9 @@ impl View {
             pods: books.pods().len(),
             pool: pool.cpus,
             exclusive: node.exclusive(books),
-            free: node.free(books),
+            free: node.free_without_wish(books),
+            isolated,
+            free_isolated: node.free(books) & isolated,
             containers,
         }
     }

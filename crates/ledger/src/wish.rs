@@ -1,7 +1,7 @@
 //! [`Wish`]: one thing that a pod may ask for a container, by key and value.
 
-use placement::EngineKind;
 use placement::wishes::{Numa, Smt, Uncore, Wishes};
+use placement::{EngineKind, IsolatedCpus};
 use std::fmt;
 use wording::unknown;
 
@@ -23,11 +23,12 @@ pub enum Wish {
     Numa(Numa),
     Smt(Smt),
     Placement(EngineKind),
+    Isolated(IsolatedCpus),
     /// Whether it may move to other exclusive CPUs while it runs.
     Movable(bool),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 16] = [
+pub(super) const ALL: [(&str, &str, Wish); 19] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "exclusive+shared", Wish::Cpus(Cpus::Mixed)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
@@ -42,6 +43,9 @@ pub(super) const ALL: [(&str, &str, Wish); 16] = [
     ("smt", "isolate", Wish::Smt(Smt::Isolate)),
     ("placement", "kubelet", Wish::Placement(EngineKind::Kubelet)),
     ("placement", "compact", Wish::Placement(EngineKind::Compact)),
+    ("isolated-cpus", "exclude", Wish::Isolated(IsolatedCpus::Exclude)),
+    ("isolated-cpus", "prefer", Wish::Isolated(IsolatedCpus::Prefer)),
+    ("isolated-cpus", "require", Wish::Isolated(IsolatedCpus::Require)),
     ("movable", "true", Wish::Movable(true)),
     ("movable", "false", Wish::Movable(false)),
 ];
@@ -76,12 +80,13 @@ impl Wish {
 
     /// The wishes about which CPUs, each by itself.
     pub fn list(wishes: &Wishes) -> Vec<Wish> {
-        let Wishes { uncore, numa, smt, engine } = *wishes;
+        let Wishes { uncore, numa, smt, engine, isolated } = *wishes;
         let wishes = [
             uncore.map(Wish::Uncore),
             numa.map(Wish::Numa),
             smt.map(Wish::Smt),
             engine.map(Wish::Placement),
+            isolated.map(Wish::Isolated),
         ];
         wishes.into_iter().flatten().collect()
     }

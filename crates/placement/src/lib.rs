@@ -43,6 +43,7 @@ pub mod cores;
 mod devices;
 mod engine;
 mod hint;
+mod isolated;
 pub mod kubelet;
 #[cfg(test)]
 mod machines;
@@ -64,13 +65,14 @@ pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wante
 pub use options::Options;
 pub use rejection::{NotEnough, Reason, Rejection};
 pub use request::{PodDemand, Request, Reuse, Running};
-pub use settings::{EngineConflict, EngineKind, Settings};
+pub use settings::{EngineConflict, EngineKind, IsolatedCpus, Settings};
 pub use strategy::{Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
 pub use wishes::Wishes;
 
 use compact::Compact;
 use cpuset::CpuSet;
+use isolated::first_that_fits;
 use kubelet::Kubelet;
 use topology::Topology;
 
@@ -86,7 +88,10 @@ fn engine_of(settings: &Settings) -> &'static dyn Engine {
 /// # Errors
 /// The engine's own, or [`NotEnough`] if the answer would break a promise to another pod.
 pub fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
-    let placement = engine_of(&request.settings).place(machine, request)?;
+    let engine = engine_of(&request.settings);
+    let placement = first_that_fits(machine, request, &CpuSet::EMPTY, |request| {
+        engine.place(machine, request)
+    })?;
     check(machine, request, &placement.cpus, &CpuSet::EMPTY)?;
     Ok(placement)
 }
@@ -100,15 +105,19 @@ pub fn resize(
     request: &Request,
     running: &Running,
 ) -> Result<CpuSet, Rejection> {
-    let cpus = engine_of(&request.settings).resize(machine, request, running)?;
-    check(machine, request, &cpus, &running.held())?;
+    let engine = engine_of(&request.settings);
+    let held = running.held();
+    let cpus = first_that_fits(machine, request, &held, |request| {
+        engine.resize(machine, request, running)
+    })?;
+    check(machine, request, &cpus, &held)?;
     Ok(cpus)
 }
 
 /// What the engine that decided considered for a request to [`place()`]; `placement` was its
 /// answer, `None` for a refusal.
 pub fn explain(machine: &Topology, request: &Request, placement: Option<&Placement>) -> Weighed {
-    engine_of(&request.settings).explain(machine, request, placement)
+    isolated::explain(machine, request, placement, engine_of(&request.settings))
 }
 
 /// For a request that cannot fit on this machine even without other containers: the nearest smaller
@@ -147,7 +156,7 @@ fn check(
         return Ok(());
     }
     let held = request.footprint(machine, held);
-    let fresh = request.free - held;
+    let fresh = request.settings.isolated.allowed(machine, &request.free) - held;
     let requested = (request.footprint(machine, cpus) & fresh).len();
     let available = fresh.len().saturating_sub(request.promised);
     if requested <= available { Ok(()) } else { Err(NotEnough { requested, available }) }

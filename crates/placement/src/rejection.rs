@@ -24,6 +24,8 @@ pub enum Reason {
     /// With `uncore: require`, the CPUs cannot be in as few uncore caches as possible on this
     /// machine; with `uncore: exclusive`, too few caches are free as a whole.
     UncoreAlignment,
+    /// With `isolatedCPUs: require`, too few of the isolated CPUs are free.
+    IsolatedCpus,
     /// The pod wishes for something that its namespace may not.
     WishNotAllowed,
     /// The pod wishes for something unknown.
@@ -33,11 +35,12 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 8] = [
         Reason::TopologyAffinity,
         Reason::SmtAlignment,
         Reason::UnexpectedAdmission,
         Reason::UncoreAlignment,
+        Reason::IsolatedCpus,
         Reason::WishNotAllowed,
         Reason::WishUnknown,
         Reason::WishUnmet,
@@ -50,6 +53,7 @@ impl Reason {
             Reason::SmtAlignment => "SMTAlignmentError",
             Reason::UnexpectedAdmission => "UnexpectedAdmissionError",
             Reason::UncoreAlignment => "UncoreAlignmentError",
+            Reason::IsolatedCpus => "IsolatedCPUsError",
             Reason::WishNotAllowed => "WishNotAllowedError",
             Reason::WishUnknown => "WishUnknownError",
             Reason::WishUnmet => "WishUnmetError",
@@ -102,6 +106,19 @@ impl Rejection {
             "SMT Alignment Error: requested {requested} cpus are no number of whole cores of those that are free"
         );
         Rejection { reason: Reason::SmtAlignment, message }
+    }
+
+    /// Fewer isolated CPUs are free than requested; the machine has `all` that are not reserved.
+    pub fn not_enough_isolated(requested: usize, free: usize, all: usize) -> Rejection {
+        let advice = if requested <= all {
+            "wait until other containers leave some"
+        } else {
+            "request fewer, boot the node with more (isolcpus=), or do not require them"
+        };
+        let message = format!(
+            "Isolated CPUs Error: isolated cpus required: requested {requested} cpus, free isolated cpus = {free}, isolated cpus of the node = {all}; {advice}"
+        );
+        Rejection { reason: Reason::IsolatedCpus, message }
     }
 
     /// The uncore caches with the most room, no more than `fewest`, have too little.

@@ -15,11 +15,12 @@ pub struct Request {
     /// The number of CPUs that the container asks for.
     pub cpus: usize,
     /// CPUs that are exclusive to no other container, those of the container itself included.
-    /// Reserved and offline ones may be among them; an engine never gives them out.
+    /// Reserved and offline ones may be among them; an engine never gives them out. Which of the
+    /// isolated ones it may give out is in the settings.
     pub free: CpuSet,
     /// CPUs of ended containers of the pod.
     pub reuse: Reuse,
-    /// How many CPUs of `free` are promised to other pods.
+    /// How many CPUs of `free` that this container may get are promised to other pods.
     pub promised: usize,
     /// In pod scope (KEP-693), what the NUMA affinity of the pod follows from; `None` in container
     /// scope.

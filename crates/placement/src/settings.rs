@@ -4,6 +4,7 @@ use super::options::{ACROSS_CORES, ACROSS_NUMA, ALIGN_BY_SOCKET, Options};
 use super::strategy::UncoreOrder;
 use super::topology_manager::TopologyManager;
 use cpuset::CpuSet;
+use topology::Topology;
 
 /// A configuration that the kubelet's checks passed ([`Wanted::check`](super::Wanted::check)), and
 /// [`check_engine`](Settings::check_engine).
@@ -16,6 +17,42 @@ pub struct Settings {
     pub topology_manager: TopologyManager,
     /// CPUs that are never exclusive.
     pub reserved: CpuSet,
+    pub isolated: IsolatedCpus,
+}
+
+/// Whether containers get CPUs that the kernel was booted to isolate (`isolcpus=`). The kernel does
+/// not balance a container's threads between these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IsolatedCpus {
+    #[default]
+    Exclude,
+    /// All of them isolated if there is room; otherwise none; otherwise some.
+    Prefer,
+    /// All of them isolated, or the container is refused.
+    Require,
+}
+
+impl IsolatedCpus {
+    pub const ALL: [IsolatedCpus; 3] =
+        [IsolatedCpus::Exclude, IsolatedCpus::Prefer, IsolatedCpus::Require];
+
+    /// The configuration's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            IsolatedCpus::Exclude => "exclude",
+            IsolatedCpus::Prefer => "prefer",
+            IsolatedCpus::Require => "require",
+        }
+    }
+
+    /// Those of `cpus` that a container may get.
+    pub fn allowed(self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
+        match self {
+            IsolatedCpus::Exclude => *cpus - machine.isolated(),
+            IsolatedCpus::Prefer => *cpus,
+            IsolatedCpus::Require => *cpus & machine.isolated(),
+        }
+    }
 }
 
 /// Which engine answers requests.

@@ -2,7 +2,7 @@
 
 use super::caches::{in_free_caches, whole_caches};
 use super::cores::whole_cores;
-use super::settings::{EngineKind, Settings};
+use super::settings::{EngineKind, IsolatedCpus, Settings};
 use super::strategy::UncoreOrder;
 use super::topology_manager::{Scope, TopologyPolicy};
 use cpuset::CpuSet;
@@ -82,10 +82,17 @@ pub struct Wishes {
     pub smt: Option<Smt>,
     /// How its CPUs are chosen.
     pub engine: Option<EngineKind>,
+    pub isolated: Option<IsolatedCpus>,
 }
 
 impl Wishes {
-    pub const NONE: Wishes = Wishes { uncore: None, numa: None, smt: None, engine: None };
+    pub const NONE: Wishes =
+        Wishes { uncore: None, numa: None, smt: None, engine: None, isolated: None };
+
+    /// Whether it has no wish that an engine acts on.
+    pub(super) fn are_of_node(&self) -> bool {
+        Wishes { isolated: None, ..*self } == Wishes::NONE
+    }
 
     /// Whether SMT siblings of its CPUs stay idle.
     pub fn isolates(&self) -> bool {
@@ -108,14 +115,14 @@ impl Wishes {
 
     /// Whether, in pod scope, its NUMA affinity is its pod's.
     pub fn shares_affinity(&self) -> bool {
-        self.numa.is_none() && self.margin() == Margin::NONE
+        self.numa.is_none() && self.isolated.is_none() && self.margin() == Margin::NONE
     }
 
     /// The node's settings, changed by these wishes. An option of the node that contradicts a wish
     /// gives way.
     ///
-    /// A container with a wish about NUMA nodes, or one that takes more than it asks for, gets an
-    /// affinity of its own, also in pod scope.
+    /// A container with a wish about NUMA nodes or isolated CPUs, or one that takes more than it asks
+    /// for, gets an affinity of its own, also in pod scope.
     pub fn settings(&self, node: &Settings) -> Settings {
         let mut settings = *node;
         let options = &mut settings.options;
@@ -154,6 +161,7 @@ impl Wishes {
             options.full_pcpus_only = true;
             options.distribute_cpus_across_cores = false;
         }
+        settings.isolated = self.isolated.unwrap_or(node.isolated);
         settings.engine = match (self.engine, self.numa) {
             (Some(engine), _) => engine,
             // The same share in each node is not the fewest nodes.

@@ -96,7 +96,9 @@ impl Recorder {
     /// from number `score_from` on, counted from 1.
     pub fn new(workload: &Workload, ledger: &Ledger, end: Time, score_from: usize) -> Recorder {
         let topology = ledger.topology();
-        let assignable = topology.online() - ledger.settings().placement.reserved;
+        let settings = &ledger.settings().placement;
+        let assignable = topology.online() - settings.reserved;
+        let assignable = settings.isolated.allowed(topology, &assignable);
         let arrived = workload.pods.iter().filter(|pod| pod.arrive <= end).count();
         Recorder {
             figures: Figures {

@@ -3,8 +3,8 @@
 use super::script::Script;
 use super::shape::Shape;
 use super::{
-    classes, drift, expose, foreign, hotplug, life, mixed, options, podresources, pods, rebalance,
-    reconfigure, reserved, uninstall, wishes, worked,
+    classes, drift, expose, foreign, hotplug, isolated, life, mixed, options, podresources, pods,
+    rebalance, reconfigure, reserved, uninstall, wishes, worked,
 };
 
 #[derive(Clone, Copy)]
@@ -18,6 +18,11 @@ pub struct Scenario {
 
 impl Scenario {
     pub fn script(&self, shape: &Shape) -> Option<Script> {
+        // All others expect shared containers on every CPU that is exclusive to none.
+        let expects_isolated = ["machine", isolated::NAME].contains(&self.name);
+        if !shape.isolated().is_empty() && !expects_isolated {
+            return None;
+        }
         (self.script)(shape).map(Script::closed)
     }
 }
@@ -88,6 +93,11 @@ pub fn all() -> Vec<Scenario> {
             "uncore-exclusive",
             "annotation uncore: exclusive: whole uncore caches, whose rest stays idle",
             wishes::uncore_exclusive,
+        ),
+        scenario(
+            isolated::NAME,
+            "isolcpus=: never shared, and exclusive to containers that wish for them",
+            isolated::isolated_cpus,
         ),
         scenario(
             "mixed",

@@ -17,6 +17,8 @@ pub(super) struct Promise {
     pub(super) written: bool,
     /// CPUs of partitions of other programs: no container may run there.
     pub(super) foreign: CpuSet,
+    /// CPUs that the kernel was booted to isolate: no container shares them.
+    pub(super) never_shared: CpuSet,
     /// CPUs reserved for ended containers.
     pub(super) held: usize,
     /// Containers, by pod and name, that came with pod-level resources and share.
@@ -75,7 +77,10 @@ impl Promise {
             // Any other container there is on exclusive CPUs.
             exclusive |= idle;
         }
-        let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
+        let pool = online
+            - exclusive
+            - self.never_shared
+            - if self.strict { self.reserved } else { CpuSet::EMPTY };
         for container in &view.containers {
             let name = name(container);
             let mut cpus = parse(&container.allowed);

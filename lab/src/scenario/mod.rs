@@ -7,6 +7,7 @@ mod expose;
 mod foreign;
 mod hotplug;
 mod invariants;
+mod isolated;
 mod life;
 mod mixed;
 mod options;

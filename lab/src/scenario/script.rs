@@ -58,6 +58,7 @@ impl Script {
             strict: false,
             written: false,
             foreign: CpuSet::EMPTY,
+            never_shared: shape.isolated(),
             held: 0,
             inheriting: BTreeSet::new(),
             system: BTreeSet::new(),

@@ -28,6 +28,11 @@ impl Shape {
         self.topology.online()
     }
 
+    /// CPUs that the kernel was booted to isolate, without reserved ones.
+    pub fn isolated(&self) -> CpuSet {
+        (self.topology.isolated() & self.online()) - self.reserved
+    }
+
     /// CPUs that can be exclusive on an empty node.
     pub fn free(&self) -> CpuSet {
         self.online() - self.reserved

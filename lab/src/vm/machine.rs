@@ -1,4 +1,5 @@
-//! Descriptions of virtual machines: sockets, caches, cores, threads, NUMA nodes, offline CPUs.
+//! Descriptions of virtual machines: sockets, caches, cores, threads, NUMA nodes, offline and isolated
+//! CPUs.
 //!
 //! They are files in `lab/machines`, for the demo, tests and `hack/lab`.
 
@@ -64,6 +65,8 @@ pub struct Machine {
     pub distances: Vec<Vec<u8>>,
     /// Taken offline before anything starts.
     pub offline: CpuSet,
+    /// The kernel is booted to isolate them (`isolcpus=`).
+    pub isolated: CpuSet,
     pub memory: usize,
 }
 
@@ -98,6 +101,7 @@ impl Machine {
             nodes: Vec::new(),
             distances: Vec::new(),
             offline: CpuSet::EMPTY,
+            isolated: CpuSet::EMPTY,
             memory: MEMORY,
         }
     }
@@ -151,7 +155,7 @@ impl Machine {
             cpus: cpus.collect(),
             offline: offline.collect(),
             nodes: nodes.collect(),
-            isolated: CpuSet::EMPTY,
+            isolated: self.isolated,
         };
         Topology::build(facts).with_context(|| format!("invalid machine {}", self.name))
     }
@@ -192,6 +196,14 @@ impl Machine {
             push("-numa", format!("dist,src={from},dst={to},val={}", self.distance(from, to)));
         }
         arguments
+    }
+
+    /// What the kernel's command line says of it.
+    pub fn parameters(&self) -> String {
+        if self.isolated.is_empty() {
+            return String::new();
+        }
+        format!("isolcpus={}", self.isolated)
     }
 
     fn distance(&self, from: usize, to: usize) -> u8 {

@@ -276,7 +276,10 @@ fn qemu(
         .arg(&base.kernel)
         .arg("-initrd")
         .arg(images::initramfs(base, machine, directory)?)
-        .args(["-append", &format!("console={console} {KERNEL} {parameters}")])
+        .args([
+            "-append",
+            &format!("console={console} {KERNEL} {} {parameters}", machine.parameters()),
+        ])
         .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
         // For the snapshots.
         .env("TMPDIR", directory);

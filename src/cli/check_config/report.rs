@@ -115,7 +115,8 @@ pub(super) fn warnings(
     settings: Option<&Settings>,
 ) -> Vec<String> {
     let split = settings.and_then(|settings| config.split_cores(topology, settings));
-    config.warnings().iter().chain(&split).map(ToString::to_string).collect()
+    let isolated = settings.and_then(|settings| config.isolated_cpus(topology, settings));
+    config.warnings().iter().chain(&split).chain(&isolated).map(ToString::to_string).collect()
 }
 
 impl OverrideReport {

@@ -85,6 +85,7 @@ pub(super) fn picture(ledger: &Ledger) -> Picture {
         tenants: tenants.collect(),
         reserved: ledger.settings().placement.reserved,
         shared: ledger.pool(),
+        isolated: view.isolated,
     };
     Picture::of(&view.topology, occupancy)
 }

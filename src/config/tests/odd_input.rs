@@ -2,6 +2,7 @@
 
 use super::*;
 use std::fs;
+use topology::synthetic::Machine;
 
 /// Everything that an error may not show of the parser.
 const INSIDE: [&str; 7] =
@@ -316,6 +317,44 @@ fn reserved_cpus_that_split_cores_are_warned_of() {
     );
     assert_eq!(with("reservedSystemCPUs: 0-3"), [""; 0]);
     assert_eq!(warnings("reservedSystemCPUs: 0"), [""; 0]);
+}
+
+#[test]
+fn isolated_cpus_that_nobody_can_use_are_warned_of() {
+    let warnings = |isolated: &str, text: &str| -> Vec<String> {
+        let isolated = isolated.parse().unwrap();
+        let machine = Machine { cores: 8, isolated, ..Machine::default() }.topology().unwrap();
+        let config = Config::parse("c", text).unwrap();
+        let settings = config.resolve(&machine).unwrap();
+        config.isolated_cpus(&machine, &settings).iter().map(ToString::to_string).collect()
+    };
+    let with = |isolated: &str, text: &str| {
+        warnings(isolated, &format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n{text}\n"))
+    };
+    assert_eq!(
+        with("1,4-7", ""),
+        [
+            "line 2: reservedSystemCPUs: reserved CPU 1 is isolated (isolcpus=): the kernel does not balance what runs there, so shared containers use it only where no other CPU is left. Reserve CPUs that are not isolated: 0,2-3"
+        ]
+    );
+    assert_eq!(
+        with("2-7", ""),
+        [
+            "line 1: isolatedCPUs: all CPUs but the reserved ones are isolated (isolcpus=): no container gets exclusive CPUs without the wish isolated-cpus; prefer and require give them to all"
+        ]
+    );
+    assert_eq!(
+        with("", "isolatedCPUs: require"),
+        [
+            "line 3: isolatedCPUs: the kernel was booted to isolate no CPU that is not reserved (isolcpus=): every container that asks for exclusive CPUs is refused"
+        ]
+    );
+    for (isolated, option) in
+        [("", "exclude"), ("4-7", "exclude"), ("4-7", "require"), ("2-7", "prefer"), ("", "prefer")]
+    {
+        assert_eq!(with(isolated, &format!("isolatedCPUs: {option}")), [""; 0]);
+    }
+    assert_eq!(warnings("1-7", "reservedSystemCPUs: 0-1"), [""; 0]);
 }
 
 #[test]

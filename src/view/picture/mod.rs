@@ -44,6 +44,8 @@ pub struct Occupancy {
     pub reserved: CpuSet,
     /// CPUs of containers without exclusive ones.
     pub shared: CpuSet,
+    /// CPUs that the kernel was booted to isolate.
+    pub isolated: CpuSet,
 }
 
 /// A drawing, not yet in any form.
@@ -104,6 +106,9 @@ pub enum Usage {
     /// Kept idle: a container with `smt: isolate` has its SMT sibling, or one with `uncore:
     /// exclusive` its uncore cache.
     Idle,
+    /// The kernel was booted to isolate it (`isolcpus=`): it is never shared, and exclusive to no
+    /// container.
+    Isolated,
     /// No container runs on it at present: an ended container keeps it.
     Unused,
     Offline,
@@ -117,6 +122,7 @@ impl Usage {
             Usage::Shared => "·",
             Usage::Reserved => "-",
             Usage::Idle => "z",
+            Usage::Isolated => "i",
             Usage::Unused => "_",
             Usage::Offline => "x",
         }
@@ -128,6 +134,7 @@ impl Usage {
             Usage::Shared => "shared",
             Usage::Reserved => "reserved: never exclusive",
             Usage::Idle => "idle SMT siblings, or the rest of an uncore cache, of exclusive CPUs",
+            Usage::Isolated => "isolated (isolcpus): never shared",
             Usage::Unused => "kept for containers that may restart",
             Usage::Offline => "offline",
         }
@@ -175,6 +182,7 @@ impl Picture {
             tenants: tenants.collect(),
             reserved: node.cpus.reserved,
             shared: node.cpus.shared,
+            isolated: node.cpus.isolated,
         };
         Ok(Some(Picture::of(&topology, occupancy)))
     }
@@ -198,8 +206,12 @@ impl Picture {
         let cells = self.cells();
         let count =
             |wanted: fn(Usage) -> bool| cells.iter().filter(|cell| wanted(cell.usage)).count();
+        let isolated = match count(|usage| usage == Usage::Isolated) {
+            0 => String::new(),
+            isolated => format!("{isolated} isolated, "),
+        };
         format!(
-            "{}: {} exclusive to {}, {} shared, {} reserved, {} offline.",
+            "{}: {} exclusive to {}, {} shared, {} reserved, {isolated}{} offline.",
             wording::count(cells.len(), "CPU"),
             count(|usage| matches!(usage, Usage::Held(_))),
             wording::count(self.tenants.len(), "container"),
@@ -277,12 +289,13 @@ impl Draw<'_> {
     }
 
     fn usage(&self, cpu: usize) -> Usage {
-        let Occupancy { tenants, reserved, shared } = self.occupancy;
+        let Occupancy { tenants, reserved, shared, isolated } = self.occupancy;
         match tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant),
             None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
             None if reserved.contains(cpu) => Usage::Reserved,
             None if shared.contains(cpu) => Usage::Shared,
+            None if isolated.contains(cpu) => Usage::Isolated,
             None => Usage::Unused,
         }
     }

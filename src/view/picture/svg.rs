@@ -245,7 +245,7 @@ fn unheld(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
     let class = match usage {
         Usage::Reserved => "reserved",
         Usage::Offline => "offline",
-        Usage::Idle | Usage::Unused => "unused",
+        Usage::Idle | Usage::Isolated | Usage::Unused => "unused",
         Usage::Shared | Usage::Held(_) => "shared",
     };
     square(xml, class, at, side);

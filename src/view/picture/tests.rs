@@ -18,8 +18,8 @@ fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
 fn picture(topology: &Topology, reserved: &str, tenants: Vec<Tenant>) -> Picture {
     let reserved: CpuSet = reserved.parse().unwrap();
     let held: CpuSet = tenants.iter().map(|tenant| tenant.cpus).collect();
-    let shared = topology.online() - held;
-    Picture::of(topology, Occupancy { tenants, reserved, shared })
+    let shared = topology.online() - topology.isolated() - held;
+    Picture::of(topology, Occupancy { tenants, reserved, shared, isolated: topology.isolated() })
 }
 
 fn machine(words: &str) -> Topology {
@@ -165,4 +165,21 @@ fn colours_have_values() {
         // Light and dark.
         assert_eq!(page.matches(&format!("{variable}: #")).count(), 2, "{variable}");
     }
+}
+
+#[test]
+fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
+    let isolated = "4-7".parse().unwrap();
+    let machine = Machine { cores: 8, isolated, ..Machine::default() }.topology().unwrap();
+    let expect = "\
+┌ socket 0, NUMA node 0, uncore cache 0 ┐
+│ - · · · A A i i                       │
+└ 0-7 ──────────────────────────────────┘
+· shared   - reserved: never exclusive   i isolated (isolcpus): never shared
+";
+    let picture = picture(&machine, "0", vec![tenant(0, "a", "4-5")]);
+    check(&picture, 100, expect);
+    let sentence =
+        "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated, 0 offline.";
+    assert_eq!(picture.sentence(), sentence);
 }

@@ -103,6 +103,8 @@ impl ConfigStatus {
 pub struct OwnSettings {
     /// `kubelet` or `compact`: how exclusive CPUs are chosen.
     pub placement: String,
+    /// `exclude`, `prefer` or `require`: whether containers get isolated CPUs exclusively.
+    pub isolated_cpus: String,
     /// `root` or `isolated`: the type of the cpuset partitions under `exclusivity: kernel`.
     pub cpuset_partition: String,
     /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
@@ -133,6 +135,7 @@ impl OwnSettings {
         let exclusive_mems = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
         OwnSettings {
             placement: settings.placement.engine.name().to_owned(),
+            isolated_cpus: settings.placement.isolated.name().to_owned(),
             cpuset_partition: partition.to_string(),
             on_active_kubelet: on_active_kubelet.name().to_owned(),
             expose_cpus: settings.expose_cpus.name().to_owned(),
@@ -158,6 +161,7 @@ impl Display for OwnSettings {
         let fields = |of: &OwnSettings| {
             [
                 ("placement", of.placement.clone()),
+                ("isolatedCPUs", of.isolated_cpus.clone()),
                 ("cpusetPartition", of.cpuset_partition.clone()),
                 ("onActiveKubelet", of.on_active_kubelet.clone()),
                 ("exposeCpus", of.expose_cpus.clone()),

@@ -29,7 +29,7 @@ pub struct CpuStatus {
     pub reserved: CpuSet,
     /// Exclusive to a container that uses them.
     pub exclusive: CpuSet,
-    /// Could become exclusive now.
+    /// Could become exclusive now, to a container without a wish.
     pub free: CpuSet,
     /// What shared containers run on.
     pub shared: CpuSet,
@@ -40,6 +40,12 @@ pub struct CpuStatus {
     /// In cpuset partitions of other programs: no container can run there.
     #[serde(default)]
     pub foreign: CpuSet,
+    /// Isolated when the kernel was booted (`isolcpus=`), and not reserved: never shared.
+    #[serde(default)]
+    pub isolated: CpuSet,
+    /// Those of them that could become exclusive now, to a container that may have isolated ones.
+    #[serde(default)]
+    pub isolated_free: CpuSet,
 }
 
 impl CpuStatus {
@@ -52,6 +58,8 @@ impl CpuStatus {
             shared: view.pool,
             lent: view.exclusive & view.pool,
             foreign,
+            isolated: view.isolated,
+            isolated_free: view.free_isolated,
         }
     }
 }
@@ -83,9 +91,12 @@ impl DomainStatus {
     }
 
     /// How scattered the free CPUs of some domains are, see `fragmentation`.
-    pub fn fragmentation(domains: &[DomainStatus], reserved: CpuSet) -> f64 {
+    pub fn fragmentation(view: &View, domains: &[DomainStatus]) -> f64 {
+        let settings = &view.settings.placement;
+        let assignable = view.topology.online() - settings.reserved;
+        let assignable = settings.isolated.allowed(&view.topology, &assignable);
         let sizes: Vec<(usize, usize)> =
-            domains.iter().map(|one| ((one.cpus - reserved).len(), one.free.len())).collect();
+            domains.iter().map(|one| ((one.cpus & assignable).len(), one.free.len())).collect();
         fragmentation(&sizes)
     }
 }

@@ -265,7 +265,7 @@ impl NodeStatus {
         let uncore_caches = DomainStatus::uncore_caches(view);
         let scattered = [("numa_node", &numa_nodes), ("uncore_cache", &uncore_caches)];
         let scattered = scattered.map(|(boundary, domains)| {
-            (boundary.to_owned(), DomainStatus::fragmentation(domains, cpus.reserved))
+            (boundary.to_owned(), DomainStatus::fragmentation(view, domains))
         });
         let containers = view.containers.iter();
         let mut containers: Vec<ContainerStatus> =

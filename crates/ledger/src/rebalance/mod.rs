@@ -207,13 +207,14 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     let room = unclaimed | node.taken(entry);
     // Shared containers leave its new CPUs before it leaves the old ones, for others.
     let strict = node.settings.placement.options.strict_cpu_reservation;
-    let takes_pool = strict && !unclaimed.is_empty() && unclaimed.is_subset(&target);
+    let shared = unclaimed - node.isolated();
+    let takes_pool = strict && !shared.is_empty() && shared.is_subset(&target);
     let fits = node.assigns()
         && entry.is_alive()
         && entry.claim() == Some(step.from)
         && step.to.len() == step.from.len()
         && target.is_subset(&room)
-        && (room - target).len() >= node.kept_shared()
+        && ((room - target) - node.isolated()).len() >= node.kept_shared()
         && !takes_pool;
     if !fits {
         return false;

@@ -58,7 +58,7 @@ fn typing_errors_are_told() {
         (
             "uncor.cpu-manager.nri.io/container.db",
             "require",
-            "\"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or movable (did you mean uncore?)",
+            "\"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io/pod",
@@ -74,7 +74,7 @@ fn typing_errors_are_told() {
         (
             "a.smt.cpu-manager.nri.io",
             "isolate",
-            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement or movable",
+            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable",
         ),
     ] {
         check(&[(name, value)], &format!("{unknown} {name}: {why}"));

@@ -35,6 +35,7 @@ fn pod_scope(policy: TopologyPolicy) -> Settings {
             engine: EngineKind::Compact,
             topology_manager,
             reserved: "0-1".parse().unwrap(),
+            ..placement::Settings::default()
         },
         mems_follow_cpus: true,
         rebalance: Some(Rebalance {

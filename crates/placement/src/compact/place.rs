@@ -11,7 +11,7 @@ use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::rejection::{NotEnough, Rejection};
 use crate::request::{Request, Reuse};
-use crate::wishes::{Uncore, Wishes};
+use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -50,7 +50,7 @@ pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt
         return [Some(Attempt { usable: reusable, ..all }), Some(all)];
     }
     // Wishes and devices decide which CPUs go with each other.
-    let is_particular = request.wishes != Wishes::NONE || !request.devices.is_empty();
+    let is_particular = !request.wishes.are_of_node() || !request.devices.is_empty();
     let all = Some(all);
     if is_particular {
         [all, None]

@@ -7,7 +7,6 @@ use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::rejection::Rejection;
 use crate::request::{PodDemand, Request, Reuse};
-use crate::wishes::Wishes;
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -58,7 +57,7 @@ pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
 /// Whether the container has wishes or devices, of which the kubelet's own allocation knows
 /// nothing.
 fn is_particular(request: &Request) -> bool {
-    request.wishes != Wishes::NONE || !request.devices.is_empty()
+    !request.wishes.are_of_node() || !request.devices.is_empty()
 }
 
 impl Attempt {

@@ -3,6 +3,7 @@
 use super::occupancy::{Occupancy, Room};
 use crate::cores::whole_cores;
 use crate::request::Request;
+use crate::settings::IsolatedCpus;
 use crate::topology_manager::TopologyPolicy;
 use crate::wishes::{Smt, Uncore};
 use cpuset::CpuSet;
@@ -33,6 +34,7 @@ struct Kind {
     takes_caches: bool,
     full_pcpus_only: bool,
     reserved: CpuSet,
+    isolated: IsolatedCpus,
 }
 
 /// What one container needs at least.
@@ -98,11 +100,13 @@ impl<'t> Needs<'t> {
             takes_caches: request.wishes.takes_caches(),
             full_pcpus_only: settings.options.full_pcpus_only,
             reserved: settings.reserved,
+            isolated: settings.isolated,
         };
         let at = match self.kinds.iter().position(|(known, _)| *known == kind) {
             Some(at) => at,
             None => {
-                let mut all = self.machine.online() - kind.reserved;
+                let all = self.machine.online() - kind.reserved;
+                let mut all = kind.isolated.allowed(self.machine, &all);
                 if kind.full_pcpus_only {
                     all -= whole_cores(self.machine, &kind.reserved);
                 }

@@ -65,9 +65,15 @@ impl<'t> Calls<'t> {
             let nodes = self.machine.nodes().iter().filter(allowed);
             request.free &= nodes.map(|node| node.cpus).collect::<CpuSet>();
         }
+        request.free = request.settings.isolated.allowed(self.machine, &request.free);
         let taken = request.footprint(self.machine, &held).len();
         request.promised = request.free.len().saturating_sub(taken);
         let cpus = self.place(&request)?.cpus;
+        // It is on isolated CPUs for a reason, or on others.
+        let isolated = self.machine.isolated();
+        if (cpus & isolated).len() != (held & isolated).len() {
+            return None;
+        }
         // Where cores are of unequal sizes, the kubelet's answer may be parts of cores.
         let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
         // Its devices do not move with it.

@@ -82,7 +82,9 @@ fn arrival(
     if badness == 0 || limits.containers == 0 {
         return None;
     }
+    let allowed = |cpus: CpuSet| newcomer.settings.isolated.allowed(machine, &cpus);
     let usable = ((free | newcomer.reuse.cpus()) & machine.online()) - newcomer.settings.reserved;
+    let usable = allowed(usable);
     let has_room = placed.is_some() || usable.len() >= newcomer.cpus;
     if !has_room || placed.is_none() && !could_be_admitted(calls, ctx, newcomer) {
         return None;
@@ -98,7 +100,8 @@ fn arrival(
 fn could_be_admitted(calls: &mut Calls<'_>, ctx: &Ctx<'_>, newcomer: &Request) -> bool {
     let held = ctx.residents.iter().map(|one| one.request.footprint(ctx.machine, &one.held));
     let held: CpuSet = held.collect();
-    let promised = newcomer.promised + held.len();
+    let isolated = newcomer.settings.isolated;
+    let promised = newcomer.promised + isolated.allowed(ctx.machine, &held).len();
     calls.place(&Request { free: ctx.free | held, promised, ..*newcomer }).is_some()
 }
 

@@ -38,6 +38,8 @@ struct File {
     distances: Vec<Vec<u8>>,
     #[serde(default)]
     offline: String,
+    #[serde(default)]
+    isolated: String,
     memory: Option<usize>,
 }
 
@@ -134,6 +136,7 @@ impl File {
             }
         }
         let offline = cpus("offline", &self.offline)?;
+        let isolated = cpus("isolated", &self.isolated)?;
         let memory = self.memory.unwrap_or(MEMORY);
         let share = memory / self.nodes.len().max(1);
         let mut machine = Machine {
@@ -149,6 +152,7 @@ impl File {
             nodes: Vec::new(),
             distances: self.distances,
             offline,
+            isolated,
             memory,
         };
         let total = machine.cpus();
@@ -174,6 +178,12 @@ impl File {
         }
         if offline.contains(0) {
             return Err(Fault("offline", "Linux cannot take CPU 0 offline".to_owned()));
+        }
+        if !isolated.is_subset(&all) {
+            return Err(Fault("isolated", absent(isolated - all)));
+        }
+        if isolated == all {
+            return Err(Fault("isolated", "Linux cannot isolate all CPUs".to_owned()));
         }
         Ok(machine)
     }
@@ -294,6 +304,8 @@ mod tests {
         );
         check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: no CPU 7 in this machine");
         check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: Linux cannot take CPU 0");
+        check("about: a\ncores: 4\nisolated: 2-4\n", "line 3: isolated: no CPU 4 in this machine");
+        check("about: a\ncores: 4\nisolated: 0-3\n", "line 3: isolated: Linux cannot isolate all");
         let nodes =
             |first: &str| format!("about: a\ncores: 4\nnodes:\n  - cpus: {first}\n  - cpus: 2-3\n");
         check(&nodes("0"), "line 3: nodes: CPU 1 is in no node");

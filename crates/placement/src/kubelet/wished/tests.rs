@@ -269,7 +269,7 @@ fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
     let numa =
         prop::option::of(prop_oneof![Just(Numa::Single), Just(Numa::Closest), Just(Numa::Spread)]);
     let smt = prop::option::of(prop_oneof![Just(Smt::FullCores), Just(Smt::Isolate)]);
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, engine: None })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, ..Wishes::NONE })
 }
 
 proptest! {

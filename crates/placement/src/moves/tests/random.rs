@@ -37,7 +37,7 @@ fn wishes() -> impl Strategy<Value = Wishes> {
     let uncore = prop_oneof![8 => Just(None), 1 => Just(Some(Uncore::Require)), 1 => Just(Some(Uncore::Ignore)), 1 => Just(Some(Uncore::Exclusive))];
     let numa = prop_oneof![12 => Just(None), 1 => Just(Some(Numa::Single))];
     let smt = prop_oneof![8 => Just(None), 1 => Just(Some(Smt::FullCores)), 1 => Just(Some(Smt::Isolate))];
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, engine: None })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, ..Wishes::NONE })
 }
 
 /// A container: its size, its wishes, whether it is movable, the start of the window of CPUs that

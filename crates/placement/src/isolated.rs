@@ -1,0 +1,242 @@
+//! CPUs that the kernel was booted to isolate: engines know none. They get a request for the part of
+//! the machine in which a container may run, and the rest counts as reserved.
+
+use super::engine::{Engine, Placement, Weighed};
+use super::rejection::Rejection;
+use super::request::{Request, Reuse};
+use super::settings::IsolatedCpus;
+use cpuset::CpuSet;
+use topology::Topology;
+
+/// The answer for the first part of the machine in which the request can be met, or the rejection for
+/// the last one. `held` is what a container has already, isolated or not: it keeps that.
+pub(super) fn first_that_fits<T>(
+    machine: &Topology,
+    request: &Request,
+    held: &CpuSet,
+    answer: impl Fn(&Request) -> Result<T, Rejection>,
+) -> Result<T, Rejection> {
+    if is_whole(machine, request) {
+        return answer(request);
+    }
+    let isolated = machine.isolated();
+    let others = machine.online() - isolated;
+    let held = request.footprint(machine, held);
+    let only = |part: CpuSet| answer(&within(machine, request, &(part | held)));
+    match request.settings.isolated {
+        IsolatedCpus::Exclude => only(others),
+        IsolatedCpus::Prefer => {
+            only(isolated).or_else(|_| only(others)).or_else(|_| answer(request))
+        }
+        IsolatedCpus::Require => {
+            let assignable = isolated & (machine.online() - request.settings.reserved);
+            let room = ((request.free | request.reuse.cpus()) & assignable) | held;
+            if room.len() < request.cpus {
+                let (free, all) = (room.len(), (assignable | held).len());
+                return Err(Rejection::not_enough_isolated(request.cpus, free, all));
+            }
+            only(isolated)
+        }
+    }
+}
+
+/// What the engine considered in the part of the machine that decided.
+pub(super) fn explain(
+    machine: &Topology,
+    request: &Request,
+    placement: Option<&Placement>,
+    engine: &dyn Engine,
+) -> Weighed {
+    if is_whole(machine, request) {
+        return engine.explain(machine, request, placement);
+    }
+    let isolated = machine.isolated();
+    let others = machine.online() - isolated;
+    let taken = placement.map(|placement| placement.cpus & isolated).unwrap_or_default();
+    let (part, why) = match request.settings.isolated {
+        IsolatedCpus::Exclude => (others, "isolated CPUs are for containers that wish for them"),
+        IsolatedCpus::Require => (isolated, "isolated CPUs only"),
+        IsolatedCpus::Prefer => match placement {
+            Some(placement) if taken == placement.cpus => {
+                (isolated, "all of its CPUs are isolated")
+            }
+            Some(_) if taken.is_empty() => (others, "too few isolated CPUs were free, it has none"),
+            Some(_) => (machine.online(), "too few CPUs of one kind were free, it has both"),
+            None => (machine.online(), "isolated CPUs first"),
+        },
+    };
+    let mut weighed = engine.explain(machine, &within(machine, request, &part), placement);
+    if placement.is_some() {
+        weighed.reasons.push(format!("isolatedCPUs {}: {why}.", request.settings.isolated.name()));
+    }
+    weighed
+}
+
+/// Whether a container with this request may run on every CPU of the machine, and prefers none.
+fn is_whole(machine: &Topology, request: &Request) -> bool {
+    machine.isolated().is_empty() && request.settings.isolated != IsolatedCpus::Require
+}
+
+/// The request in a part of the machine.
+fn within(machine: &Topology, request: &Request, part: &CpuSet) -> Request {
+    let mut narrowed = *request;
+    narrowed.free &= *part;
+    narrowed.reuse = match request.reuse {
+        Reuse::Beside(cpus) => Reuse::Beside(cpus & *part),
+        Reuse::First(cpus) => Reuse::First(cpus & *part),
+    };
+    narrowed.settings.reserved |= machine.online() - *part;
+    narrowed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wishes::Smt;
+    use crate::{
+        EngineKind, Options, PodDemand, Running, Settings, Wishes, explain, place, resize,
+    };
+    use cpuset::NodeSet;
+    use topology::synthetic::Machine;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn machine(isolated: &str) -> Topology {
+        let isolated = set(isolated);
+        Machine { cores: 8, threads: 2, isolated, ..Machine::default() }.topology().unwrap()
+    }
+
+    /// By either engine; CPUs 0-1 are reserved.
+    fn requests(isolated: IsolatedCpus, cpus: usize, free: &str) -> impl Iterator<Item = Request> {
+        let free = set(free);
+        EngineKind::ALL.into_iter().map(move |engine| Request {
+            cpus,
+            free,
+            reuse: Reuse::Beside(CpuSet::EMPTY),
+            promised: 0,
+            pod: None::<PodDemand>,
+            wishes: Wishes::NONE,
+            devices: NodeSet::EMPTY,
+            settings: Settings { engine, reserved: set("0-1"), isolated, ..Settings::default() },
+        })
+    }
+
+    fn shown(answer: Result<CpuSet, Rejection>) -> String {
+        answer.map_or_else(|why| why.to_string(), |cpus| cpus.to_string())
+    }
+
+    #[track_caller]
+    fn check(isolated: IsolatedCpus, cpus: usize, free: &str, expect: &str) {
+        for request in requests(isolated, cpus, free) {
+            let answer = place(&machine("10-15"), &request).map(|placement| placement.cpus);
+            assert_eq!(shown(answer), expect, "{:?}", request.settings.engine);
+        }
+    }
+
+    #[test]
+    fn isolated_cpus_are_given_out_as_configured() {
+        use IsolatedCpus::{Exclude, Prefer, Require};
+        check(Exclude, 2, "2-15", "2-3");
+        check(Exclude, 8, "2-15", "2-9");
+        check(Prefer, 4, "2-15", "10-13");
+        check(Prefer, 8, "2-15", "2-9");
+        check(Prefer, 14, "2-15", "2-15");
+        check(Require, 6, "2-15", "10-15");
+        let few = "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to satisfy request: requested=9, available=8, which is unexpected";
+        check(Exclude, 9, "2-15", few);
+    }
+
+    #[test]
+    fn what_needs_isolated_cpus_is_refused_without_them() {
+        let refusal = |cpus, free, all, advice| {
+            format!(
+                "IsolatedCPUsError: Isolated CPUs Error: isolated cpus required: requested {cpus} cpus, free isolated cpus = {free}, isolated cpus of the node = {all}; {advice}"
+            )
+        };
+        let wait = "wait until other containers leave some";
+        let more = "request fewer, boot the node with more (isolcpus=), or do not require them";
+        check(IsolatedCpus::Require, 4, "2-12", &refusal(4, 3, 6, wait));
+        check(IsolatedCpus::Require, 7, "2-15", &refusal(7, 6, 6, more));
+        for request in requests(IsolatedCpus::Require, 1, "2-15") {
+            let answer = place(&machine(""), &request).map(|placement| placement.cpus);
+            assert_eq!(shown(answer), refusal(1, 0, 0, more));
+        }
+    }
+
+    /// Reserved and isolated: it is never exclusive.
+    #[test]
+    fn reserved_cpus_are_never_given_out_as_isolated_ones() {
+        for request in requests(IsolatedCpus::Require, 2, "0-15") {
+            let answer = place(&machine("1-2,7"), &request).map(|placement| placement.cpus);
+            assert_eq!(shown(answer), "2,7");
+        }
+    }
+
+    /// A core with an isolated CPU is no whole core for others, as one with a reserved CPU.
+    #[test]
+    fn cores_are_whole_within_one_kind() {
+        for (isolated, expect) in [
+            (IsolatedCpus::Exclude, "4-5"),
+            (IsolatedCpus::Require, "6-7"),
+            (IsolatedCpus::Prefer, "6-7"),
+        ] {
+            for mut request in requests(isolated, 2, "2-7") {
+                request.settings.options = Options { full_pcpus_only: true, ..Options::default() };
+                let answer = place(&machine("3,6-7"), &request).map(|placement| placement.cpus);
+                assert_eq!(shown(answer), expect);
+                let wishes = Wishes { smt: Some(Smt::Isolate), ..Wishes::NONE };
+                let request = Request { cpus: 1, wishes, ..request };
+                let answer = place(&machine("3,6-7"), &request).map(|placement| placement.cpus);
+                assert_eq!(shown(answer), expect.split('-').next().unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_resize_keeps_isolated_cpus_and_takes_others_as_configured() {
+        use IsolatedCpus::{Exclude, Prefer, Require};
+        for (isolated, held, cpus, expect) in [
+            (Exclude, "10-11", 3, "2,10-11"),
+            (Exclude, "10-13", 2, "10-11"),
+            (Prefer, "10-11", 3, "10-12"),
+            (Prefer, "8-9", 3, "8-10"),
+            (Require, "2-3", 4, "2-3,10-11"),
+        ] {
+            for request in requests(isolated, cpus, "2-15") {
+                let answer = resize(&machine("10-15"), &request, &Running::Exclusive(set(held)));
+                assert_eq!(
+                    shown(answer),
+                    expect,
+                    "{isolated:?} {held} {:?}",
+                    request.settings.engine
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_explanation_says_which_kind_decided() {
+        for (isolated, cpus, expect) in [
+            (
+                IsolatedCpus::Exclude,
+                2,
+                "exclude: isolated CPUs are for containers that wish for them",
+            ),
+            (IsolatedCpus::Prefer, 2, "prefer: all of its CPUs are isolated"),
+            (IsolatedCpus::Prefer, 8, "prefer: too few isolated CPUs were free, it has none"),
+            (IsolatedCpus::Prefer, 10, "prefer: too few CPUs of one kind were free, it has both"),
+            (IsolatedCpus::Require, 2, "require: isolated CPUs only"),
+        ] {
+            for request in requests(isolated, cpus, "2-15") {
+                let machine = machine("10-15");
+                let placement = place(&machine, &request).unwrap();
+                let weighed = explain(&machine, &request, Some(&placement));
+                assert_eq!(weighed.reasons.last(), Some(&format!("isolatedCPUs {expect}.")));
+                let taken: usize = weighed.uncores.iter().map(|cache| cache.taken).sum();
+                assert_eq!(taken, cpus);
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@ use topology::Topology;
 type Field = (&'static str, u64, &'static [&'static str]);
 
 /// What a later field contradicts comes first, and stays.
-pub const FIELDS: [Field; 32] = [
+pub const FIELDS: [Field; 33] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),

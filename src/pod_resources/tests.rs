@@ -39,6 +39,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             cpu: CpuRequest::default(),
             asks: None,
             exclusive,
+            leaving: CpuSet::EMPTY,
             beside: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             cpus_wish: None,

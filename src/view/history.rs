@@ -92,7 +92,8 @@ impl History {
             | What::Adopted(_)
             | What::Moved { .. }
             | What::Rebalanced { .. }
-            | What::Resized { .. } => self.live(record),
+            | What::Resized { .. }
+            | What::Announced { .. } => self.live(record),
         }
     }
 

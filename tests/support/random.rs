@@ -26,6 +26,7 @@ impl Random {
     pub(crate) fn options(&mut self) -> Options {
         loop {
             let options = Options {
+                scale_delay: None,
                 full_pcpus_only: self.coin(),
                 strict_cpu_reservation: self.coin(),
                 prefer_align_cpus_by_uncorecache: self.coin(),

@@ -161,6 +161,9 @@ pub struct ContainerStatus {
     /// Those of them that it shares although it has exclusive ones (`cpus: exclusive+shared`).
     #[serde(default)]
     pub shared: CpuSet,
+    /// Those of them that it loses soon, after a resize.
+    #[serde(default)]
+    pub leaving: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     #[serde(default)]
     pub idle: CpuSet,
@@ -335,6 +338,7 @@ impl ContainerStatus {
             cpus: container.runs_on,
             reserved: container.pool == PoolKind::Reserved,
             shared: container.beside,
+            leaving: container.leaving,
             idle: container.idle,
             asks: container.asks,
             numa_nodes: nodes_of(topology, &exclusive),
@@ -376,7 +380,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::Moved { .. } => "moved",
                 What::Rebalanced { .. } => "rebalanced",
                 What::Suggested { .. } => "suggested",
-                What::Resized { .. } => "resized",
+                What::Resized { .. } | What::Announced { .. } => "resized",
                 What::LeftShared(_) => "shared",
                 What::Refused { .. } => "refused",
                 What::Released(_) => "released",

@@ -39,9 +39,14 @@ pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, ConfigErr
     config.check_without_policy()?;
     let mut block = format!("# From {}.\n", wording::printable(name));
     write_advice(&config, &mut block);
-    for field in OF_KUBELET {
-        if let Some((_, value)) = root.field(field.name()) {
-            write_field(field.name(), value, &mut block);
+    for field in OF_KUBELET.iter().map(|field| field.name()) {
+        match (&config.values.reserved.list, root.field(field)) {
+            // A list of CPUs can look like a number.
+            (Some(list), _) if field == reserved::LIST => {
+                let _ = writeln!(block, "{field}: \"{list}\"");
+            }
+            (_, Some((_, value))) => write_field(field, value, &mut block),
+            _ => {}
         }
     }
     let mut left_out = config.not_used();
@@ -83,9 +88,7 @@ fn write_field(name: &str, value: &Node, block: &mut String) {
     let is_amount = [reserved::SYSTEM, reserved::KUBE].contains(&name);
     match &value.value {
         Value::Scalar(text) if !text.is_empty() => {
-            // A list of CPUs can look like a number.
-            let quote = if name == reserved::LIST { "\"" } else { "" };
-            let _ = writeln!(block, "{name}: {quote}{text}{quote}");
+            let _ = writeln!(block, "{name}: {text}");
         }
         Value::Map(fields) => {
             let mut written = false;

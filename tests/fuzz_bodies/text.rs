@@ -4,7 +4,7 @@ use super::node;
 use cpuset::{CpuSet, MAX_CPUS};
 use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::{Config, NodeIdentity};
+use nri_cpu_manager::config::{Config, FromKubelet, NodeIdentity, from_kubelet};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
 use std::str;
@@ -114,8 +114,12 @@ fn take_over(state: &StateFile) {
 }
 
 /// A configuration: refused with one line that has none of the parser's words, or valid for the
-/// machine.
+/// machine. As a kubelet's file it has a block that comes to itself.
 pub fn config(bytes: &[u8]) {
+    if let Ok(FromKubelet { block, .. }) = from_kubelet("kubelet.yaml", bytes.to_vec()) {
+        let again = from_kubelet("kubelet.yaml", block.clone().into_bytes());
+        assert_eq!(again.unwrap(), FromKubelet { block, left_out: Vec::new() });
+    }
     let topology = node::topology();
     let labels = "pool=gpu".parse().ok();
     let this = NodeIdentity { name: Some("node".to_owned()), labels };

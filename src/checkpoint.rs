@@ -114,6 +114,12 @@ impl StateDir {
         Ok(StateDir { dir: dir.to_owned(), disk, _lock: lock })
     }
 
+    /// Whether another process has this directory: [`StateDir::open`] would fail.
+    pub fn is_locked(dir: &Path) -> bool {
+        let lock = open_regular(&dir.join(LOCK));
+        lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+
     pub fn path(&self) -> &Path {
         &self.dir
     }

@@ -2,7 +2,7 @@
 
 use super::machine::NodeArgs;
 use crate::config::{Config, PodResources};
-use crate::daemon::{self, Executor, Paths};
+use crate::daemon::{self, Paths, Start};
 use crate::edge;
 use crate::serve::endpoint::{self, Address};
 use crate::serve::questions;
@@ -67,12 +67,14 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         cgroup_root: args.cgroup_root,
         proc_root: args.proc_root,
     };
-    let (endpoint, identity, owner) = match launched {
-        Some(launched) => (Endpoint::Launched(launched.connection()?), launched.identity, None),
+    let (endpoint, identity, start) = match launched {
+        Some(launched) => {
+            (Endpoint::Launched(launched.connection()?), launched.identity, Start::Configured)
+        }
         None => {
             let identity = Identity::new(&args.name, &args.index)?;
             let config = Config::read(&args.config)?;
-            (Endpoint::Socket(args.socket), identity, Some(Executor::start(&paths, &config)?))
+            (Endpoint::Socket(args.socket), identity, Start::new(&paths, config)?)
         }
     };
     // One thread: its work takes microseconds; what takes longer (the disk) has its own.
@@ -94,9 +96,10 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = edge::nri::run(endpoint, &identity, outbox, shutdown);
         // The edge ends first and drops the last sender. The owner ends after the last message.
-        let (result, ()) =
-            tokio::join!(edge, daemon::serve(inbox, (observer, asked), &paths, owner));
-        result?;
+        let served = daemon::serve(inbox, (observer, asked), &paths, start);
+        tokio::try_join!(async { edge.await.map_err(Box::<dyn Error>::from) }, async {
+            served.await.map_err(Box::from)
+        })?;
         log::info!("stopped");
         Ok(())
     })

@@ -2,7 +2,9 @@
 
 use super::executor::{Executor, Reply};
 use super::paths::{Paths, StartError};
+use super::standby::{self, Connection, Standby};
 use super::step::Input;
+use crate::checkpoint::{StateDir, StateError};
 use crate::config::Config;
 use crate::edge::{Message, Refusal};
 use crate::pod_resources::{self, PolicyFile};
@@ -12,19 +14,60 @@ use ledger::{Call, Event};
 use nri::{Capabilities, Runtime, Session};
 use std::future::pending;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
+
+/// How the daemon begins.
+#[derive(Debug)]
+pub enum Start {
+    /// It owns the node.
+    Now(Box<Executor>),
+    /// With this configuration, when the instance has ended that owns the node.
+    After(Box<Config>),
+    /// With the configuration that the runtime hands over.
+    Configured,
+}
+
+impl Start {
+    /// With a configuration: now, unless another instance uses the state directory.
+    ///
+    /// # Errors
+    /// If it cannot start. No container has changed then.
+    pub fn new(paths: &Paths, config: Config) -> Result<Start, StartError> {
+        match Executor::start(paths, &config) {
+            Ok(executor) => Ok(Start::Now(Box::new(executor))),
+            Err(StartError::State(StateError::Locked { dir })) => {
+                log::info!(
+                    "another instance uses the state directory {}: waiting for its end, to take the node over",
+                    dir.display()
+                );
+                Ok(Start::After(Box::new(config)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// Serves messages until the NRI layer ends, and answers questions while there are no messages.
 ///
-/// `executor` exists from the start, or the first `Configure` makes it (if the runtime launched the
-/// plugin and hands it the configuration).
+/// # Errors
+/// If the node cannot be taken over, or the instance that owns it does not end.
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
     paths: &Paths,
-    executor: Option<Executor>,
-) {
-    let waiting = "the runtime has not sent the configuration yet".to_owned();
+    start: Start,
+) -> Result<(), StartError> {
+    let (executor, standby, waiting) = match start {
+        Start::Now(executor) => (Some(*executor), None, String::new()),
+        Start::After(config) => {
+            let waiting = "another instance decides until its end; this one takes over then";
+            (None, Some(Standby::new(*config)), waiting.to_owned())
+        }
+        Start::Configured => {
+            (None, None, "the runtime has not sent the configuration yet".to_owned())
+        }
+    };
     let (session, link) = (Session(0), Link::default());
     let mut main_loop = MainLoop {
         paths,
@@ -32,6 +75,7 @@ pub async fn serve(
         listening: false,
         pod_resources: None,
         executor,
+        standby,
         waiting,
         session,
         link,
@@ -47,9 +91,9 @@ pub async fn serve(
         tokio::select! {
             biased;
             message = inbox.recv() => {
-                let Some(message) = message else { return };
+                let Some(message) = message else { return Ok(()) };
                 seen = None;
-                main_loop.receive(message).await;
+                main_loop.receive(message).await?;
             }
             Some(Question(reply)) = questions.recv() => {
                 let view = seen.get_or_insert_with(|| Arc::new(main_loop.view()));
@@ -59,6 +103,11 @@ pub async fn serve(
             input = work(main_loop.executor.as_mut()) => {
                 seen = None;
                 main_loop.work(input).await;
+            }
+            () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
+                if main_loop.take_over().await? {
+                    seen = None;
+                }
             }
         }
     }
@@ -80,6 +129,8 @@ struct MainLoop<'a> {
     /// The file with the policy in force, if podresources are served.
     pod_resources: Option<PolicyFile>,
     executor: Option<Executor>,
+    /// `Some` while another instance owns the node; there is no executor then.
+    standby: Option<Standby>,
     /// Why there is no executor.
     waiting: String,
     /// The present connection. The loop drops messages of an earlier one.
@@ -88,7 +139,8 @@ struct MainLoop<'a> {
 }
 
 impl MainLoop<'_> {
-    async fn receive(&mut self, message: Message) {
+    async fn receive(&mut self, message: Message) -> Result<(), StartError> {
+        let Some(message) = self.stand_by(message).await? else { return Ok(()) };
         match message {
             Message::Configure {
                 session,
@@ -113,7 +165,7 @@ impl MainLoop<'_> {
                 let _ = reply.send(subscriptions);
             }
             Message::Call { session, call, reply } => {
-                let Some(executor) = self.executor_of(session) else { return };
+                let Some(executor) = self.executor_of(session) else { return Ok(()) };
                 let synchronized = matches!(call, Call::Event(Event::Synchronize { .. }));
                 executor.call(Reply::Answer(reply), |id| Input::Call(id, call)).await;
                 if synchronized {
@@ -121,12 +173,12 @@ impl MainLoop<'_> {
                 }
             }
             Message::Validate { session, container, cpus, reply } => {
-                let Some(executor) = self.executor_of(session) else { return };
+                let Some(executor) = self.executor_of(session) else { return Ok(()) };
                 let input = |id| Input::Validate(id, container, cpus);
                 executor.call(Reply::Validated(reply), input).await;
             }
             Message::WentOn { session } => {
-                let Some(executor) = self.executor_of(session) else { return };
+                let Some(executor) = self.executor_of(session) else { return Ok(()) };
                 executor.take_step(Input::WentOn).await;
             }
             Message::Disconnected { session } => {
@@ -134,6 +186,95 @@ impl MainLoop<'_> {
                 self.link.ended(session.0);
             }
         }
+        Ok(())
+    }
+
+    /// Answers a message that the instance before this one decides about. Returns one that is this
+    /// one's to handle.
+    async fn stand_by(&mut self, message: Message) -> Result<Option<Message>, StartError> {
+        if let Message::Call { call: Call::Admission(_), .. } = &message {
+            let until = Instant::now() + standby::PATIENCE;
+            while self.standby.is_some() && !self.take_over().await? && Instant::now() < until {
+                sleep(standby::PAUSE).await;
+            }
+        }
+        let Some(standby) = &mut self.standby else { return Ok(Some(message)) };
+        match message {
+            Message::Configure {
+                session,
+                runtime,
+                capabilities,
+                answer_within,
+                updater,
+                reply,
+                ..
+            } => {
+                self.session = session;
+                introduce(&runtime, &capabilities);
+                self.link.introduced(session.0, runtime);
+                let wanted = standby.connected(capabilities, answer_within, updater);
+                // The runtime may have disconnected.
+                let _ = reply.send(Ok(wanted));
+            }
+            Message::Call { session, call, reply } if session == self.session => {
+                let synchronized = matches!(call, Call::Event(Event::Synchronize { .. }));
+                let _ = reply.send(Ok(standby.note(call)));
+                if synchronized {
+                    self.link.synchronized();
+                }
+            }
+            Message::Validate { reply, .. } => {
+                let _ = reply.send(Ok(()));
+            }
+            Message::Disconnected { session } => {
+                self.link.ended(session.0);
+                if session == self.session {
+                    standby.disconnected();
+                }
+            }
+            Message::Call { .. } | Message::WentOn { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// Takes the node over, if the instance that owned it has ended. Returns whether it did.
+    async fn take_over(&mut self) -> Result<bool, StartError> {
+        let Some(standby) = &self.standby else { return Ok(false) };
+        if StateDir::is_locked(&self.paths.state_dir) {
+            let dir = self.paths.state_dir.clone();
+            return if standby.is_over() {
+                Err(StateError::Locked { dir }.into())
+            } else {
+                Ok(false)
+            };
+        }
+        // It may have changed since.
+        let config = self.paths.config.as_deref().and_then(|path| Config::read(path).ok());
+        let started = Executor::start(self.paths, config.as_ref().unwrap_or(&standby.config));
+        let mut executor = match started {
+            Ok(executor) => executor,
+            Err(StartError::State(StateError::Locked { .. })) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        log::info!("the instance before this one has ended: taking the node over");
+        let connection = self.standby.take().and_then(Standby::into_connection);
+        if let Some(mut connection) = connection {
+            let list = connection.list();
+            let Connection { capabilities, answer_within, updater, .. } = connection;
+            let connected = Input::Connected { capabilities, answer_within };
+            // They were answered when the runtime connected.
+            let _ = executor.connected(updater, connected).await;
+            if let Some(list) = list {
+                // No answer carries its updates: the core sends or writes them otherwise.
+                let (reply, _) = oneshot::channel();
+                let input = |id| Input::Call(id, Call::Event(list));
+                executor.call(Reply::Answer(reply), input).await;
+            }
+        }
+        self.executor = Some(executor);
+        self.listen_locally();
+        self.serve_pod_resources();
+        Ok(true)
     }
 
     async fn work(&mut self, input: Input) {
@@ -211,7 +352,7 @@ impl MainLoop<'_> {
             Some(executor) => executor.view(),
             None => Err(self.waiting.clone()),
         };
-        NodeView { link: self.link.clone(), node }
+        NodeView { link: self.link.clone(), node, standby: self.standby.is_some() }
     }
 }
 

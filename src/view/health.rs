@@ -21,6 +21,8 @@ pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
         );
     }
     match &view.node {
+        // An update replaces the other instance as soon as this one is ready to take over.
+        Err(_) if view.standby => {}
         Err(why) => obstacles.push(why.clone()),
         Ok(node) => {
             if node.view.settings.policy == Policy::Static && node.view.stance == Stance::Refuse {
@@ -40,7 +42,10 @@ pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
 /// What needs attention although the plugin places containers, a sentence each. A restart would not
 /// help: with a configuration that it cannot use the plugin does not even start.
 pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
-    let Ok(node) = &view.node else { return Vec::new() };
+    let Ok(node) = &view.node else {
+        let waits = view.node.as_ref().err().filter(|_| view.standby);
+        return waits.cloned().into_iter().collect();
+    };
     let mut warnings: Vec<String> = node.own.config.fault.iter().map(cannot_be_used).collect();
     if !node.own.config.waiting.is_empty() {
         warnings.push(needs_restart(&node.own.config.waiting));
@@ -126,7 +131,7 @@ mod tests {
 
     #[track_caller]
     fn check(link: Link, node: Result<NodeFigures, String>, expect: &[&str]) {
-        let found = obstacles(&NodeView { link, node });
+        let found = obstacles(&NodeView { standby: false, link, node });
         assert_eq!(found.len(), expect.len(), "{found:?}");
         for (found, expect) in found.iter().zip(expect) {
             assert!(found.contains(expect), "{found}");
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_does_not_keep_containers_out_is_a_warning() {
-        let mut view = NodeView { link: linked(2), node: Ok(node(Policy::Static)) };
+        let mut view = NodeView { standby: false, link: linked(2), node: Ok(node(Policy::Static)) };
         assert_eq!(warnings(&view), [""; 0]);
         let own = &mut view.node.as_mut().unwrap().own;
         own.config.rejected(Fault { line: Some(3), why: "config.yaml, line 3: no".into() });

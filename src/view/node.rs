@@ -15,6 +15,8 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct NodeView {
+    /// Whether another instance owns the node, until its end.
+    pub standby: bool,
     pub link: Link,
     /// The node, or why there is none: a plugin that the runtime launched has no configuration
     /// before the runtime sends one.

@@ -120,7 +120,8 @@ fn server() -> SocketAddr {
             let (observer, mut asked) = questions();
             tokio::spawn(endpoint::serve(listener, observer));
             while let Some(question) = asked.recv().await {
-                let view = NodeView { link: Link::default(), node: Err(String::new()) };
+                let view =
+                    NodeView { standby: false, link: Link::default(), node: Err(String::new()) };
                 // The client may be gone.
                 let _ = question.0.send(Arc::new(view));
             }

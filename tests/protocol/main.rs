@@ -75,6 +75,7 @@ mod reconnect;
 mod runtime;
 mod stalled;
 mod strict;
+mod takeover;
 mod unkind;
 mod updates;
 mod wishes;

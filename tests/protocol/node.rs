@@ -11,7 +11,7 @@ use nri::wire;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::checkpoint::StateError;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Executor, Paths, StartError};
+use nri_cpu_manager::daemon::{self, Executor, Paths, Start, StartError};
 use nri_cpu_manager::edge::nri::run_session;
 use nri_cpu_manager::edge::{self, Message};
 use std::collections::BTreeMap;
@@ -359,10 +359,10 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
     let (messages, heard) = overheard(to_owner);
     let questions = nri_cpu_manager::serve::questions();
     let for_task = paths.clone();
-    let served =
-        tokio::spawn(
-            async move { daemon::serve(inbox, questions, &for_task, Some(executor)).await },
-        );
+    let served = tokio::spawn(async move {
+        let start = Start::Now(Box::new(executor));
+        daemon::serve(inbox, questions, &for_task, start).await.unwrap();
+    });
     let (runtime, session) = connect(generation, 1, messages.clone());
     (runtime, Plugin { messages, heard, served, session })
 }

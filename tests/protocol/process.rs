@@ -5,30 +5,41 @@ use crate::runtime::{Generation, Runtime};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use tokio::net::{UnixListener, UnixStream};
 use topology::synthetic::Machine;
 
 pub(crate) struct Plugin {
     pub(crate) child: Child,
     pub(crate) runtime: Runtime<UnixStream>,
-    dir: tempfile::TempDir,
+    dir: Rc<tempfile::TempDir>,
 }
 
 impl Plugin {
     pub(crate) async fn start(generation: Generation) -> Plugin {
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
-        fake_sysfs::write(&path("sys"), &fake_sysfs::files(&machine.facts().unwrap()));
+        let sysfs = dir.path().join("sys");
+        fake_sysfs::write(&sysfs, &fake_sysfs::files(&machine.facts().unwrap()));
         let config =
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
-        fs::write(path("config.yaml"), config).unwrap();
-        let listener = UnixListener::bind(path("nri.sock")).unwrap();
+        fs::write(dir.path().join("config.yaml"), config).unwrap();
+        Plugin::launch(Rc::new(dir), generation, "nri.sock").await
+    }
+
+    /// Another instance for the same node, as in a roll-out.
+    pub(crate) async fn successor(&self, socket: &str) -> Plugin {
+        Plugin::launch(Rc::clone(&self.dir), self.runtime.generation, socket).await
+    }
+
+    async fn launch(dir: Rc<tempfile::TempDir>, generation: Generation, socket: &str) -> Plugin {
+        let path = |name: &str| dir.path().join(name);
+        let listener = UnixListener::bind(path(socket)).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
             .arg("run")
             .args(["--config".into(), path("config.yaml")])
             .args(["--state-dir".into(), path("state")])
-            .args(["--socket".into(), path("nri.sock")])
+            .args(["--socket".into(), path(socket)])
             .args(["--sysfs-root".into(), path("sys")])
             .args(["--cgroup-root".into(), path("no-cgroups")])
             .args(["--proc-root".into(), path("no-proc")])
@@ -43,6 +54,12 @@ impl Plugin {
         Plugin { child, runtime, dir }
     }
 
+    /// As a kubelet ends a container.
+    pub(crate) fn terminate(&self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    }
+
     pub(crate) fn state_dir(&self) -> PathBuf {
         self.dir.path().join("state")
     }
@@ -50,7 +67,8 @@ impl Plugin {
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
+        // It may have ended by itself.
+        let _ = self.child.kill();
         self.child.wait().unwrap();
     }
 }

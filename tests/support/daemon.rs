@@ -7,7 +7,7 @@ use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
 use nri::Session;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Executor, Paths};
+use nri_cpu_manager::daemon::{self, Executor, Paths, Start};
 use nri_cpu_manager::edge::{Message, Refusal, Response};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,8 @@ impl Daemon {
         let questions = nri_cpu_manager::serve::questions();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
-            daemon::serve(inbox, questions, &for_task, Some(owner)).await
+            let start = Start::Now(Box::new(owner));
+            daemon::serve(inbox, questions, &for_task, start).await.unwrap();
         });
         Daemon { messages, paths, _dir: dir }
     }

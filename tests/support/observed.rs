@@ -5,7 +5,7 @@ use super::events::create;
 use ledger::{Call, Event, Qos};
 use nri::{Capabilities, Runtime, Session};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
-use nri_cpu_manager::daemon::{self, Executor, Paths};
+use nri_cpu_manager::daemon::{self, Executor, Paths, Start};
 use nri_cpu_manager::edge::{Message, Refusal, Response};
 use nri_cpu_manager::serve::{ViewSource, questions};
 use nri_cpu_manager::view::Status;
@@ -93,7 +93,8 @@ impl Observed {
         let observer = asked.0.clone();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
-            daemon::serve(inbox, asked, &for_task, Some(owner)).await;
+            let start = Start::Now(Box::new(owner));
+            daemon::serve(inbox, asked, &for_task, start).await.unwrap();
         });
         Observed { messages, observer, paths, _dir: dir }
     }

@@ -190,7 +190,7 @@ impl CpuRequest {
     ///
     /// Shares do not show requests of 256 CPUs or more: beside such a limit a missing request is
     /// not the old one.
-    pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
+    pub fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
         let unknown = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
         CpuRequest {
             request: if unknown { wanted.request } else { wanted.request.or(self.request) },

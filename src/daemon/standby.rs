@@ -1,0 +1,203 @@
+//! [`Standby`]: an instance that waits for the end of the one that owns the node, as in a roll-out.
+//!
+//! It is connected and hears of everything, and answers that nothing changes: the other instance
+//! decides. When that has ended, this one starts its core from the state file and from what runs by
+//! then, and answers from that call on. A runtime that asks for a new container in between waits for
+//! that, so that none is created without a decision.
+
+use crate::config::Config;
+use crate::edge::{Response, Subscriptions};
+use crate::exclusivity::Exclusivity;
+use ledger::{Admission, Call, Container, Event, Pod};
+use nri::{Capabilities, Updater};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The pause between two attempts to take over.
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
+/// How long a request waits for the end of the other instance: longer than that takes from the end of
+/// its connection to that of its process. If it lives on, it has answered the request itself.
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
+/// How long to wait at all. A roll-out takes seconds; after this time there are two installations.
+const MOST: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub(super) struct Standby {
+    pub(super) config: Config,
+    since: Instant,
+    connection: Option<Connection>,
+}
+
+/// What the runtime has said on the present connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) capabilities: Capabilities,
+    pub(super) answer_within: Duration,
+    pub(super) updater: Option<Updater>,
+    /// What exists; `None` before the runtime has listed it.
+    node: Option<Listed>,
+}
+
+#[derive(Debug, Default)]
+struct Listed {
+    pods: Vec<Pod>,
+    containers: Vec<Container>,
+}
+
+impl Standby {
+    pub(super) fn new(config: Config) -> Standby {
+        Standby { config, since: Instant::now(), connection: None }
+    }
+
+    /// Whether the other instance is not about to end.
+    pub(super) fn is_over(&self) -> bool {
+        MOST <= self.since.elapsed()
+    }
+
+    pub(super) fn connected(
+        &mut self,
+        capabilities: Capabilities,
+        answer_within: Duration,
+        updater: Option<Updater>,
+    ) -> Subscriptions {
+        self.connection = Some(Connection { capabilities, answer_within, updater, node: None });
+        // What this instance may need later: a connection cannot subscribe again.
+        Subscriptions {
+            before_start: matches!(
+                self.config.exclusivity(),
+                Exclusivity::Auto | Exclusivity::Kernel
+            ),
+            validation: self.config.strict(),
+        }
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        self.connection = None;
+    }
+
+    /// Records a call that the other instance answers.
+    pub(super) fn note(&mut self, call: Call) -> Response {
+        let Some(connection) = &mut self.connection else { return Response::default() };
+        if let Call::Event(Event::Synchronize { pods, containers }) = call {
+            connection.node = Some(Listed { pods, containers });
+        } else if let Some(node) = &mut connection.node {
+            node.follow(call);
+        }
+        Response::default()
+    }
+
+    pub(super) fn into_connection(self) -> Option<Connection> {
+        self.connection
+    }
+}
+
+impl Connection {
+    /// What exists, as the runtime would list it now; `None` if it has listed nothing yet.
+    pub(super) fn list(&mut self) -> Option<Event> {
+        let Listed { pods, containers } = self.node.take()?;
+        Some(Event::Synchronize { pods, containers })
+    }
+}
+
+impl Listed {
+    fn follow(&mut self, call: Call) {
+        match call {
+            Call::Admission(Admission::Create { pod, container }) => {
+                self.enter_pod(pod);
+                self.enter(Container { not_started: true, ..container });
+            }
+            Call::Admission(Admission::Update { container, wanted, .. }) => {
+                if let Some(known) = self.container(&container.id) {
+                    known.cpu = known.cpu.changed_by(wanted.cpu);
+                }
+            }
+            Call::Event(Event::RunPod(pod) | Event::UpdatePod(pod)) => self.enter_pod(pod),
+            Call::Event(Event::Starting { pod, container } | Event::Started { pod, container }) => {
+                self.enter_pod(pod);
+                match self.container(&container.id) {
+                    Some(known) => known.not_started = false,
+                    None => self.enter(container),
+                }
+            }
+            Call::Event(Event::Stop(id) | Event::Remove(id)) => {
+                self.containers.retain(|container| container.id != id);
+            }
+            Call::Event(Event::StopPod(sandbox) | Event::RemovePod(sandbox)) => {
+                self.pods.retain(|pod| pod.sandbox != sandbox);
+                self.containers.retain(|container| container.sandbox != sandbox);
+            }
+            Call::Event(_) => {}
+        }
+    }
+
+    fn enter_pod(&mut self, pod: Pod) {
+        match self.pods.iter_mut().find(|known| known.sandbox == pod.sandbox) {
+            Some(known) => *known = pod,
+            None => self.pods.push(pod),
+        }
+    }
+
+    fn enter(&mut self, container: Container) {
+        self.containers.retain(|known| known.id != container.id);
+        self.containers.push(container);
+    }
+
+    fn container(&mut self, id: &ledger::ContainerId) -> Option<&mut Container> {
+        self.containers.iter_mut().find(|container| container.id == *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{ContainerId, CpuRequest, MilliCpu, PodUid, PoolKind, Qos, SandboxId, Wanted};
+
+    fn pod(name: &str) -> Pod {
+        Pod {
+            sandbox: SandboxId(name.to_owned()),
+            uid: PodUid(name.to_owned()),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            qos: Qos::Guaranteed,
+            pool: PoolKind::General,
+            budget: None,
+            annotations: Default::default(),
+            cgroup: None,
+        }
+    }
+
+    fn container(id: &str, of: &str) -> Container {
+        let cpu = CpuRequest { request: Some(MilliCpu(2000)), limit: Some(MilliCpu(2000)) };
+        Container::new(ContainerId(id.to_owned()), SandboxId(of.to_owned()), "main", cpu)
+    }
+
+    fn create(id: &str, of: &str) -> Call {
+        Admission::Create { pod: pod(of), container: container(id, of) }.into()
+    }
+
+    #[test]
+    fn the_list_follows_what_happens() {
+        let mut node = Listed { pods: vec![pod("a")], containers: vec![container("a1", "a")] };
+        node.follow(Event::RunPod(pod("b")).into());
+        node.follow(create("b1", "b"));
+        node.follow(create("b2", "b"));
+        let started = Event::Started { pod: pod("b"), container: container("b1", "b") };
+        node.follow(started.into());
+        let three = CpuRequest { request: Some(MilliCpu(3000)), limit: Some(MilliCpu(3000)) };
+        node.follow(
+            Admission::Update {
+                pod: pod("b"),
+                container: container("b2", "b"),
+                wanted: Wanted { cpu: three, ..Wanted::default() },
+            }
+            .into(),
+        );
+        node.follow(Event::Stop(ContainerId("a1".to_owned())).into());
+        node.follow(Event::StopPod(SandboxId("a".to_owned())).into());
+        node.follow(create("c1", "c"));
+        node.follow(Event::RemovePod(SandboxId("c".to_owned())).into());
+        assert_eq!(node.pods, [pod("b")]);
+        let waits = Container { not_started: true, cpu: three, ..container("b2", "b") };
+        assert_eq!(node.containers, [container("b1", "b"), waits]);
+    }
+}

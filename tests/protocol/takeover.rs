@@ -1,0 +1,81 @@
+//! A roll-out: an instance takes over from the one before it, with the plugin as it ships.
+
+use crate::process::Plugin;
+use crate::runtime::{self, Generation};
+use cpuset::CpuSet;
+use nri::wire;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use wire::Event as Kind;
+
+/// What a runtime has created.
+#[derive(Default)]
+struct Created {
+    pods: Vec<wire::PodSandbox>,
+    containers: Vec<wire::Container>,
+}
+
+impl Created {
+    /// A pod with a container of two CPUs, of which these instances are asked, in this order: the CPUs
+    /// that each sets, none for an answer that sets none.
+    async fn create(&mut self, plugins: &mut [&mut Plugin]) -> Vec<CpuSet> {
+        let name = format!("p{}", self.pods.len());
+        let pod = runtime::pod(&name, 2000);
+        let mut container = runtime::container(&name, &pod.uid, 2000);
+        container.pod_sandbox_id.clone_from(&pod.id);
+        let mut answers = Vec::new();
+        for plugin in plugins {
+            plugin.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+            let answer = plugin.runtime.create(&pod, &container).await;
+            let adjust = answer.unwrap().adjust;
+            let cpus = adjust.linux.resources.cpu.cpus.clone();
+            answers.push(cpus.parse().unwrap());
+        }
+        let cpus = answers.iter().find(|cpus: &&CpuSet| !cpus.is_empty());
+        if let Some(cpus) = cpus {
+            let cpu = container.linux.mut_or_insert_default().resources.mut_or_insert_default();
+            cpu.cpu.mut_or_insert_default().cpus = cpus.to_string();
+        }
+        self.pods.push(pod);
+        self.containers.push(container);
+        answers
+    }
+}
+
+/// In each round an instance starts beside the one that runs, and takes over while containers come.
+#[tokio::test]
+async fn no_container_is_created_without_cpus_in_twenty_roll_outs() {
+    for generation in [Generation::V0_8, Generation::V0_12] {
+        let mut old = Plugin::start(generation).await;
+        old.runtime.synchronize(&[], &[], 1).await;
+        for round in 0..10 {
+            let mut node = Created::default();
+            let mut seen = BTreeSet::new();
+            let mut new = old.successor(&format!("nri-{round}.sock")).await;
+            let updates = new.runtime.synchronize(&[], &[], 1).await;
+            assert_eq!(updates.len(), 0);
+            // While both are there, the old one decides, whoever is asked first.
+            let both = node.create(&mut [&mut new, &mut old]).await;
+            assert_eq!((both[0].len(), both[1].len()), (0, 2));
+            let both = node.create(&mut [&mut old, &mut new]).await;
+            assert_eq!((both[0].len(), both[1].len()), (2, 0));
+            old.terminate();
+            let started = Instant::now();
+            for _ in 0..3 {
+                assert_eq!(node.create(&mut [&mut new]).await[0].len(), 2);
+            }
+            assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+            for container in &node.containers {
+                let cpus = &container.linux.resources.cpu.cpus;
+                for cpu in cpus.parse::<CpuSet>().unwrap().iter() {
+                    assert!(seen.insert(cpu), "CPU {cpu} is exclusive twice");
+                }
+            }
+            for pod in &node.pods {
+                new.runtime.tell(Kind::STOP_POD_SANDBOX, pod, None).await.unwrap();
+                new.runtime.tell(Kind::REMOVE_POD_SANDBOX, pod, None).await.unwrap();
+            }
+            old = new;
+        }
+    }
+}

@@ -22,6 +22,8 @@ pub enum Action {
     Debug,
     Wait,
     KillPlugin,
+    /// Another instance takes over, as in a roll-out.
+    Replace,
     /// Dies at some later call of the kernel, or after some effects.
     DieSoon,
     StallPlugin,
@@ -62,6 +64,7 @@ const PEACE: &[(Action, u64)] = &[
 ];
 const RESTARTS: &[(Action, u64)] = &[
     (Action::KillPlugin, 4),
+    (Action::Replace, 4),
     (Action::DieSoon, 5),
     (Action::RestartRuntime, 4),
     (Action::DropConnection, 2),
@@ -250,6 +253,7 @@ impl World {
             }
             Action::Debug => self.debug_pod(&mut dice),
             Action::KillPlugin => self.plugin_dies("killed"),
+            Action::Replace => self.replace_plugin(dice, 0),
             Action::DieSoon if dice.percent(50) => {
                 self.kernel.lock().faults.lives = Some(dice.between(0, 60))
             }

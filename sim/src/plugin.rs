@@ -7,17 +7,20 @@ use crate::devices::gpus;
 use crate::dice::Dice;
 use crate::kernel::{CGROUPS, Errno, PROC, SYS, Watcher, survives};
 use crate::pods::{Container, Serial};
+use crate::runtime::TIMEOUT;
 use crate::trace::take_records;
 use crate::world::World;
 use cpuset::CpuSet;
 use ledger::Claim;
-use nri::{AnswerKind, CallError};
+use nri::{AnswerKind, CallError, Decoded, Exchange};
 use nri_cpu_manager::checkpoint::{self, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
-use nri_cpu_manager::edge::nri::exchange;
+use nri_cpu_manager::edge::nri::READS;
+use nri_cpu_manager::edge::nri::exchange::{self, Asked, asked};
 use nri_cpu_manager::edge::{self, Refusal};
 use nri_cpu_manager::kubelet::Look;
+use protobuf::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -230,15 +233,74 @@ impl World {
     }
 
     fn launch(&mut self) {
+        if self.begin() {
+            self.after(Duration::from_millis(3), |world| world.connect());
+        }
+    }
+
+    /// Another instance was connected and takes over: the runtime notices nothing, and waits for no
+    /// answer to the list. It has finished what was under way.
+    pub fn replace_plugin(&mut self, mut dice: Dice, tries: u32) {
+        let plugin = &self.plugin;
+        if !self.runtime.synchronized || !plugin.is_alive() || plugin.is_stalled(self.now) {
+            return;
+        }
+        let is_busy =
+            !plugin.pending.is_empty() || plugin.running.updating || plugin.writing.is_some();
+        if is_busy {
+            if tries < 100 {
+                self.wake_plugin(Duration::from_millis(20), move |world| {
+                    world.replace_plugin(dice, tries + 1);
+                });
+            }
+            return;
+        }
+        self.say("another instance takes over");
+        self.kernel.lock().faults.lives = None;
+        self.plugin.process += 1;
+        self.plugin.running = Running::default();
+        self.kernel.lock().watch(Watcher::Groups, &BTreeMap::new());
+        self.kernel.lock().watch(Watcher::Quotas, &BTreeMap::new());
+        if !self.begin() {
+            return;
+        }
+        let mut list = self.list();
+        for container in &mut list.containers {
+            // Of those that came while both were connected it has not seen what was set.
+            if dice.percent(50) {
+                let linux = container.linux.mut_or_insert_default();
+                let cpu = &mut linux.resources.mut_or_insert_default().cpu;
+                cpu.mut_or_insert_default().cpus.clear();
+            }
+        }
+        let capabilities = self.settings.capabilities();
+        self.input(Input::Connected { capabilities, answer_within: TIMEOUT });
+        let list = list.write_to_bytes().expect("protobuf");
+        let decoded = Exchange::new(READS).decode("Synchronize", &list);
+        let Ok(Decoded::Call(call, _)) = decoded else {
+            return self.fail("the list was not understood");
+        };
+        if let Asked::Call(call) = asked(call) {
+            self.input(Input::Call(CallId(0), call));
+        }
+    }
+
+    /// Starts the core. Returns whether it has started.
+    fn begin(&mut self) -> bool {
         match self.plugin.disk_fault(self.now) {
-            Some((DiskFault::ReadOnly, _)) => return self.plugin_dies("the disk is read-only"),
+            Some((DiskFault::ReadOnly, _)) => {
+                self.plugin_dies("the disk is read-only");
+                return false;
+            }
             Some((DiskFault::Stalled, until)) => {
-                return self.wake_plugin(until - self.now, World::launch);
+                self.wake_plugin(until - self.now, World::launch);
+                return false;
             }
             _ => {}
         }
         if !self.configured() {
-            return self.plugin_dies("the configuration has a mistake");
+            self.plugin_dies("the configuration has a mistake");
+            return false;
         }
         let is_by_groups = self.usable.is_by_groups() && self.is_static();
         if std::mem::replace(&mut self.by_groups, is_by_groups) != is_by_groups {
@@ -277,11 +339,17 @@ impl World {
         self.note_writes();
         match owner {
             Some(Ok(owner)) => self.plugin.running.owner = Some(owner),
-            Some(Err(error)) => return self.fail(format!("the plugin does not start: {error}")),
-            None => return self.plugin_dies("at a call of the kernel, at its start"),
+            Some(Err(error)) => {
+                self.fail(format!("the plugin does not start: {error}"));
+                return false;
+            }
+            None => {
+                self.plugin_dies("at a call of the kernel, at its start");
+                return false;
+            }
         }
         self.arm();
-        self.after(Duration::from_millis(3), |world| world.connect());
+        true
     }
 
     /// The process is gone. What has not reached the disk is lost, or has just reached it.

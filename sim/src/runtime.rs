@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long the runtime waits for an answer, and the plugin's edge for the core.
-const TIMEOUT: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(1200);
 /// The numbers of validations are this much higher than those of their calls.
 const APPROVAL: u64 = 1 << 32;
@@ -262,7 +262,7 @@ impl World {
 
     /// All pods, and the containers that are created or run. After its own restart CRI-O lists them
     /// as it created them. For containerd, what never ran is created until it is removed.
-    fn list(&self) -> wire::SynchronizeRequest {
+    pub fn list(&self) -> wire::SynchronizeRequest {
         let has_sandbox = |sandbox| matches!(sandbox, Sandbox::Ready | Sandbox::Stopped);
         let listed = |container: &Container| match container.state {
             State::Created | State::Running => true,

@@ -21,6 +21,7 @@
 //!
 //! The parts beside the owner (`kubelet`, `devices`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
 //! they return events for the ledger, or what to repair, and know nothing of each other.
+//! `standby` is what precedes the core in a roll-out.
 //! `enforcement` writes cgroups and `delivery` knows what the runtime is doing, both when the owner
 //! says so.
 

@@ -142,7 +142,7 @@ fn a_mistake_is_found() {
     for (from, to, expect) in [
         ("readOnlyRootFilesystem", "readOnlyRootFileSystem", "readOnlyRootFileSystem"),
         ("tolerations:", "toleration:", "spec.template.spec.toleration"),
-        ("maxSurge: 0", "maxSurge: 0\n      maxSurg: 1", "maxSurg"),
+        ("maxSurge: 1", "maxSurge: 1\n      maxSurg: 1", "maxSurg"),
         ("drop: [\"ALL\"]", "drop: ALL", "invalid type"),
         ("runAsUser: 0", "runAsUser: \"0\"", "invalid type"),
         ("kind: DaemonSet", "kind: Daemonset", "Daemonset"),

@@ -47,9 +47,14 @@ impl Bench {
         self.plugin_setup().1
     }
 
+    /// For a plugin that is started otherwise.
+    pub(crate) fn setup(&self) -> PluginSetup {
+        self.host.node.plugin(&binaries().plugin, &self.config()).unwrap()
+    }
+
     /// With the setup that can start it again.
     pub(crate) fn plugin_setup(&self) -> (PluginSetup, Plugin) {
-        let setup = self.host.node.plugin(&binaries().plugin, &self.config()).unwrap();
+        let setup = self.setup();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
     }

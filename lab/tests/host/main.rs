@@ -18,5 +18,6 @@ mod drift;
 mod kubelet;
 mod nri_examples;
 mod observe;
+mod rollout;
 #[path = "../support/mod.rs"]
 mod support;

@@ -109,15 +109,6 @@ fn a_state_directory_that_cannot_be_written() {
 }
 
 #[test]
-fn a_second_instance() {
-    let place = Place::new();
-    let first = nri_cpu_manager::checkpoint::StateDir::open(&place.path("state")).unwrap();
-    let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
-    assert!(error.contains("another nri-cpu-manager uses the state directory"), "{error}");
-    drop(first);
-}
-
-#[test]
 fn a_socket_that_is_not_there() {
     let place = Place::new();
     let socket = place.path("no.sock");

@@ -1,11 +1,16 @@
 //! A roll-out: an instance takes over from the one before it, with the plugin as it ships.
 
+use crate::node::Node;
 use crate::process::Plugin;
 use crate::runtime::{self, Generation};
 use cpuset::CpuSet;
 use nri::wire;
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::daemon::{self, Start};
+use nri_cpu_manager::serve::questions;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 use wire::Event as Kind;
 
 /// What a runtime has created.
@@ -78,4 +83,18 @@ async fn no_container_is_created_without_cpus_in_twenty_roll_outs() {
             old = new;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_never_gets_the_node_ends_with_an_error() {
+    let node = Node::start(Generation::V0_12).await;
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
+    let config = Config::parse("test", config).unwrap();
+    let start = Start::new(&node.paths, config).unwrap();
+    let (_messages, inbox) = mpsc::unbounded_channel();
+    let since = tokio::time::Instant::now();
+    let error = daemon::serve(inbox, questions(), &node.paths, start).await.unwrap_err();
+    assert!(since.elapsed() >= Duration::from_secs(600), "{:?}", since.elapsed());
+    let error = error.to_string();
+    assert!(error.contains("another nri-cpu-manager uses the state directory"), "{error}");
 }

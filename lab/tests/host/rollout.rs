@@ -25,7 +25,12 @@ impl Instance {
         let log = setup.directory.join(format!("instance-{number}.log"));
         let path = |name: &str| setup.directory.join(name).into_os_string();
         let child = command(&setup.program, ["run", "--metrics-address", "none"])
-            .args(["--config".into(), path("config.yaml"), "--state-dir".into(), path("state")])
+            .args([
+                "--config".into(),
+                path("config/config.yaml"),
+                "--state-dir".into(),
+                path("state"),
+            ])
             .arg("--socket")
             .arg(&setup.socket)
             .stdin(Stdio::null())

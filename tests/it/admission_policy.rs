@@ -35,9 +35,9 @@ fn compare(This(one): This<f64>, other: f64) -> i64 {
 
 fn context(pod: &serde_json::Value, variables: &HashMap<Key, Value>) -> Context<'static, 'static> {
     let mut context = Context::default();
-    context.add_function("quantity", quantity);
-    context.add_function("asApproximateFloat", approximate);
-    context.add_function("compareTo", compare);
+    context.add_function("quantity", quantity).unwrap();
+    context.add_function("asApproximateFloat", approximate).unwrap();
+    context.add_function("compareTo", compare).unwrap();
     context.add_variable("object", pod).unwrap();
     let variables = Map { map: Arc::new(variables.clone()) };
     context.add_variable_from_value("variables", Value::Map(variables));

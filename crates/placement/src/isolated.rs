@@ -94,9 +94,9 @@ mod tests {
     use super::*;
     use crate::wishes::Smt;
     use crate::{
-        EngineKind, Options, PodDemand, Running, Settings, Wishes, explain, place, resize,
+        DeviceNodes, EngineKind, Options, PodDemand, Running, Settings, Wishes, explain, place,
+        resize,
     };
-    use cpuset::NodeSet;
     use topology::synthetic::Machine;
 
     fn set(list: &str) -> CpuSet {
@@ -118,7 +118,7 @@ mod tests {
             promised: 0,
             pod: None::<PodDemand>,
             wishes: Wishes::NONE,
-            devices: NodeSet::EMPTY,
+            devices: DeviceNodes::NONE,
             settings: Settings { engine, reserved: set("0-1"), isolated, ..Settings::default() },
         })
     }

@@ -433,8 +433,11 @@ impl World {
     fn wrong_kind(&self, container: &Container) -> Option<String> {
         let isolated = self.isolated();
         let given = container.exclusive?;
-        // What it has been given under another configuration, or by the kubelet, it keeps.
-        if self.oracle.is_unsteady || container.is_named || container.is_uncertain {
+        // What it has been given under another configuration, or by the kubelet, it keeps. Wishes of one
+        // that is found running count only if they would be granted.
+        let is_answered = container.created_with.1 == -1;
+        let may_keep = self.oracle.is_unsteady || container.is_named || container.is_uncertain;
+        if !is_answered || may_keep {
             return None;
         }
         let pod = &self.pods[&container.pod];

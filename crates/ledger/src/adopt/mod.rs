@@ -16,7 +16,7 @@ use super::claim::Claim;
 use super::claim::KubeletClaim;
 use super::desired::mems_are_ours;
 use super::identity::identify;
-use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
 use super::resize::resize_unseen;
@@ -270,7 +270,8 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
 
 fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let free = node.unclaimed(books);
-    let known = books.pod(&claim.pod_uid).is_some();
+    let pod = books.pod(&claim.pod_uid);
+    let known = pod.is_some_and(|pod| pod.pod.pool == PoolKind::General);
     if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || !known {
         return;
     }

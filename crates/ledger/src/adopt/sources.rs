@@ -3,7 +3,7 @@
 use super::conflicts::in_the_way;
 use super::evidence::{Evidence, Noted};
 use crate::books::{Books, ContainerRef};
-use crate::model::{Container, PodUid};
+use crate::model::{Container, PodUid, PoolKind};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
 use cpuset::CpuSet;
@@ -58,6 +58,10 @@ fn named(
     evidence: &Evidence,
     source: ClaimSource,
 ) -> Option<CpuSet> {
+    // The kubelet gives them out there, too, and its system partition leaves no container any.
+    if found.pod.pod.pool == PoolKind::Reserved {
+        return None;
+    }
     let wanted = asks(&found, container);
     let fixed = node.is_static();
     let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());

@@ -68,6 +68,25 @@ fn a_pod_of_the_system_partition_needs_no_reserved_namespace() {
     assert_eq!(node.create(&silent, "d", "other", 0).unwrap(), "0-1");
 }
 
+/// The kubelet's CPU manager knows nothing of its system partition.
+#[test]
+fn exclusive_cpus_that_the_kubelet_gave_in_the_system_partition_are_not_taken_over() {
+    let mut node = Node::new();
+    let system = partitioned(guaranteed("a", 2000));
+    for name in ["c", "gone"] {
+        let of = Named::Container(system.uid.clone(), name.to_owned());
+        let claims = vec![KubeletClaim { of, cpus: cpus("4-5") }];
+        node.event(Event::Kubelet { stance: Stance::Observe, claims: claims.clone() }).unwrap();
+        node.set.insert("a".to_owned(), cpus("4-5"));
+        let running = node.running(&[(&system, "c", "a", 2000)]);
+        node.event(running).unwrap();
+        node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
+        assert_eq!(node.ledger.claims().count(), 0, "{name}");
+    }
+    node.send_due();
+    node.check("a", "0-1");
+}
+
 #[test]
 fn without_reserved_cpus_online_they_run_in_the_pool() {
     let mut node = by(Mechanism::Groups);

@@ -1,4 +1,4 @@
-//! The examples of the library for NRI plugins, with containerd and without the plugin.
+//! The examples of the library for NRI plugins, with containerd: without the plugin, and beside it.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use lab::binaries::Binaries;
+use lab::cgroup;
 use lab::command::command;
 use lab::containerd::Version;
 use lab::host::Host;
@@ -13,9 +14,13 @@ use lab::pod::{Container, Pod};
 use lab::process;
 use nix::sys::signal::Signal;
 
-use crate::bench::eventually;
+use crate::bench::{Bench, eventually, exclusive};
 
-on_both!(the_logger_shows_a_pods_life, a_pods_annotation_is_in_its_containers_environment);
+on_both!(
+    the_logger_shows_a_pods_life,
+    a_pods_annotation_is_in_its_containers_environment,
+    plugins_that_add_devices_and_memory_change_no_cpus,
+);
 
 /// A running example.
 struct Example {
@@ -25,9 +30,15 @@ struct Example {
 
 impl Example {
     fn start(name: &str, host: &Host) -> Self {
+        Self::start_with(name, &[], host)
+    }
+
+    /// With these arguments before the socket.
+    fn start_with(name: &str, arguments: &[&str], host: &Host) -> Self {
         let program = Binaries::nri_example(name).unwrap();
-        let output = host.node.directory().join(format!("{name}.log"));
-        let child = command(program, Vec::<String>::new())
+        let log = format!("{name}{}.log", arguments.concat());
+        let output = host.node.directory().join(log);
+        let child = command(program, arguments)
             .arg(host.node.containerd().nri_socket())
             .stdin(Stdio::null())
             .stdout(File::create(&output).unwrap())
@@ -110,4 +121,48 @@ fn a_pods_annotation_is_in_its_containers_environment(version: Version) {
     let plain = host.node.run(&Pod::new("plain", [Container::burstable("main", 100)])).unwrap();
     assert!(process::environment(plain.containers[0].pid, "COLOR=").unwrap().is_empty());
     annotate.stop();
+}
+
+/// One is called before the plugin, one after it.
+fn plugins_that_add_devices_and_memory_change_no_cpus(version: Version) {
+    const LIMIT: &str = "67108864";
+    let mut bench = Bench::new(version);
+    let _plugin = bench.plugin();
+    let first = Example::start_with("inject", &["05"], &bench.host);
+    let last = Example::start_with("inject", &["95"], &bench.host);
+    first.wait_for("ready", 1);
+    last.wait_for("ready", 1);
+
+    let mut db = exclusive("db");
+    db.annotations.insert("inject.nri.io/05".to_owned(), LIMIT.to_owned());
+    db.annotations.insert("inject.nri.io/95".to_owned(), String::new());
+    let running = bench.run(&db);
+    assert_eq!(bench.allowed("db"), bench.assignable());
+    let pid = running.containers[0].pid;
+    let variables = process::environment(pid, "INJECTED_").unwrap();
+    assert_eq!(variables.len(), 2, "{variables:?}");
+    for index in ["05", "95"] {
+        for path in [format!("injected-{index}"), format!("dev/injected-{index}")] {
+            assert!(PathBuf::from(format!("/proc/{pid}/root/{path}")).exists(), "no {path}");
+        }
+    }
+    // In the order of their indexes, with the plugin at 90 between them.
+    first.wait_for("main has []", 1);
+    last.wait_for("main has [\"/dev/injected-05\"]", 1);
+    let file = if cgroup::is_v2() { "memory.max" } else { "memory.limit_in_bytes" };
+    let limit = cgroup::of_process(pid, "memory").unwrap().join(file);
+    assert_eq!(fs::read_to_string(limit).unwrap().trim(), LIMIT);
+
+    bench.host.node.remove("db").unwrap();
+    let mut contested = exclusive("contested");
+    contested.annotations.insert("inject.nri.io/95".to_owned(), String::new());
+    contested.annotations.insert("inject.nri.io/cpus".to_owned(), "0".to_owned());
+    let error = format!("{:#}", bench.host.node.run(&contested).unwrap_err());
+    println!("{error}");
+    assert!(error.contains("both tried to set"), "{error}");
+    bench.host.node.remove("contested").unwrap();
+    // What was refused keeps no CPU.
+    bench.run(&exclusive("next"));
+    first.stop();
+    last.stop();
 }

@@ -20,6 +20,8 @@ pub enum Action {
     Crash,
     Resize,
     Debug,
+    /// A container makes a cgroup in its own, or removes that.
+    Nest,
     Wait,
     KillPlugin,
     /// Dies at some later call of the kernel, or after some effects.
@@ -58,6 +60,7 @@ const PEACE: &[(Action, u64)] = &[
     (Action::Crash, 8),
     (Action::Resize, 8),
     (Action::Debug, 3),
+    (Action::Nest, 4),
     (Action::Wait, 4),
 ];
 const RESTARTS: &[(Action, u64)] = &[
@@ -249,6 +252,10 @@ impl World {
                 }
             }
             Action::Debug => self.debug_pod(&mut dice),
+            Action::Nest => {
+                let Some(serial) = self.some_container(&mut dice) else { return };
+                self.nest(serial, &mut dice);
+            }
             Action::KillPlugin => self.plugin_dies("killed"),
             Action::DieSoon if dice.percent(50) => {
                 self.kernel.lock().faults.lives = Some(dice.between(0, 60))

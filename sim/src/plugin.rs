@@ -402,7 +402,9 @@ impl World {
                     None => false,
                     Some(kind) => {
                         let answer = match result {
-                            Ok(response) => kind.encode(exchange::answer(&response, &OwnMounts::default())),
+                            Ok(response) => {
+                                kind.encode(exchange::answer(&response, &OwnMounts::default()))
+                            }
                             Err(Refusal(why)) => kind.refused(CallError::Refused(why)),
                         };
                         self.answer(id, &kind, answer.map_err(|error| error.to_string()))

@@ -179,7 +179,10 @@ mod tests {
     #[test]
     fn mistakes_are_refused_with_their_line() {
         for (fields, why) in [
-            ("pods: [a]", "entry without namespaces: expected names like [\"kubevirt\", \"team-*\"]"),
+            (
+                "pods: [a]",
+                "entry without namespaces: expected names like [\"kubevirt\", \"team-*\"]",
+            ),
             (
                 "namespaces: [Kube]",
                 "invalid namespace \"Kube\": expected lower case letters, digits and -, or a pattern with * and ?",
@@ -196,10 +199,7 @@ mod tests {
                 "namespaces: [a]",
                 "entry that mounts nothing: expected stateDir, stateFile or podResources",
             ),
-            (
-                "namespaces: [a], stateDir: var",
-                "stateDir: \"var\" is not an absolute path",
-            ),
+            ("namespaces: [a], stateDir: var", "stateDir: \"var\" is not an absolute path"),
             (
                 "namespaces: [a], stateFile: /a/../b",
                 "stateFile: \"/a/../b\" has \"..\" in it: expected a path without",

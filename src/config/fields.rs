@@ -5,6 +5,7 @@
 //! own. An entry of `nodes` is read over the values of the file, so what reading does to an earlier
 //! value is what an override does.
 
+use super::consumers::{self, Consumers};
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
 use super::not_used::NOT_USED;
@@ -13,7 +14,6 @@ use super::reserved::{self, Reserved};
 use super::source::{ConfigError, Source};
 use super::values::Pairs;
 use super::yaml::{Key, Mistake, Node};
-use super::consumers::{self, Consumers};
 use super::{exposure, memory_only, namespaces, policy_options, rebalance};
 use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;

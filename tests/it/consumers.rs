@@ -92,3 +92,42 @@ async fn podresources_are_mounted_where_they_are_served() {
     })
     .await;
 }
+
+/// The kubelet's own files are right then.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_mounted_while_the_kubelet_assigns_cpus() {
+    local(async {
+        let state = StateFile {
+            policy: "static".to_owned(),
+            shared: "0-15".parse().unwrap(),
+            claims: Vec::new(),
+            pods: Vec::new(),
+        };
+        let config = format!("{CONSUMERS}onActiveKubelet: observe\n");
+        let daemon = Daemon::beside_kubelet(&config, Some(&state.to_json()));
+        assert_eq!(mounts(&daemon, "exporter", 0).await, []);
+        assert_eq!(mounts(&daemon, "virt-handler", 0).await, []);
+    })
+    .await;
+}
+
+/// A missing source would fail the container.
+#[tokio::test(start_paused = true)]
+async fn a_container_starts_without_a_file_that_cannot_be_written() {
+    local(async {
+        let daemon = Daemon::beside_kubelet(CONSUMERS, None);
+        let directory = daemon.paths.state_dir.join("kubelet");
+        fs::create_dir_all(&daemon.paths.state_dir).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // The file of the start is there.
+        fs::remove_dir_all(&directory).unwrap();
+        fs::write(&directory, "").unwrap();
+        assert_eq!(mounts(&daemon, "guaranteed", 4).await, []);
+        assert_eq!(mounts(&daemon, "exporter", 0).await, []);
+        fs::remove_file(&directory).unwrap();
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!(says(&directory.join("cpu_manager_state")).2.len(), 1);
+        assert_eq!(mounts(&daemon, "exporter", 0).await.len(), 1);
+    })
+    .await;
+}

@@ -22,10 +22,8 @@ pub(super) fn container_adjustment(
         ..Default::default()
     };
     let mut variables: Vec<wire::KeyValue> = environment.iter().map(variable).collect();
-    let directory = directory.map(|source| Mount {
-        source: source.to_owned(),
-        destination: MOUNTED.to_owned(),
-    });
+    let directory = directory
+        .map(|source| Mount { source: source.to_owned(), destination: MOUNTED.to_owned() });
     if directory.is_some() {
         variables.push(variable(&(DIRECTORY, MOUNTED.to_owned())));
     }

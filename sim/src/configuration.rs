@@ -52,7 +52,7 @@ pub const FIELDS: [Field; 34] = [
         &[
             "[{namespaces: [trading], stateDir: /var/lib/kubelet}]",
             "[{namespaces: [none], stateFile: /state}, {namespaces: [\"*\"], pods: [\"*1\"], \
-             stateDir: /k/, stateFile: /state, podResources: /p}]",
+             stateDir: /k/, stateFile: /state}]",
         ],
     ),
     ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),

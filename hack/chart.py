@@ -36,6 +36,8 @@ REFUSED = [
     ("config: {podResources: {listen: run/x}}", "/config/podResources/listen"),
     ("config: {namespaces: [{names: [a], allow: {uncore: prefer}}]}", "/config/namespaces/0/allow/uncore"),
     ("config: {namespaces: [{names: [a], defaults: {uncor: prefer}}]}", "'uncor'"),
+    ("config: {consumers: [{namespaces: [a]}]}", "/config/consumers/0"),
+    ("config: {consumers: [{namespaces: [a], stateDir: var}]}", "/config/consumers/0/stateDir"),
     ("config: {reservedNamespaces: kube-system}", "/config/reservedNamespaces"),
     ("config: {names: [a]}", "/config/names"),
     ("config: {nodes: [{strict: true}]}", "/config/nodes/0"),
@@ -59,6 +61,7 @@ ACCEPTED = [
     ("config: {kind: KubeletConfiguration, clusterDNS: [10.96.0.10], logging: {any: 1}}", {"clusterDNS": ["10.96.0.10"]}),
     ("config: {nodes: [{names: [a], maxPods: 9}]}", {}),
     ("config: {reservedNamespaces: [kube-system, 'infra-*']}", {}),
+    ("config: {consumers: [{namespaces: [a], pods: ['virt-*'], stateFile: /k/state}]}", {}),
     ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
     ("global: {parent: 1}", {}),
 ]

@@ -5,8 +5,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use cpuset::CpuSet;
 
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::{self, CGROUPS};
@@ -272,4 +276,30 @@ fn remove_tree(path: &Path) -> Result<()> {
 /// cgroup v1's shares (2 to 262144) on the scale of v2's weight (1 to 10000).
 fn weight(shares: i64) -> i64 {
     1 + (shares.max(2) - 2) * 9999 / 262_142
+}
+
+/// Makes a threaded cgroup in a container's, with the first of its CPUs, and a process with a child
+/// in it. Both end with the container.
+///
+/// # Errors
+/// If the kernel refuses a write, or the processes are not there.
+pub fn nest(container: &Path) -> Result<()> {
+    let inner = container.join("inner");
+    fs::create_dir(&inner).with_context(|| format!("cannot make {}", inner.display()))?;
+    // Processes may stay in the cgroup above.
+    write_value(&inner.join("cgroup.type"), "threaded")?;
+    write_value(&container.join("cgroup.subtree_control"), "+cpuset")?;
+    let cpus: CpuSet = read_value(&container.join("cpuset.cpus.effective"))?.parse()?;
+    let first = cpus.iter().next().context("a container without CPUs")?;
+    write_value(&inner.join("cpuset.cpus"), &first.to_string())?;
+    let script = "echo $$ >\"$0/cgroup.procs\" && echo $$ >\"$0/inner/cgroup.threads\" && \
+        { sleep 100000 & wait; }";
+    Command::new("sh").args(["-c", script]).arg(container).spawn()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // A child is made there.
+    while read_value(&inner.join("cgroup.threads"))?.lines().count() < 2 {
+        ensure!(Instant::now() < deadline, "no processes in {}", inner.display());
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }

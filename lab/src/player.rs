@@ -259,6 +259,7 @@ impl<'a> Player<'a> {
             Step::WriteCgroup(group, file, value) => {
                 files::write_value(&self.directory(group)?.join(file), value)?;
             }
+            Step::Nest(pod) => cgroup::nest(&self.directory(&CgroupRef::Container(pod.clone()))?)?,
             Step::ReadCgroup(group, file) => {
                 let path = self.directory(group)?.join(file);
                 return files::read_value(&path).map(Outcome::Text);

@@ -100,6 +100,9 @@ pub enum Step {
     KubeletState(String),
     /// Write a cgroup file, as any root user can.
     WriteCgroup(CgroupRef, String, String),
+    /// Make a cgroup within that of a pod's first container, with one of its CPUs and two processes,
+    /// as hypervisors do for their own threads. Cgroup v2 only.
+    Nest(String),
     /// Read a cgroup file.
     ReadCgroup(CgroupRef, String),
     /// Whether the kernel has warned of itself since it was started.

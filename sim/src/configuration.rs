@@ -11,7 +11,7 @@ use topology::Topology;
 type Field = (&'static str, u64, &'static [&'static str]);
 
 /// What a later field contradicts comes first, and stays.
-pub const FIELDS: [Field; 33] = [
+pub const FIELDS: [Field; 34] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
@@ -46,6 +46,15 @@ pub const FIELDS: [Field; 33] = [
     ("rebalance/minStay", 90, &["1s", "1s", "20s"]),
     ("rebalance/mode", 30, &["move", "suggest", "off"]),
     ("rebalance/acrossNumaNodes", 30, &["false", "true"]),
+    (
+        "consumers",
+        40,
+        &[
+            "[{namespaces: [trading], stateDir: /var/lib/kubelet}]",
+            "[{namespaces: [none], stateFile: /state}, {namespaces: [\"*\"], pods: [\"*1\"], \
+             stateDir: /k/, stateFile: /state}]",
+        ],
+    ),
     ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),
     ("reservedNamespaces", 30, &["[infra]", "[\"batch*\", infra]", "[sim]", "[trading]"]),
     (

@@ -20,6 +20,8 @@ pub enum Action {
     Crash,
     Resize,
     Debug,
+    /// A container makes a cgroup in its own, or removes that.
+    Nest,
     Wait,
     KillPlugin,
     /// Another instance takes over, as in a roll-out.
@@ -60,6 +62,7 @@ const PEACE: &[(Action, u64)] = &[
     (Action::Crash, 8),
     (Action::Resize, 8),
     (Action::Debug, 3),
+    (Action::Nest, 4),
     (Action::Wait, 4),
 ];
 const RESTARTS: &[(Action, u64)] = &[
@@ -252,6 +255,10 @@ impl World {
                 }
             }
             Action::Debug => self.debug_pod(&mut dice),
+            Action::Nest => {
+                let Some(serial) = self.some_container(&mut dice) else { return };
+                self.nest(serial, &mut dice);
+            }
             Action::KillPlugin => self.plugin_dies("killed"),
             Action::Replace => self.replace_plugin(dice, 0),
             Action::DieSoon if dice.percent(50) => {

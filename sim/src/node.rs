@@ -1,5 +1,6 @@
 //! The kubelet and systemd: pods, their cgroups, and the order in which containers come and go.
 
+use crate::dice::Dice;
 use crate::kernel::{CGROUPS, Errno};
 use crate::oracle::{Key, STARTING};
 use crate::pods::{Container, Kind, MIXED, Paths, Pod, PodId, Sandbox, Serial, Slot, State, quota};
@@ -185,6 +186,41 @@ impl World {
         self.after(delay, move |world| world.realise_slices(&dir));
     }
 
+    /// A container makes a cgroup in its own, for a process and all of its CPUs or some, as systemd and
+    /// hypervisors do. One that has any removes it.
+    pub fn nest(&mut self, serial: Serial, dice: &mut Dice) {
+        let container = &self.containers[&serial];
+        if container.inner.is_some() {
+            return self.end_inner(serial);
+        }
+        let Some(pid) = container.pid.filter(|_| container.state == State::Running) else { return };
+        let dir = self.inner_dir(container);
+        self.kernel.lock().make_cgroup(&group(&dir));
+        if dice.percent(50) {
+            let cpus: Vec<usize> = self.kernel.lock().allowed(pid).iter().collect();
+            let some = dice.below(cpus.len());
+            // The kernel accepts any list, and uses what is in the cgroup above.
+            let _ = self.write(&dir, "cpuset.cpus", &cpus[some].to_string());
+        }
+        let inner = self.kernel.lock().spawn(&group(&dir));
+        self.container(serial).inner = Some(inner);
+        let text = self.describe(serial);
+        self.say(format!("{text} has a process in {dir}"));
+    }
+
+    /// Ends the process of that cgroup, and removes the cgroup.
+    pub fn end_inner(&mut self, serial: Serial) {
+        let Some(inner) = self.container(serial).inner.take() else { return };
+        let dir = self.inner_dir(&self.containers[&serial]);
+        self.kernel.lock().kill(inner);
+        let removed = self.kernel.lock().remove_cgroup(&group(&dir));
+        debug_assert!(removed.is_ok(), "{dir}: {removed:?}");
+    }
+
+    fn inner_dir(&self, container: &Container) -> String {
+        format!("{}/inner", self.dir(container))
+    }
+
     fn create_container(&mut self, id: PodId, slot: usize) {
         let serial = self.next_container;
         self.next_container += 1;
@@ -365,6 +401,7 @@ impl World {
         let text = self.describe(serial);
         self.say(format!("{text} ends"));
         let dir = self.dir(&self.containers[&serial]);
+        self.end_inner(serial);
         if let Some(pid) = pid {
             self.end_process(pid, &dir);
         }

@@ -45,8 +45,10 @@ use crate::pods::{Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, S
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CpuSet;
+use ledger::{KubeletClaim, Named};
 use log::Level;
 use nri::wire::LinuxCPU;
+use nri_cpu_manager::kubelet::StateFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -553,7 +555,7 @@ impl World {
         if let Some(why) = self.wrong_state_file().or_else(|| self.wrong_quota()) {
             return self.fail(format!("at the end {why}"));
         }
-        if let Some(why) = self.wrong_directories() {
+        if let Some(why) = self.wrong_directories().or_else(|| self.wrong_kubelet_file()) {
             return self.fail(format!("at the end {why}"));
         }
         if self.oracle.is_contested()
@@ -720,6 +722,38 @@ impl World {
             }
         }
         None
+    }
+
+    /// The state file that `consumers` read has the claims that are on disk.
+    fn wrong_kubelet_file(&self) -> Option<String> {
+        if !self.usable.has("consumers") || self.plugin.running.owner.is_none() {
+            return None;
+        }
+        let file = Path::new(STATE).join("kubelet/cpu_manager_state");
+        let content = match self.plugin.storage().read(&file, 1 << 20) {
+            Ok(content) => content,
+            // Who deletes the state directory deletes it, too.
+            Err(_) if self.plugin.has_lost_memory() => return None,
+            Err(error) => return Some(format!("consumers have no state file: {error}")),
+        };
+        let says = match StateFile::parse(&content) {
+            Ok(says) => says,
+            Err(error) => return Some(format!("the state file of consumers is wrong: {error}")),
+        };
+        if !self.is_static() {
+            let why = || format!("consumers read the policy {}", says.policy);
+            return (says.policy != "none").then(why);
+        }
+        let says: BTreeSet<String> = says
+            .claims
+            .into_iter()
+            .map(|KubeletClaim { of, cpus }| format!("{of:?}: {cpus}"))
+            .collect();
+        let claims = self.plugin.claims_on_disk()?.into_iter().map(|claim| {
+            format!("{:?}: {}", Named::Container(claim.pod_uid, claim.container), claim.cpus)
+        });
+        let claims: BTreeSet<String> = claims.collect();
+        (says != claims).then(|| format!("consumers read {says:?}, and the claims are {claims:?}"))
     }
 
     /// Whether another program has insisted on its own CPUs for a process or above. Where the

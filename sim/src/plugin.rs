@@ -17,7 +17,7 @@ use nri_cpu_manager::checkpoint::{self, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::nri::READS;
-use nri_cpu_manager::edge::nri::exchange::{self, Asked, asked};
+use nri_cpu_manager::edge::nri::exchange::{self, Asked, OwnMounts, asked};
 use nri_cpu_manager::edge::{self, Refusal};
 use nri_cpu_manager::kubelet::Look;
 use protobuf::Message;
@@ -171,9 +171,13 @@ impl Plugin {
 
     /// The CPUs that the state file has for a container of this name.
     pub fn on_disk(&self, pod: &str, container: &str) -> Option<CpuSet> {
-        let claims = checkpoint::decode(self.state_file.as_deref()?).ok()?;
+        let claims = self.claims_on_disk()?;
         let is_its = |claim: &Claim| claim.pod_uid.0 == pod && claim.container == container;
         claims.into_iter().find(is_its).map(|claim| claim.cpus)
+    }
+
+    pub fn claims_on_disk(&self) -> Option<Vec<Claim>> {
+        checkpoint::decode(self.state_file.as_deref()?).ok()
     }
 
     /// What is in the state file and on its way there, and the other files.
@@ -466,7 +470,9 @@ impl World {
                     None => false,
                     Some(kind) => {
                         let answer = match result {
-                            Ok(response) => kind.encode(exchange::answer(&response)),
+                            Ok(response) => {
+                                kind.encode(exchange::answer(&response, &OwnMounts::default()))
+                            }
                             Err(Refusal(why)) => kind.refused(CallError::Refused(why)),
                         };
                         self.answer(id, &kind, answer.map_err(|error| error.to_string()))

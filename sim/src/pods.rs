@@ -141,6 +141,8 @@ pub struct Container {
     pub quota: i64,
     /// Its process, and that it has a cgroup.
     pub pid: Option<u32>,
+    /// A process in a cgroup that the container has made in its own.
+    pub inner: Option<u32>,
     /// The CPUs that the plugin gave it alone, by the answers that reached the runtime.
     pub exclusive: Option<CpuSet>,
     /// It uses shared CPUs beside exclusive ones: which are which, no answer says.

@@ -32,6 +32,7 @@ fn histories_draw_every_field_and_value() {
         "rebalance: {xyzzy: 1}\n",
         "podResources: {xyzzy: 1}\n",
         "namespaces: [{xyzzy: 1}]\n",
+        "consumers: [{xyzzy: 1}]\n",
     ] {
         for field in fields(text) {
             assert!(has(&field), "no history draws the field {field}");

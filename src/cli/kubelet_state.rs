@@ -9,7 +9,6 @@ use crate::checkpoint;
 use crate::config::Config;
 use crate::kubelet::StateFile;
 use clap::Args;
-use ledger::{KubeletClaim, Named};
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
@@ -40,20 +39,6 @@ pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), Box<dyn E
         let dir = args.state_dir.display();
         return Err(format!("no {} in {dir}. {advice}", checkpoint::FILE).into());
     };
-    let mut shared = topology.online();
-    if placement.options.strict_cpu_reservation {
-        shared -= placement.reserved;
-    }
-    for claim in &claims {
-        shared -= claim.cpus;
-    }
-    let claims = claims
-        .into_iter()
-        .map(|claim| KubeletClaim {
-            of: Named::Container(claim.pod_uid, claim.container),
-            cpus: claim.cpus,
-        })
-        .collect();
-    let state = StateFile { policy: "static".to_owned(), shared, claims, pods: Vec::new() };
+    let state = StateFile::of(claims, topology.online(), &placement);
     Ok(show(out, &state.to_json())?)
 }

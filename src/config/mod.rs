@@ -4,6 +4,7 @@
 //! machine. Both name the file, the line and the field, and both run before the plugin touches any
 //! container.
 
+mod consumers;
 mod exposure;
 mod fields;
 mod follow;
@@ -23,6 +24,7 @@ mod source;
 mod values;
 mod yaml;
 
+pub use consumers::{Consumer, Consumers};
 pub use fields::{Declaration, declarations};
 pub(crate) use follow::{Follower, INTERVAL};
 pub use follow::{Mistake, Reading};
@@ -168,6 +170,11 @@ impl Config {
     /// Whether its `podResources` says the same.
     pub fn has_same_pod_resources(&self, other: &Config) -> bool {
         self.values.pod_resources == other.values.pod_resources
+    }
+
+    /// The pods that get the plugin's files in the place of the kubelet's.
+    pub fn consumers(&self) -> &Consumers {
+        &self.values.consumers
     }
 
     /// The kubelet's own podresources socket.

@@ -4,7 +4,7 @@ use cpuset::{CpuSet, ParseError};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A scalar as a string. Booleans and numbers are valid where the kubelet requires a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,4 +114,13 @@ pub(super) fn absolute_path(text: &str) -> Result<PathBuf, String> {
         return Err(format!("{text:?} is longer than {MAX_PATH} bytes"));
     }
     Ok(path.to_owned())
+}
+
+/// An absolute path. `..` would hide where it leads.
+pub(super) fn path_without_parents(text: &str) -> Result<PathBuf, String> {
+    let path = absolute_path(text)?;
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("{text:?} has \"..\" in it: expected a path without"));
+    }
+    Ok(path)
 }

@@ -3,6 +3,7 @@
 use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
 use super::checks::{Checks, Findings};
 use super::complete::correct_list;
+use super::consumers::ConsumerFiles;
 use super::decision_log::DecisionLog;
 use super::delivery::{Delivery, Writes};
 use super::devices::Devices;
@@ -22,7 +23,7 @@ use super::validation::{cannot_promise, validate};
 use crate::checkpoint::StateError;
 use crate::clock::now;
 use crate::config::Reading;
-use crate::edge::{Refusal, Response, Subscriptions};
+use crate::edge::{Mount, Refusal, Response, Subscriptions};
 use crate::verify::Drift;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
 use cgroups::{Scope, Watched};
@@ -30,7 +31,7 @@ use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
-    Mechanism, Note, Outcome, Reach, Target,
+    Mechanism, Note, Outcome, Reach, Stance, Target,
 };
 use nri::Capabilities;
 use std::collections::{BTreeMap, VecDeque};
@@ -66,6 +67,7 @@ pub struct Owner {
     pub(super) orphans: Orphans,
     pub(super) quotas: Quotas,
     pub(super) exposure: ExposedFiles,
+    pub(super) consumers: ConsumerFiles,
     pub(super) moves: Moves,
     /// The moment that the ledger's time counts from.
     pub(super) started: Instant,
@@ -102,6 +104,8 @@ enum Work {
     Update,
     /// A container that has moved may be where it has to be: its files name only its own CPUs then.
     CheckMove,
+    /// The state file of `consumers` follows the ledger.
+    Publish,
 }
 
 impl Owner {
@@ -201,6 +205,13 @@ impl Owner {
         if self.move_check_due().is_some_and(|due| due <= self.now) {
             return Some(Work::CheckMove);
         }
+        if self.consumers.outdated
+            && is_saved
+            && !is_answering
+            && !self.config.config().consumers().is_empty()
+        {
+            return Some(Work::Publish);
+        }
         None
     }
 
@@ -220,6 +231,9 @@ impl Owner {
             Work::Write(writes) => self.write_updates(writes),
             Work::Update => self.call(),
             Work::CheckMove => self.check_move(),
+            Work::Publish => {
+                self.consumers.follow(&self.ledger, self.now);
+            }
         }
     }
 
@@ -239,6 +253,7 @@ impl Owner {
             self.quotas.due(),
             Some(self.orphans.quiet_until()),
             self.exposure.due(),
+            self.consumers.retry_at(),
             self.end_of_notice(),
             self.end_of_shrink(),
             self.movable_at(),
@@ -269,6 +284,8 @@ impl Owner {
             self.apply(event);
         } else if is_due(self.exposure.due()) {
             self.exposure.settle_all(&self.ledger, self.checks.verifier(), now);
+        } else if is_due(self.consumers.retry_at()) {
+            self.consumers.follow(&self.ledger, self.now);
         } else if is_due(self.end_of_notice()) {
             self.keep_notice();
         } else if is_due(self.end_of_shrink()) {
@@ -330,6 +347,7 @@ impl Owner {
         }
         self.exposure.outdated |= outcome.reach || outcome.adopted;
         self.exposure.unadopted |= outcome.adopted;
+        self.consumers.outdated |= outcome.claims || outcome.rules || outcome.adopted;
         if outcome.rules {
             self.quotas.written(self.now);
         }
@@ -523,6 +541,7 @@ impl Owner {
                     if let Some(reach) = exposed {
                         self.expose(&decision.container, **reach, &mut response);
                     }
+                    response.mounts = self.mounts_of(&decision.container);
                 }
                 self.answer(call, response, Sent::Decision(decision));
             }
@@ -602,6 +621,20 @@ impl Owner {
             Exposure::None => {}
             Exposure::Environment => response.environment = environment(machine, &reach),
             Exposure::File => response.directory = self.exposure.begin(id, reach, machine),
+        }
+    }
+
+    /// What a new container gets in the place of the kubelet's files. While the kubelet assigns CPUs,
+    /// its own are right.
+    fn mounts_of(&mut self, id: &ContainerId) -> Vec<Mount> {
+        if self.ledger.stance() != Stance::Assign {
+            return Vec::new();
+        }
+        let Some(target) = self.ledger.target(id) else { return Vec::new() };
+        let consumers = self.config.config().consumers();
+        match consumers.find(&target.subject.namespace, &target.subject.pod) {
+            Some(consumer) => self.consumers.mounts(consumer, &self.ledger, self.now),
+            None => Vec::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::enforcement::wanted;
 use super::paths::Paths;
 use crate::clock::now;
-use crate::config::{Config, Mistake, PodResources, Reading};
+use crate::config::{Config, Consumers, Mistake, PodResources, Reading};
 use crate::exclusivity::Exclusivity;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::view::status::{ConfigStatus, OwnSettings};
@@ -82,8 +82,8 @@ impl ConfigReload {
         let same = *in_force == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
-        let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
-        let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::AppliedSetting };
+        let same_others = of_daemon(&before) == of_daemon(&self.config);
+        let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
         let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
@@ -126,7 +126,7 @@ impl ConfigReload {
     }
 }
 
-/// The part of the configuration about the kubelet.
-fn of_kubelet(config: &Config) -> (Option<&Path>, Stance) {
-    (config.kubelet_state_dir(), config.on_active_kubelet())
+/// The part of the configuration that the ledger does not need.
+fn of_daemon(config: &Config) -> (Option<&Path>, Stance, &Consumers) {
+    (config.kubelet_state_dir(), config.on_active_kubelet(), config.consumers())
 }

@@ -1,6 +1,7 @@
 //! The start of the daemon: everything that can be wrong is found before any container changes.
 
 use super::checks::Checks;
+use super::consumers::ConsumerFiles;
 use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::devices::Devices;
@@ -94,6 +95,12 @@ impl Owner {
     ) -> Result<Owner, StartError> {
         let memory =
             open_memory(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
+        let pod_resources = config.pod_resources().or(paths.pod_resources.as_ref());
+        let consumers = ConsumerFiles::below(
+            &paths.state_dir,
+            Arc::clone(&storage),
+            pod_resources.map(|place| place.listen.clone()),
+        );
         let directories = Directories::below(&paths.state_dir, storage);
         let enforcement = Enforcement::start(
             wanted(config),
@@ -150,6 +157,7 @@ impl Owner {
             orphans: Orphans::new(now),
             quotas: Quotas::new(now),
             exposure: ExposedFiles::new(directories),
+            consumers,
             moves: Moves::default(),
             started: now,
             now,

@@ -8,7 +8,8 @@
 //! [`Ledger`](ledger::Ledger) accepts its claims only if they are legal, like all others.
 
 use cpuset::{CpuSet, ParseError};
-use ledger::{ContainerId, KubeletClaim, Named, PodUid};
+use ledger::{Claim, ContainerId, KubeletClaim, Named, PodUid, Policy};
+use placement::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,6 +51,31 @@ impl StateFileError {
 }
 
 impl StateFile {
+    /// The claims of a node with these online CPUs, as the policy `static` writes them.
+    pub fn of(
+        claims: impl IntoIterator<Item = Claim>,
+        online: CpuSet,
+        placement: &Settings,
+    ) -> StateFile {
+        let mut shared = online;
+        if placement.options.strict_cpu_reservation {
+            shared -= placement.reserved;
+        }
+        let mut of_kubelet = Vec::new();
+        for Claim { pod_uid, container, cpus, .. } in claims {
+            shared -= cpus;
+            of_kubelet.push(KubeletClaim { of: Named::Container(pod_uid, container), cpus });
+        }
+        let policy = Policy::Static.name().to_owned();
+        StateFile { policy, shared, claims: of_kubelet, pods: Vec::new() }
+    }
+
+    /// What the policy `none` writes.
+    pub fn of_no_policy() -> StateFile {
+        let policy = Policy::None.name().to_owned();
+        StateFile { policy, shared: CpuSet::EMPTY, claims: Vec::new(), pods: Vec::new() }
+    }
+
     pub fn parse(bytes: &[u8]) -> Result<StateFile, StateFileError> {
         let file: CheckpointFile = serde_json::from_slice(bytes)
             .map_err(|error| StateFileError::Form(error.to_string()))?;

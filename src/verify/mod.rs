@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 const PROCESSES: usize = 16;
 /// How many processes of a container get a wider mask at most.
 const WIDENED: usize = 4096;
+/// How many cgroups in that of a container to check.
+const INNER: usize = 64;
 /// How many threads of a container to check for affinities of their own.
 const THREADS: usize = 1024;
 
@@ -221,7 +223,8 @@ impl Verifier {
             if !status.allowed.is_subset(&effective) {
                 drift.push(Drift::Process(pid, status.allowed));
             } else if index == 0 && status.allowed != effective {
-                drift.extend(self.inherited(pid, &status, effective));
+                let inherited = self.inherited(pid, &status, effective);
+                drift.extend(inherited.filter(|_| !self.has_inner(group, file, status.allowed)));
             }
         }
         Ok(drift)
@@ -306,6 +309,20 @@ impl Verifier {
         let above = self.status(status.parent)?.allowed;
         let is_inherited = !effective.is_subset(&above) && status.allowed == above & effective;
         if is_inherited { Some(Drift::Inherited(pid, status.allowed)) } else { None }
+    }
+
+    /// Whether a cgroup that the container has made in its own has these CPUs: then a process has its
+    /// mask from there. A process of a threaded cgroup is listed above it.
+    fn has_inner(&self, group: &CgroupPath, effective: &str, cpus: CpuSet) -> bool {
+        let mut inner = self.on.children(group);
+        for _ in 0..INNER {
+            let Some(group) = inner.pop() else { break };
+            if self.on.cpus(&group, effective).is_ok_and(|own| own == cpus) {
+                return true;
+            }
+            inner.extend(self.on.children(&group));
+        }
+        false
     }
 
     fn status(&self, pid: u32) -> Option<ProcessStatus> {

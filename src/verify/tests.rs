@@ -228,6 +228,28 @@ fn processes_in_groups_within() {
     assert_eq!(machine.check(&target, Some(PartitionType::Root)).len(), PROCESSES);
 }
 
+/// A container gives some of its processes a cgroup with a part of its CPUs, as systemd and
+/// hypervisors do. Their parents may be there as well.
+#[test]
+fn cpus_of_a_cgroup_within_are_no_inherited_mask() {
+    let machine = Machine::new();
+    machine.group("4-7", "4-7", "root", "");
+    machine.process(11, 1, "4");
+    machine.process(12, 11, "4");
+    machine.file("kubepods/poda/c/system.slice/service/cgroup.procs", "12\n");
+    let target = exclusive("4-7", Mechanism::Partitions);
+    let inherited = ["its process 12 may run on CPU 4 only: it inherited the runtime's affinity"];
+    for (inner, expected) in [("4", &[][..]), ("4-7", &inherited), ("5", &inherited)] {
+        let file = "kubepods/poda/c/system.slice/service/cpuset.cpus.effective";
+        machine.file(file, &format!("{inner}\n"));
+        assert_eq!(machine.check(&target, Some(PartitionType::Root)), expected, "{inner}");
+    }
+    // The processes of a threaded cgroup are listed above it.
+    machine.group("4-7", "4-7", "root", "12");
+    machine.file("kubepods/poda/c/housekeeping/cpuset.cpus.effective", "4\n");
+    assert_eq!(machine.check(&target, Some(PartitionType::Root)), [""; 0]);
+}
+
 /// Children of the first process have its mask as well; another mask is the process's choice.
 #[test]
 fn a_mask_that_was_inherited_is_widened_wherever_it_is() {

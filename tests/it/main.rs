@@ -9,6 +9,7 @@ mod architecture;
 mod best_hint;
 mod checkpoint;
 mod conformance;
+mod consumers;
 mod daemon;
 mod devices;
 mod documentation;

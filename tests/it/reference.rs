@@ -16,6 +16,7 @@ use std::path::Path;
 
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const ANNOTATIONS: &str = include_str!("../../docs/annotations.md");
+const CONSUMERS: &str = include_str!("../../docs/consumers.md");
 const INSTALL: &str = include_str!("../../docs/install.md");
 const SECURITY: &str = include_str!("../../docs/security.md");
 const SCHEMA: &str = include_str!("../../charts/nri-cpu-manager/values.schema.json");
@@ -117,6 +118,14 @@ fn every_field_of_a_namespace() {
 }
 
 #[test]
+fn every_field_of_a_consumer() {
+    let text = format!("\n{CONSUMERS}");
+    let rows = table(&text, "# Programs that read the kubelet's files");
+    let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
+    assert_eq!(documented, fields("consumers: [{xyzzy: 1}]\n"));
+}
+
+#[test]
 fn every_wish() {
     let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut key = String::new();
@@ -181,6 +190,7 @@ fn the_charts_schema_has_every_nested_field() {
         ("/rebalance/properties", "rebalance: {xyzzy: 1}\n"),
         ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
         ("/namespaces/items/properties", "namespaces: [{xyzzy: 1}]\n"),
+        ("/consumers/items/properties", "consumers: [{xyzzy: 1}]\n"),
     ] {
         assert_eq!(keys(&schema(pointer)), fields(text), "{pointer}");
     }

@@ -193,6 +193,11 @@ pub fn all() -> Vec<Scenario> {
             drift::by_hand,
         ),
         scenario(
+            "nested-cgroups",
+            "cgroups that containers make within their own are no drift, and in nobody's way",
+            drift::nested,
+        ),
+        scenario(
             "lost-update",
             "the runtime loses an update of a container that it is starting: repaired",
             drift::lost_update,

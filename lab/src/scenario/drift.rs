@@ -12,6 +12,9 @@ const REPAIRED: u64 = 15;
 /// Seconds to repair an update that the runtime lost: less than until the next check pass.
 const MADE_UP: u64 = 5;
 
+/// Logged of each drift.
+const DRIFT: &str = ", but ";
+
 fn write(pod: &str, file: &str, value: &str) -> Step {
     Step::WriteCgroup(CgroupRef::Container(pod.to_owned()), file.to_owned(), value.to_owned())
 }
@@ -34,6 +37,37 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     script.does(write("db", "cpuset.cpus", &shape.reserved.to_string()));
     script.settles(REPAIRED, disturbed);
     script.unmoved(before);
+    Some(script)
+}
+
+/// Containers with cgroups of their own within, one of them exclusive: nothing of that is a drift, and
+/// a resize, a crash of the plugin and the end of the pod are as ever.
+pub(super) fn nested(shape: &Shape) -> Option<Script> {
+    if shape.room() < 3 {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.exclusive("db", 2);
+    let before = script.view();
+    for pod in ["db", "web"] {
+        script.does(Step::Nest(pod.to_owned()));
+    }
+    // Two check passes.
+    script.does(Step::Wait(25));
+    script.unmoved(before);
+    script.says_no(Step::Log, DRIFT);
+    script.does(Step::KillPlugin);
+    script.does(Step::Wait(15));
+    script.unmoved(before);
+    script.says_no(Step::Log, DRIFT);
+    script.does(Step::Resize("db".to_owned(), super::milli(3)));
+    script.view();
+    script.does(Step::Resize("db".to_owned(), super::milli(1)));
+    script.view();
+    script.remove("db");
+    script.expect(&[("web", shape.online())]);
     Some(script)
 }
 

@@ -155,7 +155,7 @@ impl Rehearsal {
             }
             Step::View => return Some(Outcome::View(self.view())),
             // The ledger keeps its state.
-            Step::KillPlugin | Step::Clear => {}
+            Step::KillPlugin | Step::Clear | Step::Nest(_) => {}
             Step::Wait(seconds) => self.pass(self.now + Duration::from_secs(*seconds)),
             // What the log shall have may follow when a container has stayed for long enough.
             Step::WaitFor(..) => self.pass(self.ledger.next_movable().unwrap_or(self.now)),

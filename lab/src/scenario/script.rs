@@ -252,6 +252,15 @@ impl Script {
         })
     }
 
+    /// The text must not have `part`.
+    pub fn says_no(&mut self, step: Step, part: &'static str) {
+        self.push(step, move |outcome, _| match outcome {
+            Outcome::Text(text) if text.contains(part) => Err(format!("{part:?} in {text}")),
+            Outcome::Text(_) => Ok(()),
+            _ => Err("no text".to_owned()),
+        });
+    }
+
     /// A step whose text must have all of this in it.
     pub fn says(&mut self, step: Step, parts: &[&str]) {
         let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();

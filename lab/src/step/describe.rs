@@ -55,6 +55,7 @@ impl Step {
             Self::WriteCgroup(group, file, value) => {
                 format!("write {value:?} to {file} of {group:?}")
             }
+            Self::Nest(pod) => format!("make a cgroup within that of pod {pod}"),
             Self::ReadCgroup(group, file) => format!("read {file} of {group:?}"),
             Self::View => "check all containers".to_owned(),
             Self::Measure => "measure the plugin's memory".to_owned(),

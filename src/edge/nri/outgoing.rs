@@ -1,5 +1,6 @@
 //! Converts the ledger's decisions into the runtime's messages.
 
+use crate::edge::Mount;
 use ledger::environment::{DIRECTORY, Variable};
 use ledger::{CpuSetting, MilliCpu, Update};
 use nri::wire;
@@ -20,14 +21,9 @@ pub(super) fn container_adjustment(
         value: value.clone(),
         ..Default::default()
     };
-    let mount = |source: &str| wire::Mount {
-        destination: MOUNTED.to_owned(),
-        type_: "bind".to_owned(),
-        source: source.to_owned(),
-        options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
-        ..Default::default()
-    };
     let mut variables: Vec<wire::KeyValue> = environment.iter().map(variable).collect();
+    let directory = directory
+        .map(|source| Mount { source: source.to_owned(), destination: MOUNTED.to_owned() });
     if directory.is_some() {
         variables.push(variable(&(DIRECTORY, MOUNTED.to_owned())));
     }
@@ -37,8 +33,18 @@ pub(super) fn container_adjustment(
     };
     wire::ContainerAdjustment {
         env: variables,
-        mounts: directory.into_iter().map(mount).collect(),
+        mounts: directory.iter().map(mount).collect(),
         linux: Some(linux).into(),
+        ..Default::default()
+    }
+}
+
+pub(super) fn mount(Mount { source, destination }: &Mount) -> wire::Mount {
+    wire::Mount {
+        destination: destination.clone(),
+        type_: "bind".to_owned(),
+        source: source.clone(),
+        options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
         ..Default::default()
     }
 }

@@ -14,6 +14,9 @@ const MAX_GPUS: usize = 8192;
 /// one MiB.
 const MAX_LISTED_BYTES: u64 = 8 << 20;
 
+/// The most bytes of a mount's options that are read: one, or a few that contradict each other.
+const MAX_PROPAGATION: usize = 64;
+
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 pub(super) const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 pub(super) const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
@@ -22,6 +25,11 @@ pub(super) const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-
 /// What NVIDIA's device plugin and container toolkit call the GPUs of a container.
 pub(super) const VISIBLE_GPUS: &str = "NVIDIA_VISIBLE_DEVICES=";
 pub(super) const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
+
+/// Options of a mount below which others appear on the host, too (`Bidirectional`).
+pub(super) fn is_propagation(option: &str) -> bool {
+    ["shared", "rshared"].contains(&option)
+}
 
 const CPU: &[Field<'_>] = &[
     Part(1, &[Number(1)]), // shares
@@ -59,6 +67,14 @@ const CONTAINER: &[Field<'_>] = &[
         max_bytes: MAX_GPUS,
     },
     texts(6, |annotation| [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&annotation)),
+    // mounts: destinations, and options that say how mounts below them propagate
+    Part(
+        9,
+        &[
+            Text(1),
+            Field::Strings { number: 4, is_read: is_propagation, max_bytes: MAX_PROPAGATION },
+        ],
+    ),
     // linux: devices (type, major, minor), resources and cgroups_path
     Part(11, &[Part(2, &[Text(2), Number(3), Number(4)]), Part(3, RESOURCES), Text(5)]),
     Number(14), // created_at

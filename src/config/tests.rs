@@ -255,7 +255,7 @@ fn namespaces_that_cannot_be() {
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),
-        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or movable (did you mean uncore?)",
+        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable (did you mean uncore?)",
     );
     refuses(
         &with("names: [a]\n  defaults: {uncore: prefer, numa: spread}"),

@@ -137,7 +137,7 @@ fn every_wish() {
         documented.entry(key.clone()).or_default().extend(quoted(row[1]));
     }
     let keys = expected(&Wish::parse("xyzzy", "").unwrap_err());
-    assert_eq!(keys.len(), 6);
+    assert_eq!(keys.len(), 7);
     let values = |key: &String| expected(&Wish::parse(key, "xyzzy").unwrap_err());
     let all = keys.iter().map(|key| (key.clone(), values(key).into_iter().collect()));
     assert_eq!(documented, all.collect());

@@ -97,7 +97,7 @@ async fn wishes_that_are_refused() {
             "uncor.cpu-manager.nri.io/pod",
             "require",
             "WishUnknownError: annotation uncor.cpu-manager.nri.io/pod: \"uncor\" is unknown, expected cpus or uncore or numa \
-             or smt or placement or movable (did you mean uncore?)",
+             or smt or placement or isolated-cpus or movable (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io",

@@ -375,8 +375,8 @@ async fn as_json_and_without_a_plugin() {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
-                "placement": "kubelet", "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": "false", "notice_seconds": 0,
-                "exclusive_mems": "all", "memory_only_nodes": "", "rebalance": "off", "namespaces": [],
+                "placement": "kubelet", "isolated_cpus": "exclude", "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": "false", "notice_seconds": 0,
+                "exclusive_mems": "all", "memory_only_nodes": "", "rebalance": "off", "reserved_namespaces": "none", "namespaces": [],
             },
             "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
         });

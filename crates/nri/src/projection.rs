@@ -38,6 +38,8 @@ pub struct Fields<'a> {
     pub pod: &'a [Field<'a>],
     /// Of `Container`.
     pub container: &'a [Field<'a>],
+    /// The same in a list of all containers.
+    pub listed_container: &'a [Field<'a>],
     /// Of `LinuxResources`, where an update has new ones.
     pub resources: &'a [Field<'a>],
     /// Of `ContainerAdjustment`, in a validation.
@@ -64,6 +66,8 @@ pub enum Field<'a> {
     Strings {
         number: u32,
         is_read: fn(&str) -> bool,
+        /// How many of these are read at most.
+        max_entries: usize,
         /// Longer ones are not read.
         max_bytes: usize,
     },
@@ -78,6 +82,7 @@ pub enum RequestField {
     Text(u32),
     Pod(u32),
     Container(u32),
+    ListedContainer(u32),
     Resources(u32),
     Adjustment(u32),
 }
@@ -95,7 +100,7 @@ impl Request for wire::ConfigureRequest {
 }
 
 impl Request for wire::SynchronizeRequest {
-    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Number(3)];
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::ListedContainer(2), Of::Number(3)];
 }
 
 impl Request for wire::StateChangeEvent {
@@ -148,6 +153,7 @@ impl<'a> Fields<'a> {
             Of::Text(number) => Text(number),
             Of::Pod(number) => Part(number, self.pod),
             Of::Container(number) => Part(number, self.container),
+            Of::ListedContainer(number) => Part(number, self.listed_container),
             Of::Resources(number) => Part(number, self.resources),
             Of::Adjustment(number) => Part(number, self.adjustment),
         }
@@ -171,9 +177,14 @@ fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
                 let part = project(content(&mut input, message)?, fields)?;
                 CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
             }
-            Some(Strings { is_read, max_bytes, .. }) => {
+            Some(Strings { number, is_read, max_entries, max_bytes }) => {
                 let text = content(&mut input, message)?;
-                if text.len() <= *max_bytes && str::from_utf8(text).is_ok_and(is_read) {
+                let entries = entries.entry(*number).or_default();
+                if text.len() <= *max_bytes
+                    && *entries < *max_entries
+                    && str::from_utf8(text).is_ok_and(is_read)
+                {
+                    *entries += 1;
                     kept.extend_from_slice(slice(message, start, input.pos())?);
                 }
             }
@@ -272,8 +283,13 @@ mod tests {
 
         let annotation =
             Texts { number: 6, is_read: |key| key == "b", max_entries: 1, max_chars: 3 };
-        let fields =
-            Fields { pod: &[Text(1), annotation], container: &[], resources: &[], adjustment: &[] };
+        let fields = Fields {
+            pod: &[Text(1), annotation],
+            container: &[],
+            listed_container: &[],
+            resources: &[],
+            adjustment: &[],
+        };
         let reads = Reads { fields: Some(fields), ..Reads::ALL };
         let read = reads.parse::<wire::PodRequest>(&bytes).unwrap().pod.unwrap();
         assert_eq!((&*read.id, &*read.name), ("id", ""));

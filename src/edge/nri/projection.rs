@@ -8,6 +8,8 @@ use nri::{CallError, Field, Fields, Reads, Request};
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
 /// How many characters to read of a value. Valid ones are shorter, and errors quote fewer.
 const MAX_VALUE: usize = 256;
+/// The most lists of GPUs that are read of a container: the last one counts.
+const MAX_GPU_ENTRIES: usize = 4;
 /// The longest list of GPUs that is read, in bytes: some hundred UUIDs.
 const MAX_GPUS: usize = 8192;
 /// The most bytes of all pods and containers that the plugin reads: some thousand containers have
@@ -52,7 +54,7 @@ const POD: &[Field<'_>] = &[
     Part(8, &[Part(2, RESOURCES), Text(3)]),
 ];
 
-const CONTAINER: &[Field<'_>] = &[
+const LISTED_CONTAINER: [Field<'_>; 9] = [
     Text(1),   // id
     Text(2),   // pod_sandbox_id
     Text(3),   // name
@@ -60,25 +62,38 @@ const CONTAINER: &[Field<'_>] = &[
     texts(5, |label| {
         [CONTAINER_NAME_LABEL, POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)
     }),
+    texts(6, |annotation| [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&annotation)),
     // env
     Field::Strings {
         number: 8,
         is_read: |entry| entry.starts_with(VISIBLE_GPUS),
+        max_entries: MAX_GPU_ENTRIES,
         max_bytes: MAX_GPUS,
     },
-    texts(6, |annotation| [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&annotation)),
-    // mounts: destinations, and options that say how mounts below them propagate
-    Part(
-        9,
-        &[
-            Text(1),
-            Field::Strings { number: 4, is_read: is_propagation, max_bytes: MAX_PROPAGATION },
-        ],
-    ),
     // linux: devices (type, major, minor), resources and cgroups_path
     Part(11, &[Part(2, &[Text(2), Number(3), Number(4)]), Part(3, RESOURCES), Text(5)]),
     Number(14), // created_at
 ];
+
+/// Mounts: destinations, and options that say how mounts below them propagate. In a list nobody needs
+/// them, and they would be most of it.
+const MOUNTS: Field<'_> = Part(
+    9,
+    &[
+        Text(1),
+        Field::Strings {
+            number: 4,
+            is_read: is_propagation,
+            max_entries: MAX_ENTRIES,
+            max_bytes: MAX_PROPAGATION,
+        },
+    ],
+);
+
+const CONTAINER: [Field<'_>; 10] = {
+    let [id, sandbox, name, state, labels, annotations, env, linux, created] = LISTED_CONTAINER;
+    [id, sandbox, name, state, labels, annotations, env, linux, created, MOUNTS]
+};
 
 /// Of an adjustment: linux.resources.
 const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, RESOURCES)])];
@@ -87,7 +102,8 @@ const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, RESOURCES)])];
 pub const READS: Reads<'static> = Reads {
     fields: Some(Fields {
         pod: POD,
-        container: CONTAINER,
+        container: &CONTAINER,
+        listed_container: &LISTED_CONTAINER,
         resources: RESOURCES,
         adjustment: ADJUSTMENT,
     }),

@@ -115,7 +115,7 @@ fn create_with_given(
     node.ledger.apply(Event::Devices(vec![PodDevices {
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
-        containers: BTreeMap::from([(name.to_owned(), given)]),
+        containers: BTreeMap::from([("c".to_owned(), given)]),
     }]));
     create_with_devices(node, name, 2000, files)
 }
@@ -141,7 +141,7 @@ fn what_the_kubelet_says_too_late_counts_for_the_next_instance() {
     assert_eq!(create_with_devices(&mut node, "a", 2000, &[]).unwrap(), "2-3");
     let claims = node.ledger.claims().collect::<Vec<_>>();
     let containers = BTreeMap::from([(
-        "a".to_owned(),
+        "c".to_owned(),
         GivenDevices { devices: vec![device(1, DeviceSource::Kubelet)], has_claims: false },
     )]);
     let pod = guaranteed("a", 2000);

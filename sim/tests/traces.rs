@@ -134,7 +134,7 @@ fn containerd_2_1_under_a_kubelet() {
 
 #[test]
 fn containerd_2_4_under_kubernetes() {
-    check_captured(&model(CONTAINERD_2_4, 0..100), "containerd-2.4");
+    check_captured(&model(CONTAINERD_2_4, 0..300), "containerd-2.4");
 }
 
 #[test]

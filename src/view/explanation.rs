@@ -117,7 +117,7 @@ impl Case<'_> {
     fn explain(&self) -> Explanation {
         let mut records = self.node.history.all();
         records.retain(|record| name(&record.subject) == *self.name);
-        let refused = records.iter().rev().find_map(|record| refusal(record));
+        let refused = records.iter().rev().find_map(refusal);
         let chosen = records.iter().rev().find_map(|record| choice(record));
         let (state, mut why, decision) = match (self.container, refused) {
             (Some(container), _) => match container.exclusive {

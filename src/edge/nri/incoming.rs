@@ -105,9 +105,9 @@ fn devices(container: &wire::Container) -> Vec<DeviceRef> {
 /// images set `all`, and an index says nothing without the list that it is for. A part of a GPU (MIG)
 /// has the node of the whole one, which the older form of its name includes.
 fn gpus(environment: &[String]) -> impl Iterator<Item = DeviceRef> + '_ {
-    let values = environment.iter().filter_map(|entry| entry.strip_prefix(VISIBLE_GPUS));
+    let mut values = environment.iter().filter_map(|entry| entry.strip_prefix(VISIBLE_GPUS));
     // The last one counts.
-    let names = values.last().unwrap_or_default().split(',').map(str::trim);
+    let names = values.next_back().unwrap_or_default().split(',').map(str::trim);
     names.filter_map(|name| {
         let whole = name.strip_prefix("MIG-").unwrap_or(name).split('/').next()?;
         whole.starts_with("GPU-").then(|| DeviceRef::Gpu(whole.to_owned()))

@@ -121,7 +121,7 @@ fn other_classes_are_not_annotated() {
         resources(&[("cpu", "2"), ("memory", "1Gi")], &[("cpu", "2"), ("memory", "2Gi")]),
     ];
     for one in burstable {
-        assert!(!is_annotated(&pod(&[one.clone()])), "{one}");
+        assert!(!is_annotated(&pod(std::slice::from_ref(&one))), "{one}");
         assert!(!is_annotated(&pod(&[equal("2"), one.clone()])), "beside another: {one}");
     }
     for nothing in [json!({}), json!({"claims": [{"name": "gpu"}]}), json!(null)] {
@@ -162,7 +162,7 @@ fn wishes_for_exclusive_cpus_count_and_existing_requirements_stay() {
         ("cpus.cpu-manager.nri.io/pod", "shared", false),
         ("smt.cpu-manager.nri.io", "isolate", false),
     ] {
-        let mut pod = pod(&[burstable.clone()]);
+        let mut pod = pod(std::slice::from_ref(&burstable));
         pod["metadata"]["annotations"] = json!({ key: value });
         assert_eq!(is_annotated(&pod), expect, "{key}: {value}");
     }

@@ -80,16 +80,15 @@ fn a_pod_with_fewer_cpus_than_its_class_needs_one_write() {
     ]);
     let exclusive = [("k/podg/c", "2-3")];
     let mut one = goal("0-1,4-7", &exclusive, &["k/burstable", "k/system/burstable"]);
-    let pools = |all: &[(&str, &str)]| {
-        all.iter().map(|(group, list)| (path(group), cpus(list))).collect::<BTreeMap<_, _>>()
-    };
-    one.pools = pools(&[
+    one.pools = [
         ("k/burstable", "0-1,4-7"),
         ("k/burstable/poda", "0-1"),
         ("k/burstable/podb", "0-1,4-7"),
         ("k/system/burstable", "0-1"),
         ("k/system/burstable/podc", "0-1"),
-    ]);
+    ]
+    .map(|(group, list)| (path(group), cpus(list)))
+    .into();
     let expected = ["k/system/burstable 0-1", "k/burstable/poda 0-1", "k/burstable 0-1,4-7"];
     check(&mut tree, &one, &expected);
     check(&mut tree, &one, &[]);

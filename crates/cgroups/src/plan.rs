@@ -250,10 +250,16 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     /// be another container's since.
     fn settle_on_claim(&mut self, leaf: &CgroupPath) {
         let claim = self.goal.claims_in(leaf);
+        let of_others = self.goal.claims() - claim;
         let set = self.tree.cpus(leaf).unwrap_or_default();
-        let is_of_another = !set.is_disjoint(&(self.goal.claims() - claim));
-        if is_of_another && !claim.is_disjoint(&self.tree.above_without_partitions(leaf)) {
-            self.put(leaf, claim);
+        if set.is_disjoint(&of_others) {
+            return;
+        }
+        // Where another program leaves it none of its CPUs, it is kept off the others' at least.
+        let above = self.tree.above_without_partitions(leaf);
+        let value = if claim.is_disjoint(&above) { self.goal.widest - of_others } else { claim };
+        if !value.is_disjoint(&above) {
+            self.put(leaf, value);
         }
     }
 

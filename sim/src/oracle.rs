@@ -407,7 +407,7 @@ impl World {
             self.oracle.overlaps |= !cpus.is_empty();
             let container = self.container_of(one);
             let shares = one.exclusive.is_none()
-                && container.is_none_or(|container| !container.mixed && !container.is_named);
+                && container.is_none_or(|c| !c.mixed && !c.is_named && !c.is_uncertain);
             if !shares || cpus.is_empty() || !has_others {
                 continue;
             }

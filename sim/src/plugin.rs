@@ -244,7 +244,7 @@ impl World {
 
     /// Another instance was connected and takes over: the runtime notices nothing, and waits for no
     /// answer to the list. It has finished what was under way.
-    pub fn replace_plugin(&mut self, mut dice: Dice, tries: u32) {
+    pub fn replace_plugin(&mut self, dice: Dice, tries: u32) {
         let plugin = &self.plugin;
         if !self.runtime.synchronized || !plugin.is_alive() || plugin.is_stalled(self.now) {
             return;
@@ -265,8 +265,19 @@ impl World {
         self.plugin.running = Running::default();
         self.kernel.lock().watch(Watcher::Groups, &BTreeMap::new());
         self.kernel.lock().watch(Watcher::Quotas, &BTreeMap::new());
+        self.take_over(dice);
+    }
+
+    fn take_over(&mut self, mut dice: Dice) {
+        if let Some((DiskFault::Stalled, until)) = self.plugin.disk_fault(self.now) {
+            return self.wake_plugin(until - self.now, move |world| world.take_over(dice));
+        }
         if !self.begin() {
             return;
+        }
+        // The runtime may have ended while the disk was waited for.
+        if !self.runtime.connected {
+            return self.connect();
         }
         let mut list = self.list();
         for container in &mut list.containers {

@@ -124,8 +124,11 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         // Before the cgroup above narrows, so that they keep CPUs in common with it; or after it, where
         // it does not bind them yet.
         of(Kind::Loosen).for_each(|aim| self.loosen(aim));
-        // Those below first: what is above may be about to get CPUs that they must not have.
-        for aim in of(Kind::Bind).rev() {
+        // Those below first: what is above may be about to get CPUs that they must not have. Those for
+        // which it has to get some come last.
+        let mut bound: Vec<&Aim> = of(Kind::Bind).rev().collect();
+        bound.sort_by_key(|aim| aim.value.is_disjoint(&self.tree.above(&aim.group)));
+        for aim in bound {
             let effective = self.tree.effective(&aim.group);
             // A mixed container only leaves here, and enters below.
             if self.goal.mixed.contains(&aim.group) && effective.is_subset(&aim.value) {
@@ -185,14 +188,14 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         occupied
     }
 
-    /// Gives a cgroup the widest set, unless it would come onto exclusive CPUs by that. One that has
-    /// nothing in common with what is to be above it gets the rest of the widest set before: until
-    /// then, the cgroup above cannot be written, and cannot keep it off exclusive CPUs.
+    /// Gives a cgroup the widest set, unless it would come onto CPUs by that which it is not to have,
+    /// as the cgroup above it is still to lose them. One that has nothing in common with what is to be
+    /// above it gets the rest of the widest set before: until then, the cgroup above cannot be written,
+    /// and cannot keep it off these.
     fn loosen(&mut self, aim: &Aim) {
         let set = self.tree.cpus(&aim.group).unwrap_or_default();
         let above = self.tree.above(&aim.group);
-        let gains = above - self.tree.effective(&aim.group);
-        let entered = gains & self.goal.claims();
+        let entered = above - self.tree.effective(&aim.group) - aim.above;
         if !entered.is_empty() && !set.is_disjoint(&aim.above) {
             return;
         }
@@ -252,7 +255,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         let claim = self.goal.claims_in(leaf);
         let of_others = self.goal.claims() - claim;
         let set = self.tree.cpus(leaf).unwrap_or_default();
-        if set.is_disjoint(&of_others) {
+        if claim.is_empty() || set.is_disjoint(&of_others) {
             return;
         }
         // Where another program leaves it none of its CPUs, it is kept off the others' at least.
@@ -738,7 +741,7 @@ impl<'a> Survey<'a> {
         let claim = goal.exclusive.get(group);
         if let Some(own) = claim.filter(|_| goal.mixed.contains(group)) {
             let value = match pod {
-                Some(claims) => self.beside_claims(group, claims) | *own,
+                Some(claims) => self.beside_claims(group, above, claims) | *own,
                 None => self.pool_of(group, above) | *own,
             };
             // It leaves what others get, and enters its own when these have left that.
@@ -763,7 +766,7 @@ impl<'a> Survey<'a> {
                 self.aims.push(Aim { group: group.clone(), kind: Kind::Move, value, above });
             }
         } else if let Some(claims) = pod {
-            let value = self.beside_claims(group, claims);
+            let value = self.beside_claims(group, above, claims);
             self.bind(Kind::Bind, group, value, above);
         } else {
             let pool = self.pool_of(group, above);
@@ -775,11 +778,18 @@ impl<'a> Survey<'a> {
 
     /// What a container is to have that its pod's value keeps in the pool: itself it has to keep off
     /// its pod's exclusive CPUs. That does not depend on the pool, so it is seldom written. CPUs that
-    /// others of the pod have still to leave come later.
-    fn beside_claims(&mut self, leaf: &CgroupPath, claims: PodClaims) -> CpuSet {
+    /// others of the pod have still to leave come later, unless it would have no others until then.
+    fn beside_claims(&mut self, leaf: &CgroupPath, above: CpuSet, claims: PodClaims) -> CpuSet {
+        let all = self.goal.widest - claims.exclusive;
         let withheld = claims.lingering - self.tree.effective(leaf);
+        let left = all - withheld;
+        if left.is_disjoint(&above) {
+            // None may name the CPUs of a partition beside it.
+            let held = self.tree.siblings(leaf).map(|other| self.tree.partition(other).held());
+            return self.goal.beside_siblings(leaf, all - held.collect::<CpuSet>());
+        }
         self.withheld |= withheld;
-        self.goal.beside_siblings(leaf, self.goal.widest - claims.exclusive - withheld)
+        self.goal.beside_siblings(leaf, left)
     }
 
     /// What a cgroup gets of the pool: CPUs that others have still to leave come later.

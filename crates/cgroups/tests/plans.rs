@@ -236,6 +236,18 @@ impl Node {
         }
     }
 
+    /// Containers of pods without exclusive CPUs, and CPUs outside their pool on which they run.
+    fn strays(&self) -> BTreeSet<(CgroupPath, usize)> {
+        let mut strays = BTreeSet::new();
+        for pod in self.pods.iter().filter(|pod| pod.claim.is_empty()) {
+            for leaf in self.kernel.groups().filter(|group| group.is_below(&pod.group)) {
+                let cpus = self.kernel.effective(leaf) - self.pool_of(pod);
+                strays.extend(cpus.iter().map(|cpu| (leaf.clone(), cpu)));
+            }
+        }
+        strays
+    }
+
     /// CPUs on which exclusive containers run that are to run elsewhere.
     fn lingering(&self) -> CpuSet {
         let pods = self.pods.iter().filter(|pod| !pod.claim.is_empty() && !pod.mixed);
@@ -313,6 +325,8 @@ impl Node {
             done.groups().map(values).filter(|(from, to)| !from.is_empty() && from.is_disjoint(to));
         let crossing = crossing.count();
         let mut overlaps = self.overlaps();
+        let mut strays = self.strays();
+        let is_trusted = self.bounds.is_empty() && self.distrusted.is_empty();
         let mut cuts = self.empty_cuts();
         let at_rest = goal.exclusive.iter().all(|(leaf, claim)| {
             goal.mixed.contains(leaf)
@@ -348,6 +362,14 @@ impl Node {
                 empty.is_subset(&cuts),
                 "{group} := {value:?}: {empty:?}\n{before:#?}\n{goal:#?}"
             );
+            if is_trusted && self.refused.is_none() && !self.disturbed {
+                let now = self.strays();
+                assert!(
+                    now.is_subset(&strays),
+                    "{group} := {value:?}: {now:?}\n{before:#?}\n{goal:#?}"
+                );
+                strays = now;
+            }
             overlaps = now;
             cuts = empty;
             Some(self.kernel.partition(group))
@@ -371,7 +393,6 @@ impl Node {
                 let is_expected = why.starts_with("it would leave") || !self.bounds.is_empty();
                 assert!(is_expected, "{why} {:#?}\n{goal:#?}", self.kernel);
             }
-            let is_trusted = self.bounds.is_empty() && self.distrusted.is_empty();
             if is_trusted && outcome.withheld.is_empty() && !self.disturbed {
                 self.check_pools(&goal);
             }

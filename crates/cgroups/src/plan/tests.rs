@@ -307,6 +307,26 @@ fn a_container_leaves_what_its_pod_is_to_leave() {
     }
 }
 
+/// The pool is one CPU, which the pod's exclusive container has still to leave: the one beside it
+/// would be on that container's own until then.
+#[test]
+fn a_container_without_another_cpu_does_not_wait_for_its_sibling() {
+    let groups = [("k/poda", "1,4-5"), ("k/poda/c", ""), ("k/poda/side", "2-4")];
+    let goal = goal("1", &[("k/poda/c", "4-5")], &["k/poda"]);
+    check(&mut tree(&groups), &goal, &["k/poda/side 0-3,6-7"]);
+}
+
+/// A class with a pod for the reserved CPU gets one for the others, with `strict-cpu-reservation`.
+#[test]
+fn pods_keep_to_their_pools_before_their_class_grows() {
+    let groups = [("k/burstable", "0"), ("k/burstable/poda/c", ""), ("k/burstable/podb/c", "")];
+    let mut goal = goal("1-7", &[], &["k/burstable"]);
+    let pools = [("k/burstable", "0-7"), ("k/burstable/poda", "0"), ("k/burstable/podb", "1-7")];
+    goal.pools = pools.map(|(group, list)| (path(group), cpus(list))).into();
+    let expected = ["k/burstable/poda 0", "k/burstable 0-7", "k/burstable/podb 1-7"];
+    check(&mut tree(&groups), &goal, &expected);
+}
+
 /// A pod with a partition of 2-3 and a container beside it.
 fn partitioned() -> (CgroupTree, Goal) {
     let mut tree = tree(&[
@@ -379,13 +399,19 @@ fn a_partition_stays_whose_container_would_run_on_exclusive_cpus_of_another() {
     goal.pool = cpus("0-1,5-7");
     tree.put(&path("k/podb/c"), cpus("4"));
     carry_out_on(&mut tree, &goal);
-    tree.put(&path("k/poda"), cpus("4,7"));
-    goal.bounds.insert(path("k/poda"), cpus("4,7"));
+    tree.put(&path("k/poda"), cpus("4"));
+    goal.bounds.insert(path("k/poda"), cpus("4"));
     goal.distrusted.insert(path("k/poda"));
     goal.partitions.clear();
     let outcome = carry_out_on(&mut tree, &goal);
     assert_eq!(outcome.withheld, cpus("4"));
     assert_eq!(tree.effective(&path("k/poda/c")), cpus("2-3"));
+    // One of the shared pool is enough to end it.
+    tree.put(&path("k/poda"), cpus("4,7"));
+    goal.bounds.insert(path("k/poda"), cpus("4,7"));
+    tree.put(&path("k/poda/c"), cpus("4"));
+    carry_out_on(&mut tree, &goal);
+    assert_eq!(tree.effective(&path("k/poda/c")), cpus("7"));
 }
 
 /// Its cgroup stays for a moment: it holds up neither the containers beside it nor the next one.

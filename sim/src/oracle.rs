@@ -411,8 +411,14 @@ impl World {
             if !shares || cpus.is_empty() || !has_others {
                 continue;
             }
+            // Its pod has the CPUs that an exclusive container of it has still to leave.
+            let siblings = all.iter().filter(|other| other.pod == one.pod);
+            let mut lingering = siblings.filter(|other| other.exclusive.is_some());
             let is_bound = self.is_bound_above(one.pod);
-            if self.window_of(one, is_bound).is_none() && !self.is_bounded(one.pod, container) {
+            if self.window_of(one, is_bound).is_none()
+                && lingering.all(|other| self.window_of(other, false).is_none())
+                && !self.is_bounded(one.pod, container)
+            {
                 let name = self.name_of(one);
                 return self.fail(format!("{name} shares CPUs and may run on isolated {cpus}"));
             }

@@ -279,7 +279,7 @@ impl World {
         if !self.runtime.connected {
             return self.connect();
         }
-        let mut list = self.list();
+        let mut list = self.list(true);
         for container in &mut list.containers {
             // Of those that came while both were connected it has not seen what was set.
             if dice.percent(50) {

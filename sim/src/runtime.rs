@@ -199,7 +199,9 @@ impl World {
     /// subject is gone.
     fn message(&self, what: &What) -> Option<(&'static str, Vec<u8>)> {
         let (event, pod, container) = match what {
-            What::Synchronize => return Some(("Synchronize", self.list().write_to_bytes().ok()?)),
+            What::Synchronize => {
+                return Some(("Synchronize", self.list(false).write_to_bytes().ok()?));
+            }
             What::Again(method, payload, of) => {
                 return self.message(of).map(|_| (*method, payload.clone()));
             }
@@ -261,12 +263,13 @@ impl World {
     }
 
     /// All pods, and the containers that are created or run. After its own restart CRI-O lists them
-    /// as it created them. For containerd, what never ran is created until it is removed.
-    pub fn list(&self) -> wire::SynchronizeRequest {
+    /// as it created them. For containerd, what never ran is created until it is removed. One that has
+    /// `heard` of their creation knows those, too, that start just now.
+    pub fn list(&self, heard: bool) -> wire::SynchronizeRequest {
         let has_sandbox = |sandbox| matches!(sandbox, Sandbox::Ready | Sandbox::Stopped);
         let listed = |container: &Container| match container.state {
             State::Created | State::Running => true,
-            State::Starting => self.settings.is_crio(),
+            State::Starting => heard || self.settings.is_crio(),
             State::Exited => {
                 let is_listed = container.never_ran || self.now < container.listed_until;
                 is_listed && !self.settings.is_crio()

@@ -315,14 +315,14 @@ impl Node {
         carry_out(&mut done, &goal, |group, write| {
             model.write(group, write).ok().map(|()| model.partition(group))
         });
-        let values = |group| {
-            let value = |tree: &CgroupTree| tree.cpus(group).unwrap_or_default();
-            (value(&self.kernel), value(&done))
-        };
-        let differing = done.groups().map(values).filter(|(from, to)| from != to).count();
-        // It has both for a while, so that what is below can follow.
-        let crossing =
-            done.groups().map(values).filter(|(from, to)| !from.is_empty() && from.is_disjoint(to));
+        let differing =
+            done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
+        // Those that run on other CPUs altogether are written twice, so that others can follow or
+        // leave in between.
+        let crossing = done.groups().filter(|group| {
+            let before = self.kernel.cpus(group).unwrap_or_default();
+            !before.is_empty() && before.is_disjoint(&done.effective(group))
+        });
         let crossing = crossing.count();
         let mut overlaps = self.overlaps();
         let mut strays = self.strays();

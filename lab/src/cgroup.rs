@@ -3,14 +3,15 @@
 //! With cgroup v2 the lab creates them like a kubelet, including limits. With v1 the OCI runtime
 //! creates them, and the lab only removes them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
+use nix::sched::{CloneFlags, setns};
 
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::{self, CGROUPS};
@@ -279,7 +280,7 @@ fn weight(shares: i64) -> i64 {
 }
 
 /// Makes a threaded cgroup in a container's, with the first of its CPUs, and a process with a child
-/// in it. Both end with the container.
+/// in it. Both are in the container's PID namespace, and end with it.
 ///
 /// # Errors
 /// If the kernel refuses a write, or the processes are not there.
@@ -290,11 +291,22 @@ pub fn nest(container: &Path) -> Result<()> {
     write_value(&inner.join("cgroup.type"), "threaded")?;
     write_value(&container.join("cgroup.subtree_control"), "+cpuset")?;
     let cpus: CpuSet = read_value(&container.join("cpuset.cpus.effective"))?.parse()?;
-    let first = cpus.iter().next().context("a container without CPUs")?;
-    write_value(&inner.join("cpuset.cpus"), &first.to_string())?;
+    let cpu = cpus.iter().next().context("a container without CPUs")?;
+    write_value(&inner.join("cpuset.cpus"), &cpu.to_string())?;
     let script = "echo $$ >\"$0/cgroup.procs\" && echo $$ >\"$0/inner/cgroup.threads\" && \
         { sleep 100000 & wait; }";
-    Command::new("sh").args(["-c", script]).arg(container).spawn()?;
+    let first = read_value(&container.join("cgroup.procs"))?;
+    let first = first.lines().next().context("a container without processes")?;
+    let processes = File::open(format!("/proc/{first}/ns/pid"))?;
+    // Only the children of this thread come into the namespace.
+    thread::scope(|scope| {
+        let enter = || {
+            setns(&processes, CloneFlags::CLONE_NEWPID)?;
+            Command::new("sh").args(["-c", script]).arg(container).spawn()?;
+            anyhow::Ok(())
+        };
+        scope.spawn(enter).join().map_err(|_| anyhow!("a panic"))?
+    })?;
     let deadline = Instant::now() + Duration::from_secs(30);
     // A child is made there.
     while read_value(&inner.join("cgroup.threads"))?.lines().count() < 2 {

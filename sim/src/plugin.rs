@@ -298,6 +298,7 @@ impl World {
         if let Asked::Call(call) = asked(call) {
             self.input(Input::Call(CallId(0), call));
         }
+        self.oracle.synchronized(self.now);
     }
 
     /// Starts the core. Returns whether it has started.

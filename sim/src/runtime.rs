@@ -733,7 +733,8 @@ impl World {
 
     /// A process came, which the plugin may not know.
     pub fn note_unwatched(&mut self, dir: &str) {
-        if !self.runtime.synchronized || self.plugin.is_stalled(self.now) {
+        let is_away = !self.runtime.synchronized || !self.plugin.is_alive();
+        if is_away || self.plugin.is_stalled(self.now) {
             self.oracle.unwatched(dir);
         }
     }

@@ -255,10 +255,10 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         let claim = self.goal.claims_in(leaf);
         let of_others = self.goal.claims() - claim;
         let set = self.tree.cpus(leaf).unwrap_or_default();
-        if claim.is_empty() || set.is_disjoint(&of_others) {
+        if set.is_disjoint(&of_others) {
             return;
         }
-        // Where another program leaves it none of its CPUs, it is kept off the others' at least.
+        // It may share CPUs from now on, or another program leaves it none of its own.
         let above = self.tree.above_without_partitions(leaf);
         let value = if claim.is_disjoint(&above) { self.goal.widest - of_others } else { claim };
         if !value.is_disjoint(&above) {

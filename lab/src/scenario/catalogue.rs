@@ -255,6 +255,11 @@ pub fn all() -> Vec<Scenario> {
             expose::short,
         ),
         scenario(
+            "exposed-notice",
+            "the same program has notice of CPUs that a resize takes away, through restarts",
+            expose::notice,
+        ),
+        scenario(
             "podresources",
             "gRPC's own library gets the CPUs of status from the podresources socket",
             podresources::answers,

@@ -12,6 +12,8 @@ use crate::step::Step;
 const PROGRAM: &str = "follows";
 const SMALL: usize = 2;
 const LARGE: usize = 4;
+/// Seconds; slow machines have to look at the container within them.
+const NOTICE: u64 = 30;
 /// For the plugin to have lifted the quota that the kubelet writes at a resize.
 const SETTLED: u64 = 60;
 
@@ -21,6 +23,62 @@ pub(super) fn short(shape: &Shape) -> Option<Script> {
 
 pub(super) fn long(shape: &Shape) -> Option<Script> {
     follows(shape, 1000, 20)
+}
+
+/// A resize to fewer CPUs leaves the program all of them for a while, in which its file names those
+/// that go, and nobody else gets any; then the smaller set follows. Another resize, a restart of the
+/// plugin or the runtime and the pod's end in that time leave nothing behind.
+pub(super) fn notice(shape: &Shape) -> Option<Script> {
+    if shape.room() < LARGE + 1 {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(&format!("exposeCpus: file\nnoticeSeconds: {NOTICE}")));
+    let program = Container::guaranteed("main", super::milli(LARGE)).running(FOLLOWS);
+    script.run(Pod::new(PROGRAM, [program]));
+    script.shared("web");
+    let large = script.view();
+    let resize = |size| Step::Resize(PROGRAM.to_owned(), super::milli(size));
+    let mut shrunk = 0;
+    let mut shrink = |script: &mut Script, size| {
+        script.does(resize(size));
+        shrunk += 1;
+        script.does(Step::WaitFor("resized, leaves exclusive CPU".to_owned(), shrunk));
+        script.leaving(PROGRAM, LARGE - size);
+    };
+    let ends = |script: &mut Script| {
+        script.does(Step::Wait(NOTICE));
+        script.does(Step::Settle(SETTLED));
+        script.leaving(PROGRAM, 0);
+        script.view();
+    };
+
+    shrink(&mut script, SMALL);
+    script.unmoved(large);
+    script.exclusive("late", 1);
+    script.unmoved_but(large, &["web"]);
+    ends(&mut script);
+    script.remove("late");
+
+    script.does(resize(LARGE));
+    script.view();
+    shrink(&mut script, SMALL);
+    shrink(&mut script, LARGE - 1);
+    ends(&mut script);
+
+    for interruption in [Step::KillPlugin, Step::KillRuntime] {
+        script.does(resize(LARGE));
+        script.view();
+        shrink(&mut script, SMALL);
+        script.does(interruption);
+        ends(&mut script);
+    }
+
+    script.does(resize(LARGE));
+    shrink(&mut script, SMALL);
+    script.remove(PROGRAM);
+    script.expect(&[("web", shape.online())]);
+    Some(script)
 }
 
 /// The program follows its file through so many resizes and, between two uncore caches, moves. It

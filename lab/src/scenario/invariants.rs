@@ -1,6 +1,6 @@
 //! The invariants of any machine at any time, read from the processes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cpuset::CpuSet;
 
@@ -25,6 +25,8 @@ pub(super) struct Promise {
     pub(super) inheriting: BTreeSet<(String, String)>,
     /// Pods whose containers run on the reserved CPUs.
     pub(super) system: BTreeSet<String>,
+    /// Pods whose container keeps so many CPUs more than it asks for, as it has notice that they go.
+    pub(super) leaving: BTreeMap<String, usize>,
     /// Pods whose SMT siblings stay idle.
     pub(super) isolated: BTreeSet<String>,
     /// Pods that have whole uncore caches: the rest of these stays idle.
@@ -141,7 +143,8 @@ impl Promise {
             && whole
             && !self.inheriting.contains(&of)
             && !self.system.contains(&container.pod);
-        exclusive.then(|| usize::try_from(container.request / 1000).unwrap_or_default())
+        let leaving = self.leaving.get(&container.pod).copied().unwrap_or_default();
+        exclusive.then(|| usize::try_from(container.request / 1000).unwrap_or_default() + leaving)
     }
 }
 

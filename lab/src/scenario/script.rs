@@ -1,6 +1,6 @@
 //! A scenario's steps and the check of each outcome.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cpuset::CpuSet;
 
@@ -62,6 +62,7 @@ impl Script {
             held: 0,
             inheriting: BTreeSet::new(),
             system: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             isolated: BTreeSet::new(),
             whole_caches: BTreeSet::new(),
         };
@@ -155,6 +156,11 @@ impl Script {
     /// From here on they must run in the shared pool.
     pub fn for_pool(&mut self, pod: &str) {
         self.promise.system.remove(pod);
+    }
+
+    /// From here on a pod's container keeps so many CPUs more than it asks for.
+    pub fn leaving(&mut self, pod: &str, cpus: usize) {
+        self.promise.leaving.insert(pod.to_owned(), cpus);
     }
 
     pub fn remove(&mut self, pod: &str) {

@@ -421,11 +421,11 @@ fn the_partition_of_a_container_that_has_ended_goes_first() {
     goal.exclusive = [(path("k/poda/d"), cpus("2-3"))].into();
     goal.partitions = [path("k/poda/d")].into();
     let expected = [
+        "k/poda/c 0-1,4-7",
         "k/poda/c member",
         "k/poda/c exclusive ",
         "k/poda exclusive ",
         "k exclusive ",
-        "k/poda/c 0-1,4-7",
     ];
     check(&mut tree, &goal, &expected);
     tree.put(&path("k/poda/d"), cpus("2-3"));

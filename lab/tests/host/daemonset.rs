@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 on_both!(the_base_pins_and_may_do_nothing_else);
 
 /// The overlay with these CPUs reserved.
-fn overlay(name: &str, reserved: CpuSet) -> Manifests {
+pub(crate) fn overlay(name: &str, reserved: CpuSet) -> Manifests {
     let reserved = format!("\"{reserved}\"");
     Manifests::of(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
 }

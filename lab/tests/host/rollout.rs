@@ -1,98 +1,72 @@
-//! Roll-outs: an instance of the plugin takes over from the one before it, on real containerd.
+//! Roll-outs as shipped: the pod of the manifests takes over from the one before it, on real
+//! containerd.
 
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::bench::{Bench, eventually};
-use lab::command::command;
+use crate::bench::{Bench, shipped};
+use crate::daemonset::overlay;
 use lab::containerd::Version;
-use lab::plugin::PluginSetup;
+use lab::daemonset::DaemonPod;
+use lab::instance::Instance as _;
+use lab::manifests::Manifests;
 use lab::process;
 use nix::sys::signal::Signal;
 
 on_both!(a_roll_out_leaves_no_container_unpinned);
 
-/// An instance without a port of its own, as each pod has its own address.
-struct Instance {
-    child: Child,
-    log: PathBuf,
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The pod of the nth roll-out. Two run at a time, and pods of the lab share the host's network:
+/// each has another port than the one before it.
+fn manifests(bench: &Bench, number: u16) -> Manifests {
+    let mut manifests = overlay("base", bench.reserved());
+    manifests.daemon_set.metadata.name = format!("nri-cpu-manager-{number}");
+    let main = &mut manifests.pod_mut().containers[0];
+    let port = 9479 + number % 2;
+    main.args = vec!["run".to_owned(), format!("--metrics-address=[::]:{port}")];
+    main.ports[0].container_port = port;
+    manifests
 }
 
-impl Instance {
-    fn start(setup: &PluginSetup, number: usize) -> Self {
-        let log = setup.directory.join(format!("instance-{number}.log"));
-        let path = |name: &str| setup.directory.join(name).into_os_string();
-        let child = command(&setup.program, ["run", "--metrics-address", "none"])
-            .args([
-                "--config".into(),
-                path("config/config.yaml"),
-                "--state-dir".into(),
-                path("state"),
-            ])
-            .arg("--socket")
-            .arg(&setup.socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, log }
-    }
-
-    fn wait_for(&self, text: &str) {
-        let log = || fs::read_to_string(&self.log).unwrap();
-        assert!(eventually(|| log().contains(text)), "no {text:?} in\n{}", log());
-    }
-
-    /// Sends SIGTERM and returns at once.
-    fn terminate(mut self) -> std::thread::JoinHandle<()> {
-        std::thread::spawn(move || {
-            let ended = process::end(&mut self.child, Signal::SIGTERM, Duration::from_secs(5));
-            assert!(ended.unwrap().success());
-        })
-    }
+/// Keeps the state of the one before.
+fn surge(bench: &mut Bench, number: u16) -> DaemonPod {
+    let manifests = manifests(bench, number);
+    let pod = DaemonPod::apply(&mut bench.host.node, &shipped().image, &manifests);
+    pod.unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// A test that fails leaves none behind.
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// While instances are replaced, exclusive containers start without a pause: each runs on its own
-/// CPU from its first instruction.
+/// While pods of the plugin are replaced as `maxSurge: 1` does, exclusive containers start without
+/// a pause: each runs on its own CPU from its first instruction.
 fn a_roll_out_leaves_no_container_unpinned(version: Version) {
     let mut bench = Bench::new(version);
-    let setup = bench.setup();
-    setup.write_config().unwrap();
-    fs::create_dir_all(setup.directory.join("state")).unwrap();
-    let mut old = Instance::start(&setup, 0);
-    old.wait_for("synchronised");
+    let first = manifests(&bench, 0);
+    bench.install(&first).unwrap_or_else(|error| panic!("{error:#}"));
+    let (daemon, node) = bench.daemon();
+    daemon.wait_until_ready(node).unwrap();
     let own = bench.assignable();
     let mut started = 0;
-    for round in 1..=5 {
-        let new = Instance::start(&setup, round);
-        new.wait_for("waiting for its end");
-        new.wait_for("runtime: ");
+    for number in 1..=5 {
+        let mut new = surge(&mut bench, number);
+        for text in ["waiting for its end", "runtime: "] {
+            new.wait_for(&bench.host.node, text, 1, PATIENCE).unwrap();
+        }
+        let mut old = bench.daemon.replace(new).unwrap();
         // With both connected, with the old one ending, and with the new one alone.
-        let mut before = Some(std::mem::replace(&mut old, new));
-        let mut ending = None;
         for phase in ["both", "change", "new"] {
             if phase == "change" {
-                ending = before.take().map(Instance::terminate);
+                process::signal(old.pid().unwrap(), Signal::SIGTERM);
             }
-            let name = format!("db-{round}-{phase}");
+            let name = format!("db-{number}-{phase}");
             let report = bench.run_first(&name);
             assert_eq!(report.own, own, "{name}");
             bench.host.node.remove(&name).unwrap();
             started += 1;
         }
-        ending.unwrap().join().unwrap();
-        old.wait_for("taking the node over");
+        let (new, node) = bench.daemon();
+        new.wait_for(node, "taking the node over", 1, PATIENCE).unwrap();
+        new.wait_until_ready(node).unwrap();
+        assert_eq!(old.wait_for_end(node.kubelet()).unwrap(), 0);
+        old.remove(node).unwrap();
     }
     println!("roll-outs=5 started={started} unpinned=0");
 }

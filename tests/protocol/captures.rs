@@ -61,6 +61,13 @@ const CONTAINERD_2_4: Capture = Capture {
     story: include_str!("captures/containerd-2.4.txt"),
 };
 
+/// Written by hand in the form of the recordings, as no runtime was recorded under a kubelet with a
+/// system partition (KEP-5894): what its pods' cgroups are called is the proposal's.
+fn system_partition(recording: &'static str) -> Capture {
+    let story = include_str!("captures/system.txt");
+    Capture { name: "system", generation: Generation::V0_12, recording, story }
+}
+
 /// The pod that is resized was recorded with the wish for one uncore cache.
 const CONFIG: &str = "cpuManagerPolicy: static
 reservedSystemCPUs: \"0-1\"
@@ -90,6 +97,12 @@ async fn crio_1_36() {
 #[tokio::test(start_paused = true)]
 async fn containerd_2_4() {
     check(CONTAINERD_2_4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_the_system_partition_keep_to_the_reserved_cpus() {
+    check(system_partition(include_str!("captures/system-cgroupfs.jsonl"))).await;
+    check(system_partition(include_str!("captures/system-systemd.jsonl"))).await;
 }
 
 async fn check(capture: Capture) {

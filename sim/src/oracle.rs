@@ -415,7 +415,10 @@ impl World {
             let siblings = all.iter().filter(|other| other.pod == one.pod);
             let mut lingering = siblings.filter(|other| other.exclusive.is_some());
             let is_bound = self.is_bound_above(one.pod);
+            // The runtime updates no pause container in the kernel's place.
+            let is_refused = one.container.is_none() && self.has_refused();
             if self.window_of(one, is_bound).is_none()
+                && !is_refused
                 && lingering.all(|other| self.window_of(other, false).is_none())
                 && !self.is_bounded(one.pod, container)
             {

@@ -249,8 +249,11 @@ impl World {
         if !self.runtime.synchronized || !plugin.is_alive() || plugin.is_stalled(self.now) {
             return;
         }
-        let is_busy =
-            !plugin.pending.is_empty() || plugin.running.updating || plugin.writing.is_some();
+        // An instance that follows has received the runtime's calls, which the list does not show.
+        let is_busy = self.runtime.is_calling()
+            || !plugin.pending.is_empty()
+            || plugin.running.updating
+            || plugin.writing.is_some();
         if is_busy {
             if tries < 100 {
                 self.wake_plugin(Duration::from_millis(20), move |world| {

@@ -87,6 +87,11 @@ impl Runtime {
     pub fn events_left(&self) -> impl Iterator<Item = &What> {
         self.current.iter().map(|current| &current.what).chain(&self.queue)
     }
+
+    /// Whether it has not yet done what the answer to a call says.
+    pub fn is_calling(&self) -> bool {
+        self.current.is_some()
+    }
 }
 
 impl World {

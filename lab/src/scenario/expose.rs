@@ -39,12 +39,10 @@ pub(super) fn notice(shape: &Shape) -> Option<Script> {
     script.shared("web");
     let large = script.view();
     let resize = |size| Step::Resize(PROGRAM.to_owned(), super::milli(size));
-    let mut shrunk = 0;
-    let mut shrink = |script: &mut Script, size| {
+    let shrink = |script: &mut Script, size| {
         script.does(resize(size));
-        shrunk += 1;
-        script.does(Step::WaitFor("resized, leaves exclusive CPU".to_owned(), shrunk));
         script.leaving(PROGRAM, LARGE - size);
+        script.view();
     };
     let ends = |script: &mut Script| {
         script.does(Step::Wait(NOTICE));

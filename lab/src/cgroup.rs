@@ -302,7 +302,9 @@ pub fn nest(container: &Path) -> Result<()> {
     thread::scope(|scope| {
         let enter = || {
             setns(&processes, CloneFlags::CLONE_NEWPID)?;
-            Command::new("sh").args(["-c", script]).arg(container).spawn()?;
+            // Left to the namespace's first process: it cannot end before all of them are reaped.
+            let left = "sh -c \"$1\" \"$0\" &";
+            Command::new("sh").args(["-c", left]).arg(container).arg(script).status()?;
             anyhow::Ok(())
         };
         scope.spawn(enter).join().map_err(|_| anyhow!("a panic"))?

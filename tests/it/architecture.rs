@@ -1,4 +1,4 @@
-//! The map is true: ARCHITECTURE.md's tables have each crate with what it depends on, and each room.
+//! ARCHITECTURE.md's tables have each crate, with what it depends on, and each module of the plugin.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,21 +49,21 @@ fn the_table_of_crates_says_what_they_depend_on() {
 }
 
 #[test]
-fn the_table_of_rooms_is_complete() {
-    let described: BTreeSet<String> = table("| room |")
+fn the_table_of_modules_is_complete() {
+    let described: BTreeSet<String> = table("| module |")
         .iter()
-        .flat_map(|row| row[0].split(", ").map(|room| room.trim_matches('`').to_owned()))
-        .map(|room| room.strip_prefix("src/").unwrap().trim_end_matches('/').to_owned())
+        .flat_map(|row| row[0].split(", ").map(|name| name.trim_matches('`').to_owned()))
+        .map(|name| name.strip_prefix("src/").unwrap().trim_end_matches('/').to_owned())
         .collect();
     let there = names("src");
-    let rooms: BTreeSet<String> = there
+    let modules: BTreeSet<String> = there
         .iter()
         .filter(|name| !["lib.rs", "main.rs"].contains(&name.as_str()))
-        // A folder and the file of its name are one room.
+        // A folder and the file of its name are one module.
         .filter(|name| name.strip_suffix(".rs").is_none_or(|folder| !there.contains(folder)))
         .cloned()
         .collect();
-    assert_eq!(described, rooms);
+    assert_eq!(described, modules);
 }
 
 /// Files of Rust in a directory.

@@ -330,6 +330,7 @@ impl World {
             return self.fail(why);
         }
         self.check_shared(&all);
+        self.check_files(&all);
         let reserved = self.reserved();
         let has_reserved =
             |c: &&Container| c.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved));
@@ -703,6 +704,31 @@ impl World {
             let why = || format!("u{} has only shared CPUs, and the CFS quota {found:?}", pod.id);
             (found != given).then(why)
         })
+    }
+
+    /// No program runs on exclusive CPUs that its file does not name.
+    fn check_files(&mut self, all: &[Occupant]) {
+        if self.plugin.may_lack_files(self.now) {
+            return;
+        }
+        for one in all {
+            let Some(container) = self.container_of(one).filter(|c| c.exclusive.is_some()) else {
+                continue;
+            };
+            let name = crate::pods::id(container.serial);
+            let file = Path::new(STATE).join("exposed").join(name).join("cpus");
+            let Ok(content) = self.plugin.storage().read(&file, 1 << 10) else { continue };
+            let named: CpuSet =
+                String::from_utf8_lossy(&content).trim().parse().unwrap_or_default();
+            let allowed = if container.mixed { one.exclusive } else { Some(one.allowed) };
+            let is_allowed = allowed.is_none_or(|allowed| allowed.is_subset(&named))
+                || self.window_of(one, false).is_some()
+                || self.is_bounded(one.pod, Some(container));
+            if !is_allowed {
+                let (text, allowed) = (self.describe(container.serial), one.allowed);
+                return self.fail(format!("{text} runs on {allowed}, and its file says {named}"));
+            }
+        }
     }
 
     /// The files that name a container's CPUs to its program.

@@ -165,6 +165,12 @@ impl Plugin {
         self.disk.filter(|(_, until)| now < *until)
     }
 
+    /// Whether a file that was to be written may still say what it said before.
+    pub fn may_lack_files(&self, now: Duration) -> bool {
+        let retry = Duration::from_secs(6);
+        self.disk.is_some_and(|(fault, until)| fault.error().is_some() && now < until + retry)
+    }
+
     pub fn is_stalled(&self, now: Duration) -> bool {
         now < self.running.stalled_until
     }

@@ -172,7 +172,8 @@ impl Owner {
         if self.checkpoint.is_due() {
             return Some(Work::Save);
         }
-        if self.exposure.outdated && (is_saved || ready.is_some()) {
+        // Not even a disk is waited for: cgroups that give a container more CPUs follow at once.
+        if self.exposure.outdated {
             return Some(Work::Expose);
         }
         if self.has_saved_move() {

@@ -195,8 +195,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Execution<'_, W> {
     }
 
     /// Gives a cgroup the widest set, unless it would enter CPUs that the cgroup above has still to lose.
-    /// A cgroup without a CPU of those that the one above will have gets the widest set without these
-    /// CPUs: before that, the one above cannot be narrowed.
+    /// A cgroup that has no CPU of those that the one above will have gets the rest of the widest set:
+    /// before that, the one above cannot be narrowed.
     fn loosen(&mut self, aim: &Aim) {
         let set = self.tree.cpus(&aim.group).unwrap_or_default();
         let above = self.tree.above(&aim.group);

@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// The containers that are to be partitions, and their CPUs.
+    /// The containers that must be partitions, and their CPUs.
     fn partitions(&self) -> impl Iterator<Item = (CgroupPath, CpuSet)> {
         let pods = self.pods.iter().filter(|pod| self.partitions && !pod.mixed);
         pods.filter_map(Pod::owner).filter(|(leaf, _)| !self.ordinary.contains(leaf))

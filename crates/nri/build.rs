@@ -1,4 +1,4 @@
-//! Makes Rust of `proto/nri.proto`, without `protoc`.
+//! Compiles `proto/nri.proto` to Rust, without `protoc`.
 
 use std::path::PathBuf;
 use std::{env, error::Error, fs};
@@ -17,11 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .rust_protobuf()
         .customize(ttrpc_codegen::Customize { async_all: true, ..Default::default() })
         .run()?;
-    // The generator permits unsafe code that it never writes; this crate forbids it, and may not be
-    // overruled.
+    // The generated file allows unsafe code, although it has none. This crate forbids it, which no file
+    // may override.
     let bindings = out.join("nri_ttrpc.rs");
     fs::write(&bindings, fs::read_to_string(&bindings)?.replace("#![allow(unsafe_code)]\n", ""))?;
-    // The generators' own list of modules cannot be included: it begins with attributes of a whole
+    // The generated list of modules cannot be used with `include!`: it begins with attributes of a whole
     // file.
     fs::write(out.join("wire.rs"), "pub mod nri;\npub mod nri_ttrpc;\n")?;
     Ok(())

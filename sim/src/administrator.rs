@@ -1,5 +1,5 @@
-//! The administrator of the node, and programs that are neither the plugin nor the kubelet: writes
-//! into cgroups, partitions, hotplug, the configuration file, removal of the plugin, restarts.
+//! The administrator of the node, and programs other than the plugin and the kubelet: writes into
+//! cgroups, partitions, hotplug, the configuration file, removal of the plugin, restarts.
 
 use crate::configuration::{Configuration, FAULTY, read};
 use crate::dice::Dice;
@@ -15,16 +15,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// CPUs that some configuration reserves stay online.
+/// The lowest CPUs always stay online, as some configuration reserves them.
 const RESERVED: usize = 4;
-/// Until a change of the machine or of the configuration is carried out.
+/// The time in which the plugin carries out a change of the machine or of the configuration.
 pub const CHANGE: Duration = Duration::from_secs(5);
+/// The time in which a check pass corrects a container.
 const CHECK: Duration = Duration::from_secs(25);
 
 impl World {
     /// Another program writes into the cgroup of a class or pod, and may do so again.
     pub fn write_above(&mut self, dice: &mut Dice) {
-        // Where the runtime's updates bind, nobody restores what is above.
+        // Where the runtime's updates bind, the plugin does not restore cgroups above containers.
         if !self.by_groups {
             return;
         }
@@ -40,7 +41,7 @@ impl World {
             return;
         }
         *self.oracle.written.entry(dir.clone()).or_default() += 1;
-        // A pod in which each container is bound by itself is looked at with the check passes.
+        // Cgroups of a pod in which each container is bound itself are not watched: check passes notice.
         let is_tight = self.containers.values().any(|c| c.pod == id && c.has_exclusive());
         let bound = if is_tight { CHECK } else { Duration::from_millis(100) };
         self.other_writes(&dir, &cpus.to_string(), bound);
@@ -51,10 +52,10 @@ impl World {
     pub fn other_writes(&mut self, dir: &str, cpus: &str, bound: Duration) {
         let written = self.write(dir, "cpuset.cpus", cpus);
         self.say(format!("a program writes {cpus} into {dir}: {written:?}"));
-        // A move that waits for the disk has given its old CPUs to the pool already.
+        // A move that waits for the disk has already given its old CPUs to the pool.
         let disk = self.plugin.disk.map_or(Duration::ZERO, |(_, until)| until + CHANGE);
         let bound = bound.max(disk.saturating_sub(self.now));
-        // After a refusal the plugin looks a second later.
+        // After a refusal the plugin checks again a second later.
         let refused = self.oracle.refused.map(|at| at + Duration::from_millis(1200));
         let bound = bound.max(refused.unwrap_or_default().saturating_sub(self.now));
         self.disturbed("written by another program", dir, bound);
@@ -67,12 +68,12 @@ impl World {
         *self.oracle.written.entry(dir.clone()).or_default() += 1;
         self.other_writes(&dir, &cpus.to_string(), CHECK);
         if self.settings.other_plugin {
-            // A plugin has the runtime do it.
+            // Another plugin does it by the runtime, which records it.
             self.container(serial).cpus = cpus.to_string();
         }
     }
 
-    /// The cgroup of a pod or of its class.
+    /// A random pod, and its cgroup or that of its class.
     pub fn some_level(&self, dice: &mut Dice) -> Option<(PodId, String)> {
         let id = self.some_pod(dice)?;
         let pod = &self.pods[&id];
@@ -89,7 +90,7 @@ impl World {
         online.iter().cycle().skip(first).take(number).flat_map(|cpu| CpuSet::of(*cpu)).collect()
     }
 
-    /// One CPU that nobody reserves goes offline, or comes back.
+    /// Takes a CPU that no configuration reserves offline, or back online.
     pub fn hotplug(&mut self, dice: &mut Dice) {
         let cpus: Vec<usize> = self.never_reserved().iter().collect();
         self.toggle(CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default());
@@ -103,7 +104,7 @@ impl World {
         self.unsettled("hotplug");
     }
 
-    /// A program makes a partition of some CPUs, or ends it.
+    /// Makes another program's partition of some CPUs, or ends it.
     pub fn partition(&mut self, dice: &mut Dice) {
         let mut cpus = CpuSet::EMPTY;
         if self.kernel.lock().foreign().is_empty() {
@@ -127,7 +128,7 @@ impl World {
         self.settings.topology().online() - self.reserved() - low
     }
 
-    /// What all containers have may change, for this reason.
+    /// Records that the CPUs of all containers may change for this reason.
     fn unsettled(&mut self, why: &'static str) {
         self.oracle.is_unsteady = true;
         self.oracle.changed = true;
@@ -137,7 +138,7 @@ impl World {
         }
     }
 
-    /// The plugin's file is replaced. It follows a valid one.
+    /// Replaces the plugin's configuration file by a valid or a faulty one.
     pub fn reconfigure(&mut self, dice: &mut Dice) {
         if dice.percent(25) {
             let faulty = FAULTY.len() - usize::from(self.settings.privileged);
@@ -155,7 +156,7 @@ impl World {
         self.file = file;
         let text = self.file_text();
         self.say(format!("the configuration is {text:?}"));
-        // The plugin reads it every second, and believes what it has read twice.
+        // The plugin reads the file every second, and follows it when it has read it twice.
         let delay = self.dice.millis(1000, 2000);
         self.wake_plugin(delay, move |world| {
             if world.file_text() == text {
@@ -169,7 +170,7 @@ impl World {
         self.file.as_ref().map_or_else(|faulty| (*faulty).to_owned(), |file| file.text())
     }
 
-    /// The plugin learns what its file says. Returns whether it can use that.
+    /// Records what the plugin reads in its file. Returns whether it can use that.
     pub fn configured(&mut self) -> bool {
         let Ok(file) = self.file.clone() else { return false };
         let Some(settings) = file.settings(&self.topology()) else { return false };
@@ -183,7 +184,7 @@ impl World {
         true
     }
 
-    /// The plugin is removed from the node and comes back: with or without `release`, and with or
+    /// Removes the plugin from the node and installs it again: with or without `release`, and with or
     /// without its state.
     pub fn uninstall(&mut self, dice: &mut Dice) {
         let is_ready = |pod: &Pod| pod.deleted.is_none() && pod.sandbox == Sandbox::Ready;
@@ -191,7 +192,7 @@ impl World {
             return;
         }
         self.say("the plugin is uninstalled");
-        // Everything is as it may be until it is back.
+        // Nothing is checked until it is back.
         self.oracle.unwatched("");
         self.delete_pod(0, Duration::ZERO);
         if dice.percent(70) {
@@ -204,7 +205,7 @@ impl World {
         self.after(delay, |world| world.install(0));
     }
 
-    /// The state directory is removed.
+    /// Removes the state directory.
     fn forget(&mut self) {
         if !self.plugin.is_alive() {
             self.plugin.forget();
@@ -231,10 +232,10 @@ impl World {
         }
     }
 
-    /// A DaemonSet makes its pod.
+    /// Makes the pod of the plugin's DaemonSet.
     pub fn install(&mut self, id: PodId) {
         if self.pods.contains_key(&id) {
-            // The kubelet has not ended the one before.
+            // The kubelet has not ended the previous one.
             return self.after(Duration::from_secs(1), move |world| world.install(id));
         }
         let slot = Slot::new("cpu-manager".to_owned(), Kind::App, 100, 0);
@@ -244,7 +245,7 @@ impl World {
         self.after(Duration::ZERO, move |world| world.sync_pod(id));
     }
 
-    /// Another DaemonSet with the same state directory, for a while.
+    /// Installs another DaemonSet with the same state directory for some time.
     pub fn install_twice(&mut self, dice: &mut Dice) {
         if self.pods.values().filter(|pod| pod.is_plugin).count() > 1 {
             return;
@@ -267,7 +268,7 @@ impl World {
         self.after(Duration::ZERO, move |world| world.sync_pod(id));
     }
 
-    /// The machine restarts: pods stay, with new containers.
+    /// Restarts the machine. The pods get new containers.
     pub fn reboot(&mut self, dice: &mut Dice) {
         self.say("the machine restarts");
         self.plugin_dies("the machine restarts");
@@ -293,7 +294,7 @@ impl World {
         }
     }
 
-    /// systemd and the kubelet write again what they have set for pods.
+    /// Restarts the kubelet, which then writes the quotas of pods again.
     pub fn restart_kubelet(&mut self, dice: &mut Dice) {
         self.say("the kubelet restarts");
         let away = dice.millis(200, 8000);
@@ -308,18 +309,20 @@ impl World {
         });
     }
 
-    /// `systemctl daemon-reload`: scopes get what the runtime set, slices nothing but their quotas.
+    /// `systemctl daemon-reload`: systemd writes again what the runtime has set for scopes, and the quotas
+    /// of slices.
     pub fn reload_systemd(&mut self) {
         if !self.settings.systemd {
             return;
         }
         for serial in self.running_containers() {
             let container = &self.containers[&serial];
-            let (dir, cpus) = (self.dir(container), container.cpus.clone());
+            let dir = self.dir(container);
+            let cpus = container.cpus.clone();
             if !cpus.is_empty() && self.read(&dir, "cpuset.cpus") != cpus {
                 self.other_writes(&dir, &cpus, CHECK);
                 if self.plugin.is_alive() {
-                    // It can be back from where it has made way.
+                    // This may return a container to exclusive CPUs that it had left for another one.
                     self.notice_exclusive(&dir, &cpus);
                 }
             }

@@ -1,26 +1,26 @@
-//! [`Calls`]: a recording of NRI calls and cgroups, one line each, with what the plugin reads of them.
+//! [`Calls`]: a recording of NRI calls and cgroups, one line each, with the fields that the plugin reads.
 //!
-//! The lab records real runtimes like this, and the model's calls are recorded by the same code: `lives`
-//! compares them. Ids are numbers in the order of appearance; uids and ids in paths are `UID` and `ID`.
+//! The lab records real runtimes with this code, and the simulation records the model. `lives` compares
+//! both. Ids are numbers in the order of appearance; uids and ids in paths are `UID` and `ID`.
 //!
 //! ```text
 //! Connected
 //! Synchronize; s1 /kubepods/podUID sq; c1 s1 /kubepods/podUID/ID sqc
 //! CreateContainer; s2 /kubepods/podUID sq; c2 s2 /kubepods/podUID/ID sq
-//! Refused; c2                                 the plugin has refused that
-//! StopContainer; s1; c1 s1 /kubepods/podUID/ID sqc      of the sandbox, only the id is known
+//! Refused; c2                                 the plugin has refused the container
+//! StopContainer; s1; c1 s1 /kubepods/podUID/ID sqc      the sandbox has only its id
 //! UpdateContainer; s1 ...; c1 ...; to sq
 //! Cgroup; g1 pod set populated
 //! Disconnected
 //! ```
 //!
-//! The letters are the resources that are given: `s`hares, `q`uota or `u`nlimited quota, `c`pus, `m`ems.
+//! The letters are the resources that are set: `s`hares, `q`uota or `u`nlimited quota, `c`pus, `m`ems.
 
 use nri::wire::{self, Event};
 use protobuf::Message;
 use std::collections::BTreeMap;
 
-/// The calls of plugins that have a subject, by event.
+/// The calls about a pod or container, by event.
 pub const METHODS: [(Event, &str); 13] = [
     (Event::RUN_POD_SANDBOX, "RunPodSandbox"),
     (Event::UPDATE_POD_SANDBOX, "UpdatePodSandbox"),
@@ -77,16 +77,18 @@ impl Calls {
             let change = wire::StateChangeEvent::parse_from_bytes(payload).ok()?;
             let event = change.event.enum_value().ok()?;
             let (_, method) = METHODS.into_iter().find(|(of, _)| *of == event)?;
-            let (pod, container) = (change.pod, change.container);
+            let pod = change.pod;
+            let container = change.container;
             let request = wire::ContainerRequest { pod, container, ..Default::default() };
             (method, request.write_to_bytes().ok()?)
         } else {
             (METHODS.into_iter().find(|(_, of)| *of == method)?.1, payload.to_owned())
         };
         let request = if method == "UpdatePodSandbox" {
-            // Its second field is no container.
+            // Its second field is not a container.
             let update = wire::UpdatePodSandboxRequest::parse_from_bytes(&payload).ok()?;
-            let (pod, linux_resources) = (update.pod, update.linux_resources);
+            let pod = update.pod;
+            let linux_resources = update.linux_resources;
             wire::UpdateContainerRequest { pod, linux_resources, ..Default::default() }
         } else {
             wire::UpdateContainerRequest::parse_from_bytes(&payload).ok()?
@@ -104,7 +106,7 @@ impl Calls {
         subject
     }
 
-    /// The plugin has refused the last call: there is one at a time.
+    /// Records that the plugin has refused the last call. There is only one at a time.
     pub fn refused(&mut self) {
         if !self.subject.is_empty() {
             self.lines.push(format!("Refused; {}", self.subject));
@@ -115,7 +117,7 @@ impl Calls {
         self.lines.push(line.to_owned());
     }
 
-    /// Records what has changed in the cgroups of the kubelet since the last look, by their paths.
+    /// Records changes of the kubelet's cgroups since the last record. `groups` has them by path.
     pub fn look(&mut self, groups: BTreeMap<String, Group>) {
         let before = std::mem::replace(&mut self.groups, groups.clone());
         let gone = before.keys().filter(|path| !groups.contains_key(*path));
@@ -156,7 +158,8 @@ impl Calls {
     }
 
     fn container(&mut self, container: &wire::Container) -> String {
-        let (name, sandbox) = (self.name('c', &container.id), &container.pod_sandbox_id);
+        let name = self.name('c', &container.id);
+        let sandbox = &container.pod_sandbox_id;
         let uid = self.uids.get(sandbox).cloned().unwrap_or_default();
         let sandbox = self.name('s', sandbox);
         let path = without_uid(&container.linux.cgroups_path, &uid);

@@ -1,4 +1,4 @@
-//! [`Configuration`]: the plugin's configuration file, each field drawn by itself.
+//! [`Configuration`]: the plugin's configuration file, with each field drawn independently.
 
 use crate::dice::Dice;
 use ledger::Settings;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use topology::Topology;
 
-/// A field, how often of 100 times it is drawn, and its values. `A/B` is entry B of field A.
+/// A field, the chance in percent that it is drawn, and its values. `A/B` is entry B of field A.
 type Field = (&'static str, u64, &'static [&'static str]);
 
-/// What a later field contradicts comes first, and stays.
+/// In this order: a field that contradicts an earlier one is left out.
 pub const FIELDS: [Field; 34] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
@@ -68,10 +68,10 @@ pub const FIELDS: [Field; 34] = [
     ),
 ];
 
-/// How often of 100 times a field is drawn that takes one of a few words and is not above.
+/// The chance in percent of a field that takes one of a few words and is not in [`FIELDS`].
 const OFTEN: u64 = 30;
 
-/// The socket is not the core's, and the others are a kubelet's: nothing follows from them here.
+/// Fields without effect on the core: a socket that it does not serve, and fields of the kubelet.
 pub const WITHOUT_EFFECT: [Field; 4] = [
     ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]),
     ("kind", 10, &["KubeletConfiguration"]),
@@ -81,7 +81,7 @@ pub const WITHOUT_EFFECT: [Field; 4] = [
 
 const TRUE: &[&str] = &["\"true\""];
 
-/// Every wish in one namespace, defaults in another.
+/// Allows every wish in one namespace, and has defaults for others.
 const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, ignore, exclusive], \
     numa: [single, closest, spread], smt: [full-cores, isolate], placement: [kubelet, compact], isolated-cpus: [exclude, prefer, require], \
     cpus: [exclusive, exclusive+shared, shared], movable: [\"true\", \"false\"]}}, \
@@ -90,8 +90,8 @@ const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, igno
 const EXCEPT: &str = "[{names: [\"batch*\"], cpuManagerPolicy: none}, {names: [trading], \
     allow: {cpus: [exclusive]}, defaults: {smt: full-cores}}]";
 
-/// Files that the plugin does not start with, and does not follow while it runs; the last one only if
-/// it may not make partitions.
+/// Files with which the plugin does not start, and which it does not follow while it runs. The last one is
+/// faulty only if the plugin may not make partitions.
 pub const FAULTY: [&str; 6] = [
     "cpuManagerPolicy: statik\n",
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-4095\"\n",
@@ -101,7 +101,7 @@ pub const FAULTY: [&str; 6] = [
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: kernel\n",
 ];
 
-/// [`FIELDS`], and the declared fields of a few words that are not there.
+/// [`FIELDS`], and all other declared fields that take one of a few words.
 fn all_fields() -> Vec<(&'static str, u64, Vec<&'static str>)> {
     let above = FIELDS.map(|(field, chance, values)| (field, chance, values.to_vec()));
     let of_words = declarations().filter(|declared| !declared.words.is_empty());
@@ -125,7 +125,7 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// `privileged`: the plugin may make partitions.
+    /// `privileged` says whether the plugin may make partitions.
     pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut drawn = Configuration::default();
         let others = WITHOUT_EFFECT.map(|(field, chance, values)| (field, chance, values.to_vec()));
@@ -139,7 +139,7 @@ impl Configuration {
         drawn
     }
 
-    /// With other values of some fields.
+    /// A configuration with other values of some fields.
     pub fn changed(&self, machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut changed = self.clone();
         let fields = all_fields();
@@ -173,7 +173,7 @@ impl Configuration {
         without
     }
 
-    /// With one field less each, to find out which of them a violation needs.
+    /// Configurations with one field less each, to find the fields that a violation needs.
     pub fn simpler(&self) -> Vec<Configuration> {
         let plain = Configuration::default();
         let fields = self.0.keys().map(|field| match plain.0.get_key_value(field) {
@@ -205,17 +205,17 @@ impl Configuration {
         text
     }
 
-    /// What the plugin reads.
+    /// The configuration as the plugin reads it.
     pub fn config(&self) -> Config {
         read(&self.text()).expect("a valid configuration")
     }
 
-    /// Whether cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
+    /// Whether cgroups keep others off exclusive CPUs; otherwise the runtime's updates do.
     pub fn is_by_groups(&self) -> bool {
         self.0.get("exclusivity") != Some(&"runtime")
     }
 
-    /// Whether the plugin does not start unless the kernel makes partitions.
+    /// Whether the plugin starts only if the kernel makes partitions.
     pub fn needs_partitions(&self) -> bool {
         self.0.get("exclusivity") == Some(&"kernel")
     }

@@ -1,4 +1,5 @@
-//! Devices of pods, and what the kubelet and a driver say of them: in time, late, wrongly or not at all.
+//! Devices of pods, and the answers of the kubelet and a driver about them: in time, late, wrong or
+//! missing.
 
 use crate::pods::{Container, Pod};
 use crate::settings::{Settings, Trouble};
@@ -11,21 +12,20 @@ use placement::{DeviceNodes, Scope, TopologyPolicy};
 use std::collections::BTreeMap;
 use topology::sysfs::Gpu;
 
-/// The GPUs of each machine, one after the other on its NUMA nodes, those without CPUs too.
+/// The number of GPUs of each machine. They are on its NUMA nodes in turn, including nodes without CPUs.
 const GPUS: usize = 6;
 /// The major number of NVIDIA's device files.
 const NVIDIA: i64 = 195;
 
-/// How a container gets a GPU.
+/// How a container's GPU is visible in the runtime's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     File,
     Environment,
-    /// Nothing of it is in the runtime's description.
+    /// It is not visible.
     Hidden,
 }
 
-/// A device of a container of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodDevice {
     pub slot: usize,
@@ -37,7 +37,7 @@ fn node_of(settings: &Settings, gpu: usize) -> usize {
     gpu % settings.topology().nodes().len()
 }
 
-/// What the driver says.
+/// The driver's answer.
 pub fn gpus(settings: &Settings) -> Vec<Gpu> {
     let gpu = |gpu: usize| Gpu {
         address: format!("0000:{gpu:02x}:00.0"),
@@ -49,7 +49,7 @@ pub fn gpus(settings: &Settings) -> Vec<Gpu> {
 }
 
 impl Pod {
-    /// Some pods have devices.
+    /// Gives some pods devices.
     pub fn get_devices(&mut self) {
         if !self.dice.percent(20) {
             return;
@@ -89,7 +89,7 @@ impl Pod {
 }
 
 impl World {
-    /// The plugin asks where devices are.
+    /// Answers the plugin's question for the NUMA nodes of devices.
     pub fn find_devices(&mut self) {
         let plugin = &mut self.plugin;
         let slow = plugin.dice.percent(10);
@@ -102,7 +102,7 @@ impl World {
     }
 
     fn found_devices(&mut self) -> FoundDevices {
-        let gpus = (!self.plugin.dice.percent(5)).then(|| gpus(&self.settings));
+        let gpus = if self.plugin.dice.percent(5) { None } else { Some(gpus(&self.settings)) };
         let is_peace = self.settings.trouble != Trouble::All;
         let kubelet = match self.plugin.dice.below(10) {
             0..=2 => None,
@@ -117,7 +117,7 @@ impl World {
         FoundDevices { gpus, kubelet }
     }
 
-    /// The kubelet's list, or one with other nodes, some of which there are not.
+    /// The kubelet's list, or a `wrong` one with other NUMA nodes, some of which do not exist.
     fn listed_devices(&mut self, wrong: bool) -> Vec<PodDevices> {
         let settings = &self.settings;
         let dice = &mut self.plugin.dice;
@@ -142,8 +142,8 @@ impl World {
         list
     }
 
-    /// Under `single-numa-node`, a new container with device files has its exclusive CPUs on the node of
-    /// these, whatever the kubelet says in time or too late, as long as it says nothing else.
+    /// Checks that under `single-numa-node` a new container with visible devices has its exclusive CPUs on
+    /// their NUMA node, unless the kubelet has reported wrong nodes.
     pub fn wrong_devices(&self, container: &Container, cpus: CpuSet) -> Option<String> {
         let manager = &self.in_force.placement.topology_manager;
         let pod = &self.pods[&container.pod];
@@ -171,7 +171,10 @@ impl World {
         let there: CpuSet = there.map(|node| node.cpus).collect();
         // All CPUs of a node can be offline.
         let is_online = !(there & self.kernel.lock().usable()).is_empty();
-        (is_online && !cpus.is_subset(&there))
-            .then(|| format!("gets {cpus}, and its devices are on NUMA node {near}"))
+        if is_online && !cpus.is_subset(&there) {
+            Some(format!("gets {cpus}, and its devices are on NUMA node {near}"))
+        } else {
+            None
+        }
     }
 }

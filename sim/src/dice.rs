@@ -16,7 +16,7 @@ impl Dice {
         Dice(fastrand::Rng::with_seed(seed))
     }
 
-    /// Dice for one subject: what others roll does not change what these roll.
+    /// Dice for one subject: rolls of other dice do not change their results.
     pub fn of(seed: u64, subject: u64) -> Dice {
         Dice::new(seed ^ subject.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

@@ -1,4 +1,4 @@
-//! A history: operations on a node, and what came of them. A history that fails is made short.
+//! A history: operations on a node, and their outcome. A history with a violation can be shrunk.
 
 use crate::calls::Calls;
 use crate::dice::Dice;
@@ -20,13 +20,13 @@ pub enum Action {
     Crash,
     Resize,
     Debug,
-    /// A container makes a cgroup in its own, or removes that.
+    /// A container makes a cgroup within its own, or removes it.
     Nest,
     Wait,
     KillPlugin,
     /// Another instance takes over, as in a roll-out.
     Replace,
-    /// Dies at some later call of the kernel, or after some effects.
+    /// The plugin dies at some later call of the kernel, or after some effects.
     DieSoon,
     StallPlugin,
     RestartRuntime,
@@ -47,7 +47,7 @@ pub enum Action {
     Reboot,
 }
 
-/// An operation, with dice of its own: to leave out another one changes none of its choices.
+/// An operation with separate dice, so that its choices stay the same when another one is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
     pub after: Duration,
@@ -101,9 +101,9 @@ pub struct History {
 pub struct Outcome {
     pub hash: u64,
     pub violation: Option<String>,
-    /// Inputs of the core.
+    /// The number of the core's inputs.
     pub events: u64,
-    /// If it was to be kept, with the picture at the end.
+    /// The trace, if it was requested, with the picture at the end.
     pub trace: Vec<String>,
 }
 
@@ -134,20 +134,21 @@ impl History {
         if keeps_trace {
             trace.extend(world.picture());
         }
-        let (hash, events) = (world.trace.hash, world.plugin.steps);
+        let hash = world.trace.hash;
+        let events = world.plugin.steps;
         Outcome { hash, violation: world.violation, events, trace }
     }
 
-    /// What the runtime sends to the plugin, and the cgroups of pods, as `calls` records them.
+    /// A recording of the runtime's calls and the cgroups of pods, see `calls`.
     pub fn recorded(&self) -> Vec<String> {
         let mut world = World::new(self.settings.clone(), self.ops.clone(), self.seed, false);
         world.trace.calls = Some(Calls::default());
-        // A violation is for another test to find.
+        // Violations and panics are left to other tests.
         let _ = catch_unwind(AssertUnwindSafe(|| world.play()));
         world.trace.calls.map(|calls| calls.lines).unwrap_or_default()
     }
 
-    /// The shortest history with a violation of this kind that is found by leaving things out.
+    /// Leaves out operations and settings as long as there is still a violation of the same kind.
     pub fn shrunk(&self) -> History {
         let mut best = self.clone();
         let Some(why) = best.run(false).violation else { return best };
@@ -162,7 +163,7 @@ impl History {
             while at < best.ops.len() {
                 let mut shorter = best.clone();
                 let end = (at + size).min(best.ops.len());
-                // What comes after keeps its moment.
+                // The next operation keeps its time.
                 let gap: Duration = shorter.ops.drain(at..end).map(|op| op.after).sum();
                 if let Some(next) = shorter.ops.get_mut(at) {
                     next.after += gap;
@@ -188,7 +189,7 @@ impl History {
     }
 }
 
-/// A violation without its numbers.
+/// The text of a violation without its numbers.
 pub fn kind_of(why: &str) -> String {
     why.chars().filter(|c| !c.is_ascii_digit() && !",-".contains(*c)).collect()
 }
@@ -307,7 +308,7 @@ impl World {
     }
 
     fn create_pod(&mut self, dice: Dice) {
-        // Like a kubelet: at most so many pods.
+        // Like a kubelet, which limits the number of pods.
         if self.pods.len() > 25 || self.now < self.kubelet_until {
             return;
         }
@@ -321,7 +322,7 @@ impl World {
         self.after(Duration::ZERO, move |world| world.sync_pod(id));
     }
 
-    /// `kubectl debug`.
+    /// Adds a debug container to a pod, as `kubectl debug`.
     fn debug_pod(&mut self, dice: &mut Dice) {
         let Some(id) = self.some_pod(dice) else { return };
         let pod = self.pod(id);
@@ -339,11 +340,11 @@ impl World {
         self.settle(SETTLED);
     }
 
-    /// Nothing fails any more, and nothing happens: after this time everything is exact.
+    /// Ends all faults, waits for this time without operations, and checks that everything is exact.
     pub fn settle(&mut self, settled: Duration) {
         self.recover();
         let mut last = self.now + Duration::from_secs(15);
-        // A plugin that never starts ends again and again.
+        // The end of a plugin that never starts is reported again and again.
         let latest = self.now + Duration::from_secs(3600);
         while self.violation.is_none() && self.now < (last + settled).min(latest) {
             self.run_until(last + settled);
@@ -358,7 +359,7 @@ impl World {
         self.oracle.close(Key::Refused(id), self.now + Duration::from_secs(25));
     }
 
-    /// Nothing fails any more, but for writes that are refused for some seconds yet.
+    /// Ends all faults.
     fn recover(&mut self) {
         self.kernel.lock().faults = Faults::default();
         self.plugin.running.lives = None;
@@ -369,7 +370,7 @@ impl World {
             self.set_file(Ok(self.usable.clone()));
         }
         if self.usable.settings(&self.topology()).is_none() {
-            // The plugin does not start with reserved CPUs that are offline.
+            // The plugin does not start while reserved CPUs are offline.
             let online = self.kernel.lock().online;
             self.toggle(self.settings.topology().online() - online);
         }
@@ -377,9 +378,10 @@ impl World {
             self.switch_cpu_manager();
         }
         if self.oracle.is_unsteady {
-            // Without the kubelet's state file only a new container tells that it assigns no CPUs.
+            // Without the kubelet's state file, only a new container shows that the kubelet assigns no CPUs.
             let slot = Slot::new("last".to_owned(), Kind::App, 0, 0);
-            let (id, dice) = (self.next_pod, Dice::new(self.dice.seed()));
+            let id = self.next_pod;
+            let dice = Dice::new(self.dice.seed());
             self.next_pod += 1;
             self.pods.insert(id, Pod::bare(id, Class::BestEffort, vec![slot], dice));
             self.after(Duration::from_secs(15), move |world| world.sync_pod(id));
@@ -387,7 +389,7 @@ impl World {
     }
 }
 
-/// Without ENODEV, which says that the cgroup is gone.
+/// An error of a write, but not ENODEV, which means that the cgroup is gone.
 fn errno(dice: &mut Dice) -> Errno {
     use Errno::{EACCES, EBUSY, EINTR, EIO, ENOMEM, ENOSPC, EPERM};
     dice.pick(&[EIO, EBUSY, EACCES, EPERM, ENOSPC, EINTR, ENOMEM])

@@ -1,11 +1,11 @@
-//! [`SimulatedKernel`]: Linux 6.12 with cgroup v2 as the plugin uses it: cpusets, processes and
-//! their affinities, the machine in sysfs, inotify.
+//! [`SimulatedKernel`]: the parts of Linux 6.12 with cgroup v2 that the plugin uses: cpusets, processes
+//! and their affinities, the machine in sysfs, inotify.
 //!
-//! The plugin reaches it through [`Kernel`], where calls can fail; everything else on the node
-//! through [`SimulatedKernel::lock`], and is never refused what the real kernel would allow.
+//! The plugin uses it through [`Kernel`], where faults can be injected. All other parts of the node use
+//! it through [`SimulatedKernel::lock`], where calls fail only if they fail on the real kernel.
 //!
-//! It is deterministic: it has no randomness and no clock. The model of cpusets and their partitions is [`CgroupTree`], which
-//! the lab holds against real kernels.
+//! It is deterministic: it has no randomness and no clock. The model of cpusets and their partitions is
+//! [`CgroupTree`], which the lab compares with real kernels.
 
 #[path = "../../tests/support/fake_sysfs.rs"]
 #[allow(
@@ -30,38 +30,38 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology::{Facts, OfflineCpu};
 
-/// Where the cgroup hierarchy is mounted.
+/// The mount point of the cgroup hierarchy.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 pub const SYS: &str = "/sys";
 pub const PROC: &str = "/proc";
 
 const ROOT_NUMBER: u64 = 1;
 const RELEASE: &str = "6.12.95";
-/// The first process, which is the parent of all others.
+/// The pid of the first process, which is the parent of all others.
 const INIT: u32 = 1;
 const INIT_SCOPE: &str = "init.scope";
 /// A virtual machine's cgroup, which can be a partition.
 pub const FOREIGN: &str = "machine.slice";
 
-/// Clones are the same kernel.
+/// Clones share one kernel.
 #[derive(Clone)]
 pub struct SimulatedKernel(Arc<Mutex<State>>);
 
-/// Without the node that it holds: the plugin's own text has it in many places.
+/// Without its state, as the debug text of the plugin has it in many places.
 impl fmt::Debug for SimulatedKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SimulatedKernel")
     }
 }
 
-/// How often the plugin has called.
+/// The number of calls by the plugin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Calls {
+pub struct CallCounts {
     pub reads: u64,
     pub writes: u64,
 }
 
-/// One write of the plugin. That of an affinity has the path `/proc/THREAD/affinity`.
+/// A write by the plugin. A change of an affinity has the path `/proc/THREAD/affinity`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub path: PathBuf,
@@ -69,11 +69,11 @@ pub struct Written {
     pub result: Result<(), Errno>,
 }
 
-/// With one thread.
+/// A process with one thread.
 #[derive(Debug)]
 struct Process {
     cgroup: CgroupPath,
-    /// Its own mask, if it has set one.
+    /// The mask of its thread, if it was set.
     affinity: Option<CpuSet>,
 }
 
@@ -86,7 +86,7 @@ pub enum Watcher {
 
 #[derive(Debug, Default)]
 struct Watch {
-    /// With the number of the cgroup: another one of the same name is not watched.
+    /// With the number of the cgroup: a new cgroup with the same path is not watched.
     watched: BTreeMap<PathBuf, (Watched, u64)>,
     any: bool,
     new: Vec<PathBuf>,
@@ -102,15 +102,15 @@ struct Cgroup {
 
 #[derive(Debug)]
 pub struct State {
-    /// With all CPUs online.
+    /// The machine with all CPUs online.
     machine: Facts,
     pub online: CpuSet,
     /// Whether the plugin has the capability that partitions need.
     pub privileged: bool,
-    /// The first write, of anybody but an administrator, that breaks some kernel.
+    /// The first write by the plugin or the runtime that breaks some kernel.
     pub damage: Option<String>,
     boot: u64,
-    /// Files of sysfs by their path below `/sys`.
+    /// Files of sysfs by path below `/sys`.
     sysfs: BTreeMap<String, Vec<u8>>,
     tree: CgroupTree,
     cgroups: BTreeMap<CgroupPath, Cgroup>,
@@ -121,29 +121,29 @@ pub struct State {
     pub plugin: u32,
     watches: BTreeMap<Watcher, Watch>,
     pub faults: Faults,
-    calls: Calls,
-    /// The plugin's writes, until they are taken.
+    calls: CallCounts,
+    /// The plugin's writes that [`World::note_writes`](crate::world::World::note_writes) has not taken yet.
     pub log: Vec<Written>,
-    /// How many calls came before each write of the plugin.
+    /// For each write of the plugin, the number of calls before it.
     pub before_writes: Vec<u64>,
 }
 
-/// What goes wrong for the plugin.
+/// Injected faults, which concern only the plugin's calls.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Writes that fail, by the number of plugin writes before.
+    /// Writes that fail, by the number of the plugin's writes before.
     next: BTreeMap<u64, Errno>,
-    /// Writes into a cgroup and those below it fail.
+    /// Writes into these cgroups and those below them fail.
     pub below: BTreeMap<CgroupPath, Errno>,
-    /// Calls left until the plugin is killed at one, see [`survives`].
+    /// The number of calls until the plugin is killed at one, see [`survives`].
     pub lives: Option<u64>,
 }
 
-/// What a call unwinds with at which the plugin is killed.
+/// The payload with which a call unwinds at which the plugin is killed.
 struct Killed;
 
-/// Has the plugin do this, which may kill it: then nothing after the fatal call is done, and `None`
-/// is returned.
+/// Runs a part of the plugin. If the plugin is killed at a call of the kernel, nothing after that call is
+/// done, and this returns `None`.
 pub fn survives<T>(work: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
@@ -162,7 +162,7 @@ impl SimulatedKernel {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn calls(&self) -> Calls {
+    pub fn calls(&self) -> CallCounts {
         self.lock().calls
     }
 }
@@ -186,7 +186,7 @@ impl State {
             plugin: INIT,
             watches: BTreeMap::new(),
             faults: Faults::default(),
-            calls: Calls::default(),
+            calls: CallCounts::default(),
             log: Vec::new(),
             before_writes: Vec::new(),
         };
@@ -198,15 +198,17 @@ impl State {
         state
     }
 
-    /// The machine starts again: nothing is left but its hardware and its clock.
+    /// Restarts the machine. All processes and cgroups are gone.
     pub fn reboot(&mut self) {
-        let (boot, faults) = (self.boot + 1, std::mem::take(&mut self.faults));
-        let (calls, privileged) = (self.calls, self.privileged);
+        let boot = self.boot + 1;
+        let faults = std::mem::take(&mut self.faults);
+        let calls = self.calls;
+        let privileged = self.privileged;
         let new = State::new(self.machine.clone());
         *self = State { boot, faults, calls, privileged, ..new };
     }
 
-    /// Takes CPUs online and offline. All must be the machine's.
+    /// Takes CPUs online and offline. `online` must be CPUs of the machine.
     pub fn set_online(&mut self, online: CpuSet) {
         let mut now = self.machine.clone();
         let gone = now.cpus.iter().filter(|cpu| !online.contains(cpu.id));
@@ -224,7 +226,8 @@ impl State {
         self.sysfs.insert("devices/system/cpu/possible".to_owned(), possible.into_bytes());
     }
 
-    /// Another program makes a partition of these CPUs; none ends it. The kernel may refuse.
+    /// Makes another program's partition of these CPUs, or ends it if there are none. The kernel may
+    /// refuse.
     pub fn set_foreign(&mut self, cpus: CpuSet) {
         let group = foreign();
         let kind = if cpus.is_empty() { None } else { Some(PartitionType::Root) };
@@ -247,7 +250,7 @@ impl State {
         if files.state.is_valid() { files.effective } else { CpuSet::EMPTY }
     }
 
-    /// Where containers can run.
+    /// The CPUs on which containers can run.
     pub fn usable(&self) -> CpuSet {
         self.online - self.foreign()
     }
@@ -309,8 +312,8 @@ impl State {
         self.tree.occupy(group, occupied);
     }
 
-    /// Where a process can run. Since Linux 6.2 its own mask is kept through every change of the
-    /// cpuset, and does not count while nothing is left of it.
+    /// The CPUs on which a process can run. Since Linux 6.2 its own mask survives every change of the
+    /// cpuset. It is ignored while it has no CPU of the cpuset.
     pub fn allowed(&self, pid: u32) -> CpuSet {
         let Some(process) = self.processes.get(&pid) else { return CpuSet::EMPTY };
         let effective = self.tree.effective(&process.cgroup);
@@ -327,7 +330,7 @@ impl State {
         Ok(())
     }
 
-    /// Watches these and nothing else, as [`Watch`](nri_cpu_manager::exclusivity::Watch) does.
+    /// Watches these instead of the previous ones, like [`Watch`](nri_cpu_manager::exclusivity::Watch).
     pub fn watch(&mut self, watcher: Watcher, paths: &BTreeMap<PathBuf, Watched>) {
         let exists = |(path, what): (&PathBuf, &Watched)| {
             Some((path.clone(), (*what, self.number(path).ok()?)))
@@ -336,18 +339,19 @@ impl State {
         self.watches.entry(watcher).or_default().watched = watched;
     }
 
-    /// Whether something watched was written or made since the last call, and the new directories.
+    /// Whether a watched file was written or a directory made in a watched one since the last call, and
+    /// the new directories.
     pub fn take_events(&mut self, watcher: Watcher) -> (bool, Vec<PathBuf>) {
         let watch = self.watches.entry(watcher).or_default();
         (std::mem::take(&mut watch.any), std::mem::take(&mut watch.new))
     }
 
-    /// Fails the plugin's next write but `after`.
+    /// Makes one write of the plugin fail, after `after` more that do not.
     pub fn fail_write(&mut self, after: u64, errno: Errno) {
         self.faults.next.insert(self.calls.writes + after, errno);
     }
 
-    /// Something happened in a watched directory or file; `new` is the directory that is new there.
+    /// Reports a write into a file, or a `new` directory in a directory, to those that watch it.
     fn notify(&mut self, path: &Path, what: Watched, new: &Path) {
         let Ok(number) = self.number(path) else { return };
         for watch in self.watches.values_mut() {
@@ -360,7 +364,7 @@ impl State {
         }
     }
 
-    /// Begins a call of the plugin, or kills it.
+    /// Begins a call of the plugin, or kills the plugin at it.
     fn begin(&mut self) {
         if let Some(lives) = &mut self.faults.lives {
             match lives.checked_sub(1) {
@@ -376,7 +380,7 @@ impl State {
         self
     }
 
-    /// A write of the plugin, if no fault comes in its way.
+    /// Makes a write of the plugin, or fails it with an injected fault.
     fn plugin_writes(
         &mut self,
         path: &Path,
@@ -390,7 +394,7 @@ impl State {
         let fault = self.faults.next.remove(&at).or_else(|| self.fault_of(path));
         let result = match fault {
             Some(errno) => {
-                // Other errors come after the file was opened, which truncates it.
+                // All other errors occur after the file was opened for truncation, which inotify reports.
                 if !matches!(errno, Errno::EACCES | Errno::ENOENT) {
                     self.notify(path, Watched::File, path);
                 }
@@ -441,7 +445,7 @@ impl Kernel for SimulatedKernel {
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        // Only devices are links, and no container here has any.
+        // Only devices are links, and this machine has none.
         Ok(path.to_owned())
     }
 
@@ -458,7 +462,6 @@ fn set(cpus: impl Iterator<Item = usize>) -> CpuSet {
     cpus.filter_map(|cpu| CpuSet::of(cpu).ok()).collect()
 }
 
-/// The directory of a cgroup.
 pub fn directory(group: &CgroupPath) -> PathBuf {
     Path::new(CGROUPS).join(group.as_str())
 }

@@ -1,11 +1,11 @@
-//! The kubelet's own CPU manager: an administrator may switch it on, and off again.
+//! The kubelet's own CPU manager, which an administrator may switch on and off.
 //!
-//! Under the static policy a kubelet assigns CPUs when it starts and when it admits a pod, names
-//! them for every container, and corrects what runs elsewhere every ten seconds.
+//! Under the static policy a kubelet assigns CPUs when it starts and when it admits a pod, names CPUs
+//! for every container, and corrects deviations every ten seconds.
 
 use crate::oracle::Key;
 use crate::pods::{Container, PodId, Serial, State};
-use crate::runtime::What;
+use crate::runtime::Task;
 use crate::world::World;
 use cpuset::CpuSet;
 use ledger::{KubeletClaim, Named, PodUid};
@@ -19,7 +19,7 @@ const RECONCILE: Duration = Duration::from_secs(10);
 /// The window in which the kubelet's CPU manager assigns CPUs.
 const ASSIGNED: &str = "assigned by the kubelet";
 
-/// What `cpu_manager_state` says; there is none before the first switch.
+/// The content of `cpu_manager_state`. The file does not exist before the first switch.
 #[derive(Debug, Default)]
 pub struct CpuManager {
     policy: Option<&'static str>,
@@ -33,8 +33,8 @@ impl CpuManager {
 }
 
 impl World {
-    /// What the plugin finds in the kubelet's directory, if it is configured to look there.
-    pub fn look_at_kubelet(&self) -> Look {
+    /// What the plugin reads in the kubelet's directory, if it is configured to.
+    pub fn read_kubelet_state(&self) -> Look {
         let manager = &self.cpu_manager;
         let Some(policy) = manager.policy else { return Look::Missing };
         let claim = |((pod, name), cpus): (&(PodId, String), &CpuSet)| {
@@ -68,7 +68,7 @@ impl World {
                     || pod.wishes(container.slot, ("cpus", "shared"))
                     || self.usable.gives_none(pod.namespace)
                     || self.is_for_reserved(pod);
-                // What counts for the plugin is the cgroup, which another program may have written.
+                // The plugin adopts what is set in the cgroup, which another program may have written.
                 let set = self.read(&self.dir(container), "cpuset.cpus").parse::<CpuSet>();
                 if let Some(claim) = self.claim_of(container)
                     && !shares
@@ -85,25 +85,26 @@ impl World {
             self.cpu_manager.claims.clear();
             self.reconcile();
         }
-        self.tell_of_kubelet();
+        self.send_kubelet_state();
     }
 
-    /// The plugin learns by the kubelet's state file that the kubelet no longer assigns CPUs.
+    /// Notes that the kubelet's state file shows the plugin that the kubelet assigns no CPUs any more.
     pub fn note_policy(&mut self) {
         if !self.cpu_manager.is_static() && self.is_kubelet_visible() {
             self.oracle.kubelet_ended(self.now + Duration::from_secs(25));
         }
     }
 
-    /// The plugin is about to receive a request that names CPUs. Without the state file it then
-    /// has to stand back, also if the kubelet made the request before its policy changed.
+    /// The plugin is about to receive a request that names CPUs. Without the state file it then has to
+    /// stop assigning CPUs, even if the kubelet made the request before its policy changed.
     pub fn note_cpus_named(&mut self) {
         if !self.is_kubelet_visible() {
             self.oracle.open(Key::Kubelet, ASSIGNED, "");
         }
     }
 
-    /// The plugin has answered the creation of a container for which the kubelet names no CPUs.
+    /// The plugin has answered the creation of a container for which the kubelet names no CPUs, which
+    /// shows it that the kubelet assigns none.
     pub fn note_no_cpus_named(&mut self) {
         if !self.cpu_manager.is_static() {
             self.oracle.kubelet_ended(self.now + Duration::from_secs(25));
@@ -115,11 +116,11 @@ impl World {
         self.usable.config().kubelet_state_dir().is_some()
     }
 
-    fn tell_of_kubelet(&mut self) {
+    fn send_kubelet_state(&mut self) {
         let delay = self.dice.millis(100, 2000);
         self.wake_plugin(delay, |world| {
             if world.is_kubelet_visible() {
-                let look = world.look_at_kubelet();
+                let look = world.read_kubelet_state();
                 world.input(Input::Kubelet(look));
             }
         });
@@ -131,8 +132,8 @@ impl World {
         self.cpu_manager.claims.get(&(container.pod, name)).copied()
     }
 
-    /// The CPUs that the kubelet names for a container. A pod's CPUs are assigned when it is
-    /// admitted, and this is the first moment that counts.
+    /// The CPUs that the kubelet names for a container. A kubelet assigns them when it admits the pod. Here
+    /// they are assigned at their first use.
     pub fn named_by_kubelet(&mut self, serial: Serial) -> Option<CpuSet> {
         if !self.cpu_manager.is_static() {
             return None;
@@ -159,7 +160,7 @@ impl World {
         let pods = &self.pods;
         self.cpu_manager.claims.retain(|(pod, _), _| pods.contains_key(pod));
         if !self.runtime.down {
-            // First all assignments, then what is left.
+            // All assignments first, as they decide what is left for all others.
             let running = self.running_containers();
             for serial in &running {
                 self.named_by_kubelet(*serial);
@@ -169,11 +170,11 @@ impl World {
                 let has = self.containers[&serial].cpus.clone();
                 let cpus = self.named_by_kubelet(serial).unwrap_or_default().to_string();
                 if has != cpus && self.containers[&serial].state == State::Running {
-                    self.call_in(Duration::from_millis(1), What::Name { serial, cpus });
+                    self.call_in(Duration::from_millis(1), Task::Name { serial, cpus });
                 }
             }
         }
-        self.tell_of_kubelet();
+        self.send_kubelet_state();
         self.after(RECONCILE, World::reconcile);
     }
 }

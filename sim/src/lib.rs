@@ -1,5 +1,5 @@
-//! A node in virtual time around the plugin's core: kernel, runtime, kubelet, systemd, and what goes
-//! wrong with them, turned by a seed.
+//! A simulated node around the plugin's core, in virtual time: kernel, runtime, kubelet, systemd and
+//! their faults. All choices follow from a seed.
 
 #![allow(
     clippy::expect_used,
@@ -12,11 +12,11 @@ pub mod calls;
 pub mod configuration;
 pub mod devices;
 pub mod dice;
+mod fingerprint;
 pub mod history;
 pub mod kernel;
 pub mod kubelet;
 pub mod lives;
-mod looks;
 pub mod node;
 pub mod oracle;
 pub mod plugin;

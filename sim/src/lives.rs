@@ -1,29 +1,30 @@
-//! [`Lives`]: what a recording shows of pods, containers and cgroups, in a form in which a real runtime and
-//! the model can be compared.
+//! [`Lives`]: the pods, containers and cgroups in a recording, in a form in which a real runtime and the
+//! model can be compared.
 //!
-//! A life is the sequence of the events that the plugin hears of one container and its pod, or of one pod;
-//! `listed` and `missing` are lists after a new connection, and repetitions are one event. A connection may
-//! end anywhere in a life, so there are more lives than can be played: one is accepted if the model's lives
-//! have all its parts of `MEMORY` events. What else is compared: what each call says of its pod and of its
-//! container, which call may come directly after which, and how a cgroup changes from one look to the next.
+//! A life is the sequence of events that the plugin gets about one container and its pod, or about one pod.
+//! `listed` and `missing` stand for lists after a new connection, and repetitions are one event. A
+//! connection may end anywhere in a life, so there are more lives than can be played: a recorded life is
+//! accepted if the model's lives have each of its parts of `MEMORY` events. Also compared: how each call
+//! describes its pod and container, which call follows directly on which, and how a cgroup changes from
+//! one record to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The plugin does not ask for these.
-const UNHEARD: [&str; 3] = ["StartContainer", "PostUpdatePodSandbox", "Configure"];
+/// The plugin does not subscribe to these.
+const NOT_SUBSCRIBED: [&str; 3] = ["StartContainer", "PostUpdatePodSandbox", "Configure"];
 
-/// An event may depend on so many events before it, less one.
+/// An event is compared together with the `MEMORY - 1` events before it.
 const MEMORY: usize = 3;
 
 #[derive(Debug, Clone, Default)]
 pub struct Lives {
-    /// Of containers and pods.
-    pub words: BTreeSet<Vec<String>>,
-    /// Of words, which begin with an empty event here.
+    /// The lives of containers and pods.
+    pub sequences: BTreeSet<Vec<String>>,
+    /// Parts of `sequences`, each of which begins with an empty event here.
     parts: BTreeSet<Vec<String>>,
-    /// Events with what they say.
-    pub letters: BTreeSet<String>,
-    /// Two calls, and what they have in common; two states of a cgroup.
+    /// How events describe pods and containers.
+    pub descriptions: BTreeSet<String>,
+    /// Two calls about the same container or pod, or two states of a cgroup, that follow each other.
     pub pairs: BTreeSet<String>,
 }
 
@@ -31,11 +32,12 @@ pub struct Lives {
 #[derive(Default)]
 struct Line<'a> {
     event: &'a str,
-    /// What it says of pods and containers, one by one and without their ids.
-    letters: Vec<String>,
+    /// Descriptions of pods and containers, without their ids.
+    descriptions: Vec<String>,
     pods: Vec<&'a str>,
-    /// With their sandboxes.
+    /// Containers and their sandboxes.
     containers: Vec<(&'a str, &'a str)>,
+    /// Whether the pod has only its id.
     is_stub: bool,
     group: Option<&'a str>,
 }
@@ -47,30 +49,31 @@ impl<'a> Line<'a> {
         for item in items {
             let mut words = item.split(' ');
             let id = words.next().unwrap_or(item);
-            let letter = match id.chars().next() {
+            let description = match id.chars().next() {
                 Some('s') => {
-                    let said = words.collect::<Vec<_>>().join(" ");
-                    read.is_stub |= said.is_empty();
+                    let text = words.collect::<Vec<_>>().join(" ");
+                    read.is_stub |= text.is_empty();
                     read.pods.push(id);
-                    format!("{} pod {said}", read.event)
+                    format!("{} pod {text}", read.event)
                 }
                 Some('c') => {
                     read.containers.push((id, words.next().unwrap_or_default()));
-                    // The pod says its class.
-                    let said = words.collect::<Vec<_>>().join(" ").replace("/burstable", "");
-                    let said = said.replace("/besteffort", "").replace("-burstable", "");
-                    format!("{} container {}", read.event, said.replace("-besteffort", ""))
+                    // The class is in the description of the pod.
+                    let text = words.collect::<Vec<_>>().join(" ").replace("/burstable", "");
+                    let text = text.replace("/besteffort", "").replace("-burstable", "");
+                    format!("{} container {}", read.event, text.replace("-besteffort", ""))
                 }
                 Some('g') => {
                     read.group = Some(id);
-                    let said: Vec<&str> = words.collect();
-                    // The model's plugin is in a pod, the lab's is not.
-                    let known = if said[0] == "root" { 2 } else { said.len() };
-                    said[..known.min(said.len())].join(" ")
+                    let words: Vec<&str> = words.collect();
+                    // The model's plugin is in a pod, the lab's is not: so the root is populated at
+                    // different times.
+                    let known = if words[0] == "root" { 2 } else { words.len() };
+                    words[..known.min(words.len())].join(" ")
                 }
                 _ => format!("{} {item}", read.event),
             };
-            read.letters.push(letter);
+            read.descriptions.push(description);
         }
         read
     }
@@ -82,37 +85,37 @@ impl Lives {
         for line in recording {
             reader.read(line);
         }
-        let Reader { mut lives, words, .. } = reader;
-        lives.words = words.into_values().filter(|word| word.len() > 1).collect();
-        let parts = lives.words.iter().flat_map(|word| parts(word));
+        let Reader { mut lives, sequences, .. } = reader;
+        lives.sequences = sequences.into_values().filter(|life| life.len() > 1).collect();
+        let parts = lives.sequences.iter().flat_map(|life| parts(life));
         lives.parts = parts.collect();
         lives
     }
 
     pub fn extend(&mut self, more: Lives) {
-        self.words.extend(more.words);
+        self.sequences.extend(more.sequences);
         self.parts.extend(more.parts);
-        self.letters.extend(more.letters);
+        self.descriptions.extend(more.descriptions);
         self.pairs.extend(more.pairs);
     }
 
-    /// What a recording has and the model does not, whose lives these are. A recording may end before a life
-    /// does.
+    /// What a recording has, and these lives of the model do not. A recorded life may be incomplete.
     pub fn refuse(&self, recorded: &Lives) -> Vec<String> {
-        let calls = recorded.letters.difference(&self.letters);
+        let calls = recorded.descriptions.difference(&self.descriptions);
         let mut refused: Vec<String> = calls.map(|call| format!("call: {call}")).collect();
         let pairs = recorded.pairs.difference(&self.pairs);
         refused.extend(pairs.filter(|pair| !self.has_between(pair)).cloned());
-        for word in &recorded.words {
-            if let Some(known) = parts(word).iter().position(|part| !self.parts.contains(part)) {
-                let (known, unknown) = word.split_at(known);
+        for life in &recorded.sequences {
+            if let Some(known) = parts(life).iter().position(|part| !self.parts.contains(part)) {
+                let (known, unknown) = life.split_at(known);
                 refused.push(format!("life: {} | {}", known.join(" "), unknown.join(" ")));
             }
         }
         refused
     }
 
-    /// Whether a cgroup gets from one state to the other in two steps: a look may come too late for one.
+    /// Whether a cgroup gets from one state to the other in two steps: a recording may miss the state
+    /// between.
     fn has_between(&self, pair: &str) -> bool {
         let Some((from, to)) = pair.split_once(", then ") else { return false };
         let is_group = from.starts_with("cgroup: ");
@@ -124,9 +127,9 @@ impl Lives {
     }
 }
 
-/// Each event of a word with those before it.
-fn parts(word: &[String]) -> Vec<Vec<String>> {
-    let marked = [&[String::new()], word].concat();
+/// Each event of a life with those before it.
+fn parts(life: &[String]) -> Vec<Vec<String>> {
+    let marked = [&[String::new()], life].concat();
     let part = |end: usize| marked[(end + 1).saturating_sub(MEMORY)..=end].to_vec();
     (1..marked.len()).map(part).collect()
 }
@@ -134,7 +137,7 @@ fn parts(word: &[String]) -> Vec<Vec<String>> {
 #[derive(Default)]
 struct Reader<'a> {
     lives: Lives,
-    words: BTreeMap<&'a str, Vec<String>>,
+    sequences: BTreeMap<&'a str, Vec<String>>,
     /// The sandbox of each container.
     sandboxes: BTreeMap<&'a str, &'a str>,
     last: Option<Line<'a>>,
@@ -144,7 +147,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn read(&mut self, line: &'a str) {
         let line = Line::read(line);
-        if UNHEARD.contains(&line.event) {
+        if NOT_SUBSCRIBED.contains(&line.event) {
             return;
         }
         match line.event {
@@ -161,7 +164,7 @@ impl<'a> Reader<'a> {
     }
 
     fn cgroup(&mut self, line: &Line<'a>) {
-        let (Some(id), [now]) = (line.group, &line.letters[..]) else { return };
+        let (Some(id), [now]) = (line.group, &line.descriptions[..]) else { return };
         let before = self.groups.insert(id, now.clone()).unwrap_or_else(|| "new".to_owned());
         if before != *now {
             self.lives.pairs.insert(format!("cgroup: {before}, then {now}"));
@@ -169,24 +172,24 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&mut self, line: &Line<'a>) {
-        self.lives.letters.extend(line.letters.iter().cloned());
+        self.lives.descriptions.extend(line.descriptions.iter().cloned());
         for (container, sandbox) in &line.containers {
             self.sandboxes.insert(container, sandbox);
         }
         let listed: BTreeSet<&str> =
             line.pods.iter().copied().chain(line.containers.iter().map(|(id, _)| *id)).collect();
-        let begun: Vec<&str> = self.words.keys().copied().collect();
+        let begun: Vec<&str> = self.sequences.keys().copied().collect();
         for id in begun {
             self.add(id, if listed.contains(id) { "listed" } else { "missing" });
         }
         for id in listed {
-            self.words.entry(id).or_insert_with(|| vec!["listed".to_owned()]);
+            self.sequences.entry(id).or_insert_with(|| vec!["listed".to_owned()]);
         }
     }
 
     fn call(&mut self, line: Line<'a>) {
-        self.lives.letters.extend(line.letters.iter().cloned());
-        // Those of other pods come at any time.
+        self.lives.descriptions.extend(line.descriptions.iter().cloned());
+        // Calls about other pods may come at any time.
         if let Some(last) = &self.last
             && last.pods == line.pods
         {
@@ -196,11 +199,11 @@ impl<'a> Reader<'a> {
         }
         let name = if line.is_stub { format!("{}(id)", line.event) } else { line.event.to_owned() };
         if let [(container, sandbox)] = line.containers[..] {
-            if !self.words.contains_key(container) {
-                // It begins with its pod.
-                let pod = self.words.get(sandbox).cloned().unwrap_or_default();
+            if !self.sequences.contains_key(container) {
+                // Its life begins with the events of its pod.
+                let pod = self.sequences.get(sandbox).cloned().unwrap_or_default();
                 let pod = pod.into_iter().filter(|event| event.ends_with("PodSandbox"));
-                self.words.insert(container, pod.collect());
+                self.sequences.insert(container, pod.collect());
                 self.sandboxes.insert(container, sandbox);
             }
             self.add(container, &name);
@@ -208,20 +211,22 @@ impl<'a> Reader<'a> {
             self.add(pod, &name);
             let containers: Vec<&str> =
                 self.sandboxes.iter().filter(|(_, of)| **of == pod).map(|(id, _)| *id).collect();
-            for container in containers.into_iter().filter(|_| line.event != "UpdatePodSandbox") {
-                self.add(container, &name);
+            if line.event != "UpdatePodSandbox" {
+                for container in containers {
+                    self.add(container, &name);
+                }
             }
         }
         self.last = Some(line);
     }
 
     fn add(&mut self, id: &'a str, event: &str) {
-        let word = self.words.entry(id).or_default();
-        // Of what has been removed, lists show nothing more.
+        let life = self.sequences.entry(id).or_default();
+        // After its removal every list lacks it.
         let is_over = event == "missing"
-            && word.iter().any(|event| event == "RemoveContainer" || event == "RemovePodSandbox");
-        if !is_over && word.last().is_none_or(|last| last != event) {
-            word.push(event.to_owned());
+            && life.iter().any(|event| event == "RemoveContainer" || event == "RemovePodSandbox");
+        if !is_over && life.last().is_none_or(|last| last != event) {
+            life.push(event.to_owned());
         }
     }
 }

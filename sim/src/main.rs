@@ -1,4 +1,4 @@
-//! `sim`: plays histories from consecutive seeds, and prints what must not be.
+//! `sim`: plays histories from consecutive seeds, and prints violations.
 
 use clap::{Parser, Subcommand};
 use sim::history::History;
@@ -61,7 +61,10 @@ fn main() -> ExitCode {
     let time = minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
     eprintln!("first seed {seed}");
     let started = Instant::now();
-    let (mut played, mut events, mut violations, mut hash) = (0, 0, 0, 0_u64);
+    let mut played = 0;
+    let mut events = 0;
+    let mut violations = 0;
+    let mut hash = 0_u64;
     let mut seeds = (0..).map(|number| seed.wrapping_add(number));
     while played < runs && time.is_none_or(|time| started.elapsed() < time) {
         let Some(mut history) = seeds.next().map(History::roll) else { break };
@@ -92,7 +95,7 @@ fn main() -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A history that fails, as short as it gets.
+/// Prints the shortest history with the same violation.
 fn show(history: &History) {
     let shrunk = history.shrunk();
     println!("  shrunk from {} to {} operations on:", history.ops.len(), shrunk.ops.len());

@@ -1,10 +1,10 @@
-//! The kubelet and systemd: pods, their cgroups, and the order in which containers come and go.
+//! The kubelet and systemd: pods, their cgroups, and the lives of containers.
 
 use crate::dice::Dice;
 use crate::kernel::{CGROUPS, Errno};
 use crate::oracle::{Key, STARTING};
 use crate::pods::{Container, Kind, MIXED, Paths, Pod, PodId, Sandbox, Serial, Slot, State, quota};
-use crate::runtime::{Reply, What};
+use crate::runtime::{PluginReply, Task};
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CgroupPath;
@@ -25,7 +25,7 @@ pub fn cfs(quota: i64) -> String {
 }
 
 impl World {
-    /// What a file of a cgroup says, if there is any.
+    /// The text of a cgroup's file; empty if there is none.
     pub fn read(&self, dir: &str, name: &str) -> String {
         let text = self.kernel.lock().read_text(&file(dir, name)).unwrap_or_default();
         text.trim().to_owned()
@@ -35,30 +35,30 @@ impl World {
         self.kernel.lock().write(&file(dir, name), text)
     }
 
-    /// A runtime sets a container's CPUs, as the plugin has said.
+    /// Sets the CPUs that the plugin gave a container, as the runtime.
     pub fn set_cpus(&self, dir: &str, cpus: &str) -> Result<(), Errno> {
         let path = file(dir, "cpuset.cpus");
-        // What was answered before the plugin could know better may come late.
+        // In a window the write may come from an answer that is outdated by now.
         if self.oracle.window(dir, self.now, false).is_none() {
             self.kernel.lock().note_hazard(&path, cpus);
         }
         self.kernel.lock().write(&path, cpus)
     }
 
-    /// The kubelet looks at a pod again after some milliseconds.
+    /// The kubelet syncs a pod again after some milliseconds.
     fn sync_in(&mut self, id: PodId, first: u64, last: u64) {
         let delay = self.pod(id).dice.millis(first, last);
         self.after(delay, move |world| world.sync_pod(id));
     }
 
-    /// The kubelet's loop for one pod: takes the next step, if there is any.
+    /// The kubelet's sync loop for one pod: takes the next step, if there is one.
     pub fn sync_pod(&mut self, id: PodId) {
         let Some(pod) = self.pods.get_mut(&id) else { return };
         if pod.busy {
             return;
         }
         if self.now < self.kubelet_until {
-            // It looks at every pod when it is back.
+            // When the kubelet has restarted it syncs every pod.
             return;
         }
         if self.runtime.down {
@@ -76,7 +76,7 @@ impl World {
             let Slot { kind, done, not_before, instance, .. } = self.pods[&id].slots[slot];
             match instance {
                 Some(serial) => match self.containers[&serial].state {
-                    // Its start has failed: the kubelet makes another one.
+                    // Its start has failed: the kubelet creates a new container.
                     State::Created if self.containers[&serial].never_ran => {
                         return self.exit(serial);
                     }
@@ -107,7 +107,7 @@ impl World {
         self.containers.get_mut(&serial).expect("a container that exists")
     }
 
-    /// The kubelet makes the pod's cgroup; the runtime its sandbox, with a process that pauses.
+    /// The kubelet makes the pod's cgroup, and the runtime its sandbox with a pause process.
     fn run_sandbox(&mut self, id: PodId) {
         let dir = self.pod_dir(id);
         self.kernel.lock().make_cgroup(&group(&dir));
@@ -119,7 +119,8 @@ impl World {
         pod.is_reported = true;
         let delay = pod.dice.millis(1, 30);
         let sandbox = pod.sandbox_id();
-        let (class, uid) = (pod.class, pod.uid());
+        let class = pod.class;
+        let uid = pod.uid();
         self.say(format!("pod {uid} ({class:?}): sandbox {sandbox}"));
         let pause = Paths(&self.settings).container(&self.pods[&id], &sandbox);
         self.make_leaf(&pause, "");
@@ -128,7 +129,7 @@ impl World {
         self.pod(id).pause = Some(pid);
         self.oracle.open(Key::Pause(id), "pause container", &dir);
         self.note_unwatched(&dir);
-        self.call_in(delay, What::Pod(Event::RUN_POD_SANDBOX, id));
+        self.call_in(delay, Task::Pod(Event::RUN_POD_SANDBOX, id));
     }
 
     pub fn write_pod_quota(&mut self, id: PodId) {
@@ -145,7 +146,7 @@ impl World {
         self.sync_in(id, 1, 20);
     }
 
-    /// A cgroup of a container. Under systemd that realises the slices above.
+    /// Makes a container's cgroup. With systemd, this realises the slices above.
     fn make_leaf(&mut self, dir: &str, cpus: &str) {
         self.kernel.lock().make_cgroup(&group(dir));
         self.realise_slices(dir);
@@ -164,7 +165,7 @@ impl World {
         let mut at = dir;
         while let Some((above, _)) = at.rsplit_once('/') {
             at = above;
-            // It has a list for this one, and writes that.
+            // The unit of the system partition has `AllowedCPUs=`, so systemd does not clear it.
             if self.settings.system_partition.is_some() && above == Paths(&self.settings).system() {
                 continue;
             }
@@ -176,30 +177,34 @@ impl World {
         }
     }
 
-    /// A process ends, and its cgroup.
+    /// Ends a process and removes its cgroup.
     pub fn end_process(&mut self, pid: u32, dir: &str) {
         self.kernel.lock().kill(pid);
         let removed = self.kernel.lock().remove_cgroup(&group(dir));
         debug_assert!(removed.is_ok(), "{dir}: {removed:?}");
-        // systemd hears of it a moment later.
-        let (delay, dir) = (self.dice.micros(10, 20_000), dir.to_owned());
+        // systemd notices it a moment later.
+        let delay = self.dice.micros(10, 20_000);
+        let dir = dir.to_owned();
         self.after(delay, move |world| world.realise_slices(&dir));
     }
 
-    /// A container makes a cgroup in its own, for a process and all of its CPUs or some, as systemd and
-    /// hypervisors do. One that has any removes it.
+    /// Makes a cgroup within a container's own, with a process and all CPUs or one, as systemd and
+    /// hypervisors do in containers. If the container has such a cgroup, removes it.
     pub fn nest(&mut self, serial: Serial, dice: &mut Dice) {
         let container = &self.containers[&serial];
         if container.inner.is_some() {
             return self.end_inner(serial);
         }
-        let Some(pid) = container.pid.filter(|_| container.state == State::Running) else { return };
+        let Some(pid) = container.pid else { return };
+        if container.state != State::Running {
+            return;
+        }
         let dir = self.inner_dir(container);
         self.kernel.lock().make_cgroup(&group(&dir));
         if dice.percent(50) {
             let cpus: Vec<usize> = self.kernel.lock().allowed(pid).iter().collect();
             let some = dice.below(cpus.len());
-            // The kernel accepts any list, and uses what is in the cgroup above.
+            // The kernel accepts any list, and uses its CPUs that the cgroup above has.
             let _ = self.write(&dir, "cpuset.cpus", &cpus[some].to_string());
         }
         let inner = self.kernel.lock().spawn(&group(&dir));
@@ -208,7 +213,7 @@ impl World {
         self.say(format!("{text} has a process in {dir}"));
     }
 
-    /// Ends the process of that cgroup, and removes the cgroup.
+    /// Removes the cgroup within a container's own, with its process.
     pub fn end_inner(&mut self, serial: Serial) {
         let Some(inner) = self.container(serial).inner.take() else { return };
         let dir = self.inner_dir(&self.containers[&serial]);
@@ -248,19 +253,21 @@ impl World {
         self.report(delay, Event::CREATE_CONTAINER, serial);
     }
 
-    /// The runtime has asked the plugins.
-    pub fn created(&mut self, serial: Serial, reply: Reply) {
+    /// Continues a creation after the runtime has called the plugins.
+    pub fn created(&mut self, serial: Serial, reply: PluginReply) {
         let Some(container) = self.containers.get_mut(&serial) else { return };
-        let (id, slot) = (container.pod, container.slot);
+        let id = container.pod;
+        let slot = container.slot;
         let is_crio = self.settings.is_crio();
         let is_peace = self.settings.trouble == Trouble::None;
-        if reply.heard && !container.is_named {
+        if reply.answered && !container.is_named {
             self.note_no_cpus_named();
         }
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };
         pod.busy = false;
-        // Another plugin refuses it, or the container cannot be made. CRI-O reports no undo.
+        // Another plugin may refuse the container, or the runtime may fail to make it. CRI-O does not
+        // report that.
         let fails = !is_peace && !is_crio && pod.dice.percent(4);
         let undone = if fails { Some("undone by the runtime".to_owned()) } else { None };
         if let Some(why) = reply.refused.or(undone) {
@@ -307,12 +314,14 @@ impl World {
         self.after(delay, move |world| world.sync_pod(id));
     }
 
-    /// `runc create`: the cgroup, and a process in it that will become the container's.
+    /// Makes the cgroup and a process in it that will become the container's, as `runc create`.
     fn make_process(&mut self, serial: Serial) {
         let container = &self.containers[&serial];
-        let (dir, cpus) = (self.dir(container), container.cpus.clone());
+        let dir = self.dir(container);
+        let cpus = container.cpus.clone();
         let pod = container.pod;
-        let (cpu_max, mems) = (cfs(container.cfs_quota()), container.mems.clone());
+        let cpu_max = cfs(container.cfs_quota());
+        let mems = container.mems.clone();
         self.make_leaf(&dir, &cpus);
         let _ = self.write(&dir, "cpu.max", &cpu_max);
         let _ = self.write(&dir, "cpuset.mems", &mems);
@@ -329,13 +338,13 @@ impl World {
             self.make_process(serial);
         }
         let dir = self.dir(&self.containers[&serial]);
-        // Updates change only its specification until it runs.
+        // Until it runs, updates change only its specification.
         self.oracle.open(Key::Starting(serial), STARTING, &dir);
         self.container(serial).state = State::Starting;
         let pod = self.pod(id);
         pod.busy = true;
         let delay = pod.dice.millis(2, 40);
-        // Its program is missing.
+        // A start that fails, as where the program is missing.
         if pod.dice.percent(3) && self.settings.trouble != Trouble::None {
             return self.after(delay, move |world| world.exit(serial));
         }
@@ -357,7 +366,8 @@ impl World {
         let kind = self.kind(serial);
         let pod = self.pod(id);
         pod.busy = false;
-        let (delay, lasts) = (pod.dice.millis(1, 20), pod.dice.millis(10, 3000));
+        let delay = pod.dice.millis(1, 20);
+        let lasts = pod.dice.millis(10, 3000);
         let is_plugin = pod.is_plugin;
         self.after(delay, move |world| world.sync_pod(id));
         if matches!(kind, Kind::Init | Kind::Debug) {
@@ -387,7 +397,7 @@ impl World {
         )
     }
 
-    /// A container's process ends, of itself or because it is killed.
+    /// Ends a container's process.
     pub fn exit(&mut self, serial: Serial) {
         let Some(container) = self.containers.get_mut(&serial) else { return };
         if matches!(container.state, State::Exited | State::Creating) {
@@ -397,7 +407,9 @@ impl World {
         container.never_ran = container.state == State::Created;
         container.state = State::Exited;
         (container.exclusive, container.mixed) = (None, false);
-        let (id, slot, pid) = (container.pod, container.slot, container.pid.take());
+        let id = container.pod;
+        let slot = container.slot;
+        let pid = container.pid.take();
         let text = self.describe(serial);
         self.say(format!("{text} ends"));
         let dir = self.dir(&self.containers[&serial]);
@@ -407,7 +419,8 @@ impl World {
         }
         self.oracle.close(Key::Starting(serial), self.now);
         let kind = self.kind(serial);
-        let (now, trouble) = (self.now, self.settings.trouble);
+        let now = self.now;
+        let trouble = self.settings.trouble;
         let pod = self.pod(id);
         pod.busy &= !was_starting;
         let fails = kind == Kind::Init && pod.dice.percent(10);
@@ -417,7 +430,7 @@ impl World {
             _ if pod.dice.percent(10) => pod.dice.millis(100, 5000),
             _ => pod.dice.millis(1, 50),
         };
-        // containerd reports no end of what has ended in its absence, and of some others.
+        // containerd does not report the ends of some containers.
         let never = trouble == Trouble::All && pod.dice.percent(4);
         let collected = match pod.dice.below(5) {
             0 => pod.dice.millis(20, 2000),
@@ -430,7 +443,8 @@ impl World {
             Kind::Debug => state.done = true,
             _ => state.not_before = now + back_off,
         }
-        let (is_plugin, deleted) = (pod.is_plugin, pod.deleted.is_some());
+        let is_plugin = pod.is_plugin;
+        let deleted = pod.deleted.is_some();
         if is_plugin && self.plugin.is_in(serial) {
             self.plugin_dies("its process ended");
         }
@@ -452,7 +466,7 @@ impl World {
         }
     }
 
-    /// The runtime reports an end before a removal, if it has not yet.
+    /// Removes a container. The runtime reports its end first, if it has not yet.
     pub fn collect(&mut self, serial: Serial) {
         if self.runtime.down {
             return self.after(Duration::from_secs(1), move |world| world.collect(serial));
@@ -461,7 +475,7 @@ impl World {
         self.report(Duration::ZERO, Event::REMOVE_CONTAINER, serial);
     }
 
-    /// The next step to a deleted pod's end.
+    /// Takes the next step in the removal of a deleted pod.
     fn end_pod(&mut self, id: PodId, grace: Duration) {
         let alive: Vec<Serial> = self.pods[&id].slots.iter().filter_map(|s| s.instance).collect();
         if !alive.is_empty() {
@@ -479,7 +493,7 @@ impl World {
                 pod.sandbox = Sandbox::Stopping;
                 if pod.is_reported {
                     pod.busy = true;
-                    self.call_in(Duration::from_millis(1), What::Pod(Event::STOP_POD_SANDBOX, id));
+                    self.call_in(Duration::from_millis(1), Task::Pod(Event::STOP_POD_SANDBOX, id));
                 } else {
                     self.sandbox_stopped(id);
                 }
@@ -495,7 +509,7 @@ impl World {
                 pod.sandbox = Sandbox::Removed;
                 let longest = if pod.dice.percent(30) { 2000 } else { 3 };
                 let delay = pod.dice.millis(3, longest);
-                self.call_in(delay, What::Pod(Event::REMOVE_POD_SANDBOX, id));
+                self.call_in(delay, Task::Pod(Event::REMOVE_POD_SANDBOX, id));
             }
             Sandbox::None => {
                 self.remove_pod_cgroup(id);
@@ -522,7 +536,7 @@ impl World {
         self.sync_in(id, 1, last);
     }
 
-    /// With systemd the slice of a class ends with its last pod.
+    /// With systemd, removes the slice of the class as well after its last pod.
     fn remove_pod_cgroup(&mut self, id: PodId) {
         let dir = self.pod_dir(id);
         let _ = self.kernel.lock().remove_cgroup(&group(&dir));
@@ -530,7 +544,7 @@ impl World {
         let pod = &self.pods[&id];
         let class = Paths(&self.settings).class_of(pod);
         if self.settings.systemd && !pod.is_guaranteed() {
-            // Refused while it has other pods.
+            // Fails while it has other pods.
             let _ = self.kernel.lock().remove_cgroup(&group(&class));
         }
     }
@@ -545,7 +559,8 @@ impl World {
     pub fn resize(&mut self, serial: Serial, milli: u64, tries: u32) {
         let Some(container) = self.containers.get_mut(&serial) else { return };
         container.resizing = true;
-        let (id, slot) = (container.pod, container.slot);
+        let id = container.pod;
+        let slot = container.slot;
         let pod = self.pods.get_mut(&id).expect("a container's pod");
         if container.state != State::Running || pod.deleted.is_some() {
             container.resizing = false;
@@ -565,20 +580,28 @@ impl World {
         self.resize_pod(id);
         let dir = self.dir(&self.containers[&serial]);
         self.oracle.open(Key::Update(serial), "update under way", &dir);
-        self.call_in(Duration::from_millis(2), What::Update { serial, milli, before, tries });
+        self.call_in(Duration::from_millis(2), Task::Update { serial, milli, before, tries });
     }
 
     fn resize_pod(&mut self, id: PodId) {
         self.write_pod_quota(id);
         if self.settings.reports_pod_updates() {
-            self.call_in(Duration::from_millis(1), What::Pod(Event::UPDATE_POD_SANDBOX, id));
+            self.call_in(Duration::from_millis(1), Task::Pod(Event::UPDATE_POD_SANDBOX, id));
         }
     }
 
-    pub fn resized(&mut self, serial: Serial, milli: u64, before: u64, tries: u32, reply: Reply) {
+    pub fn resized(
+        &mut self,
+        serial: Serial,
+        milli: u64,
+        before: u64,
+        tries: u32,
+        reply: PluginReply,
+    ) {
         self.oracle.close(Key::Update(serial), self.now + Duration::from_millis(2500));
         let Some(container) = self.containers.get_mut(&serial) else { return };
-        let (id, slot) = (container.pod, container.slot);
+        let id = container.pod;
+        let slot = container.slot;
         let is_over = reply.refused.is_none() || tries == 0;
         container.resizing = !is_over;
         let pod = self.pods.get_mut(&id).expect("a container's pod");
@@ -587,7 +610,7 @@ impl World {
             (pod.slots[slot].request, pod.slots[slot].limit) = (before, before);
             self.say(format!("  resize refused: {why}"));
             if is_over {
-                // Whoever wanted it takes it back.
+                // The user withdraws the resize.
                 self.resize_pod(id);
             } else {
                 self.after(Duration::from_secs(1), move |world| {
@@ -600,8 +623,8 @@ impl World {
                 let cpus = container.cpus.clone();
                 container.given(&cpus, true);
             }
-            if !reply.heard {
-                // The plugin may find that it does not fit, or let it keep what it has.
+            if !reply.answered {
+                // When the plugin connects, it may find that the size does not fit, and keep the old CPUs.
                 container.is_uncertain = true;
                 container.exclusive = None;
             }
@@ -614,7 +637,7 @@ impl World {
         self.after(Duration::from_millis(5), move |world| world.sync_pod(id));
     }
 
-    /// What the scheduler has not promised to pods yet, in thousandths of a CPU.
+    /// The CPU time that the scheduler has not promised to pods, in thousandths of a CPU.
     pub fn unpromised(&self) -> u64 {
         let cpus = self.assignable() & self.kernel.lock().online;
         let promised: u64 = self.pods.values().map(Pod::request).sum();

@@ -1,7 +1,7 @@
-//! [`Oracle`]: what must hold on the node, by what the runtime was told and what the simulated
-//! kernel lets processes do. It knows nothing of the plugin's books.
+//! [`Oracle`]: what must hold on the node, judged by the answers that the runtime got and by the CPUs on
+//! which the simulated kernel lets processes run. It does not use the plugin's state.
 //!
-//! An overlap is allowed in the windows of this list, and nowhere else:
+//! An overlap is allowed in these windows, and not otherwise:
 //!
 //! | window | where | ends |
 //! |---|---|---|
@@ -9,25 +9,25 @@
 //! | starting | a container that updates cannot reach before it runs (1) | 25 s after its start |
 //! | update under way, from the call that asks for it | the container | 2.5 s after the runtime has made it |
 //! | failed update | the container (1) | 25 s later |
-//! | cleared by systemd | a slice that had emptied | 100 ms later |
+//! | cleared by systemd | a slice without processes | 100 ms later |
 //! | written by another program | a class or pod; a container | 100 ms, 1.2 s after a refusal; 25 s later (2) |
-//! | refused by the kernel | what is in that cgroup, and who has none of its CPUs | 25 s after the last refusal |
+//! | refused by the kernel | the cgroup, and containers that run on none of their CPUs | 25 s after the last refusal |
 //! | hotplug, another program's partition, a configuration | all | 5 s later |
 //! | another mechanism, after a restart of the plugin | all | 25 s later |
 //! | left to another program, after its sixth write (3) | all | never |
 //! | assigned by the kubelet's own CPU manager | all | 25 s after the plugin can know that it is off |
 //! | without a CPU | all, while the plugin's process gets none | 1 s later |
-//! | while the plugin was away | what came or was changed in that time | 3 s after it is back |
+//! | while the plugin was away | cgroups that were made or changed in that time | 3 s after it has reconnected |
 //!
-//! What is for the reserved CPUs, and was given no exclusive ones, runs on nothing else, except in these
-//! windows.
+//! Except in these windows, pods for the reserved CPUs run on no other CPUs, unless they were given
+//! exclusive ones.
 //!
-//! The same windows are for a shared container on CPUs that the kernel was booted to isolate. Without
-//! one it runs there only if no other CPU is left. A container has such CPUs exclusively as the
-//! configuration says, or its own wish.
+//! Except in these windows, a shared container runs on CPUs that the kernel was booted to isolate only if
+//! no other CPU is left. A container has such CPUs exclusively only as the configuration or its own wish
+//! says.
 //!
-//! A container's first answer with exclusive CPUs comes after the state file has them. Where only
-//! restarts happen, and cgroups bind, the plugin finds no container elsewhere than decided.
+//! When a container first gets exclusive CPUs by an answer, the state file has them. Where only restarts
+//! happen and cgroups bind, the plugin finds no container on other CPUs than decided.
 //!
 //! In every second without an operation the plugin makes at most 400 writes, and it never gets more
 //! than 2,000 inputs in a second.
@@ -37,7 +37,7 @@
 //!
 //! (2) Later while the disk fails, never where the runtime's updates bind.
 //!
-//! (3) What is there when the plugin starts can count as the first.
+//! (3) A value from before the plugin's start can count as the first write.
 
 use crate::node::cfs;
 use crate::plugin::STATE;
@@ -53,12 +53,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long after the last operation, fault and report of an end everything is exact.
+/// The time after the last operation, fault and report of an end after which everything is exact.
 pub const SETTLED: Duration = Duration::from_secs(180);
-/// For how long the plugin writes nothing by then.
+/// For how long the plugin must have written nothing by then.
 const QUIET: Duration = Duration::from_secs(25);
 
-/// Windows of containers that only updates bind.
+/// Windows that apply only to containers that updates bind.
 pub const STARTING: &str = "starting";
 pub const FAILED_UPDATE: &str = "failed update";
 
@@ -69,7 +69,7 @@ pub enum Key {
     Update(Serial),
     /// The kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
     Kubelet,
-    /// Writes below a cgroup are refused. Others cannot have what is not left there.
+    /// Writes below a cgroup are refused, so CPUs in use there cannot become free for others.
     Refused(PodId),
 }
 
@@ -86,16 +86,16 @@ struct Window {
 pub struct Oracle {
     keyed: BTreeMap<Key, Window>,
     timed: Vec<Window>,
-    /// What has come or was changed while the plugin was away.
+    /// Cgroups that were made or changed while the plugin was away.
     unwatched: BTreeSet<String>,
-    /// Something has changed cgroups in the plugin's place, or kept a change from being made.
+    /// Whether another program has changed cgroups, or a change of the plugin was not made.
     pub is_disturbed: bool,
-    /// The machine, the configuration or the kubelet's policy has changed: containers may have other
-    /// CPUs than they were given.
+    /// Whether the machine, the configuration or the kubelet's policy has changed: containers may have
+    /// other CPUs than those in their answers.
     pub is_unsteady: bool,
-    /// The kubelet has named other nodes of devices than theirs.
+    /// Whether the kubelet has reported wrong NUMA nodes of devices.
     pub kubelet_lies: bool,
-    /// Containers that have got exclusive CPUs before.
+    /// Containers that have had exclusive CPUs.
     pub assigned: BTreeSet<(PodId, usize)>,
     /// When the kernel last refused a write of the plugin.
     pub refused: Option<Duration>,
@@ -103,15 +103,15 @@ pub struct Oracle {
     pub written: BTreeMap<String, u32>,
     /// When the end of a container was reported last.
     pub last_report: Duration,
-    /// Something may run elsewhere since the last look.
+    /// Whether processes may run on other CPUs than at the last check.
     pub changed: bool,
-    /// The last look saw an overlap that was allowed.
+    /// Whether the last check found an overlap that was allowed.
     overlaps: bool,
-    /// A warning or error in the log.
+    /// The first unexpected warning or error in the log.
     complaint: Option<String>,
-    /// The plugin has found a container elsewhere than decided.
+    /// The first log line that says that a container was not on the decided CPUs.
     repair: Option<String>,
-    /// The kernel has refused a partition: that lasts for the container's instance.
+    /// Whether the kernel has refused a partition, which holds for the life of the container.
     has_refused_partition: bool,
 }
 
@@ -126,8 +126,8 @@ impl Oracle {
         }
     }
 
-    /// The plugin can know from now on that the kubelet assigns no CPUs. What shows it again does
-    /// not give the plugin more time.
+    /// Records that the plugin can know that the kubelet assigns no CPUs. Only the first time counts:
+    /// later signs do not give the plugin more time.
     pub fn kubelet_ended(&mut self, until: Duration) {
         if let Some(window) = self.keyed.get_mut(&Key::Kubelet) {
             window.until.get_or_insert(until);
@@ -142,14 +142,14 @@ impl Oracle {
         self.unwatched.insert(dir.to_owned());
     }
 
-    /// Nothing runs any more, and the plugin learns of what comes when it is back.
+    /// After a reboot nothing runs, and new containers count as created while the plugin is away.
     pub fn rebooted(&mut self) {
         self.keyed.retain(|key, _| *key == Key::Kubelet);
         self.changed = true;
         self.unwatched("");
     }
 
-    /// What was allowed for now stays so until the plugin is back: it learns that from the list.
+    /// Extends open windows until the plugin has reconnected, as it learns of changes from the list.
     pub fn disconnected(&mut self, now: Duration) {
         let all = self.keyed.values().chain(&self.timed);
         let active = all.filter(|window| window.until.is_none_or(|until| now <= until));
@@ -157,7 +157,7 @@ impl Oracle {
         self.keyed.retain(|key, window| !matches!(key, Key::Update(_)) || window.until.is_some());
     }
 
-    /// The plugin has answered with what it changes.
+    /// The plugin has answered the list, and is about to correct what it found.
     pub fn synchronized(&mut self, now: Duration) {
         for dir in std::mem::take(&mut self.unwatched) {
             self.allow("while the plugin was away", &dir, now + Duration::from_secs(3));
@@ -182,7 +182,7 @@ impl Oracle {
         self.written.values().any(|times| *times >= 5)
     }
 
-    /// Which window covers this cgroup now. `is_bound`: cgroups above bind it.
+    /// The window that covers this cgroup now. `is_bound` says whether cgroups above bind it.
     pub fn window(&self, dir: &str, now: Duration, is_bound: bool) -> Option<&'static str> {
         let covers = |above: &str| {
             above.is_empty()
@@ -201,13 +201,13 @@ impl Oracle {
     }
 }
 
-/// A process and where it may run.
+/// A process and its CPUs.
 struct Occupant {
     pod: PodId,
-    /// `None` is the container that pauses.
+    /// `None` is the pause container.
     container: Option<Serial>,
     allowed: CpuSet,
-    /// Where it runs of the CPUs that the runtime was told are its alone.
+    /// The CPUs of `allowed` that are exclusive to it.
     exclusive: Option<CpuSet>,
 }
 
@@ -217,15 +217,17 @@ impl World {
             .processes()
             .map(|(pid, container)| {
                 let allowed = self.kernel.lock().allowed(pid);
-                // One that has never started lends its CPUs until the kubelet tries again.
-                let starts_never = container.state == State::Unknown;
-                let exclusive = container.exclusive.filter(|_| !starts_never);
-                let exclusive = exclusive.map(|cpus| cpus & allowed);
+                // The plugin lends the CPUs of a container that has never started.
+                let exclusive = if container.state == State::Unknown {
+                    None
+                } else {
+                    container.exclusive.map(|cpus| cpus & allowed)
+                };
                 let serial = Some(container.serial);
                 Occupant { pod: container.pod, container: serial, allowed, exclusive }
             })
             .collect();
-        // No runtime updates the containers that pause.
+        // Runtimes do not update pause containers, so only cgroups keep them off exclusive CPUs.
         if self.by_groups {
             let pauses = self.pods.values().filter_map(|pod| Some((pod.id, pod.pause?)));
             all.extend(pauses.map(|(pod, pid)| Occupant {
@@ -247,14 +249,14 @@ impl World {
         one.container.map_or_else(pause, |serial| self.describe(serial))
     }
 
-    /// Whether cgroups above keep a pod's processes off exclusive CPUs: it has none itself.
+    /// Whether cgroups above keep a pod's processes off exclusive CPUs, as it has none itself.
     fn is_bound_above(&self, pod: PodId) -> bool {
         let is_exclusive = |c: &Container| c.has_exclusive() || c.created_with.1 == -1;
         let mut siblings = self.containers.values().filter(|c| c.pod == pod);
         self.by_groups && !siblings.any(is_exclusive)
     }
 
-    /// Whether the kernel has refused a write of the plugin in the time of a check pass.
+    /// Whether the kernel has refused a write of the plugin since the last two check passes.
     fn has_refused(&self) -> bool {
         self.oracle.refused.is_some_and(|at| self.now < at + Duration::from_secs(25))
     }
@@ -263,11 +265,11 @@ impl World {
         if self.is_bounded(one.pod, self.container_of(one)) && !self.by_groups {
             return Some("written by another program");
         }
-        // Nothing in that cgroup can be kept off the CPUs that it has now.
+        // The plugin does not write that cgroup any more, so it cannot keep anything in it off any CPU.
         if self.oracle.is_contested() {
             return Some("left to another program");
         }
-        // Others cannot leave its CPUs, so that the cgroups above it lack these.
+        // Others cannot leave its CPUs, so the cgroups above it do not have these yet.
         let own = self.container_of(one).and_then(|container| container.exclusive);
         if self.has_refused() && own.is_some_and(|own| own.is_disjoint(&one.allowed)) {
             return Some("refused by the kernel");
@@ -279,7 +281,7 @@ impl World {
         self.oracle.window(&dir, self.now, is_bound)
     }
 
-    /// After every event: nobody else runs on exclusive CPUs.
+    /// Checks after every event that no other process runs on exclusive CPUs.
     pub fn check_now(&mut self) {
         if self.violation.is_some() {
             return;
@@ -290,7 +292,7 @@ impl World {
         }
         if self.settings.trouble == Trouble::None
             && let Some(complaint) = self.oracle.complaint.take()
-            // The runtime may make the updates of an answer so late that the plugin has written more.
+            // The runtime may make the updates of an answer after later writes of the plugin.
             && (self.by_groups || !complaint.ends_with(": set again"))
         {
             return self.fail(format!("a warning in a world without trouble: {complaint}"));
@@ -302,7 +304,7 @@ impl World {
         {
             return self.fail(format!("a drift in a world where nobody drifts: {repair}"));
         }
-        // What has not changed needs another look only when a window may have closed.
+        // If nothing has changed, only the end of a window can make an overlap illegal.
         if !std::mem::take(&mut self.oracle.changed) && !self.oracle.overlaps {
             return;
         }
@@ -321,7 +323,8 @@ impl World {
                 let is_bound = self.is_bound_above(other.pod);
                 let window = self.window_of(owner, is_bound);
                 if window.or(self.window_of(other, is_bound)).is_none() {
-                    let (name, of) = (self.name_of(other), self.name_of(owner));
+                    let name = self.name_of(other);
+                    let of = self.name_of(owner);
                     return self.fail(format!("{name} may run on {cpus}, exclusive to {of}"));
                 }
             }
@@ -335,7 +338,7 @@ impl World {
         let has_reserved =
             |c: &&Container| c.exclusive.is_some_and(|cpus| !cpus.is_disjoint(&reserved));
         let on_reserved = self.containers.values().find(has_reserved);
-        // It may wait for one that cannot leave its new ones.
+        // After a refusal it may wait for a container that cannot leave its new CPUs.
         if let Some(container) = on_reserved
             && !self.has_refused()
             && self.oracle.window("", now, false).is_none()
@@ -351,7 +354,7 @@ impl World {
         self.is_static() && (is_named || pod.is_system)
     }
 
-    /// The CPUs for a pod of the system: the reserved ones, as far as the kubelet leaves them to it.
+    /// The reserved CPUs for a pod: in the kubelet's system partition, those that the partition has.
     fn reserved_for(&self, pod: &Pod) -> CpuSet {
         let all = self.reserved() & self.kernel.lock().usable();
         let rest = all - self.isolated();
@@ -361,8 +364,8 @@ impl World {
         if bound.is_empty() { reserved } else { reserved & bound }
     }
 
-    /// What is for the reserved CPUs, and nobody but the plugin has given any: it may keep exclusive
-    /// ones.
+    /// Processes that must run on the reserved CPUs, with these CPUs. Not those that have exclusive CPUs,
+    /// or for which the kubelet or another program has set CPUs.
     fn of_system<'a>(
         &'a self,
         all: &'a [Occupant],
@@ -377,7 +380,7 @@ impl World {
         all.filter(is_plain).map(|one| (one, self.reserved_for(&self.pods[&one.pod])))
     }
 
-    /// What runs on other CPUs than the reserved ones, and is for these.
+    /// A process that must run on the reserved CPUs and runs on others.
     fn off_reserved(&mut self, all: &[Occupant]) -> Option<String> {
         let wrong: Vec<(&Occupant, CpuSet)> = self
             .of_system(all)
@@ -395,7 +398,7 @@ impl World {
         why
     }
 
-    /// Who shares CPUs runs on no isolated ones, if others are left.
+    /// Checks that shared containers run on no isolated CPUs, if others are left.
     fn check_shared(&mut self, all: &[Occupant]) {
         let isolated = self.isolated();
         if isolated.is_empty() {
@@ -412,7 +415,7 @@ impl World {
             if !shares || cpus.is_empty() || !has_others {
                 continue;
             }
-            // Its pod has the CPUs that an exclusive container of it has still to leave.
+            // Its pod has CPUs that an exclusive sibling has still to leave.
             let siblings = all.iter().filter(|other| other.pod == one.pod);
             let mut lingering = siblings.filter(|other| other.exclusive.is_some());
             let is_bound = self.is_bound_above(one.pod);
@@ -429,7 +432,7 @@ impl World {
         }
     }
 
-    /// What containers may have exclusively that wish for nothing.
+    /// The CPUs that can be exclusive to containers without wishes.
     pub fn assignable(&self) -> CpuSet {
         let topology = self.settings.topology();
         let placement = &self.in_force.placement;
@@ -441,12 +444,13 @@ impl World {
             && (0..pod.slots.len()).any(|slot| !pod.isolated_wishes(slot).is_empty())
     }
 
-    /// Whether a container has isolated CPUs exclusively that it must not have, or others.
+    /// Why the exclusive CPUs of a container are wrong: isolated ones that it must not have, or others
+    /// although it requires isolated ones.
     fn wrong_kind(&self, container: &Container) -> Option<String> {
         let isolated = self.isolated();
         let given = container.exclusive?;
-        // What it has been given under another configuration, or by the kubelet, it keeps. Wishes of one
-        // that is found running count only if they would be granted.
+        // It keeps CPUs from another configuration or from the kubelet. The wishes of a container that was
+        // adopted while it ran count only if they would be granted.
         let is_answered = container.created_with.1 == -1;
         let may_keep = self.oracle.is_unsteady || container.is_named || container.is_uncertain;
         if !is_answered || may_keep {
@@ -469,7 +473,7 @@ impl World {
         }
     }
 
-    /// A container was created, with these exclusive CPUs.
+    /// Checks the exclusive CPUs of a new container.
     pub fn check_kind(&mut self, serial: Serial) {
         let Some(container) = self.containers.get(&serial) else { return };
         if let Some(why) = self.wrong_kind(container) {
@@ -478,23 +482,25 @@ impl World {
         }
     }
 
-    /// Before a container gets exclusive CPUs, the state file has them: after a crash nobody else
-    /// would know.
+    /// Checks that the state file has the exclusive CPUs of an answer before the container gets them:
+    /// otherwise a crash would lose them.
     pub fn check_saved(&mut self, serial: Serial, given: &LinuxCPU) {
         let Some(container) = self.containers.get(&serial) else { return };
-        // One that comes back may have others than those on a disk that fails.
+        // On a disk that fails, a container that restarts may have other CPUs.
         if given.quota.value != -1 || self.plugin.has_lost_memory() || self.oracle.is_unsteady {
             return;
         }
         let pod = &self.pods[&container.pod];
-        // It keeps what it got without an answer, as one that was found running: a restart finds that.
+        // Only the first time is checked. CPUs that it got otherwise, such as those of a container that was
+        // adopted while it ran, are found by a restart.
         if !self.oracle.assigned.insert((container.pod, container.slot)) {
             return;
         }
         let on_disk = self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name);
         let given: CpuSet = given.cpus.parse().unwrap_or_default();
         if on_disk.is_none_or(|cpus| !cpus.is_subset(&given)) {
-            let (text, on_disk) = (self.describe(serial), on_disk.unwrap_or_default());
+            let text = self.describe(serial);
+            let on_disk = on_disk.unwrap_or_default();
             self.fail(format!("{text} gets {given}, and the state file has {on_disk}"));
         }
         if let Some(why) = self.wrong_devices(&self.containers[&serial], given) {
@@ -503,10 +509,10 @@ impl World {
         }
     }
 
-    /// CPUs are too few only if the pods ask for more, apart from those that have none: a container
-    /// that is refused must not keep CPUs from another pod.
+    /// Checks that a container is refused for want of CPUs only if the pods that have CPUs request more
+    /// than there are: a refused container must not keep CPUs from another pod.
     pub fn check_refusal(&mut self, why: &str) {
-        // What a pod holds beside its CPUs it also holds between two tries of a container.
+        // A pod that holds more CPUs than it requests also holds them between two attempts of a container.
         let is_more = |pod: &Pod| (0..pod.slots.len()).any(|slot| wishes_more(pod, slot));
         if self.settings.trouble != Trouble::None
             || !why.contains("not enough cpus available")
@@ -522,8 +528,8 @@ impl World {
             let is_over = matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
             !is_over && (refused == 0 || serials > refused as usize)
         };
-        // As the kubelet, the plugin may choose other CPUs for a container than those of the pod's ended
-        // init containers, and the pod holds both. A container without resources asks for the pod's.
+        // Like the kubelet, the plugin may choose other CPUs for a container than those of the pod's ended
+        // init containers, and the pod holds both. A container without resources requests the pod's.
         let most = |pod: &Pod| {
             let slots: u64 = (0..pod.slots.len()).map(|slot| pod.of_container(slot).0).sum();
             slots.max(pod.request()).div_ceil(1000)
@@ -539,7 +545,7 @@ impl World {
         }
     }
 
-    /// Long after the last operation and fault: everything is exact.
+    /// Checks, long after the last operation and fault, that everything is exact.
     pub fn check_settled(&mut self) {
         let is_kubelets = self.oracle.keyed.get(&Key::Kubelet).is_some_and(|w| w.until.is_none());
         if self.violation.is_some() || is_kubelets {
@@ -548,7 +554,7 @@ impl World {
         if !self.runtime.synchronized {
             return self.fail("at the end the plugin is not connected");
         }
-        // Containers may move as soon as they have stayed long enough.
+        // With `rebalance`, a container may move whenever it has stayed for `minStay`.
         let moves = self.in_force.rebalance.is_some();
         if self.now - self.plugin.last_write < QUIET && !moves {
             return self.fail("at the end the plugin still writes cgroups");
@@ -578,33 +584,36 @@ impl World {
         }
     }
 
-    /// Whoever has no exclusive CPUs runs on all that are left.
+    /// Checks that all processes without exclusive CPUs run on all CPUs that are left.
     ///
     /// The CPUs of a container that is created and does not run yet are not lent: where the runtime
-    /// keeps exclusivity, no call could take them back before it starts. The kubelet's own CPU manager
-    /// keeps the CPUs of an admitted pod out of the pool as well, whether its containers run or not.
+    /// keeps exclusivity, no call could take them back before it starts. The kubelet's own CPU manager,
+    /// too, keeps the CPUs of an admitted pod out of the pool, whether its containers run or not.
     fn wrong_pool(&self) -> Option<String> {
         let all = self.occupants();
         let created = self.containers.values().filter(|one| one.state == State::Created);
         let waiting = created.filter_map(|one| one.exclusive);
         let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).chain(waiting).collect();
         let usable = self.kernel.lock().usable();
-        let (reserved, isolated) = (self.reserved(), self.isolated());
+        let reserved = self.reserved();
+        let isolated = self.isolated();
         let mut left = usable - alone;
         if self.in_force.placement.options.strict_cpu_reservation {
             left -= reserved;
         }
-        // Where nothing else is left, shared containers have the reserved CPUs.
+        // The pool is the first of these that is not empty: shared containers have isolated CPUs only if
+        // there are no others.
         let places = [left - isolated, (reserved & usable) - isolated, reserved & usable, left];
         let mut pool = places.into_iter().find(|place| !place.is_empty()).unwrap_or_default();
         if let Some((one, reserved)) =
             self.of_system(&all).find(|(one, reserved)| one.allowed != *reserved)
         {
-            let (name, allowed) = (self.name_of(one), one.allowed);
+            let name = self.name_of(one);
+            let allowed = one.allowed;
             return Some(format!("{name} runs on {allowed}, and the reserved CPUs are {reserved}"));
         }
         let is_mixed = |one: &Occupant| self.container_of(one).is_some_and(|one| one.mixed);
-        // What the kubelet's CPU manager has set stays, and may be exclusive or shared.
+        // CPUs that the kubelet's CPU manager has set stay, and may be exclusive or shared.
         let is_named = |one: &Occupant| self.container_of(one).is_some_and(|one| one.is_named);
         let is_bounded = |one: &Occupant| self.is_bounded(one.pod, self.container_of(one));
         let is_general = |one: &Occupant| {
@@ -619,12 +628,13 @@ impl World {
                 && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
-        // The plugin's own container keeps what it has if its cgroup could once not be written. Beside a
-        // partition, containers do without its CPUs also while they are lent.
-        let is_beside =
+        // The plugin's own container keeps its CPUs if its cgroup could once not be written. Siblings of a
+        // partition do not get its CPUs even while these are lent.
+        let has_partitions =
             |one: &Occupant| self.by_partitions && may_have_exclusive(&self.pods[&one.pod]);
-        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin || is_beside(one);
-        // Some CPUs are idle, or a mixed container's: that leaves less, the same for everybody.
+        let may_have_less = |one: &Occupant| self.pods[&one.pod].is_plugin || has_partitions(one);
+        // Some CPUs are idle, or exclusive to a mixed container: then the pool is smaller, but the same
+        // for all.
         if self.processes().any(|(_, container)| self.takes_more(container)) {
             let less = shared.clone().find(|one| !may_have_less(one))?.allowed;
             if !less.is_subset(&(pool | reserved)) {
@@ -636,14 +646,15 @@ impl World {
             one.allowed == pool || (may_have_less(one) && one.allowed.is_subset(&pool))
         };
         if let Some(one) = shared.find(|one| !is_right(one)) {
-            let (name, allowed) = (self.name_of(one), one.allowed);
+            let name = self.name_of(one);
+            let allowed = one.allowed;
             return Some(format!("{name} runs on {allowed}, the pool is {pool}"));
         }
         let lacks = |one: &&Occupant| {
             let number = self.container_of(one)?.request / 1000;
             let own = one.allowed - pool;
-            let has_pool = pool.is_subset(&one.allowed) || is_beside(one);
-            (!has_pool || (own.len() as u64) < number).then_some(own)
+            let has_pool = pool.is_subset(&one.allowed) || has_partitions(one);
+            if has_pool && own.len() as u64 >= number { None } else { Some(own) }
         };
         let is_ours = |one: &&Occupant| {
             is_mixed(one) && !is_named(one) && !is_bounded(one) && is_general(one)
@@ -654,8 +665,8 @@ impl World {
         Some(format!("{name} has {own} of its own on {}, the pool is {pool}", one.allowed))
     }
 
-    /// Whether a container keeps others off more CPUs than it runs on and an answer says are its own,
-    /// or it may have kept what another program has written.
+    /// Whether a container may keep others off more CPUs than those in `exclusive`: by a wish, or because
+    /// the kubelet or another program has set its CPUs.
     fn takes_more(&self, container: &Container) -> bool {
         let pod = &self.pods[&container.pod];
         let is_exclusive = container.exclusive.is_some();
@@ -668,7 +679,7 @@ impl World {
             || is_exclusive && (wishes_more(pod, container.slot) || is_written())
     }
 
-    /// What a restart would not find.
+    /// A container whose exclusive CPUs are not in the state file, so that a restart would not find them.
     fn wrong_state_file(&self) -> Option<String> {
         let mut all = self.processes().filter(|(_, container)| {
             container.exclusive.is_some() && !self.is_bounded(container.pod, Some(container))
@@ -687,7 +698,7 @@ impl World {
         })
     }
 
-    /// A pod whose containers only share CPUs has the quota that the kubelet gave it.
+    /// Checks that pods whose containers only share CPUs have the kubelet's quota.
     fn wrong_quota(&self) -> Option<String> {
         if !self.by_groups || self.plugin.has_lost_memory() || self.oracle.is_unsteady {
             return None;
@@ -701,8 +712,11 @@ impl World {
         self.pods.values().filter(shares).find_map(|pod| {
             let found = self.read(&self.pod_dir(pod.id), "cpu.max");
             let given = cfs(quota(pod.limit()));
-            let why = || format!("u{} has only shared CPUs, and the CFS quota {found:?}", pod.id);
-            (found != given).then(why)
+            if found == given {
+                None
+            } else {
+                Some(format!("u{} has only shared CPUs, and the CFS quota {found:?}", pod.id))
+            }
         })
     }
 
@@ -731,7 +745,7 @@ impl World {
         }
     }
 
-    /// The files that name a container's CPUs to its program.
+    /// Checks the files by which programs learn the CPUs of their container.
     fn wrong_directories(&self) -> Option<String> {
         let storage = self.plugin.storage();
         let root = Path::new(STATE).join("exposed");
@@ -739,7 +753,7 @@ impl World {
             let serial = crate::pods::serial(&name)?;
             let live = self.containers.get(&serial).filter(|container| container.pid.is_some());
             let Some(container) = live else {
-                // The plugin may have missed its end: then it goes with its pod.
+                // If the plugin has missed its end, the directory goes with its pod.
                 if self.settings.trouble == Trouble::None
                     || !self.pods.contains_key(&self.pod_of[&serial])
                 {
@@ -759,7 +773,7 @@ impl World {
         None
     }
 
-    /// The state file that `consumers` read has the claims that are on disk.
+    /// Checks that the state file for `consumers` has the claims that are on disk.
     fn wrong_kubelet_file(&self) -> Option<String> {
         if !self.usable.has("consumers") || self.plugin.running.owner.is_none() {
             return None;
@@ -767,7 +781,7 @@ impl World {
         let file = Path::new(STATE).join("kubelet/cpu_manager_state");
         let content = match self.plugin.storage().read(&file, 1 << 20) {
             Ok(content) => content,
-            // Who deletes the state directory deletes it, too.
+            // The file is in the state directory, and is deleted with it.
             Err(_) if self.plugin.has_lost_memory() => return None,
             Err(error) => return Some(format!("consumers have no state file: {error}")),
         };
@@ -776,8 +790,11 @@ impl World {
             Err(error) => return Some(format!("the state file of consumers is wrong: {error}")),
         };
         if !self.is_static() {
-            let why = || format!("consumers read the policy {}", says.policy);
-            return (says.policy != "none").then(why);
+            return if says.policy == "none" {
+                None
+            } else {
+                Some(format!("consumers read the policy {}", says.policy))
+            };
         }
         let says: BTreeSet<String> = says
             .claims
@@ -788,11 +805,15 @@ impl World {
             format!("{:?}: {}", Named::Container(claim.pod_uid, claim.container), claim.cpus)
         });
         let claims: BTreeSet<String> = claims.collect();
-        (says != claims).then(|| format!("consumers read {says:?}, and the claims are {claims:?}"))
+        if says == claims {
+            None
+        } else {
+            Some(format!("consumers read {says:?}, and the claims are {claims:?}"))
+        }
     }
 
-    /// Whether another program has insisted on its own CPUs for a process or above. Where the
-    /// plugin binds nothing there, one write is enough.
+    /// Whether another program limits the CPUs of a container or of a cgroup above it. One write is
+    /// enough if the plugin does not bind these cgroups.
     fn is_bounded(&self, pod: PodId, container: Option<&Container>) -> bool {
         let dir = container.map_or_else(|| self.pod_dir(pod), |container| self.dir(container));
         let remembers = !self.plugin.has_lost_memory();
@@ -819,7 +840,7 @@ impl World {
             return None;
         };
         let moves = self.in_force.rebalance.is_some() || self.oracle.is_unsteady;
-        // Others that cannot be kept off its CPUs leave it the rest.
+        // If others cannot be kept off some of its CPUs, it has the rest.
         if self.oracle.is_contested() && allowed.is_subset(&granted) {
             return None;
         }
@@ -844,8 +865,8 @@ impl World {
             return Some("is throttled by its own CFS quota".to_owned());
         }
         let pod_quota = self.read(&self.pod_dir(container.pod), "cpu.max");
-        // A pod with resources of its own keeps its quota for containers that share CPUs.
-        // One container that asks for as much as the pod looks like that.
+        // A pod with pod-level resources keeps its quota for containers that share CPUs. The plugin takes a
+        // pod for one of these if one of its containers requests as much as the pod.
         let pod = &self.pods[&container.pod];
         let looks_so = pod.slots.len() > 1 && pod.slots.iter().any(|s| s.request == pod.request());
         let is_plain = pod.resources.is_none() && !pod.resized && !looks_so;
@@ -856,7 +877,7 @@ impl World {
         None
     }
 
-    /// Under `exclusiveMems: follow-cpus`.
+    /// Why a container's memory nodes are wrong under `exclusiveMems: follow-cpus`.
     fn wrong_memory(&self, container: &Container, allowed: CpuSet) -> Option<String> {
         let is_certain = container.created_with.1 == -1 && !self.oracle.is_unsteady;
         if !self.in_force.mems_follow_cpus || !is_certain || container.is_uncertain {
@@ -870,16 +891,18 @@ impl World {
         let has_moved = self.in_force.rebalance.is_some();
         let is_right =
             has_moved || near.is_subset(&set) && (set - near).iter().all(|node| node > 1);
-        (!is_right).then(|| format!("runs on {allowed}, and has memory on {set}"))
+        if is_right { None } else { Some(format!("runs on {allowed}, and has memory on {set}")) }
     }
 
-    /// Who runs where, for a person.
+    /// Containers and cgroups with their CPUs, for a trace.
     pub fn picture(&self) -> Vec<String> {
         let mut lines = vec![format!("online {}", self.kernel.lock().online)];
         for (pid, container) in self.processes() {
             let dir = self.dir(container);
-            let (name, set) = (self.describe(container.serial), self.read(&dir, "cpuset.cpus"));
-            let (state, allowed) = (container.state, self.kernel.lock().allowed(pid));
+            let name = self.describe(container.serial);
+            let set = self.read(&dir, "cpuset.cpus");
+            let state = container.state;
+            let allowed = self.kernel.lock().allowed(pid);
             let exclusive = container.exclusive.map(|c| format!(" exclusive {c}"));
             let exclusive = exclusive.unwrap_or_default();
             lines.push(format!("{name} {state:?}: set {set:?}, runs on {allowed}{exclusive}"));
@@ -895,7 +918,6 @@ impl World {
     }
 }
 
-/// Whether a container of this pod asks for CPUs that nobody else gets, beside its own.
 /// Whether one of a pod's containers can have exclusive CPUs: by its class, or by a wish.
 fn may_have_exclusive(pod: &Pod) -> bool {
     let mut slots = 0..pod.slots.len();
@@ -903,6 +925,7 @@ fn may_have_exclusive(pod: &Pod) -> bool {
         || slots.any(|slot| pod.wishes(slot, ("cpus", "exclusive")) || pod.wishes(slot, MIXED))
 }
 
+/// Whether a container of this pod has a wish for idle CPUs in addition to its own.
 fn wishes_more(pod: &Pod, slot: usize) -> bool {
     pod.wishes(slot, ("smt", "isolate")) || pod.wishes(slot, ("uncore", "exclusive"))
 }

@@ -1,5 +1,5 @@
-//! The plugin's process: carries out the core's effects in virtual time, and dies with all that it
-//! has not written.
+//! The plugin's process: carries out the core's effects in virtual time. When it dies, everything that it
+//! has not written is lost.
 
 use crate::administrator::CHANGE;
 use crate::configuration::identity;
@@ -29,62 +29,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub const STATE: &str = "/var/lib/nri-cpu-manager";
-/// The disk's thread is waited for no longer.
+/// How long the plugin waits for its disk's thread.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
-/// More of these within a second are a storm.
+/// More writes or inputs within a second are a storm.
 const MOST_WRITES: u32 = 400;
 const MOST_INPUTS: u32 = 2000;
 
-/// A process of the plugin.
+/// The state of one process of the plugin.
 #[derive(Default)]
 pub struct Running {
     pub owner: Option<Owner>,
     inbox: VecDeque<Input>,
     stalled_until: Duration,
     due: Option<Duration>,
-    /// What inotify has for it, with new directories.
+    /// inotify events on their way to it, with new directories.
     events: BTreeMap<Watcher, Vec<PathBuf>>,
-    /// It waits for an update that it asked for.
+    /// Whether it waits for an unsolicited update.
     updating: bool,
-    /// Effects until it dies.
+    /// The number of effects until it dies.
     pub lives: Option<u64>,
 }
 
 #[derive(Default)]
 pub struct Plugin {
     pub running: Running,
-    /// The container that it runs in.
+    /// The container in which it runs.
     own: Option<Serial>,
-    /// Counts processes.
+    /// The number of processes so far.
     pub process: u64,
-    storage: Memory,
+    storage: StateDirectory,
     state_file: Option<Vec<u8>>,
     writing: Option<Vec<u8>>,
     /// Calls that the edge has not answered.
     pub pending: BTreeMap<CallId, AnswerKind>,
     is_stepping: bool,
-    /// What is wrong with the disk, and until when.
+    /// The disk's fault and its end.
     pub disk: Option<(DiskFault, Duration)>,
     pub steps: u64,
-    /// Effects and, among them, saves so far.
+    /// The number of effects so far, and of saves among them.
     pub effects: u64,
     pub saves: u64,
-    /// The last of them that is on the disk.
+    /// The number of the last save that is on the disk.
     written: u64,
-    /// The save of this number fails.
+    /// The number of the save that fails.
     pub failing_save: Option<u64>,
     pub pace: Pace,
     pub last_write: Duration,
     pub dice: Dice,
 }
 
-/// What can be wrong with the disk that has the state directory.
+/// A fault of the disk with the state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFault {
     Slow,
     Full,
     ReadOnly,
-    /// What is written meanwhile is on the disk when it responds again.
+    /// Writes are on the disk when it responds again.
     Stalled,
 }
 
@@ -102,11 +102,11 @@ impl DiskFault {
     }
 }
 
-/// What the plugin does in one second of virtual time.
+/// The plugin's writes and inputs in one second of virtual time.
 #[derive(Default)]
 pub struct Pace {
     since: Duration,
-    /// Until then an operation explains many writes.
+    /// Until then writes do not count, as an operation explains them.
     pub explained_until: Duration,
     writes: u32,
     inputs: u32,
@@ -138,19 +138,19 @@ impl Plugin {
         Arc::new(self.storage.clone())
     }
 
-    /// The state directory is deleted.
+    /// Deletes the state directory.
     pub fn forget(&mut self) {
         self.state_file = None;
-        self.storage = Memory::default();
+        self.storage = StateDirectory::default();
         self.storage.files().has_failed = true;
     }
 
-    /// Whether it may not know which values of cgroups are its own.
+    /// Whether the plugin may not know which values of cgroups it has written.
     pub fn has_lost_memory(&self) -> bool {
         self.storage.files().has_failed
     }
 
-    /// The machine went down: some file systems lose or tear what was written last.
+    /// Applies a crash of the machine to the state file: some file systems lose or tear the last writes.
     pub fn crashed(&mut self, dice: &mut Dice) {
         let Some(content) = &mut self.state_file else { return };
         match dice.below(10) {
@@ -186,7 +186,7 @@ impl Plugin {
         checkpoint::decode(self.state_file.as_deref()?).ok()
     }
 
-    /// What is in the state file and on its way there, and the other files.
+    /// The state file, the content that is being written to it, and all other files, as a text.
     pub fn files(&self) -> String {
         let claims = [&self.state_file, &self.writing];
         let claims = claims.map(|file| file.as_deref().map(checkpoint::decode));
@@ -198,7 +198,7 @@ impl Plugin {
 }
 
 impl World {
-    /// The container of the plugin runs.
+    /// Starts the plugin in its container, unless another instance runs.
     pub fn start_plugin(&mut self, pid: u32, serial: Serial) {
         if self.plugin.own.is_some() {
             self.say("another instance has locked the state directory");
@@ -210,7 +210,7 @@ impl World {
         self.wake_plugin(delay, World::launch);
     }
 
-    /// Unless the process has ended by then.
+    /// Schedules work of the plugin's process, which is dropped if the process ends before.
     pub fn wake_plugin(&mut self, delay: Duration, wake: impl FnOnce(&mut World) + 'static) {
         let process = self.plugin.process;
         self.after(delay, move |world| {
@@ -220,7 +220,7 @@ impl World {
         });
     }
 
-    /// [`Owner::due`] was this.
+    /// The time has come that [`Owner::due`] returned.
     fn is_due(&mut self, at: Duration) {
         let Some(owner) = &self.plugin.running.owner else { return };
         if self.plugin.running.due == Some(at) {
@@ -248,8 +248,8 @@ impl World {
         }
     }
 
-    /// Another instance was connected and takes over: the runtime notices nothing, and waits for no
-    /// answer to the list. It has finished what was under way.
+    /// Another instance, which was connected as standby, takes over once the first one is idle. The
+    /// runtime does not notice it, and does not wait for an answer to the list.
     pub fn replace_plugin(&mut self, dice: Dice, tries: u32) {
         let plugin = &self.plugin;
         if !self.runtime.synchronized || !plugin.is_alive() || plugin.is_stalled(self.now) {
@@ -284,13 +284,14 @@ impl World {
         if !self.begin() {
             return;
         }
-        // The runtime may have ended while the disk was waited for.
+        // The runtime may have ended during the wait for the disk.
         if !self.runtime.connected {
             return self.connect();
         }
         let mut list = self.list(true);
         for container in &mut list.containers {
-            // Of those that came while both were connected it has not seen what was set.
+            // The instance does not know what the first one set for containers that were created while
+            // both were connected.
             if dice.percent(50) {
                 let linux = container.linux.mut_or_insert_default();
                 let cpu = &mut linux.resources.mut_or_insert_default().cpu;
@@ -354,7 +355,7 @@ impl World {
             proc_root: PathBuf::from(PROC),
         };
         let config = self.usable.config();
-        let look = config.kubelet_state_dir().map(|_| self.look_at_kubelet());
+        let look = config.kubelet_state_dir().map(|_| self.read_kubelet_state());
         let gpus = gpus(&self.settings);
         let owner = survives(|| {
             let machine = Machine::read(&*node.kernel, &paths.sysfs_root, &config)?.with_gpus(gpus);
@@ -377,7 +378,8 @@ impl World {
         true
     }
 
-    /// The process is gone. What has not reached the disk is lost, or has just reached it.
+    /// Ends the process. Content that is being written to the state file is lost, or has just reached the
+    /// disk.
     pub fn plugin_dies(&mut self, why: &str) {
         self.kernel.lock().faults.lives = None;
         let Some(own) = self.plugin.own.take() else { return };
@@ -413,14 +415,14 @@ impl World {
         }
     }
 
-    /// An update that the plugin asked for has ended, unless it no longer waits for that.
+    /// Reports the end of an unsolicited update to the plugin, if it waits for one.
     pub fn updated(&mut self, made: bool) {
         if std::mem::take(&mut self.plugin.running.updating) {
             self.input(Input::Updated(made));
         }
     }
 
-    /// Steps until nothing waits.
+    /// Has the core handle all inputs that wait.
     fn drive(&mut self) {
         if self.plugin.is_stepping || self.plugin.is_stalled(self.now) {
             return;
@@ -475,7 +477,7 @@ impl World {
         })
     }
 
-    /// Returns what the core gets directly after.
+    /// Returns the input that the core gets at once in return.
     fn carry_out(&mut self, effect: Effect) -> Option<Input> {
         match effect {
             Effect::Subscribe(subscriptions) => {
@@ -483,7 +485,7 @@ impl World {
                 self.runtime.validates = subscriptions.validation && offered;
             }
             Effect::WatchKubelet(directory) => {
-                let look = directory.map_or(Look::Missing, |_| self.look_at_kubelet());
+                let look = directory.map_or(Look::Missing, |_| self.read_kubelet_state());
                 return Some(Input::Kubelet(look));
             }
             Effect::Answer(id, result) => {
@@ -548,7 +550,7 @@ impl World {
         plugin.writing = Some(content.clone());
         let number = plugin.saves;
         self.wake_plugin(delay, move |world| {
-            // One thread makes all writes in order: a later one that is done says that this one was.
+            // One thread makes all writes in order: if a later one is done, this one is.
             if world.plugin.written < number {
                 world.plugin.written = number;
                 world.plugin.state_file = Some(content);
@@ -562,7 +564,7 @@ impl World {
         }
     }
 
-    /// Has the core wake up when it wants to.
+    /// Schedules the next time at which the core is due.
     fn arm(&mut self) {
         let Some(owner) = &self.plugin.running.owner else { return };
         let at = owner.due().map(|due| due.saturating_duration_since(self.base));
@@ -577,7 +579,7 @@ impl World {
         }
     }
 
-    /// The edge's own time limit: the call is answered in any case.
+    /// The edge's own time limit has passed: it answers the call without the core.
     pub fn patience_ends(&mut self, id: CallId) {
         if self.plugin.is_stalled(self.now) {
             return;
@@ -616,14 +618,16 @@ impl World {
         }
     }
 
-    /// A write moves a container with exclusive CPUs. One that came while the plugin was away gets
-    /// them so. What the state file has tells them from those on which it only makes way for others;
-    /// while the disk fails they are as many as it asks for, where nobody else runs.
+    /// Records the exclusive CPUs that a write gives a container: by a move, or for a container that was
+    /// created while the plugin was away. Only CPUs that the state file has for it count, as it may also be
+    /// written to leave CPUs of another one. While the disk fails, CPUs count that are as many as it
+    /// requests, and on which no other container runs.
     pub fn notice_exclusive(&mut self, dir: &str, value: &str) {
         let Ok(set) = value.trim().parse::<CpuSet>() else { return };
         let is_here = |c: &&Container| self.dir(c) == dir;
         let Some(container) = self.containers.values().find(is_here) else { return };
-        let (serial, before) = (container.serial, container.exclusive);
+        let serial = container.serial;
+        let before = container.exclusive;
         let is_all = container.resizing || set.len() as u64 * 1000 == container.request;
         let is_guaranteed = self.pods[&container.pod].is_guaranteed();
         let claim = self.claim_on_disk(container);
@@ -636,7 +640,7 @@ impl World {
         if is_its && is_guaranteed && !container.mixed {
             self.container(serial).exclusive = Some(set);
         } else if may_share && (is_elsewhere || claim == Ok(None)) {
-            // It shares CPUs under the new configuration, or since the plugin assigns them.
+            // It shares CPUs under the new configuration, or since the plugin assigns CPUs again.
             self.container(serial).exclusive = None;
         }
     }
@@ -647,9 +651,9 @@ impl World {
         others.all(|(pid, _)| kernel.allowed(pid).is_disjoint(&cpus))
     }
 
-    /// The plugin has answered with what it does about the list: containers keep what it has found,
-    /// or share CPUs under a new configuration. While the disk fails, a container with exclusive CPUs has
-    /// the ones that its cgroup and the runtime have, where nothing else runs.
+    /// Records the exclusive CPUs of containers after the plugin has answered the list: they keep those
+    /// that the plugin has found, or share CPUs under a new configuration. While the disk fails, the CPUs
+    /// count that both the cgroup and the runtime have, and on which no other container runs.
     pub fn notice_found(&mut self) {
         for serial in self.running_containers() {
             let container = &self.containers[&serial];
@@ -674,7 +678,8 @@ impl World {
         }
     }
 
-    /// The CPUs that the state file has for a container, unless it may not have the last ones.
+    /// The CPUs that the state file has for a container; an error if a disk fault may have kept the last
+    /// ones out of it.
     fn claim_on_disk(&self, container: &Container) -> Result<Option<CpuSet>, DiskFault> {
         let pod = &self.pods[&container.pod];
         match self.plugin.disk {
@@ -686,7 +691,7 @@ impl World {
     pub fn note_writes(&mut self) {
         let log = std::mem::take(&mut self.kernel.lock().log);
         for written in log {
-            // Nothing is written into what is gone.
+            // A write into a cgroup that is gone has no effect.
             if written.result != Err(Errno::ENOENT) {
                 self.plugin.last_write = self.now;
             }
@@ -713,14 +718,14 @@ impl World {
     }
 }
 
-/// The state directory without the state file.
+/// The files of the state directory, except the state file.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Files>>);
+struct StateDirectory(Arc<Mutex<Files>>);
 
 #[derive(Debug, Default)]
 struct Files {
     content: BTreeMap<PathBuf, Vec<u8>>,
-    /// What every write ends with.
+    /// The error of every write.
     fault: Option<ErrorKind>,
     has_failed: bool,
 }
@@ -732,20 +737,20 @@ impl Files {
     }
 }
 
-/// The plugin's own text has it in several places.
-impl fmt::Debug for Memory {
+/// Without its files, as the debug text of the plugin has it in several places.
+impl fmt::Debug for StateDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Memory")
+        f.write_str("StateDirectory")
     }
 }
 
-impl Memory {
+impl StateDirectory {
     fn files(&self) -> MutexGuard<'_, Files> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Storage for Memory {
+impl Storage for StateDirectory {
     fn read(&self, path: &Path, _limit: usize) -> io::Result<Vec<u8>> {
         self.files().content.get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
     }

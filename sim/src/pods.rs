@@ -15,10 +15,10 @@ use std::time::Duration;
 pub type PodId = u32;
 pub type Serial = u32;
 
-/// Its pods are in the system partition, where the kubelet has one.
+/// The namespace of pods in the kubelet's system partition, if it has one.
 const SYSTEM_NAMESPACE: &str = "infra";
 
-/// The wish for exclusive CPUs and shared ones.
+/// The wish for both exclusive and shared CPUs.
 pub const MIXED: (&str, &str) = ("cpus", "exclusive+shared");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -30,7 +30,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// In the names of cgroups.
+    /// The class in the names of cgroups.
     fn name(self) -> &'static str {
         match self {
             Class::Guaranteed => "",
@@ -42,26 +42,25 @@ impl Class {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Ends before the next one starts.
+    /// It ends before the next container starts.
     Init,
-    /// Starts with the init containers and stays.
+    /// It starts like an init container and continues to run.
     Sidecar,
     App,
-    /// `kubectl debug`: no resources, added to a pod that runs.
+    /// Added to a running pod by `kubectl debug`, without resources.
     Debug,
 }
 
-/// How far the kubelet is with a container of a pod.
+/// A container of a pod's template, and the kubelet's state of it.
 #[derive(Debug, Clone)]
 pub struct Slot {
     pub name: String,
     pub kind: Kind,
-    /// In thousandths of a CPU; 0 for none.
+    /// In thousandths of a CPU; 0 if there is none.
     pub request: u64,
     pub limit: u64,
-    /// The instance that exists.
     pub instance: Option<Serial>,
-    /// An init container that has succeeded, or a debug container that has ended.
+    /// Whether it is an init container that has succeeded, or a debug container that has ended.
     pub done: bool,
     pub attempts: u32,
     pub not_before: Duration,
@@ -71,7 +70,7 @@ pub struct Slot {
 pub enum Sandbox {
     #[default]
     None,
-    /// The runtime makes it.
+    /// The runtime is making it.
     Starting,
     Ready,
     Stopping,
@@ -87,36 +86,37 @@ pub struct Pod {
     pub resources: Option<u64>,
     pub slots: Vec<Slot>,
     pub sandbox: Sandbox,
-    /// How many sandboxes it has had.
+    /// The number of sandboxes that it has had.
     pub sandboxes: u32,
+    /// The pid of the pause process.
     pub pause: Option<u32>,
-    /// With this grace period.
+    /// The grace period of a deleted pod.
     pub deleted: Option<Duration>,
-    /// A call of the runtime is under way for this pod.
+    /// Whether the runtime is doing something for this pod.
     pub busy: bool,
-    /// A pod of the plugin.
+    /// Whether it is a pod of the plugin.
     pub is_plugin: bool,
-    /// From a manifest on the node: its uid has no dashes.
+    /// Whether it comes from a manifest on the node: its uid has no dashes.
     pub is_static: bool,
     pub namespace: &'static str,
-    /// In the kubelet's system partition.
+    /// Whether it is in the kubelet's system partition.
     pub is_system: bool,
     pub annotations: Vec<(String, String)>,
     pub devices: Vec<PodDevice>,
-    /// The runtime reports the end of the pod.
+    /// Whether the runtime will report the end of the pod.
     pub is_reported: bool,
-    /// A container was resized: what the pod asked for at first says less.
+    /// Whether a container was resized, so that the resources in the template are outdated.
     pub resized: bool,
     pub dice: Dice,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum State {
-    /// The runtime asks plugins.
+    /// The runtime is calling plugins.
     #[default]
     Creating,
     Created,
-    /// Its process exists, and the runtime does not call it running yet.
+    /// Its process exists, but the runtime does not list it as running yet.
     Starting,
     Running,
     Exited,
@@ -124,7 +124,7 @@ pub enum State {
     Unknown,
 }
 
-/// An instance of a container, as the runtime knows it.
+/// An instance of a container in the runtime.
 #[derive(Debug, Clone, Default)]
 pub struct Container {
     pub serial: Serial,
@@ -133,46 +133,47 @@ pub struct Container {
     pub state: State,
     pub request: u64,
     pub limit: u64,
-    /// What is set for it, as in its OCI specification; empty for nothing.
+    /// The CPUs in its OCI specification; empty if none are set.
     pub cpus: String,
     pub mems: String,
-    /// What was set when it was created: CRI-O lists this after its restart.
+    /// CPUs and quota at its creation: CRI-O lists these after a restart.
     pub created_with: (String, i64),
     pub quota: i64,
-    /// Its process, and that it has a cgroup.
+    /// Its process; it has a cgroup as long as it has a process.
     pub pid: Option<u32>,
-    /// A process in a cgroup that the container has made in its own.
+    /// A process in a cgroup that the container has made within its own.
     pub inner: Option<u32>,
-    /// The CPUs that the plugin gave it alone, by the answers that reached the runtime.
+    /// The exclusive CPUs that the plugin gave it by answers that reached the runtime.
     pub exclusive: Option<CpuSet>,
-    /// It uses shared CPUs beside exclusive ones: which are which, no answer says.
+    /// Whether it has both exclusive and shared CPUs. No answer says which ones are exclusive.
     pub mixed: bool,
     pub stop_reported: bool,
-    /// It was created, and will not run.
+    /// Whether it has ended without ever running.
     pub never_ran: bool,
-    /// Whatever has happened to it.
+    /// Until then the runtime lists it although it has ended.
     pub listed_until: Duration,
-    /// The kubelet is ending it.
+    /// Whether the kubelet is ending it.
     pub is_ending: bool,
-    /// The kubelet's CPU manager has named CPUs for it, which stay set.
+    /// Whether the kubelet's CPU manager has named CPUs for it, which stay set.
     pub is_named: bool,
-    /// What it asks for, or where it may run, changed while no plugin listened.
+    /// Whether its request or its CPUs have changed while no plugin was connected.
     pub is_uncertain: bool,
-    /// The kubelet tries to resize it.
+    /// Whether the kubelet is trying to resize it.
     pub resizing: bool,
     pub created_at: i64,
 }
 
 impl Slot {
     pub fn new(name: String, kind: Kind, request: u64, limit: u64) -> Slot {
-        let (instance, not_before) = (None, Duration::ZERO);
+        let instance = None;
+        let not_before = Duration::ZERO;
         Slot { name, kind, request, limit, instance, done: false, attempts: 0, not_before }
     }
 }
 
 impl Container {
-    /// It got these CPUs, with no CFS quota. A container that wishes to be mixed shares those beyond
-    /// the number that it asks for.
+    /// Records the CPUs of an answer without a CFS quota. If the container wishes to be mixed, CPUs
+    /// beyond the number that it requests are shared.
     pub fn given(&mut self, cpus: &str, wishes_mixed: bool) {
         let cpus: Option<CpuSet> = cpus.parse().ok();
         let is_more = cpus.is_some_and(|cpus| cpus.len() as u64 > self.request / 1000);
@@ -184,8 +185,8 @@ impl Container {
         self.exclusive.is_some() || self.mixed
     }
 
-    /// Its state in NRI's messages. What is about to run is still created there, and so is what never
-    /// ran; what has ended runs until the runtime has written that down.
+    /// Its state in NRI messages. A container that is starting or never ran is still created there. One
+    /// that has ended is running until the runtime has recorded the end.
     fn wire_state(&self) -> wire::ContainerState {
         match self.state {
             State::Created | State::Starting => wire::ContainerState::CONTAINER_CREATED,
@@ -195,13 +196,13 @@ impl Container {
         }
     }
 
-    /// What plugins have set, or the kubelet.
+    /// The quota that plugins have set, or else the kubelet's.
     pub fn cfs_quota(&self) -> i64 {
         if self.quota == 0 { quota(self.limit) } else { self.quota }
     }
 }
 
-/// The kubelet's CFS quota for a limit; 0 for none.
+/// The kubelet's CFS quota for a limit; 0 if there is none.
 pub fn quota(limit: u64) -> i64 {
     (limit * 100) as i64
 }
@@ -259,7 +260,7 @@ impl Pod {
         pod.is_system = settings.system_partition.is_some() && pod.namespace == SYSTEM_NAMESPACE;
         pod.wish(settings.configuration.has("namespaces"));
         pod.get_devices();
-        // With resources of the pod some containers have none of their own.
+        // In a pod with pod-level resources, some containers have no resources.
         if class == Class::Guaranteed && pod.dice.percent(20) {
             pod.resources = Some(pod.sum(|slot| slot.request));
             let apps = pod.slots.len();
@@ -271,11 +272,11 @@ impl Pod {
         pod
     }
 
-    /// Some pods have wishes: about CPUs at most one, so that it is clear which one holds.
+    /// Gives some pods wishes. At most one is about CPUs, so that it is clear which one counts.
     fn wish(&mut self, is_allowed: bool) {
         let wishes: Vec<String> = Wish::all().map(|wish| wish.to_string()).collect();
         let mut is_about_cpus = false;
-        // What is not allowed is refused for ever.
+        // A pod with a wish that is not allowed is refused for ever, so these are rare.
         let chance = if is_allowed && self.namespace == "trading" { 50 } else { 2 };
         while self.dice.percent(chance) {
             let wish = &wishes[self.dice.below(wishes.len())];
@@ -295,7 +296,8 @@ impl Pod {
         Pod { id, class, slots, is_reported: true, namespace: "sim", dice, ..Pod::default() }
     }
 
-    /// The kubelet's sum over a pod: what runs together, or the largest init container.
+    /// The kubelet's sum over a pod: all containers that run together, or the largest init container with
+    /// the sidecars.
     fn sum(&self, of: impl Fn(&Slot) -> u64) -> u64 {
         let is = |slot: &&Slot, kind| slot.kind == kind;
         let together = self.slots.iter().filter(|slot| !is(slot, Kind::Init)).map(&of).sum::<u64>();
@@ -308,7 +310,7 @@ impl Pod {
         self.resources.unwrap_or_else(|| self.sum(|slot| slot.request))
     }
 
-    /// 0 for none: a container without a limit lifts it.
+    /// 0 if there is none, as where a container has no limit.
     pub fn limit(&self) -> u64 {
         if let Some(all) = self.resources {
             return all;
@@ -317,8 +319,7 @@ impl Pod {
         if unlimited { 0 } else { self.sum(|slot| slot.limit) }
     }
 
-    /// Request and limit as the runtime gets them: without resources of its own, a container has
-    /// the pod's.
+    /// Request and limit that the runtime gets: those of the pod if the container has none.
     pub fn of_container(&self, slot: usize) -> (u64, u64) {
         let Slot { request, limit, .. } = self.slots[slot];
         match self.resources {
@@ -335,7 +336,7 @@ impl Pod {
         format!("u{}{}", if self.is_static { "" } else { "-" }, self.id)
     }
 
-    /// Whether the wish `KEY: VALUE` is written for a container.
+    /// Whether an annotation has the wish `KEY: VALUE` for a container.
     pub fn wishes(&self, slot: usize, wish: (&str, &str)) -> bool {
         let name = &self.slots[slot].name;
         self.annotations.iter().any(|(key, value)| {
@@ -345,7 +346,7 @@ impl Pod {
         })
     }
 
-    /// The values of all annotations about isolated CPUs that are for a container.
+    /// The values of all annotations about isolated CPUs for a container.
     pub fn isolated_wishes(&self, slot: usize) -> Vec<&'static str> {
         let names = IsolatedCpus::ALL.map(IsolatedCpus::name).into_iter();
         names.filter(|value| self.wishes(slot, ("isolated-cpus", value))).collect()
@@ -381,7 +382,8 @@ impl Pod {
         let name = self.slots[container.slot].name.clone();
         let mut labels = self.labels();
         labels.insert("io.kubernetes.container.name".to_owned(), name.clone());
-        let (request, quota) = (container.request, container.cfs_quota());
+        let request = container.request;
+        let quota = container.cfs_quota();
         let linux = wire::LinuxContainer {
             resources: resources(request, quota, &container.cpus, &container.mems),
             cgroups_path: Paths(settings).cgroups_path(self, &id(container.serial)),
@@ -410,7 +412,7 @@ fn unsigned(value: u64) -> MessageField<wire::OptionalUInt64> {
     MessageField::some(wire::OptionalUInt64 { value, ..Default::default() })
 }
 
-/// The kubelet's arithmetic.
+/// The resources that a kubelet makes of a request in thousandths of a CPU.
 pub fn resources(
     request: u64,
     quota: i64,
@@ -429,7 +431,7 @@ pub fn resources(
     MessageField::some(wire::LinuxResources { cpu: Some(cpu).into(), ..Default::default() })
 }
 
-/// Cgroups by driver and runtime, below the mount.
+/// Paths of cgroups below the mount point, by driver and runtime.
 pub struct Paths<'a>(pub &'a Settings);
 
 impl Paths<'_> {
@@ -442,12 +444,12 @@ impl Paths<'_> {
         if self.0.systemd { "kubepods.slice/kubepods-system.slice" } else { "kubepods/system" }
     }
 
-    /// The cgroup that has the pods of a class, without those of the system partition.
+    /// The cgroup of a class outside the system partition.
     pub fn class(&self, class: Class) -> String {
         self.class_in(self.root(), class)
     }
 
-    /// The cgroup that a pod's is in.
+    /// The parent of a pod's cgroup.
     pub fn class_of(&self, pod: &Pod) -> String {
         self.class_in(if pod.is_system { self.system() } else { self.root() }, pod.class)
     }
@@ -474,7 +476,7 @@ impl Paths<'_> {
         self.below(&self.class_of(pod), &format!("pod{uid}"))
     }
 
-    /// Without those above it, as CRI-O and OCI runtimes name it.
+    /// The last part of a pod's path, which is how CRI-O and OCI runtimes name the slice.
     fn slice(&self, pod: &Pod) -> String {
         self.pod(pod).rsplit('/').next().expect("a path").to_owned()
     }

@@ -1,5 +1,5 @@
-//! The runtime, with the manners of containerd and CRI-O: it calls plugins one event at a time, and
-//! makes the updates of an answer before it goes on.
+//! The runtime, which behaves like containerd or CRI-O: it calls plugins for one event at a time, and
+//! makes the updates of an answer before the next event.
 
 use crate::calls::{Calls, METHODS};
 use crate::kernel::CGROUPS;
@@ -18,14 +18,16 @@ use protobuf::{Message, MessageField};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long the runtime waits for an answer, and the plugin's edge for the core.
+/// How long the runtime waits for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the plugin's edge waits for the core.
 const PATIENCE: Duration = Duration::from_millis(1200);
-/// The numbers of validations are this much higher than those of their calls.
+/// The id of a validation is that of the creation plus this number.
 const APPROVAL: u64 = 1 << 32;
 
+/// Work that the runtime does one at a time, most of it after a call of plugins.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum Task {
     Pod(Event, PodId),
     Container(Event, Serial),
     Update {
@@ -40,41 +42,40 @@ pub enum What {
         cpus: String,
     },
     Synchronize,
-    /// A report that has been made before, in the same words, as long as its subject is there.
-    Again(&'static str, Vec<u8>, Box<What>),
+    /// Repeats a call with the same bytes, if its subject still exists.
+    Again(&'static str, Vec<u8>, Box<Task>),
     /// The plugin changes containers without a call.
     Unsolicited(Vec<wire::ContainerUpdate>),
 }
 
-/// What plugins said; nothing if there was none.
+/// The plugin's answer to a call; the default if there was none.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct PluginReply {
     pub refused: Option<String>,
     pub adjust: Option<wire::ContainerAdjustment>,
-    /// The plugin has answered.
-    pub heard: bool,
-    /// It changes the container of the call.
+    pub answered: bool,
+    /// Whether the answer updates the container of the call.
     pub own: bool,
 }
 
 struct Current {
     number: u64,
-    what: What,
+    task: Task,
     call: Option<CallId>,
     updates: VecDeque<wire::ContainerUpdate>,
-    reply: Reply,
+    reply: PluginReply,
 }
 
 #[derive(Default)]
 pub struct Runtime {
     pub down: bool,
-    /// The plugin is connected, and has been configured.
+    /// The plugin is connected and configured.
     pub connected: bool,
-    /// It has answered with the updates of the list, and hears of events.
+    /// The plugin has answered the list, and gets events.
     pub synchronized: bool,
-    /// The plugin has to approve of containers.
+    /// The plugin has to approve containers.
     pub validates: bool,
-    queue: VecDeque<What>,
+    queue: VecDeque<Task>,
     current: Option<Current>,
     number: u64,
     pub events: Events,
@@ -83,9 +84,9 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The event that plugins are called for, and those that wait.
-    pub fn events_left(&self) -> impl Iterator<Item = &What> {
-        self.current.iter().map(|current| &current.what).chain(&self.queue)
+    /// The current task and those that wait.
+    pub fn events_left(&self) -> impl Iterator<Item = &Task> {
+        self.current.iter().map(|current| &current.task).chain(&self.queue)
     }
 
     /// Whether it has not yet done what the answer to a call says.
@@ -95,20 +96,20 @@ impl Runtime {
 }
 
 impl World {
-    /// After its other work the runtime calls plugins, when it is this event's turn.
-    pub fn call_in(&mut self, delay: Duration, what: What) {
-        self.after(delay, move |world| world.enqueue(what));
+    /// Puts a task into the runtime's queue after some time.
+    pub fn call_in(&mut self, delay: Duration, task: Task) {
+        self.after(delay, move |world| world.enqueue(task));
     }
 
     pub fn report(&mut self, delay: Duration, event: Event, serial: Serial) {
-        self.call_in(delay, What::Container(event, serial));
+        self.call_in(delay, Task::Container(event, serial));
     }
 
-    fn enqueue(&mut self, what: What) {
+    fn enqueue(&mut self, task: Task) {
         if self.runtime.down {
-            return self.lose(what);
+            return self.lose(task);
         }
-        self.runtime.queue.push_back(what);
+        self.runtime.queue.push_back(task);
         self.next_call();
     }
 
@@ -116,12 +117,13 @@ impl World {
         if self.runtime.down || self.runtime.current.is_some() {
             return;
         }
-        let Some(what) = self.runtime.queue.pop_front() else { return };
+        let Some(task) = self.runtime.queue.pop_front() else { return };
         self.runtime.number += 1;
         let number = self.runtime.number;
-        let (call, mut reply) = (None, Reply::default());
+        let call = None;
+        let mut reply = PluginReply::default();
         let mut updates = VecDeque::new();
-        if let What::Unsolicited(all) = &what {
+        if let Task::Unsolicited(all) = &task {
             updates.extend(all.iter().cloned());
             if self.settings.trouble == Trouble::All && self.dice.percent(3) {
                 reply.refused = Some("not all was made".to_owned());
@@ -129,23 +131,23 @@ impl World {
                 updates.drain(made..).for_each(|update| self.not_made(&update));
             }
         }
-        let current = Current { number, what: what.clone(), call, updates, reply };
+        let current = Current { number, task: task.clone(), call, updates, reply };
         let current = self.runtime.current.insert(current);
         if !current.updates.is_empty() {
             return self.after(Duration::from_millis(1), move |world| world.apply_next(number));
         }
         let runtime = &self.runtime;
-        let listens = runtime.synchronized || (runtime.connected && what == What::Synchronize);
-        let message = if listens { self.message(&what) } else { None };
+        let listens = runtime.synchronized || (runtime.connected && task == Task::Synchronize);
+        let message = if listens { self.message(&task) } else { None };
         let Some((method, payload)) = message else { return self.finish() };
         self.trace.record(|calls| calls.call(method, &payload));
-        let is_report = match &what {
-            What::Pod(event, _) => *event != Event::RUN_POD_SANDBOX,
-            What::Container(event, _) => *event != Event::CREATE_CONTAINER,
+        let is_report = match &task {
+            Task::Pod(event, _) => *event != Event::RUN_POD_SANDBOX,
+            Task::Container(event, _) => *event != Event::CREATE_CONTAINER,
             _ => false,
         };
         if is_report && self.settings.trouble == Trouble::All && self.dice.percent(1) {
-            let again = What::Again(method, payload.clone(), Box::new(what.clone()));
+            let again = Task::Again(method, payload.clone(), Box::new(task.clone()));
             let later = self.dice.millis(0, 5000);
             self.call_in(later, again);
         }
@@ -160,12 +162,12 @@ impl World {
                 if let Some(current) = &mut self.runtime.current {
                     current.call = Some(id);
                 }
-                let text = self.describe_call(&what);
+                let text = self.describe_call(&task);
                 self.say(format!("call {}: {method} {text}", id.0));
                 self.plugin.pending.insert(id, kind);
                 self.after(PATIENCE, move |world| world.patience_ends(id));
                 self.after(TIMEOUT, move |world| world.runtime_gives_up(id));
-                if self.names_cpus(&what) {
+                if self.names_cpus(&task) {
                     self.note_cpus_named();
                 }
                 self.input(Input::Call(id, call));
@@ -179,44 +181,43 @@ impl World {
     }
 
     /// Whether the kubelet names CPUs in this request.
-    fn names_cpus(&self, what: &What) -> bool {
-        match what {
-            What::Name { .. } => true,
-            What::Container(Event::CREATE_CONTAINER, serial) => {
+    fn names_cpus(&self, task: &Task) -> bool {
+        match task {
+            Task::Name { .. } => true,
+            Task::Container(Event::CREATE_CONTAINER, serial) => {
                 self.containers.get(serial).is_some_and(|container| container.is_named)
             }
             _ => false,
         }
     }
 
-    fn describe_call(&self, what: &What) -> String {
-        match what {
-            What::Pod(_, pod) => format!("u{pod}"),
-            What::Container(_, serial) => self.describe(*serial),
-            What::Update { serial, milli, .. } => format!("{} to {milli}m", self.describe(*serial)),
-            What::Name { serial, cpus } => format!("{} on {cpus}", self.describe(*serial)),
-            What::Again(..) => "again".to_owned(),
-            What::Synchronize | What::Unsolicited(_) => String::new(),
+    fn describe_call(&self, task: &Task) -> String {
+        match task {
+            Task::Pod(_, pod) => format!("u{pod}"),
+            Task::Container(_, serial) => self.describe(*serial),
+            Task::Update { serial, milli, .. } => format!("{} to {milli}m", self.describe(*serial)),
+            Task::Name { serial, cpus } => format!("{} on {cpus}", self.describe(*serial)),
+            Task::Again(..) => "again".to_owned(),
+            Task::Synchronize | Task::Unsolicited(_) => String::new(),
         }
     }
 
-    /// The call as it goes over the wire; `None` if the plugin has not subscribed to it, or its
-    /// subject is gone.
-    fn message(&self, what: &What) -> Option<(&'static str, Vec<u8>)> {
-        let (event, pod, container) = match what {
-            What::Synchronize => {
+    /// The call's method and bytes; `None` if the plugin has not subscribed to it, or its subject is gone.
+    fn message(&self, task: &Task) -> Option<(&'static str, Vec<u8>)> {
+        let (event, pod, container) = match task {
+            Task::Synchronize => {
                 return Some(("Synchronize", self.list(false).write_to_bytes().ok()?));
             }
-            What::Again(method, payload, of) => {
+            Task::Again(method, payload, of) => {
                 return self.message(of).map(|_| (*method, payload.clone()));
             }
-            What::Unsolicited(_) => return None,
-            What::Pod(event, pod) => (*event, self.pods.get(pod)?, None),
-            What::Container(event, serial) => {
+            Task::Unsolicited(_) => return None,
+            Task::Pod(event, pod) => (*event, self.pods.get(pod)?, None),
+            Task::Container(event, serial) => {
                 let container = self.containers.get(serial)?;
                 (*event, self.pods.get(&container.pod)?, Some(container))
             }
-            What::Update { serial, .. } | What::Name { serial, .. } => {
+            Task::Update { serial, .. } | Task::Name { serial, .. } => {
                 let container = self.containers.get(serial)?;
                 (Event::UPDATE_CONTAINER, self.pods.get(&container.pod)?, Some(container))
             }
@@ -224,7 +225,7 @@ impl World {
         if !self.runtime.events.contains(event) {
             return None;
         }
-        // containerd has only the id of a sandbox that is no longer in its store. Mostly it still is.
+        // containerd knows only the id of a sandbox that is no longer in its store, which is rare.
         let is_stub = matches!(event, Event::STOP_CONTAINER | Event::REMOVE_CONTAINER)
             && matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed)
             && self.runtime.number.is_multiple_of(2);
@@ -233,19 +234,19 @@ impl World {
         } else {
             pod.wire(&self.settings)
         };
-        let linux_resources = match what {
-            What::Update { milli, .. } => pods::resources(*milli, pods::quota(*milli), "", ""),
-            What::Name { cpus, .. } => {
+        let linux_resources = match task {
+            Task::Update { milli, .. } => pods::resources(*milli, pods::quota(*milli), "", ""),
+            Task::Name { cpus, .. } => {
                 let cpu = wire::LinuxCPU { cpus: cpus.clone(), ..Default::default() };
                 let cpu = MessageField::some(cpu);
                 MessageField::some(wire::LinuxResources { cpu, ..Default::default() })
             }
-            What::Pod(Event::UPDATE_POD_SANDBOX, _) => {
+            Task::Pod(Event::UPDATE_POD_SANDBOX, _) => {
                 pods::resources(pod.request(), pods::quota(pod.limit()), "", "")
             }
             _ => MessageField::none(),
         };
-        // On the wire, all requests have some of this one's fields.
+        // All requests have a subset of the fields of this one, with the same numbers.
         let request = wire::UpdateContainerRequest {
             pod: MessageField::some(sandbox),
             container: container.map(|one| pod.wire_container(one, &self.settings)).into(),
@@ -267,14 +268,15 @@ impl World {
         Some(("StateChange", change.write_to_bytes().ok()?))
     }
 
-    /// All pods, and the containers that are created or run. After its own restart CRI-O lists them
-    /// as it created them. For containerd, what never ran is created until it is removed. One that has
-    /// `heard` of their creation knows those, too, that start just now.
-    pub fn list(&self, heard: bool) -> wire::SynchronizeRequest {
+    /// All pods, and containers that are created or running. After its own restart CRI-O lists them as it
+    /// created them. For containerd, a container that never ran is created until it is removed.
+    /// `with_starting` adds containers that are starting, which an instance that was connected before
+    /// knows from their creation.
+    pub fn list(&self, with_starting: bool) -> wire::SynchronizeRequest {
         let has_sandbox = |sandbox| matches!(sandbox, Sandbox::Ready | Sandbox::Stopped);
         let listed = |container: &Container| match container.state {
             State::Created | State::Running => true,
-            State::Starting => heard || self.settings.is_crio(),
+            State::Starting => with_starting || self.settings.is_crio(),
             State::Exited => {
                 let is_listed = container.never_ran || self.now < container.listed_until;
                 is_listed && !self.settings.is_crio()
@@ -292,7 +294,7 @@ impl World {
         }
     }
 
-    /// The plugin has answered a call. Returns whether the runtime still waited for it.
+    /// Takes the plugin's answer to a call. Returns whether the runtime still waited for it.
     pub fn answer(
         &mut self,
         id: CallId,
@@ -307,7 +309,7 @@ impl World {
         }
         let Some(mut current) = self.runtime.current.take() else { return false };
         current.call = None;
-        current.reply.heard = true;
+        current.reply.answered = true;
         match answer {
             Err(why) => {
                 self.trace.record(Calls::refused);
@@ -315,7 +317,7 @@ impl World {
             }
             Ok(bytes) => {
                 let (adjust, updates) = read_answer(kind, &bytes).expect("protobuf");
-                if let What::Update { serial, .. } | What::Name { serial, .. } = current.what {
+                if let Task::Update { serial, .. } | Task::Name { serial, .. } = current.task {
                     let own = pods::id(serial);
                     current.reply.own = updates.iter().any(|u| u.container_id == own);
                 }
@@ -334,7 +336,7 @@ impl World {
             self.oracle.synchronized(self.now);
         }
         self.under_way(&current.updates);
-        if let (What::Container(_, serial), Some(adjust)) = (&current.what, &current.reply.adjust) {
+        if let (Task::Container(_, serial), Some(adjust)) = (&current.task, &current.reply.adjust) {
             self.check_saved(*serial, &adjust.linux.resources.cpu);
         }
         let number = current.number;
@@ -348,11 +350,11 @@ impl World {
         true
     }
 
-    /// After all plugins have answered, another of them may have set other CPUs.
+    /// Validates a creation. Another plugin may have set other CPUs before.
     fn ask_for_approval(&mut self) {
         let is_other = self.settings.other_plugin && self.dice.percent(20);
         let Some(current) = &mut self.runtime.current else { return };
-        let What::Container(_, serial) = current.what else { return };
+        let Task::Container(_, serial) = current.task else { return };
         if let Some(adjust) = current.reply.adjust.as_mut()
             && is_other
         {
@@ -382,7 +384,7 @@ impl World {
         }
     }
 
-    /// The plugin has approved of a container, or not.
+    /// Takes the plugin's result of a validation.
     pub fn validated(&mut self, id: CallId, refused: Option<String>) {
         let Some(current) = &mut self.runtime.current else { return };
         if current.call != Some(id) {
@@ -397,7 +399,7 @@ impl World {
         self.after(Duration::from_micros(300), move |world| world.apply_next(number));
     }
 
-    /// Updates are allowed their time.
+    /// Opens a window for each update.
     fn under_way(&mut self, updates: &VecDeque<wire::ContainerUpdate>) {
         for update in updates {
             if let Some(serial) = pods::serial(&update.container_id)
@@ -414,8 +416,8 @@ impl World {
         if current.number != number {
             return;
         }
-        // The container of the request comes after all others.
-        if let What::Update { serial, .. } | What::Name { serial, .. } = current.what
+        // The update of the request's own container comes last.
+        if let Task::Update { serial, .. } | Task::Name { serial, .. } = current.task
             && current.updates.front().is_some_and(|u| u.container_id == pods::id(serial))
         {
             current.updates.rotate_left(1);
@@ -425,7 +427,7 @@ impl World {
         self.after(took, move |world| world.apply_next(number));
     }
 
-    /// The runtime fails before it comes to an update that the plugin has asked for.
+    /// Handles an unsolicited update that the runtime does not make, as an earlier one has failed.
     fn not_made(&mut self, update: &wire::ContainerUpdate) {
         let serial = pods::serial(&update.container_id).expect("an id of this runtime");
         self.oracle.close(Key::Update(serial), self.now);
@@ -449,7 +451,7 @@ impl World {
         }
         let reaches = container.state == State::Running || is_crio;
         let cpu = &update.linux.resources.cpu;
-        // Also of an update that fails: the plugin repairs it by itself.
+        // Even if the update fails: the plugin repairs that.
         (container.exclusive, container.mixed) = (None, false);
         if cpu.quota.value == -1 {
             container.given(&cpu.cpus, self.pods[&container.pod].wishes(container.slot, MIXED));
@@ -473,7 +475,9 @@ impl World {
         if cpu.quota.value != 0 {
             container.quota = cpu.quota.value;
         }
-        let (cpus, mems, quota) = (container.cpus.clone(), container.mems.clone(), container.quota);
+        let cpus = container.cpus.clone();
+        let mems = container.mems.clone();
+        let quota = container.quota;
         if reaches {
             let dir = self.dir(&self.containers[&serial]);
             let _ = self.set_cpus(&dir, &cpus);
@@ -489,38 +493,38 @@ impl World {
         quick
     }
 
-    /// The current event is over; what the runtime does then.
+    /// Ends the current task, and does what the runtime does after it.
     fn finish(&mut self) {
-        let Some(Current { what, reply, .. }) = self.runtime.current.take() else { return };
+        let Some(Current { task, reply, .. }) = self.runtime.current.take() else { return };
         let pause = self.dice.micros(50, 1000);
-        match what {
-            What::Pod(Event::RUN_POD_SANDBOX, pod) => self.sandbox_runs(pod),
-            What::Pod(Event::STOP_POD_SANDBOX, pod) => self.sandbox_stopped(pod),
-            What::Pod(Event::REMOVE_POD_SANDBOX, pod) => self.forget_pod(pod),
-            What::Container(Event::CREATE_CONTAINER, serial) => self.created(serial, reply),
-            What::Update { serial, milli, before, tries } => {
+        match task {
+            Task::Pod(Event::RUN_POD_SANDBOX, pod) => self.sandbox_runs(pod),
+            Task::Pod(Event::STOP_POD_SANDBOX, pod) => self.sandbox_stopped(pod),
+            Task::Pod(Event::REMOVE_POD_SANDBOX, pod) => self.forget_pod(pod),
+            Task::Container(Event::CREATE_CONTAINER, serial) => self.created(serial, reply),
+            Task::Update { serial, milli, before, tries } => {
                 let is_done = reply.refused.is_none();
                 self.resized(serial, milli, before, tries, reply);
                 if is_done {
                     self.runtime
                         .queue
-                        .push_back(What::Container(Event::POST_UPDATE_CONTAINER, serial));
+                        .push_back(Task::Container(Event::POST_UPDATE_CONTAINER, serial));
                 }
             }
-            What::Container(Event::STOP_CONTAINER, serial) => self.stopped(serial),
-            What::Container(Event::REMOVE_CONTAINER, serial) => {
+            Task::Container(Event::STOP_CONTAINER, serial) => self.stopped(serial),
+            Task::Container(Event::REMOVE_CONTAINER, serial) => {
                 self.containers.retain(|one, c| *one != serial || c.state != State::Exited);
             }
-            What::Name { serial, cpus } => self.named(serial, cpus, &reply),
-            What::Unsolicited(_) => self.updated(reply.refused.is_none()),
-            What::Synchronize => self.notice_found(),
-            What::Pod(..) | What::Container(..) | What::Again(..) => {}
+            Task::Name { serial, cpus } => self.named(serial, cpus, &reply),
+            Task::Unsolicited(_) => self.updated(reply.refused.is_none()),
+            Task::Synchronize => self.notice_found(),
+            Task::Pod(..) | Task::Container(..) | Task::Again(..) => {}
         }
         self.after(pause, |world| world.next_call());
     }
 
-    /// The runtime sets what the kubelet named, unless a plugin has changed that.
-    fn named(&mut self, serial: Serial, cpus: String, reply: &Reply) {
+    /// Sets the CPUs that the kubelet named, unless a plugin has changed them.
+    fn named(&mut self, serial: Serial, cpus: String, reply: &PluginReply) {
         let Some(container) = self.containers.get_mut(&serial) else { return };
         if reply.own || reply.refused.is_some() || container.state != State::Running {
             return;
@@ -534,7 +538,7 @@ impl World {
         let _ = self.write(&dir, "cpuset.cpus", &cpus);
     }
 
-    /// containerd writes down the end after its report.
+    /// containerd records the end of a container after it has reported it, and lists it until then.
     fn stopped(&mut self, serial: Serial) {
         let longest = if self.dice.percent(25) { 2500 } else { 5 };
         let until = self.now + self.dice.millis(0, longest);
@@ -543,7 +547,7 @@ impl World {
         }
     }
 
-    /// The plugin's connection is over, whoever ended it; the event goes on without it.
+    /// Ends the plugin's connection. The current task continues without it.
     pub fn disconnect(&mut self) {
         if self.runtime.connected {
             self.trace.record(|calls| calls.say("Disconnected"));
@@ -558,7 +562,7 @@ impl World {
         {
             self.finish();
         }
-        self.runtime.queue.retain(|what| !matches!(what, What::Synchronize | What::Unsolicited(_)));
+        self.runtime.queue.retain(|task| !matches!(task, Task::Synchronize | Task::Unsolicited(_)));
         self.updated(false);
     }
 
@@ -571,7 +575,7 @@ impl World {
         }
     }
 
-    /// The plugin dials, registers and is configured; then comes the list.
+    /// Connects, registers and configures the plugin, and queues the list.
     pub fn connect(&mut self) {
         if self.runtime.connected || !self.plugin.is_alive() {
             return;
@@ -585,7 +589,7 @@ impl World {
         self.runtime.connected = true;
         self.runtime.exchange = Exchange::new(READS);
         self.runtime.events = events(Subscriptions::default()).common(capabilities.events);
-        self.runtime.queue.push_front(What::Synchronize);
+        self.runtime.queue.push_front(Task::Synchronize);
         self.input(Input::Connected { capabilities, answer_within: TIMEOUT });
         self.after(Duration::from_millis(1), |world| world.next_call());
     }
@@ -600,23 +604,23 @@ impl World {
             return self.updated(false);
         }
         self.under_way(&updates.iter().cloned().collect());
-        self.call_in(Duration::from_millis(1), What::Unsolicited(updates));
+        self.call_in(Duration::from_millis(1), Task::Unsolicited(updates));
     }
 
-    /// containerd or CRI-O is killed, and comes back. What was under way is lost.
+    /// Kills the runtime, and restarts it after `away`. Its tasks are lost.
     pub fn restart_runtime(&mut self, away: Duration) {
         if self.runtime.down {
             return;
         }
         self.say("runtime is killed");
-        // With updates that it has not made.
+        // Updates that it has not made are lost.
         self.oracle.is_disturbed = true;
         self.disconnect();
         self.runtime.down = true;
         let current = self.runtime.current.take();
         let queue = std::mem::take(&mut self.runtime.queue);
-        for what in current.map(|current| current.what).into_iter().chain(queue) {
-            self.lose(what);
+        for task in current.map(|current| current.task).into_iter().chain(queue) {
+            self.lose(task);
         }
         let pods: Vec<PodId> = self.pods.keys().copied().collect();
         for pod in pods {
@@ -637,7 +641,7 @@ impl World {
             }
         }
         for container in self.containers.values_mut() {
-            // The end of its removal is lost.
+            // The runtime forgets that it has reported the end of a container that never ran.
             container.stop_reported &= !container.never_ran;
         }
         if self.settings.is_crio() {
@@ -648,32 +652,35 @@ impl World {
         self.after(away, |world| world.runtime_back());
     }
 
-    /// The runtime has ended with this under way.
-    fn lose(&mut self, what: What) {
-        match what {
-            What::Pod(Event::RUN_POD_SANDBOX, pod) => self.lose_sandbox(pod),
-            What::Pod(Event::STOP_POD_SANDBOX, pod) => self.sandbox_stopped(pod),
-            What::Pod(Event::REMOVE_POD_SANDBOX, pod) => self.forget_pod(pod),
-            What::Container(Event::CREATE_CONTAINER, serial) => self.lose_container(serial),
-            What::Update { serial, milli, before, .. } => {
-                let reply = Reply { refused: Some("runtime gone".to_owned()), ..Reply::default() };
+    /// The result of a task that the runtime's end has interrupted.
+    fn lose(&mut self, task: Task) {
+        match task {
+            Task::Pod(Event::RUN_POD_SANDBOX, pod) => self.lose_sandbox(pod),
+            Task::Pod(Event::STOP_POD_SANDBOX, pod) => self.sandbox_stopped(pod),
+            Task::Pod(Event::REMOVE_POD_SANDBOX, pod) => self.forget_pod(pod),
+            Task::Container(Event::CREATE_CONTAINER, serial) => self.lose_container(serial),
+            Task::Update { serial, milli, before, .. } => {
+                let reply = PluginReply {
+                    refused: Some("runtime gone".to_owned()),
+                    ..PluginReply::default()
+                };
                 self.resized(serial, milli, before, 1, reply);
             }
-            // Reported again, at the latest before its removal.
-            What::Container(Event::STOP_CONTAINER, serial) => {
+            // It is reported again, before the removal at the latest.
+            Task::Container(Event::STOP_CONTAINER, serial) => {
                 if let Some(container) = self.containers.get_mut(&serial) {
                     container.stop_reported = false;
                 }
             }
-            // Of a container that has ended, the kubelet asks again.
-            What::Container(Event::REMOVE_CONTAINER, serial) => {
+            // The kubelet repeats the removal.
+            Task::Container(Event::REMOVE_CONTAINER, serial) => {
                 self.after(Duration::from_secs(2), move |world| world.collect(serial));
             }
             _ => {}
         }
     }
 
-    /// The kubelet makes another sandbox.
+    /// Ends a sandbox that was starting. The kubelet makes a new one.
     fn lose_sandbox(&mut self, pod: PodId) {
         if self.pods.contains_key(&pod) {
             self.end_sandbox(pod);
@@ -690,14 +697,15 @@ impl World {
         }
     }
 
-    /// A container that was starting runs, is dead and listed as created, or lost.
+    /// A container that was starting when the runtime ended then runs, is dead and listed as created, or
+    /// is unknown to the runtime.
     fn interrupt_start(&mut self, serial: Serial) {
         let text = self.describe(serial);
         let choice = self.dice.below(3);
         let is_crio = self.settings.is_crio();
         let container = self.container(serial);
         match choice {
-            // It has just begun to run.
+            // It runs, and is reported later.
             0 => {}
             1 if !is_crio => {
                 container.state = State::Created;
@@ -725,8 +733,8 @@ impl World {
         self.after(delay, |world| world.connect());
     }
 
-    /// Another program of the node changes cgroups: allowed for so long if the plugin is there, and
-    /// until it is back otherwise.
+    /// Records that another program has changed a cgroup. The plugin has the time `bound` to correct it,
+    /// or until it has reconnected if it is away.
     pub fn disturbed(&mut self, what: &'static str, dir: &str, bound: Duration) {
         debug_assert!(!dir.starts_with(CGROUPS));
         let until = self.now + bound;
@@ -736,7 +744,7 @@ impl World {
         self.note_unwatched(dir);
     }
 
-    /// A process came, which the plugin may not know.
+    /// Records a change that the plugin cannot know if it is away or stalled.
     pub fn note_unwatched(&mut self, dir: &str) {
         let is_away = !self.runtime.synchronized || !self.plugin.is_alive();
         if is_away || self.plugin.is_stalled(self.now) {
@@ -762,7 +770,7 @@ fn read_answer(kind: &AnswerKind, bytes: &[u8]) -> Option<Answered> {
             let answer = wire::CreateContainerResponse::parse_from_bytes(bytes).ok()?;
             (answer.adjust.into_option(), answer.update)
         }
-        // The field with the updates is the same in all others.
+        // All others have the updates in the same field.
         AnswerKind::Synchronize | AnswerKind::Update | AnswerKind::Stop => {
             (None, wire::UpdateContainerResponse::parse_from_bytes(bytes).ok()?.update)
         }

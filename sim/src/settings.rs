@@ -1,4 +1,4 @@
-//! [`Settings`]: the machine, the runtime and the configuration that a history plays on.
+//! [`Settings`]: the machine, the runtime and the configuration of a history.
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
@@ -7,7 +7,7 @@ use nri::{Capabilities, Runtime};
 use topology::Topology;
 use topology::synthetic::{Machine, Numbering};
 
-/// Name, version, and the NRI version that it reports.
+/// The name and version of a runtime, and the NRI version that it sends.
 pub type Version = (&'static str, &'static str, &'static str);
 
 pub const CONTAINERD: [Version; 6] = [
@@ -26,14 +26,14 @@ pub const CRIO: [Version; 5] = [
     ("cri-o", "1.37.0", "v0.12.1"),
 ];
 
-/// What may go wrong.
+/// The faults that a history may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Pods come and go.
+    /// Pods are created and deleted.
     None,
-    /// The plugin and the runtime end and come back.
+    /// In addition, the plugin and the runtime restart.
     Restarts,
-    /// Other programs write, systemd clears, the kernel refuses, the disk fails, too.
+    /// In addition, other programs write, systemd clears, the kernel refuses, and the disk fails.
     All,
 }
 
@@ -41,15 +41,15 @@ pub enum Trouble {
 pub struct Settings {
     pub machine: Machine,
     pub runtime: Version,
-    /// The cgroup driver.
+    /// Whether the cgroup driver is systemd; otherwise it is cgroupfs.
     pub systemd: bool,
     /// Whether the plugin may make partitions.
     pub privileged: bool,
-    /// The configuration at the beginning.
+    /// The configuration at the start.
     pub configuration: Configuration,
-    /// The kubelet has a system partition, with these CPUs, or any.
+    /// The CPUs of the kubelet's system partition, if it has one; empty for all CPUs.
     pub system_partition: Option<&'static str>,
-    /// Another NRI plugin sets CPUs of containers now and then.
+    /// Whether another NRI plugin sometimes sets CPUs of containers.
     pub other_plugin: bool,
     pub trouble: Trouble,
 }
@@ -109,13 +109,13 @@ impl Settings {
         Settings { machine: Machine { isolated, ..rolled.machine.clone() }, ..rolled }
     }
 
-    /// Has exclusive containers be partitions.
+    /// Makes exclusive containers partitions.
     pub fn make_partitions(&mut self) {
         self.privileged = true;
         self.configuration = self.configuration.with("exclusivity", "kernel");
     }
 
-    /// Settings with one thing less each, to find out which of them a violation needs.
+    /// Settings that are each simpler by one part, to find those that a violation needs.
     pub fn simpler(&self) -> Vec<Settings> {
         let plain = Settings::default();
         let small = Settings { machine: plain.machine.clone(), ..self.clone() };
@@ -157,12 +157,12 @@ impl Settings {
         Capabilities::of(&Runtime { name: name.into(), version: version.into(), nri_version })
     }
 
-    /// Its version of NRI, if it reports one.
+    /// The runtime's NRI version, if known.
     fn nri(&self) -> Option<(u32, u32)> {
         self.capabilities().nri.map(|nri| (nri.major, nri.minor))
     }
 
-    /// A call of its own for every event.
+    /// Whether the runtime has a separate call for every event.
     pub fn has_dedicated_calls(&self) -> bool {
         self.nri() >= Some((0, 12))
     }
@@ -172,8 +172,8 @@ impl Settings {
     }
 }
 
-/// The CPUs that the kernel was booted to isolate: mostly the last ones, so that reserved ones are
-/// rarely among them. At least one CPU is not isolated, as under Linux.
+/// The CPUs that the kernel was booted to isolate: mostly the last ones, so that few of them are
+/// reserved. As under Linux, at least one CPU is not isolated.
 fn isolated(online: CpuSet, dice: &mut Dice) -> CpuSet {
     let number = online.len();
     let last = dice.pick(&[2, 4, number / 2, number - 4, number - 1]);

@@ -1,11 +1,10 @@
-//! Small worlds: every order of a few events on a node with four CPUs and two pods. Most defects
-//! need few things to show themselves, and here none of the few is left to chance.
+//! Small worlds: every order of a few events on a node with four CPUs and two pods. Most defects need only
+//! a few events, and here none of their orders is left to chance.
 //!
-//! Events come in two paces: 20 ms after the one before, which is still under way, and 15 s after
-//! it. Breadth first, and states that look the same are one: `looks` says what counts.
-//! For each order that leads to a new state, the plugin dies, a write of it is refused, or a save
-//! of it fails, at each place where that can be while its last event is handled; then everything
-//! must settle.
+//! An event comes 20 ms after the previous one, which is still being handled, or 15 s after it. The search
+//! is breadth first, and explores states with the same `fingerprint` once. For each order that leads to a
+//! new state, one fault is injected at each possible place while its last event is handled: the plugin
+//! dies, a write is refused, or a save fails. Then everything must settle.
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
@@ -28,11 +27,11 @@ const SEED: u64 = 1;
 const BOOT: Duration = Duration::from_secs(20);
 const QUICK: Duration = Duration::from_millis(20);
 const QUIET: Duration = Duration::from_secs(15);
-/// How long an event is handled: a killed plugin is back by then.
+/// How long the handling of an event lasts at most: a killed plugin has restarted by then.
 const HANDLING: Duration = Duration::from_secs(5);
-/// Long enough for two pods: the longest windows, and the time without writes after them.
+/// The longest windows, and the time without writes after them: long enough for two pods.
 const SETTLED: Duration = Duration::from_secs(60);
-/// The CPU that comes and goes: the first that pod A gets.
+/// The CPU that goes offline and online: the first that pod A gets.
 const CPU: usize = 1;
 
 /// Plays all orders of a few events on a node with four CPUs and two pods, with one fault at each
@@ -86,7 +85,7 @@ enum Happening {
 
 use Happening::*;
 
-/// An event, and how long it has until the next one.
+/// An event, and the time until the next one.
 type Step = (Happening, Duration);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +98,8 @@ enum Fault {
     FailSave(u64),
 }
 
-/// A state that is kept: one order that leads to it, and what can happen then.
-struct Kept {
+/// A new state: an order that leads to it, and the events that are possible in it.
+struct Reached {
     order: Vec<Step>,
     possible: Vec<Happening>,
 }
@@ -112,11 +111,11 @@ struct Tally {
     states: u64,
     faults: u64,
     violations: u64,
-    /// Kinds of violations whose trace has been printed.
+    /// Kinds of violations whose trace was printed.
     shown: BTreeSet<String>,
 }
 
-/// Prints what it finds. Returns whether that is nothing.
+/// Prints violations. Returns whether there are none.
 pub fn search(arguments: &Arguments) -> bool {
     let mut lines = Vec::new();
     let mut is_clean = true;
@@ -135,7 +134,8 @@ pub fn search(arguments: &Arguments) -> bool {
                 ..Settings::default()
             };
             println!("{name}: {} {}, systemd {systemd}", runtime.0, runtime.1);
-            Search { settings, seen: HashSet::new(), next: Vec::new() }.run(arguments, &mut tally);
+            Search { settings, explored: HashSet::new(), next: Vec::new() }
+                .run(arguments, &mut tally);
         }
         let Tally { kinds, orders, states, faults, violations, .. } = tally;
         is_clean &= violations == 0;
@@ -151,20 +151,20 @@ pub fn search(arguments: &Arguments) -> bool {
 struct Search {
     settings: Settings,
     /// Fingerprints of states.
-    seen: HashSet<u64>,
-    /// States that were new with as many events as are played now.
-    next: Vec<Kept>,
+    explored: HashSet<u64>,
+    /// New states with the present number of events.
+    next: Vec<Reached>,
 }
 
 impl Search {
     fn run(mut self, arguments: &Arguments, tally: &mut Tally) {
         let started = Instant::now();
         let world = self.play(&[], false);
-        self.seen.insert(world.fingerprint());
-        let mut front = vec![Kept { order: Vec::new(), possible: world.possible() }];
+        self.explored.insert(world.fingerprint());
+        let mut front = vec![Reached { order: Vec::new(), possible: world.possible() }];
         for depth in 1..=arguments.depth {
             let is_last = depth == arguments.depth;
-            for Kept { order, possible } in &front {
+            for Reached { order, possible } in &front {
                 for &what in possible {
                     if arguments.seconds.is_some_and(|s| s < started.elapsed().as_secs()) {
                         println!("  out of time with orders of {depth} events");
@@ -188,7 +188,7 @@ impl Search {
         }
     }
 
-    /// A world in which these have happened.
+    /// A world after these events.
     fn play(&self, order: &[Step], keeps_trace: bool) -> World {
         drop(crate::trace::take_records());
         let mut world = World::new(self.settings.clone(), Vec::new(), SEED, keeps_trace);
@@ -202,8 +202,8 @@ impl Search {
         world
     }
 
-    /// Plays an order with one event more, in both paces. Returns the faults that are possible while
-    /// it is handled, if that leads to a new state.
+    /// Plays an order with one more event, in both paces. If that leads to a new state, returns the faults
+    /// that are possible while the event is handled.
     fn extend(
         &mut self,
         order: &[Step],
@@ -222,17 +222,17 @@ impl Search {
             }
             world.run_until(at + QUICK);
         });
-        let mut is_new = self.note(&world, order, (what, QUICK), tally);
+        let mut is_new = self.record_state(&world, order, (what, QUICK), tally);
         let mut faults = Vec::new();
         world.guarded(|world| {
             world.run_until(at + HANDLING);
             faults = world.faults_since(before);
         });
-        // After the last event everything settles in any case.
+        // After the last event of the deepest orders, the world settles in any case.
         let pace = if is_last { QUICK } else { QUIET };
         if !is_last {
             world.guarded(|world| world.run_until(at + QUIET));
-            is_new |= self.note(&world, order, (what, QUIET), tally);
+            is_new |= self.record_state(&world, order, (what, QUIET), tally);
         }
         if is_new {
             world.guarded(|world| world.settle(SETTLED));
@@ -243,14 +243,20 @@ impl Search {
         if is_new { faults } else { Vec::new() }
     }
 
-    /// Keeps this state unless it has been seen. Returns whether it is new.
-    fn note(&mut self, world: &World, order: &[Step], last: Step, tally: &mut Tally) -> bool {
+    /// Returns whether this state is new.
+    fn record_state(
+        &mut self,
+        world: &World,
+        order: &[Step],
+        last: Step,
+        tally: &mut Tally,
+    ) -> bool {
         tally.orders += 1;
-        let is_new = world.violation.is_none() && self.seen.insert(world.fingerprint());
+        let is_new = world.violation.is_none() && self.explored.insert(world.fingerprint());
         if is_new {
             tally.states += 1;
             let order = order.iter().copied().chain([last]).collect();
-            self.next.push(Kept { order, possible: world.possible() });
+            self.next.push(Reached { order, possible: world.possible() });
         }
         is_new
     }
@@ -295,7 +301,7 @@ fn describe((what, pace): &Step) -> String {
     format!("{what:?}{quiet}")
 }
 
-/// What the plugin has done so far.
+/// Counts of the plugin's actions so far.
 #[derive(Clone, Copy)]
 struct Counts {
     calls: u64,
@@ -305,7 +311,7 @@ struct Counts {
 }
 
 impl World {
-    /// A panic is a violation.
+    /// Turns a panic into a violation.
     fn guarded(&mut self, play: impl FnOnce(&mut World)) {
         if catch_unwind(AssertUnwindSafe(|| play(self))).is_err() {
             self.fail(format!("panic: {}", crate::trace::take_panic()));
@@ -314,11 +320,13 @@ impl World {
 
     fn counts(&self) -> Counts {
         let calls = self.kernel.calls();
-        let (calls, writes) = (calls.reads + calls.writes, calls.writes as usize);
+        let writes = calls.writes as usize;
+        let calls = calls.reads + calls.writes;
         Counts { calls, writes, effects: self.plugin.effects, saves: self.plugin.saves }
     }
 
-    /// To die while it reads is to die at the next write or effect: nothing else is left of it.
+    /// The faults that are possible in what the plugin has done since `before`. It does not die at reads,
+    /// as that has the same result as to die at the next write or effect.
     fn faults_since(&self, before: Counts) -> Vec<Fault> {
         let after = self.counts();
         let calls = self.kernel.lock().before_writes[before.writes..].to_vec();
@@ -345,7 +353,7 @@ impl World {
         }
     }
 
-    /// The pod of this class that is not being deleted; the plugin's own is none.
+    /// The pod of this class that is not being deleted, except the plugin's.
     fn small_pod(&self, class: Class) -> Option<&Pod> {
         let mut pods = self.pods.values().filter(|pod| !pod.is_plugin && pod.class == class);
         pods.find(|pod| pod.deleted.is_none())
@@ -359,7 +367,7 @@ impl World {
         self.small_pod(Class::Burstable)
     }
 
-    /// The container of a pod's template, while it runs.
+    /// A pod's first container, if it runs.
     fn runs(&self, pod: Option<&Pod>) -> Option<&Container> {
         let container = self.containers.get(&pod?.slots[0].instance?)?;
         if container.state == State::Running { Some(container) } else { None }
@@ -371,8 +379,10 @@ impl World {
     }
 
     fn is_possible(&self, what: Happening) -> bool {
-        let (a, b) = (self.pod_a(), self.pod_b());
-        let (runs_a, runs_b) = (self.runs(a), self.runs(b));
+        let a = self.pod_a();
+        let b = self.pod_b();
+        let runs_a = self.runs(a);
+        let runs_b = self.runs(b);
         let size = |milli| {
             runs_a.is_some_and(|c| c.exclusive.is_some() && !c.resizing && c.request == milli)
         };
@@ -389,7 +399,7 @@ impl World {
             KillPlugin => self.plugin.is_alive(),
             KillRuntime => !self.runtime.down,
             Disconnect => self.runtime.connected,
-            // Where the runtime's updates bind, nobody restores what is above.
+            // Where the runtime's updates bind, the plugin does not restore cgroups above containers.
             WriteClass => self.by_groups,
             Reload => self.settings.systemd && (runs_a.is_some() || runs_b.is_some()),
             RefuseBelowA => a.is_some() && self.kernel.lock().faults.below.is_empty(),
@@ -403,8 +413,9 @@ impl World {
         self.say(format!("== {what:?} {fault:?}"));
         self.plugin.pace.explained_until = self.now + Duration::from_secs(1);
         let id_of = |pod: Option<&Pod>| pod.map_or(0, |pod| pod.id);
-        let (a, b) = (id_of(self.pod_a()), id_of(self.pod_b()));
-        // Those of the process that is killed would die with it.
+        let a = id_of(self.pod_a());
+        let b = id_of(self.pod_b());
+        // A fault of the process that is killed would be gone with it.
         if what != KillPlugin {
             self.inject(fault);
         }
@@ -423,7 +434,7 @@ impl World {
             }
             KillPlugin => {
                 self.plugin_dies("killed");
-                // Its container ends.
+                // Ends its container.
                 self.run_until(self.now);
                 self.inject(fault);
             }
@@ -462,8 +473,8 @@ impl World {
         self.pods[&pod].slots[0].instance.expect("a container that runs")
     }
 
-    /// Pods A are u101, u102 and so on, and pods B u201: sorted by their ids, states look the same
-    /// in whichever order pods came.
+    /// Pods A are u101, u102 and so on, and pods B u201 and so on. Sorted by ids, states with the same pods
+    /// are equal in whatever order these were created.
     fn create_small(&mut self, class: Class, request: u64, limit: u64) {
         let hundreds = if class == Class::Guaranteed { 100 } else { 200 };
         let id = hundreds + self.next_pod;

@@ -1,4 +1,4 @@
-//! [`Trace`]: what happened, one line each, and its hash. Log records of the plugin are in it.
+//! [`Trace`]: a line for each event and each log record of the plugin, and their hash.
 
 use crate::calls::Calls;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -10,16 +10,16 @@ pub struct Trace {
     /// `None` if only the hash is wanted.
     pub lines: Option<Vec<String>>,
     pub hash: u64,
-    /// If they are recorded.
+    /// `None` if calls are not recorded.
     pub calls: Option<Calls>,
     /// When cgroups are recorded next.
-    pub next_look: Duration,
+    pub next_recording: Duration,
 }
 
 impl Trace {
     pub fn new(keeps: bool) -> Trace {
         let lines = if keeps { Some(Vec::new()) } else { None };
-        Trace { lines, hash: 0xcbf2_9ce4_8422_2325, calls: None, next_look: Duration::ZERO }
+        Trace { lines, hash: 0xcbf2_9ce4_8422_2325, calls: None, next_recording: Duration::ZERO }
     }
 
     pub fn record(&mut self, record: impl FnOnce(&mut Calls)) {
@@ -66,11 +66,10 @@ impl Log for Recorder {
     fn flush(&self) {}
 }
 
-/// Has this thread's log records kept for [`take_records`], and the words of its panics for
-/// [`take_panic`].
+/// Stores this thread's log records for [`take_records`], and messages of its panics for [`take_panic`].
 pub fn record_logs() {
     static RECORDER: Recorder = Recorder;
-    // Another test of this process may have done so.
+    // Fails if another test of this process has set the logger.
     let _ = log::set_logger(&RECORDER);
     log::set_max_level(LevelFilter::Info);
     std::panic::set_hook(Box::new(|panic| PANIC.set(panic.to_string())));

@@ -1,4 +1,4 @@
-//! [`World`]: a node in virtual time. Everything that happens is in one queue.
+//! [`World`]: a node in virtual time, with one queue of events.
 
 use crate::calls::Group;
 use crate::configuration::Configuration;
@@ -19,32 +19,32 @@ use std::time::{Duration, Instant};
 use topology::Topology;
 use topology::synthetic::Machine;
 
-/// What happens at some moment.
+/// A change of the world at a time in the queue.
 type Event = Box<dyn FnOnce(&mut World)>;
 
 pub struct World {
     pub now: Duration,
-    /// The moment that `now` counts from.
+    /// The time at which `now` is zero.
     pub base: Instant,
     queue: BTreeMap<(Duration, u64), Event>,
     serial: u64,
     pub settings: Settings,
-    /// What the plugin's configuration file says; `Err` if it has a mistake.
+    /// The plugin's configuration file; `Err` has the text of a file with a mistake.
     pub file: Result<Configuration, &'static str>,
-    /// The last one that the plugin could use.
+    /// The last configuration that the plugin could use.
     pub usable: Configuration,
-    /// What of it is in force.
+    /// The settings of `usable`.
     pub in_force: InForce,
-    /// Cgroups keep others off exclusive CPUs; the runtime's updates do otherwise.
+    /// Whether cgroups keep others off exclusive CPUs; otherwise the runtime's updates do.
     pub by_groups: bool,
-    /// Containers with exclusive CPUs become partitions.
+    /// Whether containers with exclusive CPUs become partitions.
     pub by_partitions: bool,
     pub kernel: SimulatedKernel,
     pub pods: BTreeMap<PodId, Pod>,
     pub containers: BTreeMap<Serial, Container>,
     pub next_pod: PodId,
     pub next_container: Serial,
-    /// Of every container that there ever was.
+    /// The pods of all containers, including those that are gone.
     pub pod_of: BTreeMap<Serial, PodId>,
     pub runtime: Runtime,
     /// The kubelet is restarting until then.
@@ -54,9 +54,9 @@ pub struct World {
     pub oracle: Oracle,
     pub trace: Trace,
     pub ops: Vec<Op>,
-    /// The moment of the last operation.
+    /// The time of the last operation.
     pub last_op: Duration,
-    /// What has nobody's own dice.
+    /// For choices without separate dice.
     pub dice: Dice,
     pub violation: Option<String>,
 }
@@ -114,13 +114,13 @@ impl World {
             let written = self.write(system, "cpuset.cpus", cpus);
             debug_assert!(written.is_ok(), "{written:?}");
         }
-        // Which systemd clears with the first pod.
+        // systemd clears these with the first pod.
         let online = self.kernel.lock().online.to_string();
         let written = self.write(&root[0], "cpuset.cpus", &online);
         debug_assert!(written.is_ok(), "{written:?}");
     }
 
-    /// The plugin's pod is the first one.
+    /// Installs the plugin, and queues all operations.
     fn boot(&mut self) {
         self.make_kubelet_cgroups();
         self.install(0);
@@ -150,7 +150,7 @@ impl World {
         self.in_force.placement.reserved
     }
 
-    /// What no container shares: CPUs that the kernel was booted to isolate.
+    /// CPUs that the kernel was booted to isolate, which containers do not share.
     pub fn isolated(&self) -> CpuSet {
         if self.is_static() { self.settings.machine.isolated } else { CpuSet::EMPTY }
     }
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Plays until this moment, or until something is wrong.
+    /// Plays until this time, or until a violation.
     pub fn run_until(&mut self, end: Duration) {
         self.record_groups();
         while self.violation.is_none() {
@@ -190,12 +190,12 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    /// As often as the lab looks at them.
+    /// Records cgroups as often as the lab does.
     fn record_groups(&mut self) {
-        if self.trace.calls.is_none() || self.now < self.trace.next_look {
+        if self.trace.calls.is_none() || self.now < self.trace.next_recording {
             return;
         }
-        self.trace.next_look = self.now + Duration::from_millis(10);
+        self.trace.next_recording = self.now + Duration::from_millis(10);
         let paths = Paths(&self.settings);
         let classes = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
         let pods = self.pods.values().map(|pod| paths.pod(pod));
@@ -210,7 +210,7 @@ impl World {
         self.trace.record(|calls| calls.look(groups));
     }
 
-    /// Processes of containers: their cgroup, and the container.
+    /// The containers that have a process, with its pid.
     pub fn processes(&self) -> impl Iterator<Item = (u32, &Container)> {
         self.containers.values().filter_map(|c| Some((c.pid?, c)))
     }

@@ -1,5 +1,5 @@
-//! Histories draw everything that a configuration or an annotation can say: a new field, value,
-//! option or wish that none of them draws fails here.
+//! Histories draw every field and value of a configuration and every wish. A new one that no history
+//! draws fails here.
 
 #![allow(clippy::expect_used, reason = "a test that cannot run fails")]
 
@@ -16,7 +16,7 @@ use sim::history::History;
 use sim::pods::Pod;
 use std::collections::BTreeSet;
 
-/// The configurations of many histories, with faulty ones that take their place while they run.
+/// The configurations of many histories, and the faulty ones that replace them while histories run.
 fn drawn() -> String {
     let rolled = (0..600).map(|seed| History::roll(seed).settings.configuration.text());
     let texts: BTreeSet<String> = rolled.chain(FAULTY.map(str::to_owned)).collect();

@@ -1,4 +1,4 @@
-//! Some histories hold, and each has one trace.
+//! Histories without violations, and properties of their traces.
 
 #![allow(clippy::expect_used, reason = "a test that cannot run fails")]
 
@@ -13,7 +13,7 @@ fn play(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn histories_hold() {
+fn the_first_histories_have_no_violation() {
     let played = play(&["--seed", "1", "--runs", "60", "--quick"]);
     assert!(played.ends_with(" violations=0\n"), "{played}");
 }
@@ -25,37 +25,37 @@ fn check(seed: &str) {
     assert!(played.ends_with(" violations=0\n"), "{played}");
 }
 
-/// Containers that each have to leave CPUs for another one, after the kubelet's CPU manager was
-/// switched off.
+/// After the kubelet's CPU manager was switched off, each of several containers has to leave CPUs for
+/// another one.
 #[test]
-fn a_takeover_from_the_kubelet_ends() {
+fn containers_that_wait_for_each_other_after_the_kubelets_cpu_manager_all_get_their_cpus() {
     for seed in ["1017", "2024"] {
         check(seed);
     }
 }
 
-/// A container that is listed as created starts before the runtime makes the update in the answer:
-/// that changes only the runtime's own record, and is repeated after the start.
+/// A container that is listed as created starts before the runtime makes the update in the answer. The
+/// update changes only the runtime's record, and is repeated after the start.
 #[test]
 fn a_container_that_starts_during_the_list_has_no_drift() {
     check("1101196");
 }
 
-/// Beside a sidecar that is refused again and again, a container of its pod that came while the plugin
-/// was away stays created: it may start at any moment, and the pool lacks its CPUs.
+/// A container was created while the plugin was away, and stays created because a sidecar of its pod is
+/// refused again and again. It may start at any moment.
 #[test]
 fn a_created_container_keeps_its_cpus_out_of_the_pool() {
     check("1304106");
 }
 
-/// The runtime passes on a request that names CPUs after the kubelet's CPU manager was switched off:
-/// the plugin stands back until a container is created without.
+/// The runtime passes on a request that names CPUs after the kubelet's CPU manager was switched off. The
+/// plugin assigns no CPUs until a container is created without them.
 #[test]
-fn a_late_request_that_names_cpus_counts() {
+fn a_late_request_that_names_cpus_makes_the_plugin_stop_assigning() {
     check("2500291");
 }
 
-/// The kernel has refused a write, and the check a second later comes while a slow disk saves a move.
+/// The kernel has refused a write, and the check a second later comes while a slow disk is saving a move.
 #[test]
 fn a_check_of_cgroups_waits_for_a_move_that_is_being_saved() {
     check("2713907");
@@ -69,9 +69,8 @@ fn two_processes_have_the_same_trace() {
     assert!(first == play(&arguments), "the trace differs");
 }
 
-/// To shrink a history, operations are left out: the others stay what they were.
 #[test]
-fn an_operation_has_its_own_dice() {
+fn operations_stay_the_same_when_another_one_is_left_out() {
     let whole = History::roll(3);
     let mut less = whole.clone();
     less.ops.remove(0);

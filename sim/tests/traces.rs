@@ -1,6 +1,6 @@
-//! Real runtimes, a kubelet's cgroups and systemd do nothing in recordings that their models cannot do.
+//! Everything that real runtimes, kubelets and systemd do in recordings, their models can do as well.
 //!
-//! The recordings of the lab's storms are in `traces`; those of `tests/protocol` come from real kubelets.
+//! `traces` has recordings of the lab's storms, `tests/protocol/captures` those of real kubelets.
 
 #![allow(clippy::expect_used, reason = "a test that cannot run fails")]
 
@@ -10,7 +10,7 @@ use sim::lives::Lives;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Name, version, and the NRI version that it reports.
+/// The name and version of a runtime, and the NRI version that it sends.
 type Runtime = (&'static str, &'static str, &'static str);
 
 const CONTAINERD_1_7: Runtime = ("containerd", "v1.7.24", "");
@@ -18,19 +18,20 @@ const CONTAINERD_2_1: Runtime = ("containerd", "v2.1.9", "");
 const CONTAINERD_2_4: Runtime = ("containerd", "v2.4.0", "v0.12.3");
 const CRIO_1_36: Runtime = ("cri-o", "1.36.3", "");
 
-/// What the model produces: every other history has as many lost connections as a storm of the lab.
+/// The model's lives. Every second history has as many lost connections as a storm of the lab.
 fn model(runtime: Runtime, seeds: Range<u64>) -> Lives {
     let mut lives = Lives::default();
     for seed in seeds {
         let mut history = History::roll(seed);
         history.settings.runtime = runtime;
-        let ends = history.ops.iter_mut().enumerate().skip(2).step_by(3);
-        for (number, op) in ends.filter(|_| seed.is_multiple_of(2)) {
-            op.action = match number / 3 % 3 {
-                0 => Action::RestartRuntime,
-                1 => Action::KillPlugin,
-                _ => Action::DropConnection,
-            };
+        if seed.is_multiple_of(2) {
+            for (number, op) in history.ops.iter_mut().enumerate().skip(2).step_by(3) {
+                op.action = match number / 3 % 3 {
+                    0 => Action::RestartRuntime,
+                    1 => Action::KillPlugin,
+                    _ => Action::DropConnection,
+                };
+            }
         }
         let recording = history.recorded();
         lives.extend(Lives::of(recording.iter().map(String::as_str)));
@@ -50,8 +51,8 @@ fn containerd() -> &'static Lives {
 
 fn check(model: &Lives, recorded: &Lives) {
     let refused = model.refuse(recorded);
-    assert!(!recorded.words.is_empty());
-    println!("{} lives, {} refused", recorded.words.len(), refused.len());
+    assert!(!recorded.sequences.is_empty());
+    println!("{} lives, {} refused", recorded.sequences.len(), refused.len());
     assert!(refused.is_empty(), "the model cannot do this:\n{}", refused.join("\n"));
 }
 
@@ -65,26 +66,30 @@ macro_rules! storms {
     )*};
 }
 
-storms! {
-    containerd_1_7 containerd_2_1 containerd_1_7_restarts containerd_2_1_restarts
-    containerd_1_7_systemd containerd_2_1_systemd
+mod the_model_does_everything_in_the_storm_of {
+    use super::{Lives, check, containerd};
+
+    storms! {
+        containerd_1_7 containerd_2_1 containerd_1_7_restarts containerd_2_1_restarts
+        containerd_1_7_systemd containerd_2_1_systemd
+    }
 }
 
 /// The model resizes containers of Guaranteed pods only.
 const KNOWN_GAPS: [&str; 3] = ["UpdateContainer ", "UpdatePodSandbox ", "PostUpdateContainer "];
 
-/// The recorder changed nothing: to it, containers are as the kubelet wants them.
+/// The recording plugin changed nothing, so recorded containers have only the kubelet's resources.
 fn check_captured(model: &Lives, name: &str) {
     let mut model = model.clone();
-    for letter in model.letters.clone() {
-        if let Some((start, resources)) = letter.rsplit_once(' ') {
+    for description in model.descriptions.clone() {
+        if let Some((start, resources)) = description.rsplit_once(' ') {
             let resources = resources.replace(['c', 'm'], "").replace('u', "q");
-            model.letters.insert(format!("{start} {resources}"));
+            model.descriptions.insert(format!("{start} {resources}"));
         }
     }
     let mut recorded = captured(name);
     let is_gap = |what: &str| KNOWN_GAPS.iter().any(|gap| what.starts_with(gap));
-    recorded.letters.retain(|letter| !(letter.contains("burstable") && is_gap(letter)));
+    recorded.descriptions.retain(|text| !(text.contains("burstable") && is_gap(text)));
     check(&model, &recorded);
 }
 
@@ -106,7 +111,8 @@ fn call(call: &Value) -> String {
     }
     let listed = call["containers"].as_array().into_iter().flatten();
     for container in call.get("container").into_iter().chain(listed) {
-        let (id, uid) = (text(&container["id"]), &container["labels"]["io.kubernetes.pod.uid"]);
+        let id = text(&container["id"]);
+        let uid = &container["labels"]["io.kubernetes.pod.uid"];
         let path = text(&container["cgroups_path"]).replace(id, "ID").replace(text(uid), "UID");
         let sandbox = text(&container["sandbox"]);
         line += &format!("; c{id} s{sandbox} {path} {}", letters(&container["cpu"]));
@@ -128,22 +134,22 @@ fn letters(cpu: &Value) -> String {
 }
 
 #[test]
-fn containerd_2_1_under_a_kubelet() {
+fn the_model_does_everything_that_containerd_2_1_does_under_a_kubelet() {
     check_captured(containerd(), "containerd-2.1");
 }
 
 #[test]
-fn containerd_2_4_under_kubernetes() {
+fn the_model_does_everything_that_containerd_2_4_does_under_kubernetes() {
     check_captured(&model(CONTAINERD_2_4, 0..300), "containerd-2.4");
 }
 
 #[test]
-fn crio_1_36_under_a_kubelet() {
+fn the_model_does_everything_that_crio_1_36_does_under_a_kubelet() {
     check_captured(&model(CRIO_1_36, 0..40), "crio-1.36");
 }
 
 #[test]
-fn what_no_runtime_does_is_refused() {
+fn calls_that_no_runtime_makes_are_refused() {
     let pod = "s1 /kubepods/podUID sq";
     let container = "c1 s1 /kubepods/podUID/ID sq";
     let run = format!("RunPodSandbox; {pod}");

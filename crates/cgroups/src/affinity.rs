@@ -1,12 +1,12 @@
-//! A thread's own affinity mask, a second filter beside the cpuset of its cgroup. A change ends at
-//! the first thread that the kernel refuses.
+//! Affinity masks of threads: a thread runs on the CPUs that both its mask and the cpuset of its cgroup
+//! allow. A change stops at the first thread for which the kernel refuses it.
 
 use cpuset::CpuSet;
 use kernel::Kernel;
 use std::io;
 use std::path::Path;
 
-/// Lets all threads of a process run on `cpus` instead of an inherited mask.
+/// Lets all threads of a process run on `cpus` instead of the mask that they have inherited.
 pub fn widen(kernel: &dyn Kernel, processes: &Path, pid: u32, cpus: CpuSet) -> io::Result<()> {
     set(kernel, &processes.join(pid.to_string()).join("task"), cpus)
 }

@@ -3,8 +3,8 @@
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset") and `kernel/cgroup/cpuset.c` of
 //! Linux 6.12. What matters here:
 //!
-//! * processes of a cgroup run on its *effective* CPUs: its `cpuset.cpus` cut with the parent's
-//!   effective CPUs, or all of the parent's where it has none set or nothing is left of the cut;
+//! * processes of a cgroup run on its *effective* CPUs: the intersection (*cut*) of its `cpuset.cpus` and
+//!   the parent's effective CPUs, or all of the parent's if it has none set or the cut is empty;
 //! * a new cgroup has no CPUs set; one with processes in it or below it cannot be emptied;
 //! * offline CPUs can be set and count once they are online; CPUs that cannot exist are refused;
 //! * a partition takes its CPUs from every cgroup outside it.
@@ -16,19 +16,19 @@
 //! Not modelled: partitions within partitions, the reasons of invalid states, what follows a write
 //! that breaks the kernel (see `hazard`), and refusals because of deadline bandwidth (EBUSY).
 //!
-//! The lab holds this model against real kernels.
+//! The lab compares this model with real kernels.
 
 use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 
-/// What a kernel does to partitions, oldest first. Versions do not tell: Linux 6.12 changed from the
-/// first rules to the second within its stable series. 7.0 has the third.
+/// How a kernel treats partitions, oldest first. The version does not say which: Linux 6.12 changed from
+/// the first rules to the second within its stable series. 7.0 has the third.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum KernelRules {
-    /// Where `cpuset.cpus.exclusive` of a cgroup loses CPUs that a remote partition below it runs
-    /// on, the partition ends. CPUs that a cgroup gains, partitions below it do not get.
+    /// A remote partition ends if `cpuset.cpus.exclusive` of a cgroup above it loses CPUs on which it
+    /// runs. It does not get CPUs that the cgroup above gains.
     #[default]
     PartitionsEnd,
     /// Remote partitions follow `cpuset.cpus.exclusive` of the cgroups above them.
@@ -49,7 +49,7 @@ pub enum Write {
     Partition(Option<PartitionType>),
 }
 
-/// What a cgroup's files for partitions say.
+/// The content of a cgroup's partition files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PartitionFiles {
     /// `cpuset.cpus.exclusive`
@@ -60,8 +60,7 @@ pub struct PartitionFiles {
     pub state: PartitionState,
 }
 
-/// Cgroups and their CPUs: all of a hierarchy, or those that a plan is about and the ones above
-/// these.
+/// Cgroups and their CPUs: all of a hierarchy, or those that a plan concerns with all above them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupTree {
     online: CpuSet,
@@ -75,14 +74,14 @@ pub struct CgroupTree {
 struct Cgroup {
     cpus: CpuSet,
     occupied: bool,
-    /// Siblings cannot have the same CPUs. Set for valid partitions; in some kernels it stays when a
-    /// partition ends, which no file shows.
+    /// The kernel's `CS_CPU_EXCLUSIVE`: siblings cannot have the same CPUs. Set for valid partitions. In
+    /// some kernels it stays when a partition ends, which no file shows.
     flagged: bool,
     partition: PartitionFiles,
 }
 
 impl PartitionFiles {
-    /// All CPUs that no cgroup beside this one may name while it is a partition, offline ones too.
+    /// The CPUs that no sibling may name while this is a partition, including offline ones.
     pub(super) fn held(self) -> CpuSet {
         self.exclusive | self.effective
     }
@@ -126,12 +125,12 @@ impl CgroupTree {
         CgroupTree { rules, ..self }
     }
 
-    /// This tree under a kernel that lets populated cgroups be emptied, as newer ones do.
+    /// This tree under a newer kernel, which lets populated cgroups be emptied.
     pub fn emptying_populated(self) -> CgroupTree {
         CgroupTree { empties_populated: true, ..self }
     }
 
-    /// Makes a cgroup, and those above it that do not exist. An existing one stays as it is.
+    /// Makes a cgroup and those above it, unless they exist.
     pub fn make(&mut self, group: &CgroupPath) {
         for above in group.ancestors() {
             self.groups.entry(above).or_default();
@@ -139,7 +138,7 @@ impl CgroupTree {
         self.groups.entry(group.clone()).or_default();
     }
 
-    /// A partition's CPUs return to the cgroups outside it.
+    /// Removes a cgroup and those below it. A partition's CPUs return to the cgroups outside it.
     pub fn remove(&mut self, group: &CgroupPath) {
         self.groups.retain(|other, _| other != group && !other.is_below(group));
     }
@@ -152,7 +151,7 @@ impl CgroupTree {
 
     pub fn set_online(&mut self, online: CpuSet) {
         self.online = online;
-        Kernel::of(self).update_online();
+        KernelModel::of(self).update_online();
     }
 
     /// Writes a file; a refusal changes nothing. A write that succeeds may still leave the cgroup, or
@@ -165,7 +164,7 @@ impl CgroupTree {
             Write::Cpus(cpus) => self.write_cpus(group, cpus),
             Write::Exclusive(cpus) => self.write_exclusive(group, cpus),
             Write::Partition(kind) => {
-                Kernel::of(self).write_partition(group, kind);
+                KernelModel::of(self).write_partition(group, kind);
                 Ok(())
             }
         }
@@ -181,7 +180,7 @@ impl CgroupTree {
             return Err(Refused::Populated);
         }
         if self.has_exclusive_cpus() {
-            Kernel::of(self).write_cpus(group, cpus);
+            KernelModel::of(self).write_cpus(group, cpus);
         } else {
             self.put(group, cpus);
         }
@@ -192,21 +191,21 @@ impl CgroupTree {
         if !cpus.is_subset(&self.possible) {
             return Err(Refused::Impossible);
         }
-        Kernel::of(self).write_exclusive(group, cpus)
+        KernelModel::of(self).write_exclusive(group, cpus)
     }
 
-    /// Without any, `cpuset.cpus` concerns no partition.
+    /// If not, a write of `cpuset.cpus` affects no partition.
     fn has_exclusive_cpus(&self) -> bool {
         self.groups.values().any(|group| group.partition != PartitionFiles::default())
     }
 
-    /// Records what is set for a cgroup; makes it where it does not exist.
+    /// Records the `cpuset.cpus` of a cgroup, which is made if it does not exist.
     pub fn put(&mut self, group: &CgroupPath, cpus: CpuSet) {
         self.make(group);
         self.groups.entry(group.clone()).or_default().cpus = cpus;
     }
 
-    /// Records what a cgroup's files for partitions say; makes it where it does not exist.
+    /// Records the partition files of a cgroup, which is made if it does not exist.
     pub(super) fn put_partition(&mut self, group: &CgroupPath, files: PartitionFiles) {
         self.make(group);
         let group = self.groups.entry(group.clone()).or_default();
@@ -218,7 +217,7 @@ impl CgroupTree {
         self.groups.get(group).map(|group| group.partition).unwrap_or_default()
     }
 
-    /// Records which CPUs are online.
+    /// Records the online CPUs, without what their change means for partitions.
     pub(super) fn put_online(&mut self, online: CpuSet) {
         self.online = online;
     }
@@ -235,13 +234,12 @@ impl CgroupTree {
         self.groups.contains_key(group)
     }
 
-    /// What is set for a cgroup; `None` if it does not exist.
+    /// Its `cpuset.cpus`; `None` if the cgroup does not exist.
     pub fn cpus(&self, group: &CgroupPath) -> Option<CpuSet> {
         Some(self.groups.get(group)?.cpus)
     }
 
-    /// The CPUs that a cgroup's processes run on. For one that does not exist, those that a new one
-    /// would have.
+    /// The CPUs on which a cgroup's processes run, or would run in a new cgroup of that path.
     pub fn effective(&self, group: &CgroupPath) -> CpuSet {
         match self.groups.get(group) {
             Some(known) if known.partition.state.is_valid() => {
@@ -259,6 +257,7 @@ impl CgroupTree {
         self.online - partitions.map(|files| files.effective).collect::<CpuSet>()
     }
 
+    /// The effective CPUs of its parent.
     pub fn above(&self, group: &CgroupPath) -> CpuSet {
         match group.parent() {
             Some(parent) => self.effective(&parent),
@@ -278,21 +277,20 @@ impl CgroupTree {
         self.online - self.given_away()
     }
 
-    /// The CPUs of valid partitions, offline ones too.
+    /// The CPUs of valid partitions, including offline ones.
     pub fn given_away(&self) -> CpuSet {
         let partitions = self.groups.values().map(|group| group.partition);
         partitions.filter(|files| files.state.is_valid()).map(|files| files.effective).collect()
     }
 
-    /// Whether a cgroup's CPUs and its parent's have nothing in common, so that it runs on all of
-    /// its parent's.
+    /// Whether a cgroup has no CPU in common with its parent, so that it runs on all of its parent's.
     pub fn is_cut_empty(&self, group: &CgroupPath) -> bool {
         let set = self.cpus(group).unwrap_or_default();
         !set.is_empty() && !self.is_partition(group) && set.is_disjoint(&self.above(group))
     }
 
-    /// Whether siblings cannot have the same CPUs. No file shows this; for cgroups that were recorded,
-    /// it is whether they are valid partitions.
+    /// Whether siblings cannot have the same CPUs. No file shows this: a cgroup whose files were recorded
+    /// counts as exclusive if it is a valid partition.
     pub fn is_exclusive(&self, group: &CgroupPath) -> bool {
         self.groups.get(group).is_some_and(|group| group.flagged)
     }
@@ -307,14 +305,14 @@ impl CgroupTree {
         all.any(|group| self.groups.get(group).is_some_and(|group| group.occupied))
     }
 
-    /// All cgroups, those above before those below.
+    /// All cgroups, parents before children.
     pub fn groups(&self) -> impl Iterator<Item = &CgroupPath> {
         self.groups.keys()
     }
 
     /// All cgroups below this one, at any depth.
     pub fn below<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
-        // Paths below `a` sort behind `a`, though not all directly: `a.b` sorts before `a/b`.
+        // Paths below `a` sort after `a`, but not all directly after it: `a.b` sorts before `a/b`.
         let rest = self.groups.range(group..).skip(1).map(|(other, _)| other);
         rest.take_while(|other| other.as_str().starts_with(group.as_str()))
             .filter(|other| other.is_below(group))
@@ -344,8 +342,8 @@ pub(super) fn cut(cpus: CpuSet, above: CpuSet) -> CpuSet {
     if left.is_empty() { above } else { left }
 }
 
-/// What the kernel does to partitions when a file is written, or a CPU goes offline or comes back.
-struct Kernel<'t> {
+/// How the kernel changes partitions when a file is written, or a CPU goes offline or online.
+struct KernelModel<'t> {
     tree: &'t mut CgroupTree,
 }
 
@@ -380,13 +378,12 @@ impl Cgroup {
     }
 }
 
-impl<'t> Kernel<'t> {
-    fn of(tree: &'t mut CgroupTree) -> Kernel<'t> {
-        Kernel { tree }
+impl<'t> KernelModel<'t> {
+    fn of(tree: &'t mut CgroupTree) -> KernelModel<'t> {
+        KernelModel { tree }
     }
 
-    /// A list that conflicts with a sibling is accepted: older kernels make partitions invalid for
-    /// it.
+    /// CPUs that conflict with a sibling are accepted: older kernels then make partitions invalid.
     fn write_cpus(&mut self, group: &CgroupPath, cpus: CpuSet) {
         let old = self.cgroup(group);
         if cpus == old.cpus {
@@ -403,7 +400,7 @@ impl<'t> Kernel<'t> {
         self.update_below(group);
     }
 
-    /// CPUs that the cgroup above does not have are accepted, and do not count.
+    /// CPUs that the cgroup above does not have are accepted, but the cgroup does not get them.
     fn write_exclusive(&mut self, group: &CgroupPath, exclusive: CpuSet) -> Result<(), Refused> {
         let old = self.cgroup(group);
         if exclusive == old.partition.exclusive {
@@ -426,7 +423,8 @@ impl<'t> Kernel<'t> {
         Ok(())
     }
 
-    /// Never refused: a partition that cannot be is an invalid one. `None` is `member`.
+    /// The kernel never refuses this write: a partition that is not possible is an invalid one. `None`
+    /// is `member`.
     fn write_partition(&mut self, group: &CgroupPath, kind: Option<PartitionType>) {
         use PartitionState::{Invalid, Member, Valid};
         let state = self.cgroup(group).partition.state;
@@ -447,8 +445,8 @@ impl<'t> Kernel<'t> {
 
     /// Call it once the tree has the new online CPUs. An offline CPU stays with its partition.
     ///
-    /// The oldest rules give all CPUs back to the root when no CPU outside partitions is left, though
-    /// partitions stay valid: that is not modelled.
+    /// Not modelled: under the oldest rules, the root gets all CPUs back when no CPU outside partitions
+    /// is left, although the partitions stay valid.
     fn update_online(&mut self) {
         let given_away = self.tree.given_away();
         let nothing_left = !given_away.is_empty() && self.tree.online.is_subset(&given_away);
@@ -491,7 +489,7 @@ impl<'t> Kernel<'t> {
         self.cgroup(group).is_valid() && parent.is_some_and(|parent| !parent.is_valid())
     }
 
-    /// Of these exclusive CPUs, those that the cgroup above has.
+    /// Those of these exclusive CPUs that the cgroup above has.
     fn passed_down(&self, group: &CgroupPath, wanted: CpuSet) -> CpuSet {
         let above = group.parent().map(|parent| self.cgroup(&parent).partition.effective);
         wanted & above.unwrap_or(self.tree.possible)
@@ -509,8 +507,8 @@ impl<'t> Kernel<'t> {
         cpus - siblings.collect::<CpuSet>()
     }
 
-    /// The exclusive CPUs of a cgroup with these files. Those that come from `cpuset.cpus` are not
-    /// checked when they are written, so that siblings may have some.
+    /// The exclusive CPUs that a cgroup with these files gets. Those that come from `cpuset.cpus` were
+    /// not checked when they were written, so siblings may have some of them.
     fn granted(&self, group: &CgroupPath, cgroup: &Cgroup) -> CpuSet {
         let passed = self.passed_down(group, cgroup.requested());
         if cgroup.partition.exclusive.is_empty() {
@@ -520,7 +518,8 @@ impl<'t> Kernel<'t> {
         }
     }
 
-    /// Whether a cgroup with these files would not be exclusive of a sibling.
+    /// Whether a sibling forbids these files: exclusive CPUs overlap, or they take all of the sibling's
+    /// `cpuset.cpus`. Under older rules, `cpuset.cpus` conflict as well if either cgroup is exclusive.
     fn conflicts(&self, group: &CgroupPath, new: &Cgroup) -> bool {
         let old = self.cgroup(group);
         let ours = new.partition.exclusive;
@@ -538,16 +537,16 @@ impl<'t> Kernel<'t> {
         })
     }
 
-    /// Whether tasks would be left without CPUs if a partition took these: those of the cgroup
-    /// above, or those of the partition.
+    /// Whether a partition of these CPUs would leave tasks without CPUs: those of the cgroup above, or
+    /// its own.
     fn leaves_no_cpus(&self, group: &CgroupPath, taken: CpuSet) -> bool {
         let above = self.tree.above(group);
-        (above.is_subset(&taken) && self.has_tasks_beside(group))
+        (above.is_subset(&taken) && self.parent_has_other_tasks(group))
             || (taken.is_disjoint(&self.tree.online) && self.tree.is_populated(group))
     }
 
-    /// Whether the cgroup above has tasks that are in no partition.
-    fn has_tasks_beside(&self, group: &CgroupPath) -> bool {
+    /// Whether the cgroup above has tasks that are neither in this cgroup nor in a partition.
+    fn parent_has_other_tasks(&self, group: &CgroupPath) -> bool {
         // The root has the kernel's threads.
         let Some(parent) = group.parent() else { return true };
         let in_partition = |other: &CgroupPath| {
@@ -561,7 +560,7 @@ impl<'t> Kernel<'t> {
             || others.any(|other| self.tree.is_populated(other) && !in_partition(other))
     }
 
-    /// Whether a valid partition can have these CPUs from now on.
+    /// Whether a valid partition can move to these CPUs.
     fn can_have(&self, group: &CgroupPath, cpus: CpuSet) -> bool {
         !cpus.is_empty()
             && !self.leaves_no_cpus(group, cpus)
@@ -575,8 +574,8 @@ impl<'t> Kernel<'t> {
         cpus.is_empty() || (cpus.is_disjoint(&self.tree.given_away()) && !root.is_subset(&cpus))
     }
 
-    /// Sets lists of CPUs, after what they mean for partitions here and, under the oldest rules,
-    /// below.
+    /// Sets lists of CPUs. First updates the state of the partition here and, under the oldest rules, of
+    /// those below.
     fn apply(&mut self, group: &CgroupPath, new: Cgroup, conflict: bool) {
         let old = self.cgroup(group);
         let cpus = new.partition.effective;
@@ -643,7 +642,7 @@ impl<'t> Kernel<'t> {
         !needed.is_empty() && self.can_add(cpus)
     }
 
-    /// Makes an invalid first-level partition valid if nothing is in the way any more.
+    /// Makes an invalid first-level partition valid again if that has become possible.
     fn recover(&mut self, group: &CgroupPath) {
         let cgroup = self.cgroup(group);
         let requested = cgroup.requested();
@@ -698,7 +697,7 @@ impl<'t> Kernel<'t> {
         self.set_flag(group, false);
     }
 
-    /// Older kernels check the siblings in both directions, so that a flag can stay.
+    /// Older kernels check siblings also when they clear the flag, so it can stay set.
     fn set_flag(&mut self, group: &CgroupPath, flagged: bool) -> bool {
         let old = self.cgroup(group);
         if old.flagged == flagged {
@@ -711,7 +710,7 @@ impl<'t> Kernel<'t> {
         fits
     }
 
-    /// Brings the exclusive CPUs of the cgroups below in line with this one's.
+    /// Updates the exclusive CPUs of this cgroup and of those below it.
     fn update_below(&mut self, top: &CgroupPath) {
         let below: Vec<CgroupPath> = self.tree.below(top).cloned().collect();
         self.update_exclusive(top, true);
@@ -736,7 +735,7 @@ impl<'t> Kernel<'t> {
         }
     }
 
-    /// Moves a remote partition to what the cgroups above pass down now.
+    /// Moves a remote partition to the CPUs that the cgroups above pass down now.
     fn follow(&mut self, group: &CgroupPath) {
         let cgroup = self.cgroup(group);
         let cpus = self.granted(group, &cgroup);
@@ -749,7 +748,7 @@ impl<'t> Kernel<'t> {
     }
 }
 
-/// Whether nothing would be left of a cgroup's `cpuset.cpus` beside these exclusive CPUs.
+/// Whether a cgroup's `cpuset.cpus` has no CPU but these exclusive ones of a sibling.
 fn is_buried(cpus: CpuSet, exclusive: CpuSet) -> bool {
     !cpus.is_empty() && cpus.is_subset(&exclusive)
 }
@@ -785,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_runs_on_what_is_left_of_its_parents_cpus() {
+    fn a_cgroup_runs_on_its_own_cpus_within_those_of_its_parent() {
         let mut tree = tree();
         check(&tree, &[("k/a/c", "0-7"), ("k/new", "0-7")]);
         tree.write(&path("k/a/c"), Write::Cpus(cpus("2-3"))).unwrap();
@@ -797,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn populated_groups_cannot_be_emptied() {
+    fn populated_cgroups_cannot_be_emptied_by_older_kernels() {
         let mut tree = tree();
         tree.write(&path("k/a"), Write::Cpus(cpus("0-1"))).unwrap();
         assert_eq!(tree.write(&path("k/a"), Write::Cpus(CpuSet::EMPTY)), Err(Refused::Populated));
@@ -811,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn offline_cpus_count_when_they_come() {
+    fn offline_cpus_count_once_they_are_online() {
         let mut tree = tree();
         tree.write(&path("k/a"), Write::Cpus(cpus("7-8"))).unwrap();
         assert_eq!(tree.write(&path("k/a"), Write::Cpus(cpus("12"))), Err(Refused::Impossible));
@@ -836,7 +835,7 @@ mod tests {
     }
 
     #[test]
-    fn families() {
+    fn children_are_direct_and_descendants_are_those_whose_path_has_the_cgroups() {
         let tree = tree();
         let names =
             |groups: Vec<&CgroupPath>| groups.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -872,7 +871,7 @@ mod partition_tests {
         tree.write(&path(group), Write::Partition(kind)).unwrap();
     }
 
-    /// `k` and `k/p` with 1-5, of which `k/p/a` asks for 1-2; `k/p/b` beside it. Both have processes.
+    /// `k` and `k/p` with 1-5, of which `k/p/a` asks for 1-2; its sibling `k/p/b`. Both have processes.
     fn tree(rules: KernelRules) -> CgroupTree {
         let mut tree = CgroupTree::new(cpus("0-7"), cpus("0-7")).with_rules(rules);
         for group in [LEAF, "k/p/b"] {
@@ -899,18 +898,18 @@ mod partition_tests {
     }
 
     #[test]
-    fn one_write_moves_a_partition() {
+    fn one_write_of_exclusive_cpus_moves_a_partition() {
         for rules in RULES {
             let mut tree = with_partition(rules);
             exclusive(&mut tree, LEAF, "3-5").unwrap();
             check(&tree, LEAF, Valid(Root), "3-5");
             check(&tree, "k/p/b", Member, "0-2,6-7");
-            // What the cgroup above does not have does not count.
+            // It does not get CPUs that the cgroup above does not have.
             exclusive(&mut tree, LEAF, "5-6").unwrap();
             check(&tree, LEAF, Valid(Root), "5");
             exclusive(&mut tree, LEAF, "6").unwrap();
             check(&tree, LEAF, Invalid(Root), "0-7");
-            // It does not recover alone.
+            // It does not recover by a write of CPUs alone.
             exclusive(&mut tree, LEAF, "3").unwrap();
             check(&tree, LEAF, Invalid(Root), "0-7");
             partition(&mut tree, LEAF, Some(Isolated));
@@ -975,13 +974,13 @@ mod partition_tests {
     }
 
     #[test]
-    fn the_pods_cpus_must_not_all_become_exclusive() {
+    fn a_partition_that_takes_all_cpus_of_its_parent_becomes_invalid() {
         for rules in RULES {
             let mut tree = with_partition(rules);
             tree.write(&path("k/p"), Write::Cpus(cpus("4"))).unwrap();
             exclusive(&mut tree, LEAF, "3-4").unwrap();
             check(&tree, LEAF, Invalid(Root), "4");
-            // On a partition that starts there is no such condition.
+            // This condition does not apply to a partition that starts.
             partition(&mut tree, LEAF, Some(Root));
             check(&tree, LEAF, Valid(Root), "3-4");
             check(&tree, "k/p", Member, "0-2,5-7");

@@ -1,4 +1,4 @@
-//! Writes into the cgroups of single containers, where the runtime has not made or cannot make them.
+//! Writes into the cgroups of single containers that the runtime has not made or cannot make.
 
 use super::affinity;
 use super::cgroup_tree::Write;
@@ -20,12 +20,12 @@ impl KernelRefusal {
     }
 }
 
-/// Sets a container's CPUs without the runtime, whose own record becomes wrong: only for cases
-/// without a better way. This process cannot write the cgroup that it is in itself, where that
-/// is the root of its cgroup namespace: its threads' affinity is set then.
+/// Sets a container's CPUs without the runtime, whose own record becomes wrong: use it only where the
+/// runtime cannot. If the cgroup is this process's own and the root of its cgroup namespace, the
+/// process cannot write it: the affinity of its threads is set instead.
 ///
 /// # Errors
-/// Also if the cgroup is gone, or a partition beside it has some of the CPUs.
+/// Also if the cgroup is gone, or the partition of a sibling has some of the CPUs.
 pub fn set_cpus(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), KernelRefusal> {
     let held = on.held_beside(group) & cpus;
     if !held.is_empty() {

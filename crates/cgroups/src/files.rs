@@ -1,4 +1,4 @@
-//! Reads the cgroups that a plan is about, and makes its writes.
+//! Reads the cgroups that a plan concerns, and makes its writes.
 
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
 use super::goal::{CgroupLevel, Goal};
@@ -7,14 +7,14 @@ use cpuset::{CgroupPath, CpuSet, PartitionState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// The cgroups that bind. What is below a loose one is bound, whatever it says.
+    /// The cgroups that bind. A loose one binds all cgroups below it, whatever these say.
     Binding,
     /// All cgroups of pods and containers.
     All,
 }
 
-/// Makes a write, and returns what the cgroup's files for partitions say then. CPUs are written once
-/// more if they are not there: systemd may clear them at the same moment.
+/// Makes a write, and returns what the cgroup's partition files say then. CPUs that do not read back
+/// are written once more: systemd may clear them at the same moment.
 pub(super) fn write(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -25,13 +25,14 @@ pub(super) fn write(
         if on.cpus(group, CPUS)? != cpus {
             on.make(group, write)?;
         }
-        // They are what they were.
+        // `carry_out` ignores the partition files after a write of `cpuset.cpus`.
         return Ok(PartitionFiles::default());
     }
     Ok(partition(on, group, on.free()).0)
 }
 
-/// Restores the CPUs `before`. Nothing can be cleared while pods run: the widest set is as good.
+/// Restores the CPUs `before`. Where these were none and the kernel does not let a cgroup with
+/// processes be cleared, the widest set has the same effect.
 pub(super) fn undo(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -40,8 +41,9 @@ pub(super) fn undo(
 ) -> Result<(), FileError> {
     let cpus = on.held_beside(group);
     let has = on.cpus(group, EXCLUSIVE).unwrap_or_default();
+    // The kernel would end a sibling's partition with some of these CPUs (`Hazard::MeetsPartition`).
     if has.is_empty() && !cpus.is_disjoint(&if before.is_empty() { widest } else { before }) {
-        return Err(FileError::Beside { path: on.directory(group).join(CPUS), cpus });
+        return Err(FileError::HeldBySibling { path: on.directory(group).join(CPUS), cpus });
     }
     if !before.is_empty() {
         return on.write(group, CPUS, &before.to_string());
@@ -52,8 +54,8 @@ pub(super) fn undo(
     }
 }
 
-/// Makes a cgroup an ordinary one, with no more exclusive CPUs than cgroups in it have, as another
-/// program's there need them. Returns whether it was a partition.
+/// Makes a cgroup an ordinary one, whose exclusive CPUs are those of the cgroups in it: partitions of
+/// other programs there need them. Returns whether it was a partition.
 pub(super) fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
     let before = on.partition(group);
     let was_one = before.state != PartitionState::Member;
@@ -67,23 +69,23 @@ pub(super) fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, 
     Ok(was_one)
 }
 
-/// The cgroups concerned, as they are. What cannot be read is left out.
+/// Reads the cgroups that a goal concerns. Those that cannot be read are left out.
 pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
     let free = on.free();
-    let mut reading = Reading { on, free, tree: CgroupTree::new(free, goal.widest) };
+    let mut reader = TreeReader { on, free, tree: CgroupTree::new(free, goal.widest) };
     let mut left: Vec<(CgroupPath, CgroupLevel)> = Vec::new();
     for (top, level) in &goal.tops {
         for above in top.ancestors() {
-            if !reading.tree.contains(&above) {
-                reading.add(&above, on.cpus(&above, CPUS).unwrap_or_default());
+            if !reader.tree.contains(&above) {
+                reader.add(&above, on.cpus(&above, CPUS).unwrap_or_default());
             }
         }
         left.push((top.clone(), *level));
     }
     while let Some((group, level)) = left.pop() {
         let Ok(cpus) = on.cpus(&group, CPUS) else { continue };
-        reading.add(&group, cpus);
-        let has_partitions = !reading.tree.partition(&group).exclusive.is_empty();
+        reader.add(&group, cpus);
+        let has_partitions = !reader.tree.partition(&group).exclusive.is_empty();
         let is_bound = scope == Scope::Binding && goal.is_loose(&group) && !has_partitions;
         if is_bound {
             left.extend(goal.narrower_in(&group).map(|pod| (pod.clone(), CgroupLevel::Pod)));
@@ -91,20 +93,20 @@ pub(super) fn read(on: &Hierarchy, goal: &Goal, scope: Scope) -> CgroupTree {
             left.extend(on.children(&group).into_iter().map(|child| (child, level.below())));
         }
     }
-    reading.add_holders();
-    reading.tree
+    reader.add_holders();
+    reader.tree
 }
 
-struct Reading<'a> {
+struct TreeReader<'a> {
     on: &'a Hierarchy,
     /// The CPUs that no partition has.
     free: CpuSet,
     tree: CgroupTree,
 }
 
-impl Reading<'_> {
-    /// Adds the cgroups of no known pod that have exclusive CPUs: those of one that has just ended, or
-    /// another program's.
+impl TreeReader<'_> {
+    /// Adds cgroups with exclusive CPUs that belong to no known pod: to one that has just ended, or to
+    /// another program.
     fn add_holders(&mut self) {
         let mut left: Vec<CgroupPath> = self.tree.groups().cloned().collect();
         while let Some(group) = left.pop() {
@@ -127,7 +129,7 @@ impl Reading<'_> {
 
     fn add(&mut self, group: &CgroupPath, cpus: CpuSet) {
         self.tree.put(group, cpus);
-        // What is below a cgroup without exclusive CPUs is no partition.
+        // A remote partition gets its CPUs from its parent's exclusive ones: without any there is none.
         let parent = group.parent();
         if parent.is_some_and(|above| self.tree.partition(&above).exclusive.is_empty()) {
             return;
@@ -140,9 +142,9 @@ impl Reading<'_> {
     }
 }
 
-/// What a cgroup's files for partitions say, and the CPUs that it runs on as a partition. One that
-/// does not have its CPUs, or not alone, counts as invalid: both were seen after the last of the CPUs
-/// that no partition has (`free`) had gone offline.
+/// What a cgroup's partition files say, and the CPUs that it runs on as a partition. A partition whose
+/// CPUs are missing or also in `free`, the CPUs that no partition has, counts as invalid: both were
+/// observed after the last CPU of `free` had gone offline.
 fn partition(on: &Hierarchy, group: &CgroupPath, free: CpuSet) -> (PartitionFiles, CpuSet) {
     let files = on.partition(group);
     let PartitionState::Valid(kind) = files.state else { return (files, CpuSet::EMPTY) };

@@ -1,14 +1,14 @@
-//! Cpuset partitions of other programs: an administrator's cgroup, a systemd unit with
+//! Cpuset partitions of other programs, such as an administrator's cgroup or a systemd unit with
 //! `CPUSetPartition=`. No other cgroup can run on their CPUs. This file only reads.
 //!
-//! A partition is this program's, or a leftover of it, by its place:
-//! * below the kubelet's cgroups (`kubepods`), where runtimes make containers and partitions come
-//!   and go within milliseconds. What another program makes a partition there, such as a hook of
-//!   CRI-O, is a container that the caller knows;
+//! A partition counts as this program's, or as left by it, if it is
+//! * below the kubelet's cgroups (`kubepods`), where partitions come and go within milliseconds.
+//!   Another program's partition there, such as that of a CRI-O hook, is a container that the caller
+//!   knows;
 //! * elsewhere, in a cgroup named after a container that has exclusive CPUs, or had them before a
 //!   restart.
 //!
-//! CPUs that the kernel still holds for a removed cgroup are in no cgroup, and so in no foreign one.
+//! CPUs that the kernel still holds for a removed cgroup are in no cgroup, so no partition has them.
 
 use super::hierarchy::{CgroupVersion, EFFECTIVE, EXCLUSIVE_EFFECTIVE, Hierarchy};
 use super::names::{is_named_after, is_of_pods};
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 /// The topmost cgroups that are valid partitions of other programs, with their CPUs.
 pub type ForeignPartitions = BTreeMap<CgroupPath, CpuSet>;
 
-/// Reads one file, and none of `ids`, if the root cgroup has all CPUs of `expected`: those that are
-/// online and in no partition of this program. `ids` are the runtime's ids of containers that may
-/// have a partition of this program.
+/// Finds the partitions of other programs. `expected` are the online CPUs that are in no partition of
+/// this program: if the root cgroup has them all, this reads one file and none of `ids`. `ids` are the
+/// runtime's ids of containers that may have a partition of this program.
 pub fn foreign_partitions(
     on: &Hierarchy,
     expected: CpuSet,
@@ -31,7 +31,7 @@ pub fn foreign_partitions(
         return found;
     }
     let free = on.free();
-    // The root is never without CPUs: it cannot be read.
+    // The root always has CPUs: if it shows none, its file could not be read.
     if free.is_empty() || (expected - free).is_empty() {
         return found;
     }
@@ -62,10 +62,10 @@ fn collect(on: &Hierarchy, group: CgroupPath, ours: &[String], found: &mut Forei
     }
 }
 
-/// All CPUs of a partition, those of partitions in it too.
+/// All CPUs of a partition, including those of partitions in it.
 fn cpus_of(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_else(|_| {
-        // Linux before 6.7: what partitions in it have is not effective in it.
+        // Linux before 6.7 has only `cpuset.cpus.effective`, without the CPUs of partitions in it.
         let inner = on.children(group).into_iter();
         let inner = inner.filter(|child| on.partition(child).state.is_valid());
         let inner: CpuSet = inner.map(|child| cpus_of(on, &child)).collect();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_other_programs_are_found_by_their_place() {
+    fn a_partition_outside_kubepods_is_foreign_unless_its_name_is_a_containers_id() {
         let root = root("0-1");
         let at = root.path();
         group(at, "admin", "4-5", "root");
@@ -114,7 +114,7 @@ mod tests {
         group(at, "system.slice/rt.service", "6-7", "isolated");
         group(at, "broken", "8", "root invalid (Cpu list in cpuset.cpus not exclusive)");
         group(at, "plain", "", "member");
-        // The kernel makes none below a cgroup without exclusive CPUs: not even read.
+        // Not read: the kernel makes no partition below a cgroup without exclusive CPUs.
         group(at, "plain/deep", "9", "root");
         group(at, "kubepods", "10-11", "member");
         group(at, "kubepods/pod1/left", "10", "root");
@@ -128,25 +128,24 @@ mod tests {
     }
 
     #[test]
-    fn without_a_missing_cpu_no_cgroup_is_read() {
+    fn no_cgroup_is_read_while_the_root_has_all_cpus() {
         let root = root("0-15");
         group(root.path(), "admin", "4-5", "root");
         assert_eq!(found(root.path()), [""; 0]);
-        // Nothing is known without the root's file.
+        // Nor if the root's file cannot be read.
         fs::remove_file(root.path().join(EFFECTIVE)).unwrap();
         assert_eq!(found(root.path()), [""; 0]);
     }
 
     #[test]
-    fn cpus_of_a_removed_cgroup_are_nobodys() {
+    fn cpus_of_a_removed_cgroup_are_in_no_foreign_partition() {
         let root = root("0-3,6-15");
         group(root.path(), "admin", "", "member");
         assert_eq!(found(root.path()), [""; 0]);
     }
 
-    /// Without `cpuset.cpus.exclusive.effective`.
     #[test]
-    fn partitions_of_old_kernels() {
+    fn partitions_are_found_without_the_file_of_effective_exclusive_cpus() {
         let root = root("0-3,8-15");
         for (path, effective) in [("admin", "4-5"), ("admin/inner", "6-7"), ("admin/plain", "4-5")]
         {

@@ -1,22 +1,21 @@
-//! [`Goal`]: what the cgroups of a node have to be, so that no container runs on the exclusive CPUs
-//! of another. Pure: no files.
+//! [`Goal`]: the CPUs that the cgroups of a node must have so that no container runs on the exclusive
+//! CPUs of another. Pure: no files.
 //!
-//! A cgroup is *loose* if one value in it binds all that is below: nothing there has exclusive CPUs,
-//! and the value can be relied on. So a class with hundreds of pods needs one write. Pods that are to
-//! have fewer CPUs than others of their class need one more each. A cgroup is *tight* otherwise: each
-//! cgroup in it is bound by itself.
+//! A cgroup is *loose* if its value binds everything below it: no container there has exclusive CPUs,
+//! and the value can be relied on. So a class with hundreds of pods needs one write. A pod that must
+//! have fewer CPUs than others of its class needs one more. Otherwise a cgroup is *tight*: each cgroup
+//! in it needs a value to be bound by.
 
 use cpuset::{CgroupPath, CpuSet, PartitionType};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far a cgroup is above containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupLevel {
-    /// A QoS class: pods are in it.
+    /// A QoS class, which has pods in it.
     Class,
-    /// A pod: containers and the pause container are in it.
+    /// A pod, which has containers and the pause container in it.
     Pod,
-    /// A container. What is in it is the container's own.
+    /// A container. Cgroups in it are made by the container itself.
     Leaf,
 }
 
@@ -24,33 +23,33 @@ pub enum CgroupLevel {
 pub struct Goal {
     /// Where containers without exclusive CPUs may run: at least one CPU.
     pub pool: CpuSet,
-    /// The same for those of single pods. A class with such pods has what they have together.
+    /// Where those of single pods may run, by pod. A class has the pools of all pods in it.
     pub pools: BTreeMap<CgroupPath, CpuSet>,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
     /// The containers with exclusive CPUs.
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
-    /// Those of them that are to be partitions.
+    /// The containers of `exclusive` that must be partitions.
     pub partitions: BTreeSet<CgroupPath>,
     pub kind: PartitionType,
-    /// Cgroups whose `cpuset.cpus.exclusive` this program has set. That of others stays as it is.
+    /// Cgroups whose `cpuset.cpus.exclusive` this program has set. All others keep theirs.
     pub ours: BTreeSet<CgroupPath>,
-    /// Those of them that use the pool beside these.
+    /// The containers of `exclusive` that use the pool in addition.
     pub mixed: BTreeSet<CgroupPath>,
     /// By pod: the CPUs that its containers in the pool must not name.
     pub kept_from_siblings: BTreeMap<CgroupPath, CpuSet>,
-    /// This program's own container, where its threads' affinity is set instead: it is neither bound
-    /// nor in the way.
+    /// This program's own container, if it is kept in the pool by its threads' affinity: plans ignore
+    /// its cgroup.
     pub apart: BTreeSet<CgroupPath>,
     /// The topmost cgroups to bind: classes, pods in no class, containers outside pods' cgroups. None
     /// is below another.
     pub tops: BTreeMap<CgroupPath, CgroupLevel>,
-    /// What other programs allow a cgroup.
+    /// The CPUs to which other programs limit a cgroup.
     pub bounds: BTreeMap<CgroupPath, CpuSet>,
-    /// Cgroups that cannot be written, or whose value others keep changing: they stay as they are,
-    /// and are tight.
+    /// Cgroups that cannot be written, or whose value others keep changing: they are tight, and no plan
+    /// writes them.
     pub distrusted: BTreeSet<CgroupPath>,
-    /// Cgroups whose value may vanish at any time: they are tight, and what is below them is bound
+    /// Cgroups whose value may be cleared at any time: they are tight, and cgroups below them are bound
     /// as if they had none.
     pub volatile: BTreeSet<CgroupPath>,
 }
@@ -74,13 +73,14 @@ impl Goal {
         &'a self,
         group: &'a CgroupPath,
     ) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> {
+        // Paths below `a` are not all directly behind `a`: `a.b` sorts before `a/b`.
         let rest = self.exclusive.range(group..);
         rest.take_while(|(other, _)| other.as_str().starts_with(group.as_str()))
             .filter(move |(other, _)| *other == group || other.is_below(group))
             .map(|(group, claim)| (group, *claim))
     }
 
-    /// Where containers without exclusive CPUs may run that are in this cgroup.
+    /// Where containers without exclusive CPUs in this cgroup may run.
     pub(super) fn pool_of(&self, group: &CgroupPath) -> CpuSet {
         if self.pools.is_empty() {
             return self.pool;
@@ -89,7 +89,7 @@ impl Goal {
         above.find_map(|above| self.pools.get(&above).copied()).unwrap_or(self.pool)
     }
 
-    /// The pods in a class that have fewer CPUs than it: its value does not bind these.
+    /// The pods in a class that must have fewer CPUs than the class: its value does not bind these.
     pub(super) fn narrower_in<'a>(
         &'a self,
         class: &'a CgroupPath,
@@ -101,8 +101,8 @@ impl Goal {
             .map(|(pod, _)| pod)
     }
 
-    /// What a container that shares CPUs names of these: its pod's value keeps it in the pool.
-    pub(super) fn beside_siblings(&self, leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
+    /// `cpus` without those that a container in the pool must not name.
+    pub(super) fn without_siblings(&self, leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
         let kept = leaf.parent().and_then(|pod| self.kept_from_siblings.get(&pod).copied());
         cpus - kept.unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl Goal {
         self.exclusive_in(group).map(|(_, claim)| claim).collect()
     }
 
-    /// Whether one value in this cgroup binds all that is below it.
+    /// Whether the value of this cgroup binds everything below it.
     pub(super) fn is_loose(&self, group: &CgroupPath) -> bool {
         self.is_relied_on(group) && self.exclusive_in(group).next().is_none()
     }
@@ -120,8 +120,8 @@ impl Goal {
         !self.distrusted.contains(group) && !self.volatile.contains(group)
     }
 
-    /// What other programs allow a cgroup: by itself, and by those above whose value may vanish. All
-    /// others above it keep it within their bounds.
+    /// The CPUs to which other programs limit a cgroup: by its own value, and by those of volatile
+    /// cgroups above it. The kernel keeps it within the values of all others above.
     fn bound_of(&self, group: &CgroupPath) -> Option<CpuSet> {
         let own = self.bounds.get(group).copied();
         if self.volatile.is_empty() {
@@ -132,7 +132,7 @@ impl Goal {
         own.into_iter().chain(above).reduce(|bound, other| bound & other)
     }
 
-    /// Whether no cgroup above this one binds what is in it.
+    /// Whether this cgroup decides where its containers run: no cgroup above binds them.
     pub(super) fn binds(&self, group: &CgroupPath) -> bool {
         if self.tops.contains_key(group) {
             return true;
@@ -147,14 +147,14 @@ impl Goal {
         !is_bound && self.binds(&parent)
     }
 
-    /// The part of its pool that other programs allow a cgroup whose parent has `above`. Exclusive
-    /// CPUs are never part of what they allow. If they allow nothing else, it is no bound; if they
-    /// allow nothing of the pool, the cgroup stays on the rest.
+    /// The CPUs of its pool to which other programs limit a cgroup whose parent has `above`. Exclusive
+    /// CPUs are never allowed. A bound that allows no other CPUs is ignored. If it allows shared CPUs
+    /// but none of the pool, the cgroup gets those.
     pub(super) fn pool_within(&self, group: &CgroupPath, above: CpuSet) -> CpuSet {
         let pool = self.pool_of(group);
         let bound = match self.bound_of(group) {
             Some(bound) => bound,
-            // What is above can be another program's, such as the kubelet's system partition.
+            // `above` may be another program's value, such as that of the kubelet's system partition.
             None if pool.is_disjoint(&above) => self.widest,
             None => return pool,
         };

@@ -1,8 +1,8 @@
 //! [`Groups`]: keeps a node's cgroups at their [`Goal`]: reads them, plans, writes.
 //!
-//! Every pass starts from what the files say. What lasts between two passes is what was written
-//! ([`Memory`]), and what others do to these cgroups ([`Interference`]). Nothing is given up
-//! permanently: what failed is tried again.
+//! Every pass starts from the files. Between two passes only the values that were written ([`Memory`])
+//! and what others do to these cgroups ([`Interference`]) are remembered. Nothing is given up
+//! permanently: failed writes are tried again.
 
 use super::affinity;
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
@@ -20,10 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a value that the kernel has refused for a container is not written again: each call of
-/// the runtime makes a pass.
+/// How long a value that the kernel has refused for a container is not written again. Without this
+/// limit, each call of the runtime would try it, as each makes a pass.
 pub const AFTER_REFUSAL: Duration = Duration::from_secs(1);
-/// Plans in one pass: each finds out which cgroups cannot be written, and the next does without.
+/// Plans in one pass, at most: each finds cgroups that cannot be written, and the next one leaves them
+/// out.
 const ROUNDS: usize = 4;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,23 +33,23 @@ pub struct Report {
     pub errors: u64,
     /// CPUs that containers have still to leave before others get them.
     pub withheld: CpuSet,
-    /// Whether cgroups were left alone for a moment, as the kernel has just refused the same.
+    /// Whether a write was put off because the kernel has just refused the same one.
     pub deferred: bool,
-    /// Containers of which the kernel makes no partitions, and why.
+    /// Containers that cannot be partitions, and why.
     pub refused: BTreeMap<CgroupPath, String>,
     /// Containers whose partitions another program, or the kernel, has ended since the last pass, and
-    /// what they were then.
+    /// their state now.
     pub ended: BTreeMap<CgroupPath, PartitionState>,
-    /// Pods whose containers cgroups cannot keep in the pool, and why: other means have to.
+    /// Pods whose containers no cgroup keeps in the pool, and why: the caller has to use other means.
     pub unbound: BTreeMap<CgroupPath, String>,
     /// Cgroups that are not relied on, and why: those below are bound as well.
     pub distrusted: BTreeMap<CgroupPath, String>,
-    /// What other programs allow a cgroup.
+    /// The limits that other programs set.
     pub bounds: BTreeMap<CgroupPath, Bound>,
 }
 
 impl Report {
-    /// A container's cgroup cannot be written, so other means have to keep its pod in the pool.
+    /// Reports the pod of a container whose cgroup cannot be written.
     fn unbind_pods_with(&mut self, layout: &Layout, leaf: &CgroupPath, why: &str) {
         for pod in layout.pods.iter().filter(|pod| leaf.is_below(&pod.group)) {
             self.unbound.insert(pod.group.clone(), why.to_owned());
@@ -56,7 +57,7 @@ impl Report {
     }
 }
 
-/// What to watch, as inotify(7) can.
+/// What to watch with inotify(7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
     /// Writes into a file.
@@ -67,14 +68,14 @@ pub enum Watched {
 
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// Cgroups with the CPUs that another program had set before, or all.
+    /// Cgroups that got back the CPUs that another program had set before, or all.
     pub groups: u64,
     pub partitions: u64,
-    /// CFS quotas of pods and containers that are in force again.
+    /// Restored CFS quotas of pods and containers.
     pub quotas: u64,
-    /// Containers that have all CPUs again.
+    /// Containers that got back all CPUs.
     pub containers: u64,
-    /// What the kernel refused. Everything else was undone all the same.
+    /// What the kernel refused. Everything else was undone nevertheless.
     pub errors: Vec<FileError>,
 }
 
@@ -83,23 +84,24 @@ pub struct Groups {
     on: Option<Hierarchy>,
     memory: Memory,
     interference: Interference,
-    /// Classes of this process's life, and pods' cgroups that no event has named yet: there may be
-    /// containers in them that are not known.
+    /// All classes since this process started, and cgroups of pods that no event has named yet: they may
+    /// contain containers that are not known.
     unnamed: BTreeMap<CgroupPath, CgroupLevel>,
-    /// Cgroups that decide where containers run, to be watched for writes of other programs.
+    /// Cgroups that decide where containers run. They are watched for writes of other programs.
     binding: BTreeSet<CgroupPath>,
     /// The type of partitions, if there are any.
     kind: PartitionType,
     /// Containers that were partitions after the last pass.
     partitions: BTreeSet<CgroupPath>,
-    /// Pods whose cgroup was missing at the last check of all.
+    /// Pods whose cgroup was missing at the last check of all cgroups.
     missing: BTreeSet<CgroupPath>,
-    /// Containers whose cgroups the kernel has just refused to write.
+    /// Writes into containers' cgroups that the kernel has just refused.
     refused: BTreeMap<CgroupPath, Refusal>,
-    /// Exclusive CPUs that the kernel has not let a cgroup give up: those of another program's partition
-    /// may be in its `cpuset.cpus`. They harm nobody, and are given up with the next ones.
+    /// The `cpuset.cpus.exclusive` of cgroups from which the kernel does not let them be removed, as
+    /// the cgroup's `cpuset.cpus` may have CPUs of another program's partition. They do no harm, and go
+    /// with the next change.
     stuck: BTreeMap<CgroupPath, CpuSet>,
-    /// This program's own container, if it cannot write that, and its threads' affinity.
+    /// This program's own container, if it cannot write its cgroup, and the affinity of its threads.
     own: Option<(CgroupPath, CpuSet)>,
 }
 
@@ -111,12 +113,13 @@ struct Refusal {
 }
 
 impl Groups {
-    /// `kind` is the type of partitions to make, where any are to be made.
+    /// `kind` is the type of all partitions that this makes.
     pub fn new(on: Hierarchy, memory: Memory, kind: PartitionType) -> Groups {
         Groups { on: Some(on), memory, kind, ..Groups::default() }
     }
 
-    /// `now` is the moment of this pass: what is observed of other programs counts from then on.
+    /// One pass: makes the writes that lead to this layout. Observations of other programs get the time
+    /// `now`.
     pub fn follow(&mut self, layout: &Layout, scope: Scope, now: Instant) -> Report {
         let mut report = Report::default();
         let Some(on) = self.on.clone() else { return report };
@@ -144,7 +147,8 @@ impl Groups {
             let mut tree = loop {
                 self.restrict(&mut goal, now);
                 let tree = read(&on, &goal, scope);
-                // What is below a cgroup that is not relied on any more has to be read as well.
+                // What it learns may be that a cgroup is not relied on any more: then the cgroups below
+                // have to be read as well.
                 if !self.observe(&on, &tree, &goal, now) {
                     break tree;
                 }
@@ -157,7 +161,7 @@ impl Groups {
             let mut has_learnt = false;
             let mut written = BTreeSet::new();
             if writes {
-                // What the kernel has said to single cgroups.
+                // Errors, and texts of invalid partitions, which say why.
                 let mut replies = BTreeMap::new();
                 let outcome = carry_out(&mut tree, &goal, |group, wanted| {
                     let refusal = self.refused.get(group).filter(|one| one.write == wanted);
@@ -166,7 +170,7 @@ impl Groups {
                         report.unbind_pods_with(layout, group, &refusal.why);
                         return None;
                     }
-                    // Where a write has failed, the rest of the plan is another one.
+                    // After a failed write the plan differs from the one that `remember` recorded.
                     self.remember_write(group, wanted);
                     self.memory.save();
                     match unless_gone(write(&on, group, wanted)) {
@@ -224,8 +228,8 @@ impl Groups {
         report
     }
 
-    /// What containers that are to be partitions have, and cgroups above them for that, is this
-    /// program's also after it has lost its memory.
+    /// After a loss of the memory, the exclusive CPUs of containers that must be partitions, and of
+    /// cgroups above them, still count as this program's.
     fn adopt_partitions(&mut self, tree: &CgroupTree, goal: &mut Goal) {
         for leaf in goal.partitions.iter().filter(|leaf| tree.is_partition(leaf)) {
             for group in leaf.ancestors().into_iter().chain([leaf.clone()]) {
@@ -236,7 +240,7 @@ impl Groups {
         }
     }
 
-    /// Partitions that are none any more, or without their CPUs.
+    /// Finds partitions that have become invalid or ordinary cgroups.
     fn find_ended(&mut self, goal: &Goal, tree: &CgroupTree, report: &mut Report) {
         for leaf in std::mem::take(&mut self.partitions) {
             if goal.partitions.contains(&leaf) && tree.contains(&leaf) && !tree.is_partition(&leaf)
@@ -246,8 +250,8 @@ impl Groups {
         }
     }
 
-    /// Classes that exist and have no pod yet: with the cgroupfs driver they are there from the
-    /// kubelet's start on.
+    /// Finds classes that have no pod yet: with the cgroupfs driver they exist from the kubelet's start
+    /// on.
     fn find_classes(&mut self, on: &Hierarchy, layout: &Layout) {
         let kubelets = layout.goal.tops.keys().filter(|top| level_of(top).is_some());
         let above: BTreeSet<CgroupPath> = kubelets.filter_map(CgroupPath::parent).collect();
@@ -256,9 +260,9 @@ impl Groups {
         self.unnamed.extend(classes.map(|class| (class, CgroupLevel::Class)));
     }
 
-    /// Pods that run, and whose cgroup is not where the runtime says it is. If a cgroup above it
-    /// exists, the pod has ended without a report. Otherwise the view of the hierarchy is wrong,
-    /// which counts at the second check.
+    /// Finds running pods whose cgroup is not where the runtime says it is. If a cgroup above it exists,
+    /// the pod has ended and the runtime has not reported that. Otherwise this hierarchy is not the
+    /// runtime's, which is reported at the second check.
     fn find_missing(&mut self, on: &Hierarchy, layout: &Layout, report: &mut Report) {
         let is_missing = |group: &CgroupPath| {
             !on.has(group) && !group.ancestors().iter().any(|above| on.has(above))
@@ -274,7 +278,7 @@ impl Groups {
         }
     }
 
-    /// Learns from values that were not written here. Returns whether there were any.
+    /// Learns from values that this program has not written. Returns whether there were any.
     fn observe(&mut self, on: &Hierarchy, tree: &CgroupTree, goal: &Goal, now: Instant) -> bool {
         let mut has_learnt = false;
         for group in tree.groups().filter(|group| is_binder(goal, group)) {
@@ -320,7 +324,7 @@ impl Groups {
         groups.map(|(group, distrust)| (group.clone(), distrust.why().to_owned())).collect()
     }
 
-    /// Adds what is known of single cgroups.
+    /// Adds to a goal what is known of single cgroups.
     fn restrict(&self, goal: &mut Goal, now: Instant) {
         let bounds = self.interference.bounds();
         goal.bounds = bounds.map(|(group, bound)| (group.clone(), bound.cpus)).collect();
@@ -333,8 +337,8 @@ impl Groups {
         goal.apart.extend(self.own.iter().map(|(group, _)| group.clone()));
     }
 
-    /// Remembers, before the first write, all that a plan is going to write. Says whether there is
-    /// anything to do or to report.
+    /// Records, before the first write, all writes of a plan. Returns whether there is anything to write
+    /// or to report.
     fn remember(&mut self, tree: &CgroupTree, goal: &Goal) -> bool {
         let mut kernel = tree.clone();
         let outcome = carry_out(&mut tree.clone(), goal, |group, write| {
@@ -353,9 +357,9 @@ impl Groups {
         });
     }
 
-    /// After the writes: one value of each cgroup is left, and none of a container that has exactly
-    /// its exclusive CPUs. The runtime sets these too, so a release leaves them, as it leaves all
-    /// that the runtime has set.
+    /// After the writes: keeps one value of each cgroup in the memory, and none of a container that has
+    /// exactly its exclusive CPUs. The runtime sets these, too, and a release reverts nothing that the
+    /// runtime has set.
     fn settle(&mut self, goal: &Goal, tree: &CgroupTree) {
         self.binding.retain(|group| !tree.contains(group));
         for group in tree.groups() {
@@ -379,7 +383,8 @@ impl Groups {
             } else if record.ours.contains(&set) {
                 self.memory.change(group, |record| record.ours = vec![set]);
             } else if record.before == set && !record.ours.is_empty() {
-                // Nothing was written here: the value is the one that was found, and no news.
+                // The planned write was not made. Without this, the next pass would take the old value
+                // for another program's new one.
                 self.memory.change(group, |record| record.ours = vec![]);
             }
             if goal.binds(group) {
@@ -388,7 +393,7 @@ impl Groups {
         }
     }
 
-    /// Has containers witness that the cgroups which bind them have CPUs now.
+    /// Finds containers that run while the cgroups that bind them have CPUs.
     fn find_witnesses(
         &mut self,
         on: &Hierarchy,
@@ -402,12 +407,12 @@ impl Groups {
             let pods = layout.pods.iter().map(|pod| &pod.group);
             let pods = pods.filter(|pod| *pod == group || pod.is_below(group));
             let has_cpus = || on.cpus(group, CPUS).ok() == tree.cpus(group);
-            self.interference.observe(on, group, pods, has_cpus);
+            self.interference.find_witness(on, group, pods, has_cpus);
         }
     }
 
-    /// A cgroup cannot be written: those below it are bound instead, and a container is left to the
-    /// runtime. Returns whether another plan follows from that.
+    /// Handles a refused write: if the cgroup is a container's, the caller has to use other means for
+    /// its pod, otherwise the cgroups below it are bound. Returns whether that changes the plan.
     fn failed(
         &mut self,
         layout: &Layout,
@@ -431,7 +436,7 @@ impl Groups {
         true
     }
 
-    /// Where this program's own container cannot be written, its threads keep to its pool.
+    /// If this program cannot write its own container's cgroup, keeps its threads in the pool.
     fn confine_self(&mut self, on: &Hierarchy, goal: &Goal) {
         let Some((group, cpus)) = &mut self.own else { return };
         let pool = goal.pool_of(group);
@@ -444,19 +449,19 @@ impl Groups {
         }
     }
 
-    /// Undoes all writes: partitions, a cgroup's CPUs, and the lifted quotas of pods. Containers stay
-    /// on their exclusive CPUs. What failed stays remembered.
+    /// Reverts partitions, the CPUs of cgroups and the lifted quotas of pods. Containers stay on their
+    /// exclusive CPUs. The memory keeps what failed.
     pub fn release(&mut self, widest: CpuSet) -> Undone {
         let mut undone = Undone::default();
         let Some(on) = self.on.clone() else { return undone };
-        // A refused write would be reported like any other, and lead to the next one.
+        // A watch would report these writes, and so lead to the next pass.
         self.binding.clear();
         self.partitions.clear();
         self.refused.clear();
-        // What is restored for another program is not its next write.
+        // A value that is restored for another program must not count as its next write.
         self.interference = Interference::default();
         let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
-        // First of all: what is beside a partition cannot have its CPUs.
+        // Partitions first: while one exists, its siblings cannot have its CPUs.
         let mut partitions = BTreeSet::new();
         for (group, _) in groups.iter().rev().filter(|(_, record)| record.exclusive) {
             let has = on.partition(group).exclusive;
@@ -508,7 +513,7 @@ impl Groups {
         undone
     }
 
-    /// Lifts a pod's CFS quota, or puts a lifted one back; `None` if there was nothing to do.
+    /// Lifts a pod's CFS quota, or restores a lifted one; `None` if there was nothing to do.
     pub fn settle_quota(
         &mut self,
         pod: &CgroupPath,
@@ -516,7 +521,7 @@ impl Groups {
     ) -> Result<Option<QuotaChange>, FileError> {
         let Some(on) = &self.on else { return Ok(None) };
         let change = if is_lifted {
-            quota::lift_and_remember(on, &mut self.memory, pod)
+            quota::record_and_lift(on, &mut self.memory, pod)
         } else {
             quota::restore(on, &mut self.memory, pod)
         };
@@ -533,21 +538,22 @@ impl Groups {
         self.on.as_ref().map(|on| on.removal_of_bound(group)).unwrap_or_default()
     }
 
-    /// The files that bind, to be watched for writes of other programs, and the directories in which
-    /// a kubelet makes the cgroups of classes and Guaranteed pods.
+    /// The files to watch for writes of other programs, and the directories in which a kubelet makes
+    /// the cgroups of classes and Guaranteed pods.
     pub fn watched(&self) -> BTreeMap<PathBuf, Watched> {
         let Some(on) = &self.on else { return BTreeMap::new() };
         let files = self.binding.iter().map(|group| on.directory(group).join(CPUS));
         let kubelets = self.binding.iter().filter(|group| level_of(group).is_some());
         let above = kubelets.filter_map(CgroupPath::parent);
-        // What is in a class is bound by the class.
+        // A class binds the pods that are created in it.
         let above = above.filter(|above| self.unnamed.get(above) != Some(&CgroupLevel::Class));
         let directories = above.map(|above| (on.directory(&above), Watched::Directory));
         files.map(|file| (file, Watched::File)).chain(directories).collect()
     }
 
-    /// A kubelet makes a pod's cgroup before it has the runtime start the pod's sandbox, whose
-    /// process would run on all CPUs until the runtime reports it.
+    /// Records new cgroups, so that the next pass binds them. A kubelet makes a pod's cgroup before the
+    /// runtime starts the pod's sandbox, whose process would otherwise run on all CPUs until the runtime
+    /// reports it.
     pub fn created(&mut self, directories: &[PathBuf]) {
         let Some(on) = &self.on else { return };
         let groups = directories.iter().filter_map(|directory| on.group(directory));
@@ -555,13 +561,13 @@ impl Groups {
     }
 }
 
-/// Whether a cgroup is a class's or a pod's, so that its value binds what is below.
+/// Whether a cgroup is a class's or a pod's, so that its value binds the cgroups below it.
 fn is_binder(goal: &Goal, group: &CgroupPath) -> bool {
     matches!(goal.tops.get(group), Some(CgroupLevel::Class | CgroupLevel::Pod))
         || group.parent().is_some_and(|parent| goal.tops.get(&parent) == Some(&CgroupLevel::Class))
 }
 
-/// What a cgroup would be set to without a bound, if all is at rest.
+/// The value that a cgroup would have without a bound, once no container has still to leave CPUs.
 fn expected(goal: &Goal, group: &CgroupPath) -> CpuSet {
     goal.pool_of(group) | goal.claims_in(group)
 }

@@ -1,26 +1,26 @@
-//! [`hazard`]: the writes that must not be done, because some kernel loses CPUs, gives them away
-//! twice, or warns when it does them or later. Pure.
+//! [`hazard`]: the writes that must not be made, because some kernel then, or later, loses CPUs, gives
+//! them away twice, or warns. Pure.
 //!
 //! Source: writes tried on Linux 6.12 (old and new rules, see `KernelRules`) and 7.x. Each variant
-//! begins a sequence that breaks one of them. A kernel that is broken stays so until it boots again;
-//! some say nothing.
+//! begins a sequence that breaks one of them. A broken kernel stays broken until the next boot, and
+//! some kernels log nothing.
 
 use super::cgroup_tree::{CgroupTree, Write};
 use cpuset::{CgroupPath, CpuSet, PartitionState};
 use std::fmt;
 
-/// CPUs that partitions leave to all other cgroups. Linux 6.12 lets the last one of these go offline,
-/// and then gives CPUs of partitions to everybody.
+/// CPUs that partitions leave to all other cgroups. Linux 6.12 lets the last of these go offline, and
+/// then lets every cgroup run on CPUs of partitions.
 pub(super) const LEFT_TO_OTHERS: usize = 2;
 
 /// Why a write breaks some kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hazard {
-    /// `cpuset.cpus` of a cgroup without exclusive CPUs would have some of a partition beside it:
+    /// `cpuset.cpus` of a cgroup without exclusive CPUs would have some CPUs of a sibling's partition:
     /// the partition becomes invalid and keeps its CPUs.
     MeetsPartition,
-    /// A cgroup would be made a partition beside one with `cpuset.cpus` that has some of its CPUs.
-    /// Kernels that check this do not where it was a partition before, and `MeetsPartition` follows.
+    /// A cgroup would become a partition while a sibling's `cpuset.cpus` has some of its CPUs. Kernels
+    /// that check this skip the check where it was a partition before, and `MeetsPartition` follows.
     MeetsSibling,
     /// `cpuset.cpus.exclusive` of a cgroup above a partition would be empty: the partition's CPUs
     /// are lost when it ends.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_must_not_meet_a_partition_beside_them() {
+    fn cpus_must_not_overlap_with_a_siblings_partition() {
         let mut tree = with_partition();
         check(&tree, "k/p/b", Write::Cpus(cpus("0-7")), Some(Hazard::MeetsPartition));
         check(&tree, "k/p/b", Write::Cpus(cpus("0,3-7")), None);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_must_not_meet_what_a_partition_asked_for_and_did_not_get() {
+    fn cpus_must_not_overlap_with_those_that_a_siblings_partition_asked_for_and_did_not_get() {
         let mut tree = tree();
         tree.write(&path("k/p/a"), exclusive("5-6")).unwrap();
         tree.write(&path("k/p/a"), ROOT).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_must_not_meet_cpus_beside_it() {
+    fn a_partition_must_not_have_cpus_that_a_sibling_names() {
         let mut tree = tree();
         tree.write(&path("k/p/b"), Write::Cpus(cpus("2-5"))).unwrap();
         check(&tree, "k/p/a", ROOT, Some(Hazard::MeetsSibling));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusive_cpus_of_cgroups_below_must_not_be_taken() {
+    fn a_cgroup_must_not_lose_exclusive_cpus_that_one_below_has() {
         let mut tree = with_partition();
         tree.set_online(cpus("0,2-7"));
         check(&tree, "k/p", exclusive("2-5"), Some(Hazard::NarrowedAbove));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusive_cpus_within_a_partition_must_not_be_taken() {
+    fn a_cgroup_within_a_partition_must_not_lose_exclusive_cpus() {
         let mut tree = with_partition();
         tree.make(&path("k/p/a/x"));
         check(&tree, "k/p/a/x", exclusive("1-2"), None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn two_shared_cpus_must_stay_online() {
+    fn partitions_must_leave_two_online_cpus_to_others() {
         let mut tree = tree();
         tree.set_online(cpus("0-3"));
         check(&tree, "k/p/a", ROOT, None);

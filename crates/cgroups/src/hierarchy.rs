@@ -38,9 +38,9 @@ pub enum FileError {
     Write { path: PathBuf, value: String, source: io::Error },
     #[error("{}: {text:?} is not a list of CPUs", path.display())]
     Cpus { path: PathBuf, text: String },
-    /// A write that would break the partition, which has ended by the next try.
+    /// The write would break a sibling's partition. By the next attempt that has ended.
     #[error("{} stays as it is: a cpuset partition beside it has {}", path.display(), wording::cpus(*cpus))]
-    Beside { path: PathBuf, cpus: CpuSet },
+    HeldBySibling { path: PathBuf, cpus: CpuSet },
 }
 
 impl FileError {
@@ -52,23 +52,23 @@ impl FileError {
                 source.kind() == io::ErrorKind::NotFound
                     || source.raw_os_error() == Some(Errno::ENODEV as i32)
             }
-            FileError::Cpus { .. } | FileError::Beside { .. } => false,
+            FileError::Cpus { .. } | FileError::HeldBySibling { .. } => false,
         }
     }
 
-    /// Whether the kernel does not take this value as things are.
+    /// Whether the kernel does not accept this value now (EINVAL).
     pub(super) fn is_invalid(&self) -> bool {
         matches!(self, FileError::Write { source, .. } if source.raw_os_error() == Some(Errno::EINVAL as i32))
     }
 
-    /// Whether this process may not write the file: it is in the root of the process's own cgroup
-    /// namespace, and the hierarchy is mounted with `nsdelegate`.
+    /// Whether this process may not write the file (EPERM): it belongs to the cgroup that is the root of
+    /// the process's cgroup namespace, and the hierarchy is mounted with `nsdelegate`.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, FileError::Write { source, .. } if source.raw_os_error() == Some(Errno::EPERM as i32))
     }
 }
 
-/// `None` if the cgroup is gone: it needs nothing then.
+/// `None` if the cgroup is gone, which no caller treats as an error.
 pub(super) fn unless_gone<T>(result: Result<T, FileError>) -> Result<Option<T>, FileError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -78,8 +78,7 @@ pub(super) fn unless_gone<T>(result: Result<T, FileError>) -> Result<Option<T>, 
 }
 
 impl Hierarchy {
-    /// The hierarchy of this machine that is mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if
-    /// it has no cpusets.
+    /// The hierarchy mounted at `root`, usually `/sys/fs/cgroup`; `None` if it has no cpusets.
     pub fn open(root: &Path) -> Option<Hierarchy> {
         Hierarchy::open_on(Arc::new(Linux), root)
     }
@@ -105,8 +104,8 @@ impl Hierarchy {
         self.version
     }
 
-    /// Checks that this process can write cgroups, by a file: the mode of the directory is read-only
-    /// on many hosts anyway.
+    /// Checks that this process can write cgroups, by a file: on many hosts the mode of the directory
+    /// is read-only although its files can be written.
     pub(super) fn check_writable(&self) -> io::Result<()> {
         self.kernel.check_writable(&self.root.join("cgroup.procs"))
     }
@@ -125,12 +124,12 @@ impl Hierarchy {
         self.kernel.number(&self.directory(group)).is_ok()
     }
 
-    /// The shell command that removes another program's bound: all CPUs are none.
+    /// The shell command that removes another program's bound: a write of all CPUs is no bound.
     pub(super) fn removal_of_bound(&self, group: &CgroupPath) -> String {
         format!("echo {} > {}", self.free(), self.directory(group).join(CPUS).display())
     }
 
-    /// Whether a cgroup or one in it has processes; `None` if that cannot be read, as in version 1.
+    /// Whether a cgroup or one below it has processes; `None` if that cannot be read, as in version 1.
     pub fn is_populated(&self, group: &CgroupPath) -> Option<bool> {
         let events = self.read(group, "cgroup.events").ok()?;
         events.lines().find_map(|line| match line {
@@ -140,7 +139,7 @@ impl Hierarchy {
         })
     }
 
-    /// The kernel's number of a cgroup: another one of the same name has another.
+    /// The kernel's number of a cgroup. A new cgroup with the same path gets another one.
     pub(super) fn id(&self, group: &CgroupPath) -> Option<u64> {
         self.kernel.number(&self.directory(group)).ok()
     }
@@ -169,13 +168,13 @@ impl Hierarchy {
         self.directories(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
     }
 
-    /// The cgroups directly in another one; none if that cannot be read.
+    /// None if the directory cannot be read.
     pub fn children(&self, group: &CgroupPath) -> Vec<CgroupPath> {
         let names = self.directories(&self.directory(group));
         names.filter_map(|name| CgroupPath::new(&format!("{group}/{name}"))).collect()
     }
 
-    /// A file's text, without the line's end.
+    /// A file's text, without the final newline.
     pub fn read(&self, group: &CgroupPath, file: &str) -> Result<String, FileError> {
         let path = self.directory(group).join(file);
         match text(&*self.kernel, &path) {
@@ -189,8 +188,8 @@ impl Hierarchy {
         text.parse().map_err(|_| FileError::Cpus { path: self.directory(group).join(file), text })
     }
 
-    /// What a cgroup's files for partitions say, as far as they exist: Linux has had them all since
-    /// 6.7.
+    /// What a cgroup's partition files say. Linux before 6.7 does not have them all: those that are
+    /// missing count as empty.
     pub(super) fn partition(&self, group: &CgroupPath) -> PartitionFiles {
         let state = self.read(group, PARTITION).ok();
         PartitionFiles {
@@ -200,8 +199,8 @@ impl Hierarchy {
         }
     }
 
-    /// Exclusive CPUs of the cgroups beside this one. Linux before 7.0 does not refuse them in its
-    /// `cpuset.cpus`: it ends the partition there, and loses its CPUs.
+    /// The exclusive CPUs of siblings. Linux before 7.0 accepts them in this cgroup's `cpuset.cpus`,
+    /// ends the sibling's partition, and loses its CPUs.
     pub fn held_beside(&self, group: &CgroupPath) -> CpuSet {
         let Some(pod) = group.parent() else { return CpuSet::EMPTY };
         if self.cpus(&pod, EXCLUSIVE).unwrap_or_default().is_empty() {

@@ -1,9 +1,9 @@
-//! [`Interference`]: what others do to the cgroups that this program writes, and what follows: a
-//! value that another program defends is an upper bound; a cgroup that is contested, refuses writes
-//! or is cleared under running containers is not relied on.
+//! [`Interference`]: what others do to the cgroups that this program writes, and what follows. A value
+//! that another program defends is an upper bound. A cgroup that is contested, refuses writes or is
+//! cleared under running containers is not relied on.
 //!
-//! All of it is learnt from the kernel, for one cgroup at a time, and ends by itself. It is not
-//! stored: after a restart a bound that is still defended shows itself again.
+//! All of it is learnt from the kernel, for one cgroup at a time, and expires. It is not stored: a
+//! program that still defends its value after a restart writes it again.
 
 use super::hierarchy::Hierarchy;
 use cpuset::{CgroupPath, CpuSet};
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 /// How long an occurrence counts.
 const MEMORY: Duration = Duration::from_secs(600);
-/// How long a cgroup that could not be written is not relied on: until the next check of all.
+/// How long a cgroup that could not be written is not relied on: until the next check of all cgroups.
 const RETRY: Duration = Duration::from_secs(10);
-/// Writes of fewer than all CPUs by other programs from which on they defend these. One write alone
-/// is replaced: it may be a hand's, or this program's own from before the state directory was lost.
+/// A value of fewer than all CPUs is a bound from this number of writes by other programs on. A single
+/// write is replaced: it may be manual, or this program's own from before the state directory was lost.
 const DEFENDED: usize = 2;
-/// Writes by other programs from which on a cgroup is left to them.
+/// After this number of writes by other programs a cgroup is left to them.
 const CONTESTED: usize = 6;
-/// Times that a cgroup lost its CPUs under running containers from which on that is no accident.
+/// A cgroup is volatile after it has lost its CPUs this often under running containers.
 const CLEARED: usize = 2;
 
 #[derive(Debug, Default)]
@@ -29,8 +29,9 @@ pub(super) struct Interference {
 
 #[derive(Debug, Default)]
 struct Record {
+    /// Writes by other programs.
     written: Occurrences,
-    /// Those of them that allow fewer than all CPUs.
+    /// Writes of fewer than all CPUs by other programs.
     limited: Occurrences,
     cleared: Occurrences,
     failed: Option<(String, Instant)>,
@@ -38,11 +39,11 @@ struct Record {
     witness: Option<Witness>,
 }
 
-/// When something has happened in the last ten minutes, at most [`CONTESTED`] times.
+/// The times of the last occurrences, at most [`CONTESTED`].
 #[derive(Debug, Default)]
 struct Occurrences(VecDeque<Instant>);
 
-/// What another program allows a cgroup.
+/// The CPUs to which another program limits a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     /// As written: it may contain exclusive CPUs.
@@ -53,16 +54,18 @@ pub struct Bound {
 /// Why a cgroup is not relied on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Distrust {
-    /// It cannot be written, or another program keeps changing it: it stays as it is.
+    /// It cannot be written, or another program keeps changing it: plans do not write it.
     Untouched(String),
-    /// Its CPUs can be cleared at any time: it is written again, and what is below is bound as well.
+    /// Its CPUs can be cleared at any time: it is written again, and cgroups below it are bound as well.
     Volatile(String),
 }
 
-/// A container that ran before a cgroup's CPUs were read. If the same one still runs after the CPUs
-/// are gone, the kernel has let them be cleared under it. A container's cgroup whose processes have
-/// ended gets no others, so the kernel's id of the cgroup and whether it is populated
-/// (`cgroup.events`) tell; processes themselves are invisible from a pid namespace of one's own.
+/// A container that ran before a cgroup's CPUs were read. If the same container still runs after the
+/// CPUs are gone, the kernel has let them be cleared under it.
+///
+/// Once the processes in a container's cgroup have ended, the cgroup gets no new ones. So the kernel's
+/// number of the cgroup and its `cgroup.events` identify the instance. Processes would not: from
+/// another pid namespace they are invisible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Witness {
     container: CgroupPath,
@@ -78,7 +81,7 @@ impl Distrust {
 }
 
 impl Interference {
-    /// Another program has written a cgroup. Returns the bound that follows, if any.
+    /// Records a write by another program. Returns the bound that follows, if any.
     pub(super) fn written(
         &mut self,
         group: &CgroupPath,
@@ -100,8 +103,8 @@ impl Interference {
         record.bound
     }
 
-    /// A cgroup has lost its CPUs. systemd clears those of slices without processes, which says
-    /// nothing. Returns whether a container ran in it all the time.
+    /// Records that a cgroup has lost its CPUs. Returns whether a container ran in it all the time:
+    /// otherwise it is no evidence, as systemd clears slices without processes.
     pub(super) fn cleared(&mut self, on: &Hierarchy, group: &CgroupPath, now: Instant) -> bool {
         let Some(record) = self.groups.get_mut(group) else { return false };
         let ran = record.witness.take().is_some_and(|witness| witness.runs(on));
@@ -115,9 +118,9 @@ impl Interference {
         self.groups.entry(group.clone()).or_default().failed = Some((why, now));
     }
 
-    /// Has a container witness that a cgroup has CPUs of this program. `pods` are the cgroups of
-    /// pods in it, `has_cpus` reads whether it has them now.
-    pub(super) fn observe<'a>(
+    /// Finds a container that runs while a cgroup has CPUs from this program. `pods` are the cgroups of
+    /// pods in it, `has_cpus` reads whether it has these CPUs now.
+    pub(super) fn find_witness<'a>(
         &mut self,
         on: &Hierarchy,
         group: &CgroupPath,
@@ -128,7 +131,7 @@ impl Interference {
         if record.witness.as_ref().is_some_and(|witness| witness.runs(on)) {
             return;
         }
-        // The order counts: the container runs, and then the CPUs are there.
+        // In this order: a container that starts after the CPUs are read proves nothing about them.
         let witness = pods.find_map(|pod| Witness::in_pod(on, pod));
         record.witness = if has_cpus() { witness } else { None };
     }
@@ -171,8 +174,7 @@ impl Occurrences {
         self.0.push_back(now);
     }
 
-    /// Whether so many followed each other within ten minutes, the last one less than ten minutes
-    /// ago.
+    /// Whether `many` occurred within ten minutes, the last one less than ten minutes ago.
     fn are(&self, many: usize, now: Instant) -> bool {
         let Some(last) = self.0.back() else { return false };
         let close = self.0.iter().filter(|then| last.duration_since(**then) < MEMORY).count();
@@ -206,9 +208,8 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Ten minutes after the last evidence, and not before.
     #[test]
-    fn distrust_ends() {
+    fn distrust_ends_ten_minutes_after_the_last_evidence_or_ten_seconds_after_a_failure() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut contested = Interference::default();
@@ -228,9 +229,8 @@ mod tests {
         }
     }
 
-    /// Occurrences that are far apart are accidents.
     #[test]
-    fn rare_occurrences_are_no_evidence() {
+    fn occurrences_that_are_ten_minutes_apart_are_no_evidence() {
         let start = Instant::now();
         let mut rare = Interference::default();
         for times in 0..20 {

@@ -1,5 +1,5 @@
-//! [`Layout`]: the cgroups of pods and containers on a node, and the CPUs of each: what must hold, as
-//! far as no other program comes into it. Pure: no files.
+//! [`Layout`]: the cgroups of pods and containers on a node and the CPUs that each must have, before
+//! other programs' values are taken into account. Pure: no files.
 
 use super::goal::{CgroupLevel, Goal};
 use cpuset::{CgroupPath, CpuSet};
@@ -20,8 +20,8 @@ pub(super) struct KnownPod {
 #[derive(Debug, Clone)]
 pub struct PodGroup {
     pub group: CgroupPath,
-    /// Where the topmost cgroup is that can bind its containers: the class that it is in, the pod's
-    /// own cgroup, or each container's, where the pod's may hold anything else.
+    /// The topmost cgroup that can bind its containers: its class, its own cgroup, or each container's
+    /// where its own may contain other programs.
     pub top: CgroupLevel,
     /// Where its containers without exclusive CPUs may run: at least one CPU.
     pub pool: CpuSet,
@@ -31,7 +31,6 @@ pub struct PodGroup {
     pub running: bool,
 }
 
-/// A container's cgroup.
 #[derive(Debug, Clone, Copy)]
 pub struct ContainerGroup<'a> {
     pub group: &'a CgroupPath,
@@ -51,13 +50,13 @@ pub enum ContainerCpus {
 }
 
 impl Layout {
-    /// `pool` is where containers without exclusive CPUs may run whose pods are not known, at least
-    /// one CPU; `widest` are all CPUs that the machine could ever have.
+    /// `pool` is where containers of unknown pods may run: at least one CPU. `widest` are all CPUs that
+    /// the machine could ever have.
     pub fn new(pool: CpuSet, widest: CpuSet) -> Layout {
         Layout { goal: Goal { pool, widest, ..Goal::default() }, pods: Vec::new() }
     }
 
-    /// Adds a pod with its containers that exist.
+    /// Adds a pod with those of its containers that exist.
     pub fn add<'a>(
         &mut self,
         pod: PodGroup,
@@ -101,7 +100,7 @@ impl Layout {
         self.pods.push(KnownPod { group: pod.group, running: pod.running });
     }
 
-    /// The pods' cgroups, in the order in which they were added.
+    /// In the order in which they were added.
     pub fn pods(&self) -> impl Iterator<Item = &CgroupPath> {
         self.pods.iter().map(|pod| &pod.group)
     }

@@ -1,17 +1,17 @@
-//! The cpusets of a node's cgroups: keeps every container off the exclusive CPUs of others, by the
-//! `cpuset.cpus` of cgroups and by partitions.
+//! The cpusets of a node's cgroups: keeps every container off the exclusive CPUs of others, by
+//! `cpuset.cpus` and by partitions.
 //!
 //! ```text
 //!   Layout ──► Goal ───┐
-//!                      ├──► plan ──► Groups: reads, writes, remembers
+//!                      ├──► plan ──► Groups: reads, writes, records
 //!   files ──► tree ────┘
 //! ```
 //!
 //! * [`CgroupTree`], [`hazard`](fn@hazard), [`Goal`], [`Layout`] and [`carry_out`] are pure: a model of
-//!   cgroup v2 cpusets, the writes that break a kernel, what cgroups have to be, and the writes that
-//!   lead there.
-//! * [`Groups`] is the one writer. It carries plans out, reads each write back, records it in a
-//!   [`Memory`] first, and learns what other programs do to the same cgroups.
+//!   cgroup v2 cpusets, the writes that break a kernel, the required state of cgroups, and the writes
+//!   that lead there.
+//! * [`Groups`] is the one writer. It records each write in a [`Memory`], makes it and reads it back,
+//!   and learns what other programs do to the same cgroups.
 //! * [`set_cpus`] and [`lift_quota`] write into single containers' cgroups what the runtime has not.
 //! * [`undo`] reverts everything.
 //! * [`foreign_partitions`] reads other programs' partitions, which nothing here writes.
@@ -36,7 +36,7 @@
 //!     tops: [(class.clone(), CgroupLevel::Class), (pod, CgroupLevel::Pod)].into(),
 //!     ..Goal::default()
 //! };
-//! // The tree follows the plan; the kernel's answers come from another one here.
+//! // The plan updates `tree`. A second tree stands in for the kernel here.
 //! let mut kernel = tree.clone();
 //! let mut writes = Vec::new();
 //! let outcome = carry_out(&mut tree, &goal, |group, write| {
@@ -64,10 +64,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A cgroup is a path here, with CPUs and processes: nothing knows whose pod or container it is, who
-//! decided about its CPUs, or what program this is. The node is reached through
-//! [`Kernel`](kernel::Kernel) only, and the time is an argument. What writes waits for the kernel: call
-//! it only where that delays no other work.
+//! A cgroup is a path here, with CPUs and processes: nothing knows which pod or container it belongs
+//! to, why it has these CPUs, or what program this is. The node is reached through
+//! [`Kernel`](kernel::Kernel) only, and the time is an argument. Functions that write wait for the
+//! kernel: call them only where that delays no other work.
 
 mod affinity;
 mod cgroup_tree;

@@ -1,9 +1,9 @@
-//! [`Memory`]: what was written into cgroups here, and what was there before.
+//! [`Memory`]: the values that this program wrote into cgroups, and the values before.
 //!
-//! It tells this program's values from those of others after a restart, and can undo. It is kept as
-//! a text ([`MemoryFile`]), replaced before each batch of writes. No cgroup outlives a reboot, so it
-//! counts for one boot. Without it, after a loss, values that would be written anyway count as this
-//! program's, and others as other programs'.
+//! After a restart it distinguishes this program's values from those of others, and it allows an undo.
+//! It is a text ([`MemoryFile`]) that is replaced before each batch of writes. It is valid for one
+//! boot, as no cgroup outlives it. If it is lost, a value that this program would write anyway counts
+//! as its own, and any other value as another program's.
 
 use cpuset::{CgroupPath, CpuSet};
 use kernel::Kernel;
@@ -15,27 +15,27 @@ use std::{fmt, io};
 const EXCLUSIVE: &str = "exclusive";
 const FORMAT: &str = "cgroups 1";
 
-/// Where a [`Memory`] outlives the process.
+/// The file in which a [`Memory`] outlives the process.
 pub trait MemoryFile: fmt::Debug + Send + Sync {
-    /// For messages.
+    /// Used in messages only.
     fn path(&self) -> &Path;
 
-    /// What [`MemoryFile::replace`] wrote last.
+    /// Reads what [`MemoryFile::replace`] wrote last.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if nothing was written yet.
     fn read(&self) -> io::Result<Vec<u8>>;
 
-    /// Replaces all of it or nothing. It need not outlive a crash of the machine, which ends all
+    /// Replaces the content atomically. It need not survive a crash of the machine, which ends all
     /// cgroups.
     fn replace(&self, content: &[u8]) -> io::Result<()>;
 }
 
-/// The default one ends with the process.
+/// The default has no file, and ends with the process.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     file: Option<Arc<dyn MemoryFile>>,
-    /// The first line, with the boot.
+    /// The first line: program, format and boot id.
     title: String,
     groups: BTreeMap<CgroupPath, CgroupRecord>,
     unsaved: bool,
@@ -43,19 +43,19 @@ pub struct Memory {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CgroupRecord {
-    /// What another program had set; empty without.
+    /// What another program had set; empty if nothing.
     pub(super) before: CpuSet,
-    /// What was written here: the last value, and after a crash any of these may be in force.
+    /// Values of this program. While a plan is carried out, and after a crash, any may be in force.
     pub(super) ours: Vec<CpuSet>,
     /// The CFS quota before it was lifted.
     pub(super) quota: Option<String>,
-    /// Whether its exclusive CPUs (`cpuset.cpus.exclusive`) are this program's.
+    /// Whether this program has set its `cpuset.cpus.exclusive`.
     pub(super) exclusive: bool,
 }
 
 impl Memory {
-    /// Reads what `program` has recorded during this boot, which a file in `processes`, `/proc` as a
-    /// rule, names.
+    /// Reads what `program` has recorded during this boot. `processes` is usually `/proc`, which has the
+    /// boot id.
     pub fn open(
         file: Arc<dyn MemoryFile>,
         program: &str,
@@ -117,8 +117,8 @@ impl Memory {
         }
     }
 
-    /// A line a cgroup: path, value before, nothing (a bound in earlier versions), values, quota,
-    /// `exclusive` or nothing, with tabs between.
+    /// One line per cgroup, its fields separated by tabs: path, value before, nothing (a bound in
+    /// earlier versions), values, quota, `exclusive` or nothing.
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         for (group, CgroupRecord { before, ours, quota, exclusive }) in &self.groups {
@@ -148,7 +148,7 @@ fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
     let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
     let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
     let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
-    // Not there in earlier versions.
+    // Earlier versions did not write it.
     let exclusive = parts.next() == Some(EXCLUSIVE);
     Some((group, CgroupRecord { before, ours, quota, exclusive }))
 }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_for_one_boot() {
+    fn a_memory_is_valid_for_one_boot() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("memory");
         let file = Arc::new(File(path.clone()));

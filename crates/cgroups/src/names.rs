@@ -1,16 +1,16 @@
-//! What the name of a cgroup says: kubelets and runtimes name cgroups by rules.
+//! What the name of a cgroup means: kubelets and runtimes name cgroups by rules.
 
 use super::goal::CgroupLevel;
 use cpuset::CgroupPath;
 
-/// Where kubelets put pods: partitions and containers below are this program's.
+/// Kubelets put pods below a cgroup with this name. Partitions there count as this program's.
 const KUBEPODS: &str = "kubepods";
 
-/// What runtimes put before a container's id in the name of its cgroup. CRI-O's `crio-conmon-` is
-/// not among them: its id is a container's, and its cgroup is not.
+/// What runtimes put before a container's id in the name of its cgroup. CRI-O's `crio-conmon-` is not
+/// among them: it precedes a container's id, but the cgroup is that of the monitor.
 const PREFIXES: [&str; 3] = ["cri-containerd-", "crio-", ""];
 
-/// Runtimes make ids of 32 random bytes. In a container's own cgroups no name looks like that.
+/// Runtimes make ids of 32 random bytes. No cgroup that a container makes has such a name.
 const ID_DIGITS: usize = 64;
 
 /// The level of a cgroup directly below a kubelet's root; `None` if it is not a kubelet cgroup.
@@ -33,7 +33,7 @@ pub(super) fn is_of_pods(group: &CgroupPath) -> bool {
     group.as_str().split(['/', '-']).any(|part| part.starts_with(KUBEPODS))
 }
 
-/// The id of the container that a runtime has made a cgroup for.
+/// The id of the container for which a runtime has made this cgroup.
 pub(super) fn container_id(group: &CgroupPath) -> Option<&str> {
     let name = group.as_str().rsplit('/').next()?;
     let name = name.strip_suffix(".scope").unwrap_or(name);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_are_known_by_their_ids() {
+    fn a_container_is_recognised_by_its_id() {
         let id = "0123456789abcdef".repeat(4);
         for (group, is_one) in [
             (format!("kubepods/burstable/poda/{id}"), true),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_pods_and_classes() {
+    fn a_name_says_whether_a_cgroup_is_a_class_or_a_pod() {
         for (group, level) in [
             ("kubepods/pod1-2", Some(CgroupLevel::Pod)),
             ("kubepods/burstable", Some(CgroupLevel::Class)),

@@ -1,22 +1,23 @@
-//! The writes that lead from what cgroups are to their [`Goal`]. Pure: no files.
+//! The writes that lead from the present state of cgroups to their [`Goal`], which also defines *loose*
+//! and *tight*. Pure: no files. A *leaf* is a container's cgroup.
 //!
-//! Stages, so that every state in between is legal, also if no further write follows:
+//! They are made in stages, so that every state in between is legal, even if no further write follows:
 //!
-//! 1. *loosen*: cgroups below a loose one get the widest set; what is above binds them.
-//! 2. *bind and leave*: loose cgroups and containers that share CPUs leave what is not theirs.
-//! 3. *tighten and enter*: cgroups above containers with exclusive CPUs get these, as far as all
-//!    others have left them by now.
-//! 4. *partition*: a container's cgroup becomes a partition of its CPUs, gets others, or is none any
-//!    more.
-//! 5. *move*: a container with exclusive CPUs that is still where another is to be, or on all that is
-//!    to be the pool, goes to its own, or at least leaves the other's. Then the others enter.
+//! 1. *loosen*: cgroups below a loose one get the widest set, as the loose one binds them.
+//! 2. *bind and leave*: loose cgroups and containers that share CPUs leave CPUs outside their pool.
+//! 3. *tighten and enter*: cgroups above containers with exclusive CPUs get those of these CPUs that
+//!    all others have left by now.
+//! 4. *partition*: a container's cgroup becomes a partition of its CPUs, moves to others, or becomes an
+//!    ordinary cgroup.
+//! 5. *move*: a container that is still on another's exclusive CPUs, or on every CPU of a pool, goes to
+//!    its own CPUs or at least leaves the other's. Then the others enter.
 //!
-//! After each write no container runs on exclusive CPUs of another that did not before, and no
-//! cgroup loses the last CPU that it has in common with its parent. A failed write changes nothing,
-//! so the CPUs that it was to leave are not entered by any other cgroup.
+//! No write puts a container on exclusive CPUs of another, and no write takes from a cgroup the last
+//! CPU that it has in common with its parent. A failed write changes nothing, so no other cgroup
+//! enters the CPUs that it should have left.
 //!
-//! A partition is an addition to all this: cgroups keep others off its CPUs, whether it is in force or
-//! not. So it can be refused, end and come back without anything else having to change.
+//! A partition is an addition to all this: cgroups keep others off its CPUs in any case. So it can be
+//! refused, end and restart while everything else stays as it is.
 
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write, cut};
 use super::goal::{CgroupLevel, Goal};
@@ -31,56 +32,57 @@ pub struct PlanOutcome {
     pub failed: Vec<CgroupPath>,
     /// CPUs that some cgroup does not have yet, because others have to leave them first.
     pub withheld: CpuSet,
-    /// Containers that cannot be partitions, and why. The next plan has to do without them.
+    /// Containers that cannot be partitions, and why. The goal of the next plan must not have these
+    /// partitions.
     pub refused: BTreeMap<CgroupPath, String>,
 }
 
-/// What one cgroup has to be.
+/// The value that a cgroup must have in the end.
 #[derive(Debug, Clone)]
 struct Aim {
     group: CgroupPath,
-    kind: Kind,
+    kind: AimKind,
     value: CpuSet,
-    /// What the cgroup above it will have in the end.
+    /// The CPUs that its parent will have in the end.
     above: CpuSet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AimKind {
     Loosen,
     Bind,
     Tighten,
     Move,
 }
 
-/// The CPUs of a pod's containers that others in the pod must not enter, where the pod's value binds
-/// these.
+/// In a pod whose value keeps its containers in the pool: the CPUs that containers without exclusive
+/// CPUs must not enter.
 #[derive(Debug, Clone, Copy)]
 struct PodClaims {
     exclusive: CpuSet,
-    /// Where containers with exclusive CPUs still are beside these.
+    /// Other CPUs on which the pod's containers with exclusive CPUs still run.
     lingering: CpuSet,
 }
 
-/// Goes through a tree, from the top down.
+/// Collects the aims of a plan from the top of the tree down.
 struct Survey<'a> {
     tree: &'a CgroupTree,
     goal: &'a Goal,
-    /// CPUs on which containers with exclusive CPUs run beside these: where they still are.
+    /// CPUs on which containers with exclusive CPUs still run although these are not theirs.
     lingering: CpuSet,
-    /// Exclusive CPUs that their containers run on.
+    /// Exclusive CPUs on which their containers run.
     entered: CpuSet,
-    /// Pools that consist of CPUs which containers with exclusive CPUs have still to leave, and of
-    /// which some cgroup has none yet. They can leave: they have others of their own.
+    /// Pools of which some cgroup has no CPU yet, because containers with exclusive CPUs have still to
+    /// leave them all. These can leave, as each runs on CPUs of its own claim as well.
     cramped: CpuSet,
     aims: Vec<Aim>,
-    /// Cgroups that decide where processes run, as far as is known here: loose ones and leaves.
+    /// The lowest cgroups that were visited, loose ones and leaves: they decide where processes run.
     frontier: Vec<CgroupPath>,
     withheld: CpuSet,
 }
 
-/// The writing of a plan.
-struct Work<'a, W> {
+/// Carries out a plan: the writes, and the tree as it is after them.
+struct Execution<'a, W> {
     tree: &'a mut CgroupTree,
     goal: &'a Goal,
     write: W,
@@ -89,75 +91,79 @@ struct Work<'a, W> {
     outcome: PlanOutcome,
 }
 
-/// Makes the cgroups of `tree` what they have to be. The tree follows.
+/// Makes the writes that lead to a goal, and updates `tree` with each.
 ///
-/// `write` makes a write, and returns what the cgroup's files for partitions say then; `None` if the
-/// kernel has refused the write. After one of `cpuset.cpus` they say what they said before.
+/// `write` makes a write, and returns what the cgroup's partition files say then; `None` if the kernel
+/// has refused the write. What it returns after a write of `cpuset.cpus` is ignored.
 pub fn carry_out(
     tree: &mut CgroupTree,
     goal: &Goal,
     write: impl FnMut(&CgroupPath, Write) -> Option<PartitionFiles>,
 ) -> PlanOutcome {
     let ours = goal.ours.clone();
-    let mut work = Work { tree, goal, write, ours, outcome: PlanOutcome::default() };
-    // What one round has changed may let others enter. A chain of moves has at most as many links as
-    // there are containers to move.
+    let mut execution = Execution { tree, goal, write, ours, outcome: PlanOutcome::default() };
+    // CPUs that containers have left in one round, others enter in the next. A round without writes ends
+    // this. The limit, a few more rounds than the longest chain of moves, only guards against stages that
+    // undo each other: after it, the next pass continues.
     for _ in 0..goal.exclusive.len() + 3 {
-        let written = work.outcome.written;
-        work.round();
-        if work.outcome.written == written {
+        let written = execution.outcome.written;
+        execution.round();
+        if execution.outcome.written == written {
             break;
         }
     }
-    work.outcome
+    execution.outcome
 }
 
-impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
+impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Execution<'_, W> {
     /// All stages once.
     fn round(&mut self) {
-        // Those of containers that have ended are in the way of all others.
+        // First those of containers without exclusive CPUs, most of which have ended: no other cgroup can
+        // have their CPUs. No leaf has to be checked: others may enter these CPUs, and `settle_on_claim`
+        // takes the container off CPUs of others. A cgroup that refuses that write also refuses the end.
         self.end_partitions(&[], |goal, leaf| !goal.exclusive.contains_key(leaf));
         let Survey { aims, frontier, withheld, .. } = Survey::of(self.tree, self.goal);
         self.outcome.withheld = withheld;
         let claims = self.goal.claims();
         let of = |kind| aims.iter().filter(move |aim| aim.kind == kind);
-        // Before the cgroup above narrows, so that they keep CPUs in common with it; or after it, where
-        // it does not bind them yet.
-        of(Kind::Loosen).for_each(|aim| self.loosen(aim));
-        // Those below first: what is above may be about to get CPUs that they must not have. Those for
-        // which it has to get some come last.
-        let mut bound: Vec<&Aim> = of(Kind::Bind).rev().collect();
+        // Before the cgroup above narrows, so that they keep CPUs in common with it. Those that it does
+        // not bind yet follow below, after it has narrowed.
+        of(AimKind::Loosen).for_each(|aim| self.loosen(aim));
+        // Lower cgroups first: one above may be about to get CPUs that they must not have. Those that
+        // have no CPU of their value before the one above gets it come last.
+        let mut bound: Vec<&Aim> = of(AimKind::Bind).rev().collect();
         bound.sort_by_key(|aim| aim.value.is_disjoint(&self.tree.above(&aim.group)));
         for aim in bound {
             let effective = self.tree.effective(&aim.group);
-            // A mixed container only leaves here, and enters below.
+            // A mixed container only leaves CPUs here. The `Move` aims below let it enter others.
             if self.goal.mixed.contains(&aim.group) && effective.is_subset(&aim.value) {
                 continue;
             }
-            // What is above may not keep it off exclusive CPUs yet.
+            // The cgroup above may still have exclusive CPUs, which this one must not gain.
             let gains = self.tree.above(&aim.group) - effective;
             let value = aim.value - (gains & claims);
             if self.tree.cpus(&aim.group) != Some(value) {
-                self.put_in_room(&aims, &aim.group, value);
+                self.put_after_widening(&aims, &aim.group, value);
             }
         }
-        of(Kind::Loosen).for_each(|aim| self.loosen(aim));
-        // Those that nothing enters first: what enters the others may be in their way.
-        let mut tight: Vec<&Aim> = of(Kind::Tighten).rev().collect();
+        of(AimKind::Loosen).for_each(|aim| self.loosen(aim));
+        // Those that no container has to enter come first: containers that enter the others may be on
+        // CPUs of these.
+        let mut tight: Vec<&Aim> = of(AimKind::Tighten).rev().collect();
         tight.sort_by_key(|aim| !self.entering(&aim.group).is_empty());
         for aim in &tight {
             self.tighten(&aims, &frontier, aim);
         }
-        // What was in the way may have left since.
+        // Again, as some of the CPUs that were occupied have been left since.
         for aim in &tight {
             let occupied = self.tighten(&aims, &frontier, aim);
             self.outcome.withheld |= occupied;
         }
         self.end_partitions(&frontier, |goal, leaf| !goal.partitions.contains(leaf));
         self.make_partitions(&frontier);
-        for aim in of(Kind::Move) {
+        for aim in of(AimKind::Move) {
             let own = self.goal.exclusive.get(&aim.group).copied().unwrap_or_default();
-            // The containers of a pod can have CPUs in common.
+            // Containers of a pod can have CPUs in common: those do not count as others.
             let is_other = |other: &&CgroupPath| {
                 **other != aim.group
                     && self.goal.exclusive.get(*other).is_none_or(|cpus| cpus.is_disjoint(&own))
@@ -166,7 +172,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             let others: CpuSet = others.map(|other| self.tree.effective(other)).collect();
             let above = self.tree.above(&aim.group);
             let free = aim.value - (others & claims);
-            // While others are on its own CPUs, it leaves theirs: they may wait for just that.
+            // While others are on all of its own CPUs, it only leaves theirs: they may wait for that.
             let value = if free.is_disjoint(&above) {
                 self.tree.effective(&aim.group) - (claims - own)
             } else {
@@ -178,20 +184,19 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
     }
 
-    /// Gives a cgroup its value without the CPUs that others still run on, and returns these.
+    /// Gives a cgroup its value without the CPUs on which others still run. Returns the CPUs left out.
     fn tighten(&mut self, aims: &[Aim], frontier: &[CgroupPath], aim: &Aim) -> CpuSet {
         let occupied = self.occupied(frontier, aim);
         let value = aim.value - occupied;
         if aim.differs(self.tree, value) {
-            self.put_in_room(aims, &aim.group, value);
+            self.put_after_widening(aims, &aim.group, value);
         }
         occupied
     }
 
-    /// Gives a cgroup the widest set, unless it would come onto CPUs by that which it is not to have,
-    /// as the cgroup above it is still to lose them. One that has nothing in common with what is to be
-    /// above it gets the rest of the widest set before: until then, the cgroup above cannot be written,
-    /// and cannot keep it off these.
+    /// Gives a cgroup the widest set, unless it would enter CPUs that the cgroup above has still to lose.
+    /// A cgroup that has no CPU of those that the one above will have gets the rest of the widest set:
+    /// before that, the one above cannot be narrowed.
     fn loosen(&mut self, aim: &Aim) {
         let set = self.tree.cpus(&aim.group).unwrap_or_default();
         let above = self.tree.above(&aim.group);
@@ -211,7 +216,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
     }
 
-    /// Makes a write that harms no kernel. Returns whether it was accepted.
+    /// Makes a write. Returns whether the kernel has accepted it. A hazard is not made, and counts as
+    /// refused.
     fn write(&mut self, group: &CgroupPath, write: Write) -> bool {
         if hazard(self.tree, group, write).is_some() {
             return false;
@@ -228,8 +234,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         true
     }
 
-    /// Makes partitions ordinary cgroups that this program has made and that are `over`, unless one of
-    /// these containers would come onto exclusive CPUs of another.
+    /// Ends this program's partitions that are `over`, unless the container of one of them or of
+    /// `leaves` would enter exclusive CPUs of another by that.
     fn end_partitions(&mut self, leaves: &[CgroupPath], over: impl Fn(&Goal, &CgroupPath) -> bool) {
         let goal = self.goal;
         for group in goal.ours.iter().filter(|group| over(goal, group)) {
@@ -249,8 +255,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         self.narrow(goal.ours.iter().rev());
     }
 
-    /// Only `cpuset.cpus.exclusive` moves a partition. Its `cpuset.cpus`, which count when it ends, may
-    /// be another container's since.
+    /// Prepares the end of a partition, from which on its `cpuset.cpus` count: moves of the partition
+    /// have changed `cpuset.cpus.exclusive` only, so these may be another container's CPUs by now.
     fn settle_on_claim(&mut self, leaf: &CgroupPath) {
         let claim = self.goal.claims_in(leaf);
         let of_others = self.goal.claims() - claim;
@@ -258,7 +264,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         if set.is_disjoint(&of_others) {
             return;
         }
-        // It may share CPUs from now on, or another program leaves it none of its own.
+        // The claim is empty if the container shares CPUs from now on, and outside `above` if another
+        // program leaves its pod none of these CPUs.
         let above = self.tree.above_without_partitions(leaf);
         let value = if claim.is_disjoint(&above) { self.goal.widest - of_others } else { claim };
         if !value.is_disjoint(&above) {
@@ -266,8 +273,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
     }
 
-    /// CPUs on which others would run beside the container of a partition if that ended: its own, or
-    /// those that are to be its own. And others' exclusive CPUs which it would enter.
+    /// The CPUs that would be used twice if a partition ended: CPUs of its container, now or by the goal,
+    /// that others of `leaves` would enter, and exclusive CPUs of others that its container would enter.
     fn exposed_by_end(&mut self, leaves: &[CgroupPath], leaf: &CgroupPath) -> CpuSet {
         let files = self.tree.partition(leaf);
         if !files.state.is_valid() {
@@ -289,7 +296,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         })
     }
 
-    /// Measures the tree as it would be with these files of a container's cgroup.
+    /// Measures the tree as it would be if a container's cgroup had these partition files.
     fn if_partition<T>(
         &mut self,
         leaf: &CgroupPath,
@@ -303,7 +310,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         measured
     }
 
-    /// What a partition of these CPUs that is in force shows.
+    /// The files of a valid partition of these CPUs.
     fn in_force(&self, cpus: CpuSet) -> PartitionFiles {
         let state = PartitionState::Valid(self.goal.kind);
         PartitionFiles { exclusive: cpus, effective: cpus, state }
@@ -318,8 +325,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
     }
 
-    /// Leaves cgroups above containers no more exclusive CPUs than those below need: what is left over
-    /// keeps these CPUs from other pods. Cgroups come before those above them.
+    /// Takes from cgroups above containers the exclusive CPUs that no cgroup below has, as they keep
+    /// other pods from having these CPUs. `groups` lists lower cgroups first.
     fn narrow<'g>(&mut self, groups: impl Iterator<Item = &'g CgroupPath>) {
         for group in groups {
             let below: CpuSet = self
@@ -335,11 +342,11 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
     }
 
-    /// Makes the cgroups of containers partitions of their CPUs. Each gets its CPUs when no other
-    /// cgroup has exclusive ones among them, and those beside it can leave them. If they wait for each
-    /// other, one gets those that are free; if there are none, it is an ordinary cgroup until the
-    /// others have left.
-    fn make_partitions(&mut self, others: &[CgroupPath]) {
+    /// Makes the cgroups of containers partitions of their CPUs. Each gets its CPUs when they are
+    /// exclusive CPUs of no other cgroup, and its siblings can leave them. If partitions wait for each
+    /// other, one gets those of its CPUs that are free, or is an ordinary cgroup until the others have
+    /// left if none is free.
+    fn make_partitions(&mut self, frontier: &[CgroupPath]) {
         let goal = self.goal;
         self.leave_some_to_others();
         let mut left: BTreeMap<&CgroupPath, CpuSet> = BTreeMap::new();
@@ -356,7 +363,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             let before = left.len();
             let mut blocked = BTreeMap::new();
             left.retain(|leaf, claim| {
-                let by = self.make_partition(others, leaf, *claim);
+                let by = self.make_partition(frontier, leaf, *claim);
                 blocked.insert(*leaf, by);
                 !by.is_empty()
             });
@@ -366,12 +373,15 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             let next = left.iter().find(|(leaf, _)| {
                 !stepped.contains(*leaf) && !self.tree.partition(leaf).exclusive.is_empty()
             });
+            // Any of them will do. One without exclusive CPUs has none for which others wait.
             let Some((&leaf, &claim)) = next else { break };
             stepped.insert(leaf);
             let free = claim - blocked.get(leaf).copied().unwrap_or_default();
             let has_stepped =
-                !free.is_empty() && self.make_partition(others, leaf, free).is_empty();
+                !free.is_empty() && self.make_partition(frontier, leaf, free).is_empty();
             if !has_stepped && !self.held_by_others(leaf).is_disjoint(&claim) {
+                // The earlier stages have written the cgroups above, which keep its container off others'
+                // exclusive CPUs without a partition.
                 self.end_partition(leaf);
                 self.narrow(leaf.ancestors().iter().rev());
             }
@@ -379,7 +389,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         self.outcome.withheld |= left.into_values().collect::<CpuSet>();
     }
 
-    /// Refuses partitions that would leave others too few CPUs. Those in force come first.
+    /// Refuses partitions that would leave others too few CPUs. Existing partitions take precedence.
     fn leave_some_to_others(&mut self) {
         let goal = self.goal;
         let mut rest = self.tree.online();
@@ -396,7 +406,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         }
     }
 
-    /// Exclusive CPUs of cgroups that are neither above this one nor below.
+    /// Exclusive CPUs of cgroups that are neither above nor below this one.
     fn held_by_others(&self, leaf: &CgroupPath) -> CpuSet {
         let others = self
             .tree
@@ -405,11 +415,15 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         others.map(|other| self.tree.partition(other).exclusive).collect()
     }
 
-    /// Gives a container's cgroup these CPUs, and makes it a partition. The order is that of the
-    /// kernel's document: cgroups above first, so that nothing is cut. One write moves a valid
-    /// partition, whatever CPUs it had. Returns the CPUs that others have not left yet; none if it is
-    /// done, or refused.
-    fn make_partition(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
+    /// Makes a container's cgroup a partition of these CPUs, or moves its partition there, which takes
+    /// one write whatever CPUs it had. As `cgroup-v2.rst` says, the cgroups above get the exclusive CPUs
+    /// first. Returns the CPUs that others have not left yet; none if it is done, or refused.
+    fn make_partition(
+        &mut self,
+        frontier: &[CgroupPath],
+        leaf: &CgroupPath,
+        cpus: CpuSet,
+    ) -> CpuSet {
         let held = self.held_by_others(leaf) & cpus;
         if !held.is_empty() {
             return held;
@@ -424,12 +438,12 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             let named = self.tree.cpus(&sibling).unwrap_or_default() & cpus;
             return if named.is_empty() { cpus } else { named };
         }
-        let last = self.last_of_others(others, leaf, cpus);
+        let last = self.last_of_others(frontier, leaf, cpus);
         if !last.is_empty() {
             return last;
         }
         if before.state != PartitionState::Member && before.is_cut() {
-            // Something above has cut it: no kernel grows it again.
+            // A cgroup above has lost some of its CPUs: no kernel returns them to an existing partition.
             self.end_partition(leaf);
         }
         for above in &leaf.ancestors() {
@@ -462,28 +476,34 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         CpuSet::EMPTY
     }
 
-    /// Those of these CPUs that a partition cannot take yet: others would have none of theirs left, and
-    /// come onto exclusive ones. Their own cgroup, or one above, gets others first.
-    fn last_of_others(&mut self, others: &[CgroupPath], leaf: &CgroupPath, cpus: CpuSet) -> CpuSet {
+    /// Those of these CPUs that a partition cannot take yet: it would leave another container none of
+    /// its CPUs, which would then run on all of its parent's, with exclusive ones among them.
+    fn last_of_others(
+        &mut self,
+        frontier: &[CgroupPath],
+        leaf: &CgroupPath,
+        cpus: CpuSet,
+    ) -> CpuSet {
         let effective = |tree: &CgroupTree| -> Vec<CpuSet> {
-            others.iter().map(|other| tree.effective(other)).collect()
+            frontier.iter().map(|other| tree.effective(other)).collect()
         };
         let before = effective(self.tree);
         let after = self.if_partition(leaf, self.in_force(cpus), effective);
         let claims = self.goal.claims();
-        let driven =
-            others.iter().zip(before.into_iter().zip(after)).filter(|(other, (before, after))| {
+        let driven = frontier.iter().zip(before.into_iter().zip(after)).filter(
+            |(other, (before, after))| {
                 let own = self.goal.claims_in(other);
                 !((*after - *before) & (claims - own)).is_empty()
-            });
+            },
+        );
         driven.map(|(_, (before, _))| before & cpus).collect()
     }
 
-    /// Has cgroups beside a container's name none of these CPUs, also where a cgroup above keeps them
-    /// off: the kernel would make no partition, or end it. Those with exclusive CPUs of their own may
-    /// name any. Returns one that still names some.
+    /// Removes these CPUs from the `cpuset.cpus` of a container's siblings, even of those that a cgroup
+    /// above keeps off them: the kernel would refuse the partition, or end it. Siblings with exclusive
+    /// CPUs may name any. Returns a sibling that still names some.
     fn clear_siblings(&mut self, leaf: &CgroupPath, cpus: CpuSet) -> Option<CgroupPath> {
-        // Cgroups beside a first-level one are not the pods'.
+        // Siblings of a first-level cgroup belong to no pod.
         leaf.parent()?;
         let siblings: Vec<CgroupPath> = self.tree.siblings(leaf).cloned().collect();
         for sibling in siblings {
@@ -491,25 +511,26 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             if set.is_disjoint(&cpus) || !self.tree.partition(&sibling).exclusive.is_empty() {
                 continue;
             }
-            let (above, rest) = (self.tree.above(&sibling), set - cpus);
+            let above = self.tree.above(&sibling);
+            let rest = set - cpus;
             let rest =
                 if rest.is_disjoint(&above) { self.goal.pool_of(&sibling) - cpus } else { rest };
-            let has_room = !rest.is_disjoint(&above);
-            // One that has nowhere else to go stays where it is.
+            let has_other = !rest.is_disjoint(&above);
+            // A sibling without any other CPU keeps those on which it runs.
             let stays = set & self.tree.effective(&sibling);
-            let rest = if has_room { rest } else { (set - cpus) | stays };
+            let rest = if has_other { rest } else { (set - cpus) | stays };
             if rest != set {
                 self.put(&sibling, rest);
             }
-            if !has_room || self.outcome.failed.contains(&sibling) {
+            if !has_other || self.outcome.failed.contains(&sibling) {
                 return Some(sibling);
             }
         }
         None
     }
 
-    /// The container is to be an ordinary one. A valid partition of other CPUs is ended by the next
-    /// plan, when others are kept off these.
+    /// Gives up a container's partition. A valid partition of other CPUs is ended by the next plan, once
+    /// cgroups keep others off its new ones.
     fn refuse(&mut self, leaf: &CgroupPath, why: String) {
         if !self.tree.is_partition(leaf) {
             self.end_partition(leaf);
@@ -518,16 +539,16 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         self.outcome.refused.insert(leaf.clone(), why);
     }
 
-    /// Writes a cgroup's value if that leaves it and all below it a CPU in common with the cgroups
-    /// above; if not, these get what they are to have in the end first, but nothing that others have
-    /// still to leave. If that is not enough, the cgroup gets the value in addition to what it has.
-    fn put_in_room(&mut self, aims: &[Aim], group: &CgroupPath, value: CpuSet) {
+    /// Writes a cgroup's value if that leaves it and all below it a CPU in common with their parents. If
+    /// not, first adds to the cgroups above what they will have in the end, without CPUs that others have
+    /// still to leave. If that is not enough, adds the value to what the cgroup has.
+    fn put_after_widening(&mut self, aims: &[Aim], group: &CgroupPath, value: CpuSet) {
         let above = group.ancestors();
         let mut above =
             above.iter().filter_map(|above| aims.iter().find(|aim| aim.group == *above));
-        while !self.has_room(group, value) {
+        while !self.empties_no_cut(group, value) {
             let Some(aim) = above.next() else {
-                // A container below has to leave first, and may need what is new for that.
+                // A container below has to leave first, and may need the new CPUs for that.
                 if !value.is_disjoint(&self.tree.above(group)) {
                     self.widen(group, value);
                 }
@@ -541,12 +562,13 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     fn widen(&mut self, group: &CgroupPath, by: CpuSet) {
         let now = self.tree.cpus(group).unwrap_or_default();
         let wider = now | by;
-        if !now.is_empty() && wider != now && self.has_room(group, wider) {
+        if !now.is_empty() && wider != now && self.empties_no_cut(group, wider) {
             self.put(group, wider);
         }
     }
 
-    fn has_room(&mut self, group: &CgroupPath, value: CpuSet) -> bool {
+    /// Whether this write leaves a CPU in common with the parent to every cgroup that has one now.
+    fn empties_no_cut(&mut self, group: &CgroupPath, value: CpuSet) -> bool {
         let (before, after) = self.before_and_after(group, value, |tree| {
             let all = std::iter::once(group).chain(tree.below(group));
             all.map(|group| tree.is_cut_empty(group)).collect::<Vec<_>>()
@@ -569,7 +591,7 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         (before, after)
     }
 
-    /// Exclusive CPUs of a cgroup's containers that these do not run on yet.
+    /// Exclusive CPUs of a cgroup's containers on which these do not run yet.
     fn entering(&self, group: &CgroupPath) -> CpuSet {
         let claims = self.goal.exclusive_in(group);
         claims
@@ -581,9 +603,10 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
             .collect()
     }
 
-    /// The CPUs that containers in a cgroup are to enter and the cgroup must not have yet, because
-    /// others run on them. Where a cgroup below it keeps the containers off, only those count that
-    /// would come onto others' CPUs, or meet others on their own, by this cgroup's change.
+    /// The CPUs that containers in a cgroup have still to enter, and that the cgroup must not have yet
+    /// because others run on them. If a cgroup in between keeps those containers off these CPUs anyway,
+    /// only those others count that this change itself would bring onto the CPUs, or that would be on
+    /// CPUs onto which it brings the containers.
     fn occupied(&mut self, frontier: &[CgroupPath], aim: &Aim) -> CpuSet {
         let missing = self.entering(&aim.group);
         if missing.is_empty() {
@@ -593,20 +616,25 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
         let (before, after) = self.before_and_after(&aim.group, aim.value, |tree| {
             frontier.iter().map(|leaf| tree.effective(leaf)).collect::<Vec<_>>()
         });
+        // If nothing keeps them off, this cgroup's change lets its containers enter at once, so no other
+        // container may be there. A cgroup in between that plans write keeps them off until its own turn.
         let nothing_keeps_off = goal.exclusive_in(&aim.group).all(|(leaf, _)| {
             let between = leaf.ancestors().into_iter().filter(|above| above.is_below(&aim.group));
             between.into_iter().all(|above| goal.distrusted.contains(&above))
         });
         let leaves = || frontier.iter().zip(before.iter().zip(&after));
         let own = |leaf: &CgroupPath| {
-            let inside = goal.exclusive.get(leaf).filter(|_| leaf.is_below(&aim.group));
-            inside.copied().unwrap_or_default()
+            if !leaf.is_below(&aim.group) {
+                return CpuSet::EMPTY;
+            }
+            goal.exclusive.get(leaf).copied().unwrap_or_default()
         };
-        // What they come onto by this change alone, because the cgroups between let them.
+        // Their own CPUs that containers enter by this change alone, as cgroups in between allow it.
         let entered: CpuSet =
             leaves().map(|(leaf, (before, after))| (*after - *before) & own(leaf)).collect();
         let in_the_way: CpuSet = leaves()
             .map(|(leaf, (before, after))| {
+                // An owner is about to move itself: only what it enters by this change counts.
                 let is_owner = !own(leaf).is_empty();
                 let all = nothing_keeps_off && !is_owner;
                 let part = if all { *after } else { (*after - *before) | (*after & entered) };
@@ -617,15 +645,15 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Work<'_, W> {
     }
 }
 
-/// The CPUs that a container runs on, or that no other may name, offline ones too, while it is a
-/// partition.
+/// The CPUs on which a container runs, and, of a partition, those that no sibling may name, including
+/// offline ones.
 fn held(tree: &CgroupTree, leaf: &CgroupPath) -> CpuSet {
     tree.effective(leaf) | tree.partition(leaf).held()
 }
 
 impl Aim {
-    /// Whether the cgroup's processes could run on other CPUs than with this value, before the cgroup
-    /// above it is what it has to be or after that.
+    /// Whether this value would change the CPUs of the cgroup's processes, with the CPUs that its parent
+    /// has now or will have in the end.
     fn differs(&self, tree: &CgroupTree, value: CpuSet) -> bool {
         let set = tree.cpus(&self.group).unwrap_or_default();
         let above = tree.above(&self.group) | self.above;
@@ -647,6 +675,7 @@ impl<'a> Survey<'a> {
             frontier: Vec::new(),
             withheld: CpuSet::EMPTY,
         };
+        // CPUs of containers that run on none of their own CPUs: these may be unable to leave.
         let mut stuck = CpuSet::EMPTY;
         for (leaf, claim) in goal.exclusive.iter().filter(|(leaf, _)| tree.contains(leaf)) {
             let cpus = tree.effective(leaf);
@@ -657,7 +686,8 @@ impl<'a> Survey<'a> {
             if !mixed {
                 survey.lingering |= held(tree, leaf) - *claim;
             }
-            // One that ran there before these became its pod's own has not entered them yet.
+            // A container that also runs on CPUs outside its claim has not entered the claim yet: it ran
+            // there before the CPUs became exclusive.
             if mixed || cpus.is_subset(claim) {
                 survey.entered |= cpus & *claim;
             }
@@ -674,14 +704,14 @@ impl<'a> Survey<'a> {
             }
         }
         for (top, level) in goal.tops.iter().filter(|(top, _)| tree.contains(top)) {
-            // Also where partitions take the CPUs for now: cgroups have to keep others off without them.
+            // Without partitions, as cgroups must keep others off if these end.
             survey.visit(top, *level, tree.above_without_partitions(top), None);
         }
         survey
     }
 
-    /// `above` are the CPUs that the cgroup above will have in the end, `pod` is `None` if its value
-    /// does not bind what is in it.
+    /// `above` are the CPUs that the parent will have in the end. `pod` is `None` if the parent's value
+    /// does not bind this cgroup.
     fn visit(
         &mut self,
         group: &CgroupPath,
@@ -694,7 +724,7 @@ impl<'a> Survey<'a> {
         } else if self.goal.is_loose(group) {
             self.frontier.push(group.clone());
             let value = self.pool_of(group, above);
-            self.bind(Kind::Bind, group, value, above);
+            self.bind(AimKind::Bind, group, value, above);
             self.loosen_below(group, value & above);
             let goal = self.goal;
             for pod in goal.narrower_in(group).filter(|pod| self.tree.contains(pod)) {
@@ -711,14 +741,15 @@ impl<'a> Survey<'a> {
             (cut(tree.cpus(group).unwrap_or_default(), above), None)
         } else {
             let claims = goal.claims_in(group);
-            // Where its containers are stays theirs until they have left, unless another is there.
-            // A mixed one leaves by this value.
+            // It keeps the CPUs on which its containers run, unless another container has entered these:
+            // the runtime moves its containers, and the first plan after that takes the CPUs away. A mixed
+            // container leaves when this value is written.
             let leaves = goal
                 .exclusive_in(group)
                 .filter(|(leaf, _)| tree.contains(leaf) && !goal.mixed.contains(*leaf));
             let present: CpuSet = leaves.map(|(leaf, _)| held(tree, leaf)).collect();
             let value = self.pool_of(group, above) | claims | (present - (self.entered - claims));
-            self.aims.push(Aim { group: group.clone(), kind: Kind::Tighten, value, above });
+            self.aims.push(Aim { group: group.clone(), kind: AimKind::Tighten, value, above });
             if goal.volatile.contains(group) {
                 (above, None)
             } else {
@@ -739,60 +770,65 @@ impl<'a> Survey<'a> {
         }
         self.frontier.push(group.clone());
         let claim = goal.exclusive.get(group);
-        if let Some(own) = claim.filter(|_| goal.mixed.contains(group)) {
+        if let Some(own) = claim
+            && goal.mixed.contains(group)
+        {
             let value = match pod {
-                Some(claims) => self.beside_claims(group, above, claims) | *own,
+                Some(claims) => self.value_in_pod(group, above, claims) | *own,
                 None => self.pool_of(group, above) | *own,
             };
-            // It leaves what others get, and enters its own when these have left that.
-            self.bind(Kind::Bind, group, value, above);
-            self.bind(Kind::Move, group, value, above);
+            // It leaves the CPUs that others get in an early stage, and enters its own in the last.
+            self.bind(AimKind::Bind, group, value, above);
+            self.bind(AimKind::Move, group, value, above);
         } else if tree.is_partition(group) {
-            // It moves as one.
+            // `make_partitions` moves it.
         } else if let Some(claim) = claim {
-            // Its CPUs are the runtime's to set, unless they are another's: also if the cgroup above is
-            // to leave just these, because it cannot before this container has.
+            // The runtime sets its CPUs, unless it is on another's, or on CPUs that the cgroup above cannot
+            // leave before it.
             let others = goal.claims() - *claim;
             let stays = !cut(set, above).is_disjoint(&others);
             let effective = tree.effective(group);
-            // It runs on all that there is above, or will: others may wait for that to end.
+            // Without a CPU in common with its parent it runs on all of the parent's CPUs, now or once
+            // the parent has its value. Others may wait for it to leave.
             let is_cut_off = set.is_disjoint(&above) || tree.is_cut_empty(group);
             let blocks = is_cut_off && !effective.is_disjoint(&others);
             let cramps = !effective.is_disjoint(&self.cramped);
             if stays || blocks || cramps {
-                // Where another program leaves it none of its CPUs, it is kept off the others' at least.
+                // If another program leaves it none of its own CPUs, it at least leaves the others'.
                 let left = !claim.is_disjoint(&above);
                 let value = if left { *claim } else { goal.widest - others };
-                self.aims.push(Aim { group: group.clone(), kind: Kind::Move, value, above });
+                self.aims.push(Aim { group: group.clone(), kind: AimKind::Move, value, above });
             }
         } else if let Some(claims) = pod {
-            let value = self.beside_claims(group, above, claims);
-            self.bind(Kind::Bind, group, value, above);
+            let value = self.value_in_pod(group, above, claims);
+            self.bind(AimKind::Bind, group, value, above);
         } else {
             let pool = self.pool_of(group, above);
-            let beside = goal.beside_siblings(group, pool);
-            let value = if beside.is_empty() { pool } else { beside };
-            self.bind(Kind::Bind, group, value, above);
+            let rest = goal.without_siblings(group, pool);
+            let value = if rest.is_empty() { pool } else { rest };
+            self.bind(AimKind::Bind, group, value, above);
         }
     }
 
-    /// What a container is to have that its pod's value keeps in the pool: itself it has to keep off
-    /// its pod's exclusive CPUs. That does not depend on the pool, so it is seldom written. CPUs that
-    /// others of the pod have still to leave come later, unless it would have no others until then.
-    fn beside_claims(&mut self, leaf: &CgroupPath, above: CpuSet, claims: PodClaims) -> CpuSet {
+    /// The value of a container that its pod's value keeps in the pool: all CPUs but its pod's exclusive
+    /// ones. It does not depend on the pool, so it is seldom written. CPUs that others of the pod have
+    /// still to leave are added later, unless the container has no other CPU.
+    fn value_in_pod(&mut self, leaf: &CgroupPath, above: CpuSet, claims: PodClaims) -> CpuSet {
         let all = self.goal.widest - claims.exclusive;
         let withheld = claims.lingering - self.tree.effective(leaf);
         let left = all - withheld;
         if left.is_disjoint(&above) {
-            // None may name the CPUs of a partition beside it.
+            // It must not name the CPUs of a sibling's partition.
             let held = self.tree.siblings(leaf).map(|other| self.tree.partition(other).held());
-            return self.goal.beside_siblings(leaf, all - held.collect::<CpuSet>());
+            return self.goal.without_siblings(leaf, all - held.collect::<CpuSet>());
         }
         self.withheld |= withheld;
-        self.goal.beside_siblings(leaf, left)
+        self.goal.without_siblings(leaf, left)
     }
 
-    /// What a cgroup gets of the pool: CPUs that others have still to leave come later.
+    /// The part of its pool that a cgroup gets now, without CPUs that others have still to leave. If they
+    /// have to leave all of it, the cgroup shares the pool with them, as it needs a CPU. Only if all of
+    /// them can leave in this plan (`cramped`), it waits for that on its present CPUs.
     fn pool_of(&mut self, group: &CgroupPath, above: CpuSet) -> CpuSet {
         let pool = self.goal.pool_within(group, above);
         let withheld = (pool - self.tree.effective(group)) & self.lingering;
@@ -808,7 +844,7 @@ impl<'a> Survey<'a> {
         self.tree.effective(group)
     }
 
-    fn bind(&mut self, kind: Kind, group: &CgroupPath, value: CpuSet, above: CpuSet) {
+    fn bind(&mut self, kind: AimKind, group: &CgroupPath, value: CpuSet, above: CpuSet) {
         let set = self.tree.cpus(group).unwrap_or_default();
         let binds = !set.is_empty() || above.is_subset(&value);
         let is_bound = binds && cut(set, above) == cut(value, above);
@@ -824,12 +860,13 @@ impl<'a> Survey<'a> {
             |below: &&CgroupPath| goal.pool_of(below) == all && !goal.apart.contains(*below);
         for below in tree.below(group).filter(is_bound) {
             let set = tree.cpus(below).unwrap_or_default();
-            // Others may keep it on fewer CPUs, as long as any of them are left.
+            // A bound of another program stays as long as it leaves the cgroup any CPU.
             let bound = goal.bounds.contains_key(below) && !set.is_disjoint(&cpus);
-            let needed = goal.beside_siblings(below, cpus);
+            let needed = goal.without_siblings(below, cpus);
             if !set.is_empty() && !needed.is_subset(&set) && !bound {
-                let (group, value) = (below.clone(), goal.beside_siblings(below, goal.widest));
-                self.aims.push(Aim { group, kind: Kind::Loosen, value, above: cpus });
+                let group = below.clone();
+                let value = goal.without_siblings(below, goal.widest);
+                self.aims.push(Aim { group, kind: AimKind::Loosen, value, above: cpus });
             }
         }
     }

@@ -6,10 +6,11 @@ use kernel::Kernel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The first Linux that gives the CPUs of a removed partition back at once, and the stable series that
-/// has this from some patch on. Linux since 6.7 has partitions below ordinary cgroups, but gives these
-/// CPUs back later: a container that comes back at once would break them.
+/// The first Linux that returns the CPUs of a removed partition at once. Linux since 6.7 has partitions
+/// below ordinary cgroups, but returns their CPUs later: a container that restarts at once would break
+/// the partition.
 const FIRST_LINUX: (u32, u32) = (6, 15);
+/// The first release of a stable series with the same change.
 const FIRST_OF_SERIES: (u32, u32, u32) = (6, 12, 24);
 /// The capability that partitions need (`linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
@@ -22,7 +23,7 @@ pub enum ProbeError {
     V1(PathBuf),
     #[error("cpuset partitions need Linux 6.12.24, or 6.15 and newer, and this is {0}")]
     OldLinux(String),
-    /// It is mounted read-only, or a security module forbids writes.
+    /// The file system is mounted read-only, or a security module forbids writes.
     #[error("cgroups in {} cannot be written: {error}; mount the host's cgroup file system there read-write", root.display())]
     ReadOnly { root: PathBuf, error: String },
     #[error("the capability SYS_ADMIN is missing")]
@@ -70,7 +71,7 @@ fn open(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> 
     hierarchy.ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))
 }
 
-/// A file of `/proc` without its last line's end; empty if it cannot be read.
+/// A file of `/proc` without its final newline; empty if it cannot be read.
 fn text(kernel: &dyn Kernel, path: &str) -> String {
     let bytes = kernel.read(Path::new(path)).unwrap_or_default();
     String::from_utf8_lossy(&bytes).trim_end().to_owned()
@@ -80,7 +81,8 @@ fn is_new(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
     let mut next = || numbers.next().flatten();
     let (Some(major), Some(minor)) = (next(), next()) else { return false };
-    let (series, patch) = ((FIRST_OF_SERIES.0, FIRST_OF_SERIES.1), next().unwrap_or(0));
+    let series = (FIRST_OF_SERIES.0, FIRST_OF_SERIES.1);
+    let patch = next().unwrap_or(0);
     (major, minor) >= FIRST_LINUX || ((major, minor) == series && patch >= FIRST_OF_SERIES.2)
 }
 
@@ -103,7 +105,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn versions() {
+    fn partitions_need_linux_6_12_24_or_6_15() {
         for (release, new) in [
             ("6.12.24", true),
             ("6.12.95+deb12-cloud-amd64", true),
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities() {
+    fn an_effective_capability_is_read_from_the_status_of_a_process() {
         for (status, has) in [
             ("Name:\tx\nCapEff:\t000001ffffffffff\n", true),
             ("CapEff:\t0000000000200000\n", true),
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_probe_names_what_a_node_lacks() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         assert_eq!(probe(&linux(), root).err(), Some(ProbeError::NoHierarchy(root.to_owned())));
@@ -157,15 +159,15 @@ mod tests {
         fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
         fs::create_dir(root.join("kubepods")).unwrap();
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "\n").unwrap();
-        // No such file to write.
+        // There is no `cgroup.procs` to write.
         assert!(matches!(probe(&linux(), root), Err(ProbeError::ReadOnly { .. })));
         assert!(writable(&linux(), root).unwrap_err().to_string().contains("No such file"));
     }
 
-    /// As on a host with systemd, to a process that may not ignore modes: the directory is
-    /// read-only, its files are not.
+    /// As on a host with systemd, for a process without `CAP_DAC_OVERRIDE`: the directory is read-only,
+    /// and its files are not.
     #[test]
-    fn a_file_is_asked_and_not_the_directory() {
+    fn cgroups_are_writable_where_only_their_directory_is_read_only() {
         let root = tempfile::tempdir().unwrap();
         let file = |name: &str, mode| {
             let path = root.path().join(name);
@@ -173,21 +175,21 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         file("cgroup.controllers", 0o444);
-        let asked = || {
+        let probed = || {
             let mode = fs::Permissions::from_mode(0o555);
             fs::set_permissions(root.path(), mode).unwrap();
-            let asked = without_overriding_modes(|| writable(&linux(), root.path()));
+            let probed = without_overriding_modes(|| writable(&linux(), root.path()));
             fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-            asked
+            probed
         };
         file("cgroup.procs", 0o644);
-        assert!(asked().is_ok());
+        assert!(probed().is_ok());
         file("cgroup.procs", 0o444);
-        let why = asked().unwrap_err().to_string();
+        let why = probed().unwrap_err().to_string();
         assert!(why.contains("cannot be written: Permission denied"), "{why}");
     }
 
-    /// In a thread of its own: capabilities are a thread's.
+    /// In a separate thread: capabilities belong to threads.
     fn without_overriding_modes<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         let work = || {
             let mut sets = rustix::thread::capabilities(None).unwrap();

@@ -12,7 +12,7 @@ use super::memory::Memory;
 use cpuset::CgroupPath;
 use std::path::PathBuf;
 
-/// The file of a quota, and its content without a quota. In version 2 a write of that content
+/// The file with a quota, and its content where there is none. In version 2, a write of that content
 /// leaves the period unchanged.
 fn file(version: CgroupVersion) -> (&'static str, &'static str) {
     match version {
@@ -43,24 +43,21 @@ pub(super) fn set(on: &Hierarchy, group: &CgroupPath, quota: &str) -> Result<boo
     on.of_cpu().write(group, file, quota).map(|()| true)
 }
 
-/// What was done about a pod's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaChange {
     Lifted,
-    /// It was lifted before and had been set again: by the kubelet at a resize, or by systemd at a
-    /// daemon-reload.
+    /// The kubelet (at a resize) or systemd (at a daemon-reload) had set it again.
     LiftedAgain,
     Restored,
 }
 
-/// The file of a cgroup's quota.
 pub(super) fn path(on: &Hierarchy, group: &CgroupPath) -> PathBuf {
     let (file, _) = file(on.version());
     on.of_cpu().directory(group).join(file)
 }
 
-/// Lifts a pod's quota, and remembers it first; `None` if there is none.
-pub(super) fn lift_and_remember(
+/// Records a pod's quota, then lifts it; `None` if there is none.
+pub(super) fn record_and_lift(
     on: &Hierarchy,
     memory: &mut Memory,
     group: &CgroupPath,
@@ -73,7 +70,7 @@ pub(super) fn lift_and_remember(
     Ok(Some(if again { QuotaChange::LiftedAgain } else { QuotaChange::Lifted }))
 }
 
-/// Puts a lifted quota back; `None` if none was lifted or there is a new one.
+/// Restores a lifted quota; `None` if none was lifted or another program has set a new one.
 pub(super) fn restore(
     on: &Hierarchy,
     memory: &mut Memory,
@@ -85,5 +82,5 @@ pub(super) fn restore(
     let restored = set(on, group, &quota)?;
     memory.change(group, |record| record.quota = None);
     memory.save();
-    Ok(restored.then_some(QuotaChange::Restored))
+    Ok(if restored { Some(QuotaChange::Restored) } else { None })
 }

@@ -1,4 +1,4 @@
-//! Undoes what this program has left in cgroups, for its removal from a node.
+//! Reverts what this program has written into cgroups, for its removal from a node.
 
 use super::files::{self, end_partition};
 use super::groups::{Groups, Undone};
@@ -9,16 +9,16 @@ use super::quota;
 use cpuset::{CgroupPath, CpuSet, PartitionType};
 use std::collections::BTreeMap;
 
-/// Where crun keeps the processes of a container that systemd has a scope for. The limits of the
-/// scope are set there once more.
+/// Below a container's systemd scope, crun puts its processes into a cgroup with this name, and sets
+/// the limits of the scope there, too.
 const OF_CRUN: &str = "container";
 
-/// The CFS quotas that were lifted from containers' own cgroups, as `cpu.max` has them, by the
+/// The CFS quotas that were lifted from containers' own cgroups, in the format of `cpu.max`, by the
 /// runtime's ids of the containers.
 pub type LiftedQuotas = BTreeMap<String, String>;
 
-/// Undoes everything in a hierarchy. Containers keep the CPUs that are set for themselves, unless
-/// they are freed, for which their lifted quotas have to be known.
+/// Reverts everything in a hierarchy. Containers keep the CPUs in their own cgroups if `freed` is
+/// `None`. Otherwise they get all CPUs and these quotas.
 pub fn undo(
     on: &Hierarchy,
     memory: Memory,
@@ -55,10 +55,10 @@ fn end_partitions(on: &Hierarchy, group: &CgroupPath, undone: &mut Undone) {
     }
 }
 
-/// Gives containers back what the runtime was told to take from them.
+/// Gives containers all CPUs, and restores their quotas.
 ///
-/// systemd's and runtimes' defaults name no CPUs, so whatever is set for a container of a pod counts
-/// as this program's.
+/// The defaults of systemd and of runtimes name no CPUs, so any that are set for a pod's container
+/// count as this program's.
 struct Freedom<'a> {
     on: &'a Hierarchy,
     quotas: &'a LiftedQuotas,
@@ -68,7 +68,7 @@ struct Freedom<'a> {
 impl Freedom<'_> {
     fn below(&self, group: &CgroupPath, undone: &mut Undone) {
         match container_id(group) {
-            // What is further down the container has made itself.
+            // The container has made the cgroups below.
             Some(id) if is_of_pods(group) => self.container(group, id, undone),
             _ => self.on.children(group).iter().for_each(|child| self.below(child, undone)),
         }
@@ -78,7 +78,7 @@ impl Freedom<'_> {
         self.group(group, id, undone);
         let of_crun = CgroupPath::new(&format!("{group}/{OF_CRUN}"));
         if let Some(group) = of_crun.filter(|group| self.on.has(group)) {
-            // The same container: only its errors count.
+            // The container is counted already: of this cgroup only the errors count.
             let mut inner = Undone::default();
             self.group(&group, id, &mut inner);
             undone.errors.extend(inner.errors);
@@ -102,7 +102,7 @@ impl Freedom<'_> {
     }
 }
 
-/// What is gone needs nothing.
+/// A cgroup that is gone counts as neither done nor failed.
 fn count(done: Result<bool, FileError>, total: &mut u64, errors: &mut Vec<FileError>) {
     match unless_gone(done) {
         Ok(done) => *total += u64::from(done == Some(true)),

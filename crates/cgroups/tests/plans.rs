@@ -1,5 +1,5 @@
-//! Random trees of cgroups, random events, and a plan after each: the invariants hold after every
-//! single write, and wherever a plan is cut short.
+//! Random trees of cgroups, random events, and a plan after each event. The invariants hold after every
+//! single write, so a plan may end after any.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 #![allow(clippy::disallowed_macros, reason = "how much was checked is part of the result")]
@@ -23,11 +23,11 @@ const ROOTS: [&str; 3] = ["kubepods", "kubepods.slice", "kubelet.slice/kubelet-k
 struct Pod {
     group: CgroupPath,
     class: Option<CgroupPath>,
-    /// The exclusive container's CPUs; empty without one.
+    /// The exclusive container's CPUs; empty if there is none.
     claim: CpuSet,
-    /// Whether it may use other CPUs as well.
+    /// Whether the exclusive container uses the pool as well.
     mixed: bool,
-    /// Whether the others run on the reserved CPUs.
+    /// Whether all other containers run on the reserved CPUs.
     reserved: bool,
     /// Shared containers started so far.
     started: usize,
@@ -49,7 +49,7 @@ struct Node {
     /// Containers that cannot be partitions.
     ordinary: BTreeSet<CgroupPath>,
     names: usize,
-    /// Hotplug or another program has interfered, so the bound on the number of writes is off.
+    /// Hotplug or another program has interfered, so the number of writes has no limit.
     disturbed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Pod {
 }
 
 impl Node {
-    /// `later`: with a kernel that lets populated cgroups be emptied.
+    /// `later` is a kernel that lets populated cgroups be emptied.
     fn new(root: &'static str, later: bool, strict: bool) -> Node {
         let kernel = CgroupTree::new(all(), all());
         Node {
@@ -169,14 +169,14 @@ impl Node {
         }
     }
 
-    /// The containers that are to be partitions, and their CPUs.
+    /// The containers that must be partitions, and their CPUs.
     fn partitions(&self) -> impl Iterator<Item = (CgroupPath, CpuSet)> {
         let pods = self.pods.iter().filter(|pod| self.partitions && !pod.mixed);
         pods.filter_map(Pod::owner).filter(|(leaf, _)| !self.ordinary.contains(leaf))
     }
 
-    /// Each container that is to be one is a partition, and no other is. Where another program leaves
-    /// others nothing but the CPUs of a partition, it may wait for them, and says so.
+    /// Exactly those containers are partitions that must be. A partition may wait (`withheld`) if another
+    /// program leaves other containers only its CPUs.
     fn check_partitions(&self, outcome: &PlanOutcome, goal: &Goal) {
         let wanted: BTreeMap<CgroupPath, CpuSet> = self.partitions().collect();
         for group in self.kernel.groups() {
@@ -196,8 +196,7 @@ impl Node {
         }
     }
 
-    /// Containers that run on exclusive CPUs of another that runs there, or on those of another pod:
-    /// owner, other, CPU.
+    /// Containers that run on exclusive CPUs on which their owner runs: owner, other, CPU.
     fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
         let mut overlaps = BTreeSet::new();
         for pod in &self.pods {
@@ -213,7 +212,7 @@ impl Node {
                 }
             }
         }
-        // The exclusive container may run beside others of its pod, not the other way round.
+        // Within a pod, only CPUs of its exclusive container (`main`) count.
         overlaps.retain(|(owner, other, _)| {
             owner.as_str().ends_with("main") || owner.parent() != other.parent()
         });
@@ -236,7 +235,7 @@ impl Node {
         }
     }
 
-    /// Containers of pods without exclusive CPUs, and CPUs outside their pool on which they run.
+    /// Containers of pods without exclusive CPUs that run on a CPU outside their pool, and that CPU.
     fn strays(&self) -> BTreeSet<(CgroupPath, usize)> {
         let mut strays = BTreeSet::new();
         for pod in self.pods.iter().filter(|pod| pod.claim.is_empty()) {
@@ -248,7 +247,7 @@ impl Node {
         strays
     }
 
-    /// CPUs on which exclusive containers run that are to run elsewhere.
+    /// CPUs outside their claims on which exclusive containers run.
     fn lingering(&self) -> CpuSet {
         let pods = self.pods.iter().filter(|pod| !pod.claim.is_empty() && !pod.mixed);
         let mains = pods.map(|pod| (pod.leaf("main"), pod.claim));
@@ -265,8 +264,8 @@ impl Node {
         self.pods.iter().any(|pod| group.is_below(&pod.group))
     }
 
-    /// Cgroups that have no CPU in common with their parent, and so run on all of its CPUs; without
-    /// those that refuse writes.
+    /// Cgroups that have no CPU in common with their parent, and so run on all of its CPUs. Those that
+    /// refuse writes are left out.
     fn empty_cuts(&self) -> BTreeSet<CgroupPath> {
         let groups = self.kernel.groups().filter(|group| !self.is_refused(group));
         groups.filter(|group| self.kernel.is_cut_empty(group)).cloned().collect()
@@ -302,7 +301,7 @@ impl Node {
         PlanOutcome { failed: failed.into_iter().collect(), ..outcome }
     }
 
-    /// Each write is checked.
+    /// Checks the invariants after each write.
     fn carry_out_plan(&mut self, limit: usize) -> PlanOutcome {
         let goal = self.goal();
         let mut tree = self.kernel.clone();
@@ -317,8 +316,7 @@ impl Node {
         });
         let differing =
             done.groups().filter(|group| done.cpus(group) != self.kernel.cpus(group)).count();
-        // Those that run on other CPUs altogether are written twice, so that others can follow or
-        // leave in between.
+        // Cgroups whose CPUs all change are written twice, so that others can leave or enter in between.
         let crossing = done.groups().filter(|group| {
             let before = self.kernel.cpus(group).unwrap_or_default();
             !before.is_empty() && before.is_disjoint(&done.effective(group))
@@ -349,8 +347,8 @@ impl Node {
             WRITES.fetch_add(1, Ordering::Relaxed);
             let now = self.overlaps();
             let empty = self.empty_cuts();
-            // A partition takes CPUs from others, and its end may leave its container only what another
-            // program leaves its pod: what counts is where they run then.
+            // A partition takes CPUs from others, and its end may leave its container only CPUs that
+            // another program has set for the pod. Then only the CPUs on which they run count.
             if let Write::Exclusive(_) | Write::Partition(_) = value {
                 cuts.extend(empty.iter().cloned());
             }
@@ -381,7 +379,7 @@ impl Node {
         }
         if limit == usize::MAX && self.refused.is_none() {
             assert_eq!(outcome.failed, []);
-            // The class and the pod that a container enters may have to be written twice.
+            // The class and the pod of a container that enters new CPUs may have to be written twice.
             if undisturbed && !changes_partitions {
                 let most = differing + crossing + 2 * entering;
                 assert!(outcome.written <= most, "{outcome:?} {goal:#?}");
@@ -396,7 +394,7 @@ impl Node {
             if is_trusted && outcome.withheld.is_empty() && !self.disturbed {
                 self.check_pools(&goal);
             }
-            // The next plan has to do without those that are refused.
+            // After a refusal the caller plans again, with another goal.
             if outcome.refused.is_empty() {
                 let again = carry_out(&mut tree, &goal, |group, value| {
                     panic!("{group} := {value:?} {goal:#?}")
@@ -404,15 +402,15 @@ impl Node {
                 assert_eq!(again.written, 0);
             }
             if self.bounds.is_empty() {
-                // systemd clears those whose values may vanish.
+                // As if systemd had cleared all volatile cgroups.
                 let kernel = self.kernel.clone();
                 for group in self.volatile.iter().filter(|group| kernel.contains(group)) {
                     self.kernel.put(group, CpuSet::EMPTY);
                 }
                 let mut overlaps = self.overlaps();
                 self.kernel = kernel;
-                // One that ran on its pod's CPUs already stays there beside one that the runtime has
-                // still to move.
+                // A container that already ran on CPUs of its pod stays there while the runtime has still
+                // to move another.
                 let moving = self.lingering();
                 overlaps.retain(|(owner, _, cpu)| {
                     owner.as_str().ends_with("main") || !moving.contains(*cpu)
@@ -453,29 +451,30 @@ impl Node {
                 if self.pods.get(at).is_none_or(|pod| pod.claim.is_empty()) {
                     return;
                 }
-                // Others leave before the runtime gets its answer. If the cgroups of the pod, or those
-                // above, refuse writes, updates by the runtime have to move them, which this test does
-                // not model.
+                // Others leave before the runtime gets its response. If the cgroups of the pod, or those
+                // above, refuse writes, the runtime has to move the others, which this test does not
+                // model.
                 let PlanOutcome { failed, withheld, .. } = self.follow(usize::MAX);
                 let pod = &self.pods[at];
-                let beside = |group: &CgroupPath| {
+                let concerns_pod = |group: &CgroupPath| {
                     group.is_below(&pod.group) || pod.leaf("main").is_below(group)
                 };
-                if failed.iter().any(beside) {
+                if failed.iter().any(concerns_pod) {
                     return;
                 }
-                // Nor that the runtime sets only CPUs which another program keeps from the pod.
+                // Not modelled either: the runtime sets only CPUs that another program keeps from the
+                // pod.
                 let Some((leaf, claim)) = pod.owner() else { return };
                 if claim.is_disjoint(&self.kernel.above(&leaf)) {
                     return;
                 }
                 let overlaps = self.overlaps();
                 let before = self.kernel.clone();
-                let beside = if pod.is_in_pool() { all() } else { CpuSet::EMPTY };
-                self.kernel.put(&leaf, claim | beside);
+                let shared = if pod.is_in_pool() { all() } else { CpuSet::EMPTY };
+                self.kernel.put(&leaf, claim | shared);
                 self.kernel.occupy(&leaf, true);
-                // Only below distrusted cgroups, in one that refuses writes, or where another program
-                // leaves no CPU to make way to, can others still run there: not modelled either.
+                // Others can still run there only below distrusted cgroups, in a cgroup that refuses
+                // writes, or if another program leaves them no other CPU: not modelled either.
                 if !self.overlaps().is_subset(&overlaps) {
                     let now = self.overlaps();
                     let new: Vec<_> = now.difference(&overlaps).collect();
@@ -552,7 +551,7 @@ impl Node {
             Op::Partitions => self.partitions = !self.partitions,
             Op::Crash { after } => return drop(self.follow(after)),
             Op::Refuse { residue } => {
-                self.refused = self.refused.is_none().then_some(residue);
+                self.refused = if self.refused.is_none() { Some(residue) } else { None };
                 return drop(self.follow(usize::MAX));
             }
             _ => {}

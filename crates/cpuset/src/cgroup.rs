@@ -1,33 +1,32 @@
-//! Where a container is in the kernel's hierarchy of cgroups.
+//! [`CgroupPath`]: the path of a cgroup.
 
 use std::fmt;
 
 /// A cgroup, as a path below the root of the hierarchy, without a slash at either end.
 ///
-/// It never leads out of the hierarchy: parts like `..` cannot be in it.
+/// It never leads out of the hierarchy: it has no parts like `..`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CgroupPath(String);
 
 impl CgroupPath {
-    /// Reads a path like `/kubepods/podUID/ID`. `None` for the root itself, and for what is no
-    /// plain path.
+    /// Reads a path like `/kubepods/podUID/ID`. `None` for the root, and for a path with `.`, `..`, an
+    /// empty part or a NUL.
     pub fn new(path: &str) -> Option<CgroupPath> {
         let path = path.trim_matches('/');
         let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
-        path.split('/').all(plain).then(|| CgroupPath(path.to_owned()))
+        if path.split('/').all(plain) { Some(CgroupPath(path.to_owned())) } else { None }
     }
 
-    /// The text, relative to the root of the hierarchy.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The group that this one is in; `None` directly below the root.
+    /// `None` directly below the root.
     pub fn parent(&self) -> Option<CgroupPath> {
         self.0.rsplit_once('/').map(|(parent, _)| CgroupPath(parent.to_owned()))
     }
 
-    /// The topmost group that this one is in; `None` directly below the root.
+    /// The topmost ancestor; `None` directly below the root.
     pub fn top(&self) -> Option<CgroupPath> {
         self.0.split_once('/').map(|(top, _)| CgroupPath(top.to_owned()))
     }
@@ -37,7 +36,7 @@ impl CgroupPath {
         rest.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// All groups that this one is in, from the one directly below the root to its parent.
+    /// All cgroups above this one, from the one directly below the root to its parent.
     pub fn ancestors(&self) -> Vec<CgroupPath> {
         self.0.match_indices('/').map(|(end, _)| CgroupPath(self.0[..end].to_owned())).collect()
     }
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn only_plain_paths_below_the_root_are_accepted() {
         for (text, expected) in [
             ("/kubepods/poda/c", Some("kubepods/poda/c")),
             ("kubepods.slice/", Some("kubepods.slice")),
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn families() {
+    fn ancestors_end_with_the_parent_and_begin_with_the_topmost_cgroup() {
         let path = CgroupPath::new("kubepods/poda/c").unwrap();
         let names: Vec<String> = path.ancestors().iter().map(ToString::to_string).collect();
         assert_eq!(names, ["kubepods", "kubepods/poda"]);

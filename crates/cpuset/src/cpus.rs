@@ -1,10 +1,10 @@
-//! [`CpuSet`]: CPUs as a set, and the kernel's two text formats of one.
+//! [`CpuSet`]: CPUs as a set, with the kernel's two text formats.
 //!
 //! The kernel prints CPU sets as *lists* (`0-3,8`, files named `*_list`) and as *masks*
 //! (`ff,00000101`, most files without that suffix). Both are described in the kernel's
 //! `Documentation/core-api/printk-formats.rst` and parsed by its `lib/bitmap-str.c`; cpuset(7)
-//! describes them for user space. Wherever the kernel reads a list, it accepts strides (`0-15:2/4`:
-//! of every four CPUs the first two).
+//! describes them for user space. Where the kernel reads a list, it accepts strides (`0-15:2/4`: the
+//! first two of every four CPUs).
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
@@ -20,8 +20,8 @@ pub const MAX_CPUS: usize = WORDS * 64;
 
 /// A set of logical CPUs, by the kernel's CPU numbers.
 ///
-/// Plain data of a fixed size: a copy costs a few nanoseconds and no allocation, so that placement
-/// can try many sets cheaply.
+/// Plain data of a fixed size: a copy costs a few nanoseconds and no allocation, so placement can try
+/// many sets.
 ///
 /// ```
 /// use cpuset::CpuSet;
@@ -71,7 +71,7 @@ impl CpuSet {
     }
 
     /// # Errors
-    /// If `cpu` is [`MAX_CPUS`] or more; the set is unchanged then.
+    /// If `cpu` is [`MAX_CPUS`] or more. The set is not changed.
     pub fn insert(&mut self, cpu: usize) -> Result<(), PastLimit> {
         let word = self.words.get_mut(cpu / 64).ok_or(PastLimit(cpu))?;
         *word |= 1 << (cpu % 64);
@@ -129,7 +129,7 @@ impl CpuSet {
         self.words.iter().zip(&other.words).all(|(a, b)| a & b == 0)
     }
 
-    /// How many CPUs are in both sets, without building their intersection.
+    /// The number of CPUs in both sets, without building their intersection.
     pub fn common(&self, other: &CpuSet) -> usize {
         self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
     }
@@ -141,8 +141,7 @@ impl CpuSet {
 
     /// Reads a mask as sysfs prints it: `f`, `ff,00000101`, also with a leading `0x`.
     ///
-    /// Groups are 32 bits wide, the most significant one first; white space around the text is
-    /// ignored.
+    /// Groups have 32 bits, the most significant group first. White space around the text is ignored.
     pub fn from_mask(mask: &str) -> Result<CpuSet, ParseError> {
         let bad = || ParseError::Mask { mask: mask.to_owned() };
         let text = mask.trim();
@@ -195,10 +194,11 @@ impl FromStr for CpuSet {
             let part = part.trim();
             let number = |text: &str| -> Result<usize, ParseError> {
                 if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
-                    let (part, list) = (part.to_owned(), list.to_owned());
+                    let part = part.to_owned();
+                    let list = list.to_owned();
                     return Err(ParseError::NotANumber { part, list });
                 }
-                // The text has digits only, so the number is too large for the type.
+                // The text has only digits, so an error means that the number is too large for the type.
                 match text.parse() {
                     Ok(cpu) if cpu < MAX_CPUS => Ok(cpu),
                     _ => Err(ParseError::PastLimit { cpu: text.to_owned(), text: list.to_owned() }),
@@ -221,7 +221,8 @@ impl FromStr for CpuSet {
             };
             let bad = || ParseError::Stride { part: part.to_owned(), list: list.to_owned() };
             let (used, group) = stride.split_once('/').ok_or_else(bad)?;
-            let (used, group) = (number(used)?, number(group)?);
+            let used = number(used)?;
+            let group = number(group)?;
             if used == 0 || used > group || !range.contains('-') {
                 return Err(bad());
             }
@@ -234,8 +235,7 @@ impl FromStr for CpuSet {
 }
 
 impl fmt::Display for CpuSet {
-    /// Writes the kernel's list format: ascending, ranges merged, `0-3,8`; nothing for the empty
-    /// set.
+    /// Writes the kernel's list format: ascending, ranges merged, `0-3,8`. The empty set is an empty text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
         let mut separator = "";

@@ -1,6 +1,6 @@
 //! The vocabulary of Linux's cpuset controller: sets of CPUs ([`CpuSet`]) and of NUMA nodes
-//! ([`NodeSet`]), the cgroups that have them ([`CgroupPath`]), and the kinds of partitions
-//! ([`PartitionType`]), with the text formats in which the kernel prints and reads them.
+//! ([`NodeSet`]), paths of cgroups ([`CgroupPath`]) and types of partitions ([`PartitionType`]), with
+//! the kernel's text formats.
 //!
 //! ```
 //! use cpuset::CpuSet;
@@ -10,7 +10,7 @@
 //! # Ok::<(), cpuset::ParseError>(())
 //! ```
 //!
-//! Sets are plain data of a fixed size. Nothing here reads a file, or knows what a set is for.
+//! Sets are plain data of a fixed size. Nothing here reads a file.
 
 mod cgroup;
 mod cpus;

@@ -4,14 +4,13 @@ use std::fmt;
 
 /// The limit of a [`NodeSet`]: node numbers are `0..MAX_NODES`.
 ///
-/// The kubelet's limit is 64. Nodes past this one get no affinity, but placement uses their CPUs.
+/// The kubelet's limit is 64. Nodes past the limit get no affinity, but placement uses their CPUs.
 pub const MAX_NODES: usize = 128;
 
 /// A set of NUMA nodes, by the kernel's numbers.
 ///
-/// The order of sets is that of binary numbers with node 0 as the lowest digit: of two sets the
-/// lower one lacks the highest node that is in only one of them. The topology manager breaks ties
-/// in this order.
+/// Sets are ordered like binary numbers with node 0 as the lowest digit: of two sets, the lower one lacks
+/// the highest node that is in only one of them. The topology manager breaks ties in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeSet(u128);
 
@@ -52,13 +51,13 @@ impl NodeSet {
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
-            let node = (rest != 0).then_some(rest.trailing_zeros() as usize);
+            let node = if rest == 0 { None } else { Some(rest.trailing_zeros() as usize) };
             rest &= rest.wrapping_sub(1);
             node
         })
     }
 
-    /// The set as a number, node 0 its lowest binary digit.
+    /// The set as a binary number, with node 0 as the lowest digit.
     pub fn bits(self) -> u128 {
         self.0
     }
@@ -71,7 +70,7 @@ impl FromIterator<usize> for NodeSet {
 }
 
 impl fmt::Display for NodeSet {
-    /// Writes the numbers with commas between them: `0,1,4`.
+    /// Writes the numbers separated by commas: `0,1,4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<String> = self.iter().map(|node| node.to_string()).collect();
         f.write_str(&nodes.join(","))

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The types of cpuset partitions, as `cpuset.cpus.partition` names them.
+/// The types of cpuset partitions in `cpuset.cpus.partition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PartitionType {
-    /// A scheduling domain of its own, in which the kernel balances load: for ordinary programs.
+    /// A separate scheduling domain in which the kernel balances load: for ordinary programs.
     #[default]
     Root,
     /// No load balancing, as with `isolcpus`: for programs that place their own threads.
@@ -29,14 +29,14 @@ impl fmt::Display for PartitionType {
     }
 }
 
-/// What `cpuset.cpus.partition` of a cgroup says.
+/// The value of `cpuset.cpus.partition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PartitionState {
     /// An ordinary cgroup.
     #[default]
     Member,
     Valid(PartitionType),
-    /// It was to be a partition, and the kernel treats it like an ordinary cgroup.
+    /// A partition that is not in force: the kernel treats it like an ordinary cgroup.
     Invalid(PartitionType),
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states() {
+    fn a_state_is_read_with_or_without_the_kernels_reason() {
         use PartitionState::*;
         use PartitionType::*;
         for (text, state) in [

@@ -1,8 +1,8 @@
 //! [`Kernel`]: the calls by which the plugin reads and changes the node: cgroup files, processes,
-//! threads' affinities, and the machine in sysfs.
+//! affinities of threads, and the machine in sysfs.
 //!
-//! The trait is low on purpose: what a file says is parsed, written values are read back, and
-//! errors are mapped above it, so that all of this runs on a simulated kernel as it does on Linux.
+//! The trait has a low level on purpose: its callers parse files, read written values back and interpret
+//! errors, so all of this runs on a simulated kernel as it does on Linux.
 //!
 //! ```
 //! use kernel::{Kernel, Linux};
@@ -13,7 +13,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Nothing here decides: it is the one place that asks the node, and knows no product.
+//! Nothing here decides anything.
 
 use cpuset::CpuSet;
 use std::fmt::Debug;
@@ -22,10 +22,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any file of the kernel has, such as the list of all threads of a node.
+/// No file of the kernel is longer, not even the list of all threads of a node. In bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// Errors are those of the kernel, with its error number.
+/// Errors have the kernel's error number.
 pub trait Kernel: Debug + Send + Sync {
     /// The content of a regular file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
@@ -33,22 +33,22 @@ pub trait Kernel: Debug + Send + Sync {
     /// Replaces the text of a file that exists.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
 
-    /// Whether the file could be written: this also asks the mount and security modules.
+    /// Opens a file for writing, which also checks the mount and security modules.
     fn check_writable(&self, path: &Path) -> io::Result<()>;
 
-    /// The names in a directory, and whether each is a directory itself.
+    /// The names in a directory, and whether each is a directory.
     fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>>;
 
-    /// The number of a directory. Another one of the same name has another number.
+    /// The inode number of a directory. A new directory with the same path gets another one.
     fn number(&self, path: &Path) -> io::Result<u64>;
 
-    /// Sets where a thread may run within its cgroup's CPUs (sched_setaffinity(2)).
+    /// Sets on which of its cgroup's CPUs a thread may run (sched_setaffinity(2)).
     fn set_affinity(&self, thread: u32, cpus: CpuSet) -> io::Result<()>;
 
-    /// The path without links in it. Devices in sysfs are links.
+    /// The path without symbolic links, which sysfs has for devices.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// The number of this process, as the cgroup files show it.
+    /// The id of this process in its pid namespace, as cgroup files show it.
     fn own_process(&self) -> u32;
 }
 
@@ -58,8 +58,8 @@ pub struct Linux;
 
 impl Kernel for Linux {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // A copy of a machine may have anything in place of a file: a FIFO would block, and a
-        // terminal would become this process's own.
+        // A copy of a machine may have anything in place of a file: a FIFO would block, and a terminal
+        // would become the controlling terminal of this process.
         let flags = nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOCTTY;
         let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
         if !file.metadata()?.is_file() {
@@ -74,7 +74,7 @@ impl Kernel for Linux {
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        // Without `create`: outside of the kernel's file system that would make a file.
+        // Without `create`, which would make files outside the kernel's file systems.
         let mut open = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
         open.write_all(text.as_bytes())
     }
@@ -86,7 +86,7 @@ impl Kernel for Linux {
     fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(path)?.flatten() {
-            // The kernel's and all runtimes' names are UTF-8.
+            // Names that the kernel and runtimes choose are UTF-8.
             if let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) {
                 entries.push((name, kind.is_dir()));
             }

@@ -1,7 +1,7 @@
-//! Gives containers variables that their pod's annotations name: `annotate [SOCKET]`.
+//! Sets environment variables from annotations of pods: `annotate [SOCKET]`.
 //!
 //! `annotate.nri.io/COLOR: blue` on a pod sets the environment variable `COLOR` to `blue` in each of
-//! its new containers, and the runtime keeps the annotation for the container, too.
+//! its new containers, and the runtime adds the annotation to the container.
 
 use nri::wire::{Container, ContainerAdjustment, ContainerUpdate, Event, KeyValue, PodSandbox};
 use nri::{Answer, CallError, Configuration, Endpoint, Events, Identity, Plugin};
@@ -30,7 +30,8 @@ impl Plugin for Annotate {
         let mut adjust = ContainerAdjustment::new();
         for (key, value) in pod.annotations {
             if let Some(name) = key.strip_prefix(PREFIX) {
-                let (name, text) = (name.to_owned(), value.clone());
+                let name = name.to_owned();
+                let text = value.clone();
                 adjust.env.push(KeyValue { key: name, value: text, ..Default::default() });
                 adjust.annotations.insert(key, value);
             }

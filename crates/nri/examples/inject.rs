@@ -2,10 +2,10 @@
 //! memory do: `inject INDEX [SOCKET]`.
 //!
 //! A pod asks for that by the annotation `inject.nri.io/INDEX`, whose value is the memory limit in
-//! bytes, or empty for none. With `inject.nri.io/cpus` its containers get these CPUs as well: two
-//! plugins that set them contradict each other, and the runtime refuses the container. The output
-//! says which device files each new container has by the time that this plugin is called: runtimes
-//! call plugins in the order of their indexes, and each sees what those before it have added.
+//! bytes, or empty for none. With `inject.nri.io/cpus` its containers get these CPUs as well: if two
+//! plugins set CPUs, the runtime refuses the container. The output has the device files of each new
+//! container when this plugin is called: runtimes call plugins in the order of their indexes, and each
+//! plugin gets what those before it have added.
 
 use nri::wire::{
     Container, ContainerAdjustment, Event, KeyValue, LinuxDevice, Mount, OptionalInt64, PodSandbox,
@@ -52,7 +52,7 @@ impl Plugin for Inject {
             ..Default::default()
         });
         let linux = adjust.linux.mut_or_insert_default();
-        // As /dev/null.
+        // The device numbers of /dev/null.
         linux.devices.push(LinuxDevice {
             path: format!("/dev/injected-{index}"),
             type_: "c".to_owned(),

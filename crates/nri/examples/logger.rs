@@ -1,4 +1,4 @@
-//! Logs what the runtime calls about pods and containers: `logger [SOCKET]`.
+//! Prints the runtime's calls about pods and containers: `logger [SOCKET]`.
 
 use nri::{Answer, Call, CallError, Endpoint, Identity, Plugin};
 use tokio::signal::ctrl_c;

@@ -1,8 +1,7 @@
 //! What a runtime can do, from its name and versions.
 //!
-//! A runtime names itself and its version, and since NRI 0.12 also its NRI version. For older ones
-//! a table has the NRI version. An unknown runtime gets the least capabilities, which work
-//! everywhere.
+//! A runtime sends its name and version, and since NRI 0.12 also its NRI version. For older runtimes a
+//! table has the NRI version. An unknown runtime gets the least capabilities, which work everywhere.
 
 use crate::events::Events;
 use crate::wire::Event;
@@ -12,9 +11,9 @@ use std::fmt;
 pub struct Runtime {
     /// `containerd` or `cri-o`; containerd 2.0.0 to 2.0.3 say `v2`.
     pub name: String,
-    /// Its version, as `v2.1.9`, `1.7.28-0ubuntu1` or `2.1.9+unknown`.
+    /// Such as `v2.1.9`, `1.7.28-0ubuntu1` or `2.1.9+unknown`.
     pub version: String,
-    /// Its NRI version; empty before NRI 0.12, and not always a version later.
+    /// Empty before NRI 0.12. Later it may be a text that is not a version.
     pub nri_version: String,
 }
 
@@ -28,7 +27,6 @@ impl fmt::Display for Runtime {
     }
 }
 
-/// Without a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u32,
@@ -47,8 +45,8 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// Reads the numbers at the start of a version, with the rest of the text: `v2.4.0-beta.0` is
-    /// 2.4.0 and `-beta.0`.
+    /// The version at the start of a text, and the rest of the text: `v2.4.0-beta.0` is 2.4.0 and
+    /// `-beta.0`.
     fn parse(text: &str) -> Option<(Version, &str)> {
         let (major, rest) = number(text.trim().trim_start_matches('v'))?;
         let (minor, rest) = number(rest.strip_prefix('.')?)?;
@@ -66,16 +64,16 @@ fn number(text: &str) -> Option<(u32, &str)> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Its NRI version, at least; `None` if unknown.
+    /// The NRI version that the runtime has at least; `None` if unknown.
     pub nri: Option<Version>,
-    /// The events that it knows. It disconnects a plugin that subscribes to another one.
+    /// The events that the runtime knows. It disconnects a plugin that subscribes to another one.
     pub events: Events,
     /// Whether a plugin may change containers without an event. Before NRI 0.12.1 that can deadlock
     /// the runtime.
     pub unsolicited_updates: bool,
     /// Whether the runtime offers validation of adjustments and required plugins (NRI 0.10).
     pub validation: bool,
-    /// Warnings for the operator about this runtime, a sentence each.
+    /// Warnings about this runtime for the operator.
     pub warnings: Vec<String>,
 }
 
@@ -90,7 +88,7 @@ impl Capabilities {
         let table = version.and_then(|version| built_with(&runtime.name, version));
         let nri = match runtime.nri_version.as_str() {
             "" => table,
-            // Runtimes send this field since 0.12.0.
+            // A runtime that sends this field has 0.12.0 at least, whatever it sends.
             text => reported_nri(text).or(table).max(Some(v(0, 12, 0))),
         };
         // Whether the runtime holds back lifecycle calls while a plugin registers. If it does not,
@@ -121,8 +119,8 @@ impl Capabilities {
 
 /// The NRI version that the runtime reports.
 ///
-/// A suffix may mean a commit before that version (`v0.12.1-0.20260701...`) or after it. This
-/// returns the earlier version: relying on a missing fix is worse than not using a fix.
+/// A suffix may mean a commit before that version (`v0.12.1-0.20260701...`) or after it. This returns
+/// the earlier version: to rely on a fix that is missing is worse than not to use one.
 fn reported_nri(text: &str) -> Option<Version> {
     match Version::parse(text)? {
         (version, build) if build.is_empty() || build.starts_with('+') => Some(version),
@@ -194,10 +192,10 @@ mod tests {
         })
     }
 
-    /// Runtime and version, the NRI version it is built with, event mask, unsolicited updates,
-    /// holding back.
+    /// For each runtime: name, version, the NRI version that it sends, the one that it is built with,
+    /// event mask, unsolicited updates, whether it holds back calls while a plugin registers.
     #[test]
-    fn runtimes() {
+    fn a_runtime_has_the_capabilities_of_the_nri_version_that_it_is_built_with() {
         for (name, version, nri_version, nri, events, unsolicited, holds_back) in [
             ("containerd", "v1.7.0", "", Some(v(0, 3, 0)), 0x7ff, false, false),
             ("containerd", "v1.7.13", "", Some(v(0, 4, 0)), 0x7ff, false, false),
@@ -240,10 +238,9 @@ mod tests {
         }
     }
 
-    /// The runtime's own word goes before its version, and proves 0.12.0 even where it is no
-    /// version.
+    /// A text that is not a version still proves 0.12.0.
     #[test]
-    fn reported_nri_versions() {
+    fn the_nri_version_that_a_runtime_sends_takes_precedence_over_the_table() {
         for (text, nri) in [
             ("v0.12.1", v(0, 12, 1)),
             ("0.12.1", v(0, 12, 1)),
@@ -261,9 +258,8 @@ mod tests {
         }
     }
 
-    /// No runtime is ever asked for an event that it does not know.
     #[test]
-    fn masks_are_legal() {
+    fn no_version_of_a_runtime_gets_a_subscription_to_an_event_that_it_does_not_know() {
         let names = ["containerd", "v2", "cri-o", "other"];
         for (name, major, minor, patch) in names.iter().flat_map(|name| {
             (0..4).flat_map(move |major| {
@@ -281,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn hazards_are_named() {
+    fn a_warning_names_the_runtime_and_its_defect() {
         for (name, version, wanted) in [
             ("containerd", "v1.7.15", vec!["deadlock", "not report"]),
             ("containerd", "v1.7.16", vec!["not report"]),

@@ -16,7 +16,7 @@ impl Events {
     pub const fn of(events: &[Event]) -> Events {
         let mut mask = 0;
         let mut at = 0;
-        // Constants are made with this, and `for` is not const yet.
+        // `for` cannot be used in a const function yet.
         while at < events.len() {
             if events[at] as i32 > 0 {
                 mask |= 1 << (events[at] as i32 - 1);
@@ -39,12 +39,12 @@ impl Events {
         self.0 == 0
     }
 
-    /// What both sets have.
+    /// The events that both sets have.
     pub const fn common(self, other: Events) -> Events {
         Events(self.0 & other.0)
     }
 
-    /// As on the wire: bit `event - 1` for each.
+    /// The set on the wire: bit `event - 1` for each event.
     pub const fn mask(self) -> i32 {
         self.0
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn sets() {
+    fn events_are_combined_and_removed_as_bits() {
         let two = Events::of(&[Event::RUN_POD_SANDBOX, Event::START_CONTAINER]);
         assert_eq!(two.mask(), 0x21);
         assert!(two.contains(Event::START_CONTAINER) && !two.contains(Event::STOP_CONTAINER));

@@ -1,4 +1,4 @@
-//! [`Call`]s from the runtime's bytes, and the bytes of [`Answer`]s: pure, without a connection.
+//! Decodes the runtime's [`Call`]s and encodes [`Answer`]s: pure, without a connection.
 
 use crate::CallError;
 use crate::projection::{Reads, Request};
@@ -7,20 +7,20 @@ use crate::wire::{
 };
 use std::collections::HashSet;
 
-/// The most pods and containers in a list of all, far more than a node can hold.
+/// The most pods and containers in a synchronisation, far more than a node can have.
 const MAX_LISTED: usize = 1 << 16;
 
-/// A call of the runtime. Pods and containers have an id, except the pod of a call about a
-/// container, which may be empty.
+/// A call of the runtime. Pods and containers have an id, except that the pod of a call about a
+/// container may be empty.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
-    /// Everything that exists, in whatever parts it came.
+    /// Everything that exists. The runtime may send it in several parts.
     Synchronize {
         pods: Vec<PodSandbox>,
         containers: Vec<Container>,
     },
     RunPodSandbox(PodSandbox),
-    /// `pod` is as before.
+    /// `pod` has its previous resources.
     UpdatePodSandbox {
         pod: PodSandbox,
         overhead: LinuxResources,
@@ -33,7 +33,7 @@ pub enum Call {
     PostCreateContainer(PodSandbox, Container),
     StartContainer(PodSandbox, Container),
     PostStartContainer(PodSandbox, Container),
-    /// `container` is as before.
+    /// `container` has its previous resources.
     UpdateContainer {
         pod: PodSandbox,
         container: Container,
@@ -48,12 +48,12 @@ pub enum Call {
         adjust: ContainerAdjustment,
         updates: Vec<ContainerUpdate>,
     },
-    /// An event of a later protocol.
+    /// An event of a later version of the protocol.
     Unknown,
 }
 
 impl Call {
-    /// As the protocol has it.
+    /// The protocol's name of the call.
     pub fn name(&self) -> &'static str {
         match self {
             Call::Synchronize { .. } => "Synchronize",
@@ -75,7 +75,7 @@ impl Call {
         }
     }
 
-    /// The pod that the call is about, or its container's.
+    /// The pod that the call concerns, or whose container it concerns.
     pub fn pod(&self) -> Option<&PodSandbox> {
         match self {
             Call::Synchronize { .. } | Call::Unknown => None,
@@ -121,15 +121,15 @@ impl Call {
 /// What a plugin answers to a call; the default changes nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
-    /// Changes of a container that is created. Any other call ignores them.
+    /// Changes of the new container. All calls but `CreateContainer` ignore them.
     pub adjust: Option<ContainerAdjustment>,
     /// Changes of existing containers, which the runtime makes in this order. Calls other than
     /// `Synchronize`, `CreateContainer`, `UpdateContainer` and `StopContainer` ignore them.
     ///
-    /// Set `ignore_failure`: without it, CRI-O fails the container, or the whole synchronisation,
-    /// with an update that fails. Runtimes refuse two updates of one container in an answer, and any
-    /// update of the container that they are creating; of the former the last one is sent, and of
-    /// the latter none.
+    /// Set `ignore_failure`: without it, an update that fails makes CRI-O fail the container or the whole
+    /// synchronisation. Runtimes refuse an answer with two updates of one container, or with an update
+    /// of the container that they are creating. So only the last update of each container is sent, and
+    /// none of the new one.
     pub updates: Vec<ContainerUpdate>,
 }
 
@@ -145,11 +145,12 @@ impl From<Vec<ContainerUpdate>> for Answer {
     }
 }
 
-/// What a message of the runtime is.
+/// A decoded message of the runtime.
 #[derive(Debug)]
 pub enum Decoded {
     Call(Call, AnswerKind),
-    /// A part of a longer call, or an event that names nothing. This is the answer.
+    /// The answer to a message without a complete call: a part of a longer one, or an event without an
+    /// id.
     Answered(Vec<u8>),
 }
 
@@ -157,7 +158,7 @@ pub enum Decoded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerKind {
     Synchronize,
-    /// With the id of the new container.
+    /// For a new container with this id.
     Create(String),
     Update,
     Stop,
@@ -165,18 +166,18 @@ pub enum AnswerKind {
     Empty,
 }
 
-/// The calls of one connection, without those about the connection itself.
+/// Decodes the calls of one connection, except `Configure` and `Shutdown`.
 #[derive(Debug)]
 pub struct Exchange {
     reads: Reads<'static>,
-    /// The parts of a synchronisation so far.
+    /// Parts of a synchronisation that is not complete.
     pods: Vec<PodSandbox>,
     containers: Vec<Container>,
     listed_bytes: u64,
 }
 
 impl Default for Exchange {
-    /// Of a plugin that reads everything.
+    /// For a plugin that reads all fields.
     fn default() -> Exchange {
         Exchange::new(Reads::ALL)
     }
@@ -190,7 +191,7 @@ impl Exchange {
     /// Reads a call about pods and containers.
     ///
     /// # Errors
-    /// The answer to a call that is malformed or not known.
+    /// If the call is malformed, too long or unknown. The runtime has to get this error.
     pub fn decode(&mut self, method: &str, payload: &[u8]) -> Result<Decoded, CallError> {
         match method {
             "Synchronize" => {
@@ -253,7 +254,8 @@ impl Exchange {
                     let wire::ContainerRequest { pod, container, .. } = self.read(payload)?;
                     lifecycle(event, pod.unwrap_or_default(), container.unwrap_or_default())
                 }
-                // On this error only, a runtime since NRI 0.12 repeats the call as `StateChange`.
+                // After this error, and no other one, a runtime since NRI 0.12 repeats the call as
+                // `StateChange`.
                 None => Err(CallError::Unknown(format!("call {method:?}"))),
             },
         }
@@ -269,7 +271,8 @@ impl Exchange {
             self.listed_bytes.saturating_add(protobuf::Message::compute_size(&part));
         let is_long = listed + part.pods.len() + part.containers.len() > MAX_LISTED;
         if is_long || self.listed_bytes > self.reads.max_listed_bytes {
-            // Also of all parts that follow: a list without some containers would end those.
+            // The whole list is refused: a plugin that got a list without some containers would treat these
+            // as ended.
             let error = format!(
                 "the list has more than {MAX_LISTED} pods and containers, or more than {} MiB of names",
                 self.reads.max_listed_bytes >> 20
@@ -287,7 +290,7 @@ impl Exchange {
         let mut pods = std::mem::take(&mut self.pods);
         let mut containers = std::mem::take(&mut self.containers);
         let listed = pods.len() + containers.len();
-        // A change needs an id.
+        // Without an id they cannot be changed or recognised.
         pods.retain(|pod| !pod.id.is_empty());
         containers.retain(|container| !container.id.is_empty());
         if let ignored @ 1.. = listed - pods.len() - containers.len() {
@@ -297,7 +300,7 @@ impl Exchange {
     }
 }
 
-/// An event with pod and container only, from either form of call.
+/// The call for an event with a pod and a container, which runtimes send in two forms.
 fn lifecycle(event: Event, pod: PodSandbox, container: Container) -> Result<Decoded, CallError> {
     let is_named = match event {
         Event::RUN_POD_SANDBOX | Event::STOP_POD_SANDBOX | Event::REMOVE_POD_SANDBOX => {
@@ -330,7 +333,7 @@ fn lifecycle(event: Event, pod: PodSandbox, container: Container) -> Result<Deco
     Ok(Decoded::Call(call, AnswerKind::Empty))
 }
 
-/// The event of a call for a pod, or for a container and its pod.
+/// The event of a call with a pod, or with a container and its pod.
 fn event_of(method: &str) -> Option<Event> {
     Some(match method {
         "RunPodSandbox" => Event::RUN_POD_SANDBOX,
@@ -354,17 +357,17 @@ fn named(container: Container) -> Result<Container, CallError> {
     Ok(container)
 }
 
-/// An event that names nothing is no reason for an error, which would get lost or leak a sandbox.
+/// Answers an event without an id. An error would be lost in the runtime, or make it leak a sandbox.
 fn ignored(event: Event) -> Result<Decoded, CallError> {
     log::warn!("ignoring {event:?} without an id");
     Ok(Decoded::Answered(encode(&wire::Empty::new())?))
 }
 
 impl AnswerKind {
-    /// What the runtime gets instead of an answer.
+    /// What the runtime gets instead of an answer: see [`CallError`].
     ///
     /// # Errors
-    /// The error, where the runtime fails what it was asked for.
+    /// `error` itself, for the calls that the runtime then fails.
     pub fn refused(&self, error: CallError) -> Result<Vec<u8>, CallError> {
         match self {
             AnswerKind::Create(_) | AnswerKind::Update => Err(error),
@@ -380,8 +383,6 @@ impl AnswerKind {
         }
     }
 
-    /// # Errors
-    /// If the response cannot be written.
     pub fn encode(&self, answer: Answer) -> Result<Vec<u8>, CallError> {
         let created = if let AnswerKind::Create(id) = self { Some(&**id) } else { None };
         let update = legal(answer.updates, created);
@@ -413,6 +414,7 @@ pub(crate) fn legal(
     created: Option<&str>,
 ) -> Vec<ContainerUpdate> {
     let mut named = HashSet::new();
+    // From the end, so that `pop` gives the values from the start.
     let mut last: Vec<bool> = updates
         .iter()
         .rev()
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn one_change_each_and_none_of_the_new_one() {
+    fn an_answer_has_the_last_update_of_each_container_and_none_of_the_new_one() {
         let updates =
             vec![update("a", "0"), update("new", "1"), update("b", "2"), update("a", "3")];
         let answer = Answer::from(updates);
@@ -455,9 +457,8 @@ mod tests {
         assert_eq!(sent, [update("b", "2"), update("a", "3")]);
     }
 
-    /// Each event by its own call and as a state change.
     #[test]
-    fn both_forms_of_an_event_are_the_same_call() {
+    fn an_event_is_the_same_call_in_both_forms() {
         let pod = PodSandbox { id: "p".into(), ..Default::default() };
         let container = Container { id: "c".into(), ..Default::default() };
         let mut exchange = Exchange::new(Reads::ALL);
@@ -493,8 +494,8 @@ mod tests {
             let call = decode(name, request.write_to_bytes().unwrap());
             assert_eq!(decode("StateChange", change.write_to_bytes().unwrap()), call);
             assert_eq!((call.name(), call.pod()), (name, Some(&pod)));
-            let is_of_container = !name.ends_with("PodSandbox");
-            assert_eq!(call.container(), is_of_container.then_some(&container), "{name}");
+            let expected = if name.ends_with("PodSandbox") { None } else { Some(&container) };
+            assert_eq!(call.container(), expected, "{name}");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Frames of the multiplexed socket: reading them, and cutting messages so that the runtime can
-//! read them.
+//! Frames of the multiplexed socket: [`Unframer`] reads the runtime's, and [`Framer`] cuts messages into
+//! frames that the runtime can read.
 //!
-//! A frame is a connection's number (4 bytes), a payload's length (4 bytes), both big endian, and
-//! the payload. Both directions are pure: bytes in, bytes out.
+//! A frame is the number of a connection (4 bytes), the length of the payload (4 bytes), both big
+//! endian, and the payload. Both directions are pure: bytes in, bytes out.
 
 /// The connection for the runtime's calls (service `Plugin`).
 pub const PLUGIN_CONN: u32 = 1;
 /// The connection for the plugin's calls (service `Runtime`).
 pub const RUNTIME_CONN: u32 = 2;
-/// Bytes before a frame's payload.
+/// Bytes before the payload of a frame.
 pub const FRAME_HEADER: usize = 8;
 /// The longest accepted payload in bytes: the longest of NRI before 0.7 (16 MiB), and some slack.
 pub const MAX_FRAME: usize = (16 << 20) + 4096;
 
-/// Bytes before a ttrpc message's payload; the first four of them are the payload's length.
+/// Bytes before the payload of a ttrpc message. The first four are the length of the payload.
 const MESSAGE_HEADER: usize = 10;
 /// The runtime reads the start of a message through a buffer of this size. It closes the connection
 /// if a frame does not fit into the buffer.
@@ -30,7 +30,7 @@ pub enum FrameError {
 /// Splits a stream of bytes into pieces of payload. Frames may arrive in parts of any size.
 #[derive(Debug, Default)]
 pub struct Unframer {
-    /// Header bytes so far, as one big endian number, and how many.
+    /// Header bytes read so far, as one big endian number, and their count.
     header: u64,
     header_bytes: usize,
     /// Payload bytes of the current frame that are still to come.
@@ -39,8 +39,8 @@ pub struct Unframer {
 }
 
 impl Unframer {
-    /// The next piece of payload in `input` with its connection's number; moves `input` past it.
-    /// `None` at the end of `input`. A frame's payload may come in several pieces, none of which is
+    /// The next piece of payload in `input` with the number of its connection; moves `input` past it.
+    /// `None` at the end of `input`. The payload of a frame may come in several pieces, none of which is
     /// empty. After an error the caller has to close the connection.
     pub fn next<'a>(
         &mut self,
@@ -87,9 +87,9 @@ impl Unframer {
 
 /// Cuts a stream of ttrpc messages into frames that the runtime's reader accepts.
 ///
-/// The reader passes on one whole frame at a time and fails if the frame does not fit into its
-/// buffer. Hence a frame with any part of a message's header is at most 4096 bytes long, and a
-/// longer frame has only payload of one message. Writers may write in pieces of any size.
+/// The runtime's reader passes on one whole frame at a time, and fails if it does not fit into its
+/// buffer. So a frame with any part of a message's header is at most 4096 bytes long, and a longer frame
+/// has only payload of one message. Callers may cut pieces of any size.
 #[derive(Debug, Default)]
 pub struct Framer {
     /// Header bytes of the current message so far.
@@ -145,10 +145,12 @@ mod tests {
         message
     }
 
-    /// Frame lengths that come of messages with these payloads, written all at once.
+    /// The frame lengths of messages with these payloads, written all at once.
     fn cuts(payloads: &[usize]) -> Vec<usize> {
         let bytes: Vec<u8> = payloads.iter().flat_map(|&payload| message(payload)).collect();
-        let (mut framer, mut rest, mut cuts) = (Framer::default(), &bytes[..], Vec::new());
+        let mut framer = Framer::default();
+        let mut rest = &bytes[..];
+        let mut cuts = Vec::new();
         while !rest.is_empty() {
             let cut = framer.cut(rest);
             cuts.push(cut);
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn message_starts_stay_short() {
+    fn a_frame_with_the_start_of_a_message_is_at_most_4096_bytes_long() {
         for (payloads, expected) in [
             (vec![0], vec![10]),
             (vec![1, 2], vec![11, 12]),
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn illegal_frames() {
+    fn frames_for_connection_0_and_long_frames_are_errors() {
         for (bytes, error) in [
             (header(0, 1), FrameError::ReservedConnection),
             (header(0, 0), FrameError::ReservedConnection),
@@ -185,10 +187,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the frames and however they are split, each connection's bytes come out whole
-        /// and in order.
         #[test]
-        fn splitting_changes_nothing(
+        fn the_bytes_of_each_connection_arrive_in_order_however_the_stream_is_split(
             frames in prop::collection::vec((1_u32..4, prop::collection::vec(any::<u8>(), 0..40)), 0..12),
             splits in prop::collection::vec(1_usize..9, 1..20),
         ) {
@@ -199,7 +199,8 @@ mod tests {
                 bytes.extend(payload);
                 sent[*conn as usize].extend(payload);
             }
-            let (mut unframer, mut received) = (Unframer::default(), vec![Vec::<u8>::new(); 4]);
+            let mut unframer = Unframer::default();
+            let mut received = vec![Vec::<u8>::new(); 4];
             let mut sizes = splits.iter().cycle();
             let mut rest = &bytes[..];
             while !rest.is_empty() {
@@ -215,11 +216,11 @@ mod tests {
             prop_assert_eq!(received, sent);
         }
 
-        /// Bytes of any kind end in pieces or in an error; what is handed out never exceeds what
-        /// came in.
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let (mut unframer, mut rest, mut out) = (Unframer::default(), &bytes[..], 0);
+        fn arbitrary_bytes_give_no_more_payload_than_input(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut unframer = Unframer::default();
+            let mut rest = &bytes[..];
+            let mut out = 0;
             while let Ok(Some((conn, piece))) = unframer.next(&mut rest) {
                 prop_assert!(conn != 0);
                 out += piece.len();
@@ -227,10 +228,8 @@ mod tests {
             prop_assert!(out <= bytes.len());
         }
 
-        /// However messages are written, no frame holds part of a header and is longer than the
-        /// reader's buffer, and none reaches from one message into the next.
         #[test]
-        fn frames_suit_the_runtime(
+        fn no_frame_with_header_bytes_exceeds_the_readers_buffer_and_none_spans_two_messages(
             payloads in prop::collection::vec(0_usize..20_000, 1..6),
             writes in prop::collection::vec(1_usize..9_000, 1..12),
         ) {
@@ -240,7 +239,8 @@ mod tests {
                 heads.push(bytes.len()..bytes.len() + MESSAGE_HEADER);
                 bytes.extend(message(payload));
             }
-            let (mut framer, mut at) = (Framer::default(), 0);
+            let mut framer = Framer::default();
+            let mut at = 0;
             let mut sizes = writes.iter().cycle();
             while at < bytes.len() {
                 let end = bytes.len().min(at + sizes.next().unwrap());

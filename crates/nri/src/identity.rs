@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A plugin's valid name and index: a runtime never answers a plugin with a wrong one.
+/// A plugin's valid name and index. A runtime does not answer a plugin with an invalid one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     name: String,
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_indices() {
+    fn only_names_and_indices_that_runtimes_accept_are_valid() {
         for (name, index, legal) in [
             ("cpu-manager", "90", true),
             ("A.b_c+d-9", "00", true),

@@ -1,5 +1,5 @@
-//! A plugin that the runtime launched itself, from its plugin directory: the environment has its
-//! name, its index and the file descriptor of the connection.
+//! A plugin that the runtime launched from its plugin directory: environment variables have the plugin's
+//! name and index, and the file descriptor of the connection.
 
 use crate::{Identity, IdentityError};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -49,15 +49,15 @@ impl Launched {
 
     /// Takes the connection.
     ///
-    /// To own a file descriptor given as a number is `unsafe` in Rust, as other code may use it
-    /// too. So this asks the kernel for a duplicate through a pidfd of this process (Linux 5.6).
-    /// The original stays open until the process ends, as does a launched plugin's connection.
+    /// To own a file descriptor given as a number is `unsafe` in Rust, as other code may use it, too. So
+    /// this gets a duplicate from the kernel through a pidfd of this process (Linux 5.6). The original
+    /// stays open until the process ends, and a launched plugin ends with its connection.
     pub fn connection(&self) -> Result<UnixStream, LaunchError> {
         let take = || -> io::Result<UnixStream> {
             let this = pidfd_open(getpid(), PidfdFlags::empty())?;
             let socket = pidfd_getfd(this, self.fd, PidfdGetfdFlags::empty())?;
             let stream = UnixStream::from(socket);
-            // Fails on any other open file.
+            // Fails if it is not a connected socket.
             stream.peer_addr()?;
             Ok(stream)
         };
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn environments() {
+    fn an_incomplete_environment_of_a_launched_plugin_is_refused() {
         assert!(matches!(launched(&[]), Ok(None)));
         assert!(matches!(launched(&[(NAME, "cpu"), (INDEX, "10")]), Ok(None)));
         let all = launched(&[(SOCKET, "3"), (NAME, "cpu"), (INDEX, "10")]).unwrap().unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn connections() {
+    fn only_a_connected_socket_is_taken_as_connection() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let identity = Identity::new("cpu", "10").unwrap();
         let launched = |fd| Launched { identity: identity.clone(), fd };

@@ -1,5 +1,5 @@
 //! Plugins for NRI, the Node Resource Interface of containerd and CRI-O: the runtime calls a plugin
-//! for each pod and container, and does what the answers say.
+//! for each pod and container, and makes the changes in its answers.
 //!
 //! A plugin implements [`Plugin`]: a method for each event, with defaults that change nothing.
 //! [`run`] connects to the runtime, registers, and connects again whenever the runtime restarts.
@@ -29,7 +29,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // One connection, to a runtime that is not there; `nri::run` dials a real one's socket.
+//! // One connection, whose other end is closed. `nri::run` connects to a runtime's socket.
 //! let (trunk, runtime) = tokio::net::UnixStream::pair()?;
 //! let identity = Identity::new("greeter", "10")?;
 //! drop(runtime);
@@ -42,18 +42,19 @@
 //!
 //! What the library does for every plugin:
 //!
-//! * Two connections over one socket, in frames that the runtime's reader accepts, and calls of any
-//!   length that a runtime sends.
-//! * What a runtime knows ([`Capabilities`]): nothing is subscribed to that would get the plugin
-//!   disconnected, and no change is sent without an event where that can deadlock the runtime.
-//! * All lifecycle events, in whichever of the two forms a runtime sends them.
-//! * An answer within the runtime's time limit, whatever the plugin does. After the limit the
-//!   runtime would disconnect the plugin and go on without it.
-//! * Errors only where they help: see [`CallError`].
-//! * Order: calls reach the plugin as the runtime made them, see [`Plugin`].
+//! * It serves two connections over one socket, sends frames that the runtime's reader accepts, and
+//!   accepts calls of any length that a runtime sends.
+//! * It knows what a runtime can do ([`Capabilities`]): it does not subscribe to events for which the
+//!   runtime would disconnect the plugin, and offers changes without an event only where they cannot
+//!   deadlock the runtime.
+//! * It accepts lifecycle events in both forms in which runtimes send them.
+//! * It answers within the runtime's time limit, whatever the plugin does. After the limit the runtime
+//!   would disconnect the plugin and continue without it.
+//! * It sends errors only where they help: see [`CallError`].
+//! * It passes calls to the plugin in the runtime's order: see [`Plugin`].
 //!
-//! What it never does: it keeps no state of the node from one connection to the next, reads no files
-//! but the socket's, and changes nothing on the node by itself. It writes to [`log`] only.
+//! It never keeps state of the node from one connection to the next, reads no file but the socket, and
+//! changes nothing on the node by itself. Its only output is [`log`].
 //!
 //! Tests and tools that have no connection use [`Exchange`], from bytes to [`Call`]s and from
 //! [`Answer`]s to bytes, and [`frame`].
@@ -86,5 +87,5 @@ pub use session::{Ended, Session, SessionError, run as run_session};
 pub use supervisor::{Endpoint, RunError, run};
 pub use updater::{UpdateError, Updater};
 
-/// Where runtimes listen for plugins, unless they are configured otherwise.
+/// Where runtimes listen for plugins by default.
 pub const DEFAULT_SOCKET: &str = "/var/run/nri/nri.sock";

@@ -1,8 +1,8 @@
-//! Two connections over one socket.
+//! Two connections over one socket, the *trunk*.
 //!
-//! `split` takes any stream and returns the two connections, and a future that moves the bytes. The
-//! reader of the socket never waits for a reader of a connection, so neither connection can delay the
-//! other; the number of unread bytes is bounded instead. Writers wait for a small pipe.
+//! `split` takes any stream and returns the two connections and a future that moves the bytes. The
+//! reader of the trunk never waits for a reader of a connection, so neither connection can delay the
+//! other; the number of unread bytes is bounded instead. Writers wait while a small pipe is full.
 
 use crate::frame::{self, FrameError, Framer, PLUGIN_CONN, RUNTIME_CONN, Unframer};
 use std::future::{Future, poll_fn};
@@ -14,14 +14,14 @@ use tokio::io::{
 };
 use tokio::task::{unconstrained, yield_now};
 
-/// One connection. Its reading half ends with the multiplexer.
+/// One connection. Its reading half ends when the multiplexer ends.
 pub(crate) type Conn = Join<DuplexStream, DuplexStream>;
 
-/// How many bytes may wait to be written, and how many to read from the socket at once. The runtime
-/// queues up to 256 frames, so its longest message (4 MiB) fits in pieces of this size.
+/// How many bytes may wait to be written, and how many are read from the socket at once. The runtime
+/// queues up to 256 frames, so its longest message (4 MiB) fits into the queue in pieces of this size.
 const PIECE: usize = 64 << 10;
-/// How many bytes may wait for a connection's reader: twice the longest request of old runtimes (16
-/// MiB).
+/// How many bytes may wait for the reader of a connection: twice the longest request of old runtimes
+/// (16 MiB).
 const MAX_WAITING: usize = 32 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +37,8 @@ pub enum MuxError {
 }
 
 impl MuxError {
-    /// Whether the other side is gone, as after a kill: in the middle of a frame, or with bytes that
-    /// it has not read.
+    /// Whether the other side is gone. It may have been killed in the middle of a frame, or before it
+    /// has read all bytes.
     pub(crate) fn is_end(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
         match self {
@@ -52,11 +52,11 @@ impl MuxError {
     }
 }
 
-/// Splits `trunk` into the connection for the runtime's calls and the one for the plugin's calls,
-/// in this order, which exist from the start, so no early bytes get lost.
+/// Splits `trunk` into the connection for the runtime's calls and the one for the plugin's calls, in this
+/// order. Both exist from the start, so early bytes are not lost.
 ///
-/// The future runs until either side ends the connection, which is no error. Then the readers see
-/// the end of their streams. After a drop of the first connection it sends what was written to that,
+/// The future runs until either side ends the connection, which is no error. Then the readers see the
+/// end of their streams. If the first connection is dropped, the future sends what was written to it,
 /// and ends.
 pub(crate) fn split(
     trunk: impl AsyncRead + AsyncWrite,
@@ -92,24 +92,26 @@ async fn receive(
             let incoming = match conn {
                 PLUGIN_CONN => &mut plugin,
                 RUNTIME_CONN => &mut runtime,
-                // A later protocol may have more connections; the runtime drops such bytes too.
+                // A later version of the protocol may have more connections. The runtime ignores bytes of
+                // unknown ones, too.
                 _ => continue,
             };
             if !put(incoming, piece).await {
                 return Err(MuxError::Overrun(conn));
             }
         }
-        // Lets the readers take these bytes before there are more. They run in the same task, and
-        // a long message would be in memory twice.
+        // Lets the readers, which run in the same task, take these bytes first. Otherwise a long message
+        // would be in memory twice.
         yield_now().await;
     }
 }
 
-/// Queues bytes for a connection's reader without waiting; `false` if too many wait already. Bytes
-/// for a dropped connection are dropped.
+/// Queues bytes for the reader of a connection without waiting; `false` if the queue is full. Bytes for
+/// a dropped connection are dropped.
 async fn put(incoming: &mut DuplexStream, piece: &[u8]) -> bool {
     let write = poll_fn(|cx| Poll::Ready(Pin::new(&mut *incoming).poll_write(cx, piece)));
-    // Not a full pipe but tokio's budget would make it wait otherwise.
+    // Without `unconstrained`, tokio's cooperative budget could make this pending although the pipe has
+    // space.
     match unconstrained(write).await {
         Poll::Ready(Ok(written)) => written == piece.len(),
         Poll::Ready(Err(_)) => true,

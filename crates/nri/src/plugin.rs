@@ -11,16 +11,16 @@ use std::time::Duration;
 
 /// Why a call fails.
 ///
-/// The runtime fails the creation or update of a container with this text, and the kubelet shows it
-/// in the pod's events. In a validation it is a rejection. On any other call a runtime that is told
-/// of an error leaks sandboxes, keeps pods from ending, or loses the error: these calls are answered
+/// If it is the creation or update of a container, the runtime fails that with this text, and the
+/// kubelet shows it in the pod's events. A validation is rejected. After an error of any other call a
+/// runtime would leak sandboxes, keep pods from ending, or lose the error: such a call is answered
 /// without changes, and the error is logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The plugin does not allow it.
+    /// The plugin does not allow what the call asks for.
     #[error("{0}")]
     Refused(String),
-    /// Not now; the same call may succeed later.
+    /// The same call may succeed later.
     #[error("{0}")]
     Unavailable(String),
     /// The call is not valid, and did not reach the plugin.
@@ -39,10 +39,9 @@ pub enum CallError {
 pub struct Configuration {
     pub runtime: Runtime,
     pub capabilities: Capabilities,
-    /// The text of the plugin's configuration file if the runtime launched the plugin; otherwise
-    /// empty.
+    /// The text of the plugin's configuration file if the runtime launched the plugin, otherwise empty.
     pub config: String,
-    /// How long the runtime waits for an answer. The library answers before that in any case.
+    /// How long the runtime waits for an answer. The library always answers before that.
     pub answer_within: Duration,
     /// Changes containers without an event; `None` where that can deadlock the runtime.
     pub updater: Option<Updater>,
@@ -50,28 +49,27 @@ pub struct Configuration {
 
 /// A plugin, for one connection to a runtime.
 ///
-/// Every method has a default that changes nothing, so a plugin implements only what it cares
-/// about. It implements the methods of single events, or [`Plugin::call`], which gets all of them.
+/// Every method has a default that changes nothing. A plugin implements methods of single events, or
+/// [`Plugin::call`], which gets all of them.
 ///
 /// The library calls a method when the runtime's call arrives, and runs it up to its first `await`
-/// before it reads the next call. So what a method does before its first `await` happens in the
-/// order of the runtime's calls; what comes later runs beside other calls, and answers may overtake
-/// each other.
+/// before it reads the next call. So what a method does before its first `await` happens in the order of
+/// the runtime's calls. The rest runs concurrently with other calls, and answers may overtake each other.
 ///
-/// A method that takes too long is dropped where it waits, as by [`tokio::time::timeout`]. The
-/// runtime then gets [`Plugin::LATE`], or an answer without changes. Do not leave state half changed
-/// across an `await`. All methods of a connection run in the task that runs the connection: one that
-/// blocks its thread delays all others.
+/// A method that takes too long is dropped at an `await`, as by [`tokio::time::timeout`]. The runtime
+/// then gets [`Plugin::LATE`], or an answer without changes. So state must be consistent at every
+/// `await`. All methods of a connection run in the task that runs the connection: one that blocks its
+/// thread delays all others.
 pub trait Plugin: Sync {
-    /// What of pods and containers is read.
+    /// The fields of pods and containers that are read.
     const READS: Reads<'static> = Reads::ALL;
     /// The text of the error for a call that took too long.
     const LATE: &'static str = "the plugin did not answer in time; trying again is safe";
 
-    /// The runtime introduces itself: the first call of a connection.
+    /// The first call of a connection: the runtime introduces itself.
     ///
-    /// Returns the events that the plugin wants; those that the runtime does not know are left out.
-    /// Each one costs every pod or container a call, and `StartContainer` delays a container's
+    /// Returns the events to which the plugin subscribes; events that the runtime does not know are left
+    /// out. Each event costs every pod or container a call, and `StartContainer` delays a container's
     /// start. An error ends the connection.
     fn configure(
         &self,
@@ -80,8 +78,8 @@ pub trait Plugin: Sync {
         ready(Ok(Events::ALL))
     }
 
-    /// Everything that exists, after [`Plugin::configure`]. What a plugin believes from an earlier
-    /// connection is outdated. Returns changes for these containers.
+    /// Gets everything that exists, after [`Plugin::configure`]. State from an earlier connection is
+    /// outdated. Returns changes of these containers.
     fn synchronize(
         &self,
         _pods: Vec<PodSandbox>,
@@ -94,7 +92,7 @@ pub trait Plugin: Sync {
         ready(())
     }
 
-    /// The kubelet changes the resources of a pod; `pod` is as before.
+    /// The kubelet changes the resources of a pod; `pod` has the previous ones.
     fn update_pod_sandbox(
         &self,
         _pod: PodSandbox,
@@ -134,7 +132,7 @@ pub trait Plugin: Sync {
         ready(())
     }
 
-    /// The container's process starts after the answer.
+    /// The runtime starts the container's process after the answer.
     fn start_container(
         &self,
         _pod: PodSandbox,
@@ -151,9 +149,9 @@ pub trait Plugin: Sync {
         ready(())
     }
 
-    /// Somebody changes a container, which is as before; zero and an empty text in `resources` mean
-    /// "no change". An update of the container itself in the answer replaces the request. An error
-    /// refuses the change.
+    /// The kubelet or another client of the runtime changes a container; `container` has the previous
+    /// resources. Zero and an empty text in `resources` mean "no change". An update of the container
+    /// itself in the answer replaces the request. An error refuses the change.
     fn update_container(
         &self,
         _pod: PodSandbox,
@@ -171,7 +169,7 @@ pub trait Plugin: Sync {
         ready(())
     }
 
-    /// The pod may be empty but for its id, or entirely. Returns changes of other containers.
+    /// The pod may be empty, or have only its id. Returns changes of other containers.
     fn stop_container(
         &self,
         _pod: PodSandbox,
@@ -180,7 +178,7 @@ pub trait Plugin: Sync {
         ready(Ok(Vec::new()))
     }
 
-    /// The pod may be empty but for its id, or entirely.
+    /// The pod may be empty, or have only its id.
     fn remove_container(
         &self,
         _pod: PodSandbox,
@@ -189,7 +187,8 @@ pub trait Plugin: Sync {
         ready(())
     }
 
-    /// What all plugins together made of a creation. An error rejects it, also a late answer.
+    /// Checks the changes that all plugins together make to a new container. An error rejects them, and
+    /// so does a late answer.
     fn validate_container_adjustment(
         &self,
         _pod: PodSandbox,
@@ -205,10 +204,10 @@ pub trait Plugin: Sync {
         ready(())
     }
 
-    /// The connection has ended. No call comes after this.
+    /// The connection has ended. This is the last call.
     fn disconnected(&self) {}
 
-    /// Any call but those about the connection itself. The default passes it to its own method.
+    /// Gets every call about pods and containers. The default calls the method of the event.
     fn call(&self, call: Call) -> impl Future<Output = Result<Answer, CallError>> + Send {
         async move {
             Ok(match call {
@@ -259,7 +258,7 @@ pub trait Plugin: Sync {
     }
 }
 
-/// The answer to a call that can change nothing, once it is handled.
+/// The answer, once `handled` is done, to a call that can change nothing.
 async fn unchanged(handled: impl Future<Output = ()>) -> Answer {
     handled.await;
     Answer::default()

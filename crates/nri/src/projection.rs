@@ -1,10 +1,9 @@
 //! Which fields of the runtime's messages a plugin reads.
 //!
-//! A pod's author chooses its labels, annotations, environment and mounts, up to megabytes of them,
-//! and Rust's protobuf takes 16 times the memory of the wire for short texts, also for fields that
-//! `nri.proto` does not declare. A plugin that has to be small names the [`Fields`] that it reads:
-//! only these are copied and decoded, and whatever else is in a message is passed over where it
-//! lies.
+//! A pod's author chooses its labels, annotations, environment and mounts, up to megabytes of them.
+//! Rust's protobuf takes 16 times as much memory for short texts as the wire, even for fields that
+//! `nri.proto` does not declare. A plugin that must be small names the [`Fields`] that it reads: only
+//! these are copied and decoded, and all others are skipped.
 
 use crate::CallError;
 use crate::wire;
@@ -21,28 +20,28 @@ const MAX_KEY: usize = 253 + 1 + 63;
 pub struct Reads<'a> {
     /// `None` reads everything.
     pub fields: Option<Fields<'a>>,
-    /// The most bytes of pods and containers in a list of all, as far as they are read. In memory
-    /// they are a multiple. A longer list is refused.
+    /// The most bytes of the fields that are read in a synchronisation, which take a multiple of that in
+    /// memory. A longer one is refused.
     pub max_listed_bytes: u64,
 }
 
 impl Reads<'_> {
-    /// Everything. A list of 64 MiB is far more than a node can hold.
+    /// Reads everything. 64 MiB are far more than the list of a node can have.
     pub const ALL: Reads<'static> = Reads { fields: None, max_listed_bytes: 64 << 20 };
 }
 
-/// The fields that a plugin reads, by the message that they are in.
+/// The fields that a plugin reads, by message.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
-    /// Of `PodSandbox`.
+    /// Fields of `PodSandbox`.
     pub pod: &'a [Field<'a>],
-    /// Of `Container`.
+    /// Fields of `Container` in calls about one container.
     pub container: &'a [Field<'a>],
-    /// The same in a list of all containers.
+    /// Fields of `Container` in a synchronisation.
     pub listed_container: &'a [Field<'a>],
-    /// Of `LinuxResources`, where an update has new ones.
+    /// Fields of the new `LinuxResources` in an update.
     pub resources: &'a [Field<'a>],
-    /// Of `ContainerAdjustment`, in a validation.
+    /// Fields of `ContainerAdjustment` in a validation.
     pub adjustment: &'a [Field<'a>],
 }
 
@@ -57,18 +56,18 @@ pub enum Field<'a> {
     Texts {
         number: u32,
         is_read: fn(&str) -> bool,
-        /// How many of these entries are read at most.
+        /// The most entries that are read.
         max_entries: usize,
-        /// How many characters of a value are read at most.
+        /// The rest of a longer value is not read.
         max_chars: usize,
     },
     /// A list of texts.
     Strings {
         number: u32,
         is_read: fn(&str) -> bool,
-        /// How many of these are read at most.
+        /// The most texts that are read.
         max_entries: usize,
-        /// Longer ones are not read.
+        /// Longer texts are not read.
         max_bytes: usize,
     },
 }
@@ -123,16 +122,16 @@ impl Request for wire::UpdateContainerRequest {
     const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Resources(3)];
 }
 
-/// Without the updates of other containers, if a plugin names its fields.
+/// A plugin that names its fields does not get the updates of other containers (field 4).
 impl Request for wire::ValidateContainerAdjustmentRequest {
     const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Adjustment(3)];
 }
 
 impl Reads<'_> {
-    /// Decodes what the plugin reads of a message.
+    /// Decodes the fields of a message that the plugin reads.
     ///
     /// # Errors
-    /// If the message is malformed, as far as it is read.
+    /// If the message is malformed; fields that are skipped are not checked.
     pub fn parse<M: Request>(&self, message: &[u8]) -> Result<M, CallError> {
         let parsed = match &self.fields {
             None => M::parse_from_bytes(message),
@@ -160,7 +159,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The part of a message that has these fields, as a message.
+/// A message with only these fields of another.
 fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
     let mut kept = Vec::new();
     let mut entries: BTreeMap<u32, usize> = BTreeMap::new();
@@ -205,7 +204,8 @@ fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
 }
 
 impl Field<'_> {
-    /// What the field begins with on the wire. With another type it is unknown to protobuf too.
+    /// The field's number and type on the wire. Protobuf, too, treats the number with another type as an
+    /// unknown field.
     fn tag(&self) -> u32 {
         match self {
             Number(number) => number << 3 | WireType::Varint as u32,
@@ -216,7 +216,7 @@ impl Field<'_> {
     }
 }
 
-/// Reads a text or message where it lies.
+/// The bytes of a text or message, not copied.
 pub(crate) fn content<'a>(
     input: &mut CodedInputStream<'_>,
     message: &'a [u8],
@@ -227,7 +227,7 @@ pub(crate) fn content<'a>(
     slice(message, start, input.pos())
 }
 
-/// Key and value of a map's entry; the last ones count, and an absent one is empty.
+/// Key and value of a map's entry. If there are several, the last one counts; an absent one is empty.
 fn entry(entry: &[u8]) -> protobuf::Result<(&[u8], &[u8])> {
     let mut key: &[u8] = &[];
     let mut value: &[u8] = &[];

@@ -1,8 +1,8 @@
-//! The runtime's calls: ttrpc messages in, answers out.
+//! Serves the runtime's calls: reads ttrpc messages, and writes the answers.
 //!
-//! The `ttrpc` crate's server does not fit: it takes requests of 4 MiB at most (a runtime with NRI
-//! 0.6.1 lists all containers of a node in one), handles them in no particular order, and drops the
-//! handling of a request when its caller gives up.
+//! The server of the `ttrpc` crate does not fit: it accepts requests of 4 MiB at most, while a runtime
+//! with NRI 0.6.1 lists all containers of a node in one; it handles requests in no particular order, and
+//! cancels the handling of a request when its caller gives up.
 
 use crate::CallError;
 use crate::projection::content;
@@ -19,7 +19,7 @@ use ttrpc::proto::{
     Response, Status,
 };
 
-/// The fields of ttrpc's `Request`: number, and type on the wire.
+/// The tags of the fields of ttrpc's `Request`: number, and type on the wire.
 const SERVICE: u32 = 1 << 3 | WireType::LengthDelimited as u32;
 const METHOD: u32 = 2 << 3 | WireType::LengthDelimited as u32;
 const PAYLOAD: u32 = 3 << 3 | WireType::LengthDelimited as u32;
@@ -27,23 +27,23 @@ const TIMEOUT_NANO: u32 = 4 << 3 | WireType::Varint as u32;
 
 /// The longest accepted request in bytes: the longest of NRI before 0.7.
 const MAX_REQUEST: usize = (16 << 20) + 4096;
-/// How many calls may wait for their answers. The runtime makes one after the other, so more wait
-/// only if it gives up on some.
+/// How many calls may wait for their answers. The runtime makes one call at a time, so several wait only
+/// after it has given up on some.
 const MAX_WAITING: usize = 64;
 
-/// A call. Its parts lie in the message, the only copy of its bytes: they can be 16 MiB.
+/// A call. It borrows from the message, which can have 16 MiB, so there is no second copy.
 #[derive(Debug, Default)]
-pub(crate) struct Request<'a> {
+pub(crate) struct RpcRequest<'a> {
     pub(crate) service: &'a str,
     pub(crate) method: &'a str,
     pub(crate) payload: &'a [u8],
     pub(crate) timeout_nano: i64,
 }
 
-impl<'a> Request<'a> {
-    fn decode(message: &'a [u8]) -> protobuf::Result<Request<'a>> {
+impl<'a> RpcRequest<'a> {
+    fn decode(message: &'a [u8]) -> protobuf::Result<RpcRequest<'a>> {
         let text = |bytes| str::from_utf8(bytes).map_err(io::Error::other);
-        let mut request = Request::default();
+        let mut request = RpcRequest::default();
         let mut input = CodedInputStream::from_bytes(message);
         while let Some(tag) = input.read_raw_tag_or_eof()? {
             match tag {
@@ -58,23 +58,22 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The answer's bytes, or why there is none.
 pub(crate) type Reply = Result<Vec<u8>, CallError>;
 
-type Pending<'p> = Pin<Box<dyn Future<Output = Reply> + Send + 'p>>;
+type PendingReply<'p> = Pin<Box<dyn Future<Output = Reply> + Send + 'p>>;
 
-pub(crate) enum Answer<'p> {
+pub(crate) enum Handled<'p> {
     Now(Reply),
-    /// It has its own time limit, and runs beside later calls.
-    Later(Pending<'p>),
+    /// It has its own time limit, and runs concurrently with later calls.
+    Later(PendingReply<'p>),
 }
 
-/// Answers that are not there yet, by the streams of their calls, in the order of arrival.
+/// Pending replies with the streams of their calls, in the order of arrival.
 #[derive(Default)]
-struct Waiting<'p>(Vec<(u32, Pending<'p>)>);
+struct Waiting<'p>(Vec<(u32, PendingReply<'p>)>);
 
 impl Waiting<'_> {
-    /// The next answer that is there. Waits if there is none.
+    /// Waits for the next reply that is ready; for ever if none is pending.
     async fn next(&mut self) -> (u32, Reply) {
         poll_fn(|context| {
             for at in 0..self.0.len() {
@@ -93,12 +92,12 @@ impl Waiting<'_> {
 
 /// Answers `calls` until the connection ends, or `stop` is done and the last answer is written.
 ///
-/// `handle` gets the calls in the order of their arrival, and an answer that it returns is polled
-/// before the next call is read. The answer to a call that is not protobuf is an error; the
-/// connection goes on.
+/// `handle` gets the calls in the order of their arrival. A reply that it returns is polled before the
+/// next call is read. A call that is not protobuf is answered with an error, and does not end the
+/// connection.
 pub(crate) async fn serve<'p>(
     conn: impl AsyncRead + AsyncWrite + Unpin,
-    mut handle: impl FnMut(&Request<'_>, Instant) -> Answer<'p>,
+    mut handle: impl FnMut(&RpcRequest<'_>, Instant) -> Handled<'p>,
     stop: impl Future,
 ) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(conn);
@@ -118,13 +117,13 @@ pub(crate) async fn serve<'p>(
                     continue;
                 }
                 let payload = message.get(MESSAGE_HEADER_LENGTH..).unwrap_or_default();
-                let answer = match Request::decode(payload) {
+                let answer = match RpcRequest::decode(payload) {
                     Ok(request) => handle(&request, Instant::now()),
-                    Err(error) => Answer::Now(Err(CallError::Malformed(error.to_string()))),
+                    Err(error) => Handled::Now(Err(CallError::Malformed(error.to_string()))),
                 };
                 match answer {
-                    Answer::Now(reply) => write(&mut writer, stream, reply).await?,
-                    Answer::Later(reply) => waiting.0.push((stream, reply)),
+                    Handled::Now(reply) => write(&mut writer, stream, reply).await?,
+                    Handled::Later(reply) => waiting.0.push((stream, reply)),
                 }
             }
             _ = &mut stop, if !stopping => stopping = true,
@@ -133,8 +132,8 @@ pub(crate) async fn serve<'p>(
     Ok(())
 }
 
-/// On no other error than an unknown call may a runtime take the call for not made
-/// (`UNIMPLEMENTED`), nor on any for timed out.
+/// Only an unknown call may be `UNIMPLEMENTED`: the runtime then treats the call as not made. No error
+/// may be `DEADLINE_EXCEEDED`: it would treat the plugin as too slow.
 fn status(error: &CallError) -> Status {
     let code = match error {
         CallError::Refused(_) => Code::FAILED_PRECONDITION,
@@ -180,13 +179,13 @@ fn encode(reply: Reply) -> io::Result<Vec<u8>> {
 
 struct Messages<R> {
     reader: R,
-    /// The bytes of the next message so far, and none beyond.
+    /// The bytes of the next message read so far, and none of the one after it.
     buffer: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> Messages<R> {
-    /// The next message, with its header in front; `None` at the stream's end. A drop of the future
-    /// loses no bytes. Memory grows with the bytes that arrived, not with the announced length.
+    /// The next message, which begins with its header; `None` at the end of the stream. Cancel safe: no
+    /// bytes are lost. Memory grows with the bytes that arrived, not with the announced length.
     async fn next(&mut self) -> io::Result<Option<(MessageHeader, Vec<u8>)>> {
         loop {
             let mut end = MESSAGE_HEADER_LENGTH;

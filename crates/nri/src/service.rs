@@ -1,11 +1,11 @@
-//! The runtime's calls on one connection, and their answers in time.
+//! Handles the runtime's calls on one connection, and answers each in time.
 
 use crate::CallError;
 use crate::capabilities::{Capabilities, Runtime};
 use crate::events::Events;
 use crate::exchange::{AnswerKind, Call, Decoded, Exchange, encode};
 use crate::plugin::{Configuration, Plugin};
-use crate::rpc::{Answer, Request};
+use crate::rpc::{Handled, RpcRequest};
 use crate::updater::Updater;
 use crate::wire::{self, Event};
 use std::time::Duration;
@@ -16,10 +16,10 @@ const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// The runtime's default time limit for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// The part of the runtime's time limit after which the plugin answers in any case: after the limit
-/// the runtime drops the plugin and goes on without it.
+/// The part of the runtime's time limit after which the library answers without the plugin: after the
+/// limit the runtime disconnects the plugin and continues without it.
 const REPLY_PART: f64 = 0.6;
-/// What a plugin that wants nothing subscribes to, because nothing means everything.
+/// The subscription of a plugin that wants no events, because runtimes read an empty one as all events.
 const LEAST: Events = Events::of(&[Event::REMOVE_POD_SANDBOX]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,10 +47,9 @@ impl<'p, P: Plugin> Service<'p, P> {
         Service { plugin, progress, updater, timeout: REQUEST_TIMEOUT, exchange }
     }
 
-    /// Handles a call that arrived at this moment.
-    pub(crate) fn call(&mut self, request: &Request<'_>, arrived: Instant) -> Answer<'p> {
+    pub(crate) fn call(&mut self, request: &RpcRequest<'_>, arrived: Instant) -> Handled<'p> {
         if request.service != SERVICE {
-            return Answer::Now(Err(CallError::Unknown(format!("service {:?}", request.service))));
+            return Handled::Now(Err(CallError::Unknown(format!("service {:?}", request.service))));
         }
         let limit = match u64::try_from(request.timeout_nano) {
             Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
@@ -60,26 +59,26 @@ impl<'p, P: Plugin> Service<'p, P> {
         match request.method {
             "Configure" => match P::READS.parse(request.payload) {
                 Ok(configuration) => self.configure(configuration, deadline),
-                Err(error) => Answer::Now(Err(error)),
+                Err(error) => Handled::Now(Err(error)),
             },
             "Shutdown" => {
                 log::info!("the runtime is shutting down");
                 let done = self.plugin.shutdown();
-                Answer::Later(Box::pin(async move {
-                    // Its answer says nothing, so a late one is as good.
+                Handled::Later(Box::pin(async move {
+                    // The answer is empty either way, so a plugin that is late changes nothing.
                     let _ = timeout_at(deadline, done).await;
                     encode(&wire::Empty::new())
                 }))
             }
             method => match self.exchange.decode(method, request.payload) {
                 Ok(Decoded::Call(call, kind)) => self.ask(call, kind, deadline),
-                Ok(Decoded::Answered(answer)) => Answer::Now(Ok(answer)),
-                Err(error) => Answer::Now(Err(error)),
+                Ok(Decoded::Answered(answer)) => Handled::Now(Ok(answer)),
+                Err(error) => Handled::Now(Err(error)),
             },
         }
     }
 
-    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer<'p> {
+    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Handled<'p> {
         self.exchange = Exchange::new(P::READS);
         if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
             self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
@@ -101,7 +100,7 @@ impl<'p, P: Plugin> Service<'p, P> {
             updater,
         });
         let progress = self.progress.clone();
-        Answer::Later(Box::pin(async move {
+        Handled::Later(Box::pin(async move {
             let wanted = timeout_at(deadline, wanted).await.unwrap_or_else(|_| Err(late::<P>()))?;
             progress.send_replace(Handshake::Configured);
             let wanted = wanted.common(known);
@@ -110,12 +109,12 @@ impl<'p, P: Plugin> Service<'p, P> {
         }))
     }
 
-    fn ask(&self, call: Call, kind: AnswerKind, deadline: Instant) -> Answer<'p> {
+    fn ask(&self, call: Call, kind: AnswerKind, deadline: Instant) -> Handled<'p> {
         if matches!(call, Call::Synchronize { .. }) {
             self.progress.send_replace(Handshake::Synchronized);
         }
         let answer = self.plugin.call(call);
-        Answer::Later(Box::pin(async move {
+        Handled::Later(Box::pin(async move {
             match timeout_at(deadline, answer).await {
                 Ok(Ok(answer)) => kind.encode(answer),
                 Ok(Err(error)) => kind.refused(error),
@@ -138,7 +137,7 @@ mod tests {
     use std::future::pending;
     use ttrpc::r#async::transport::Socket;
 
-    /// What the runtime gets for these calls, one after the other.
+    /// The replies to these calls, one after the other.
     async fn answers<P: Plugin>(plugin: &P, calls: &[(&str, Vec<u8>)]) -> Vec<crate::rpc::Reply> {
         let (ours, _theirs) = tokio::io::duplex(4096);
         let client = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(ours)));
@@ -146,10 +145,10 @@ mod tests {
         let mut service = Service::new(plugin, progress, Updater::new(client));
         let mut answers = Vec::new();
         for (method, payload) in calls {
-            let request = Request { service: SERVICE, method, payload, ..Default::default() };
+            let request = RpcRequest { service: SERVICE, method, payload, ..Default::default() };
             answers.push(match service.call(&request, Instant::now()) {
-                Answer::Now(answer) => answer,
-                Answer::Later(answer) => answer.await,
+                Handled::Now(answer) => answer,
+                Handled::Later(answer) => answer.await,
             });
         }
         answers
@@ -178,7 +177,7 @@ mod tests {
     impl Plugin for Defaults {}
 
     #[tokio::test(start_paused = true)]
-    async fn the_defaults_change_nothing() {
+    async fn a_plugin_without_methods_changes_nothing() {
         let methods = [
             "Synchronize",
             "RunPodSandbox",
@@ -197,7 +196,7 @@ mod tests {
             "Shutdown",
         ];
         let calls = methods.map(|method| {
-            // These two have other fields, and are valid without them.
+            // The fields of these two differ, and they are valid without any.
             let is_other = ["Synchronize", "UpdatePodSandbox"].contains(&method);
             (method, if is_other { Vec::new() } else { about_a_container() })
         });
@@ -242,7 +241,7 @@ mod tests {
             ("v2.2.0", Events::ALL, 0x3fff),
             ("v1.7.24", Events::ALL, 0x7ff),
             ("v2.2.0", validation, 0x2000),
-            // Nothing would mean everything.
+            // No event would mean all events.
             ("v1.7.24", validation, LEAST.mask()),
             ("v1.7.24", Events::default(), LEAST.mask()),
         ] {
@@ -253,9 +252,8 @@ mod tests {
         }
     }
 
-    /// A creation that takes too long is refused; a stop is never an error.
     #[tokio::test(start_paused = true)]
-    async fn late_answers_and_errors() {
+    async fn a_creation_that_takes_too_long_is_refused_and_a_stop_never_fails() {
         let calls =
             [("CreateContainer", about_a_container()), ("StopContainer", about_a_container())];
         let asked = Instant::now();

@@ -3,7 +3,7 @@
 use crate::identity::Identity;
 use crate::plugin::Plugin;
 use crate::service::{Handshake, Service};
-use crate::updater::{Updater, words};
+use crate::updater::{Updater, message_of};
 use crate::wire::{RegisterPluginRequest, RuntimeClient};
 use crate::{mux, rpc};
 use std::convert::Infallible;
@@ -17,14 +17,15 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use ttrpc::r#async::transport::Socket;
 
-/// The NRI version of this implementation; runtimes only log it.
+/// The NRI version that this implements. Runtimes only log it.
 const NRI_VERSION: &str = "v0.12.2";
-/// The time without a configuration after which the plugin logs a warning.
+/// The time from connecting to the runtime's configuration after which this logs a warning.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
-/// The time after which the plugin gives up: a runtime may accept a registration and do nothing.
+/// The time from connecting after which this gives up, a minute after the warning: a runtime may leave
+/// a registration unanswered, or accept it and do nothing.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(70);
-/// The time without a list of containers after which the plugin logs that it waits; each later
-/// pause is twice as long.
+/// The time without a list of containers after which this logs that it waits. The interval doubles with
+/// each reminder.
 const SYNCHRONIZE_REMINDER: Duration = Duration::from_secs(30);
 /// How long answers under way may take at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -41,9 +42,9 @@ impl fmt::Display for Session {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// By the runtime.
+    /// The runtime has closed the connection.
     Closed,
-    /// By the plugin.
+    /// The plugin has stopped.
     Stopped,
 }
 
@@ -59,11 +60,12 @@ pub enum SessionError {
     NeverConfigured,
 }
 
-/// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under
-/// way.
+/// Runs a connection to the runtime over `trunk`, its socket, until either side ends it; `stop` ends it
+/// after the answers under way.
 ///
 /// `session` is the connection's number in messages. The last call of `plugin` is
-/// [`Plugin::disconnected`]. Also after an error the connection is closed.
+/// [`Plugin::disconnected`], unless this future is dropped. After an error the connection is closed,
+/// too.
 ///
 /// # Errors
 /// If the connection fails, or the runtime breaks the protocol, refuses the registration or never
@@ -87,24 +89,30 @@ async fn connected(
     plugin: &impl Plugin,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
-    let (mux, served, called) = mux::split(trunk);
-    let runtime = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(called)));
+    let (mux, plugin_conn, runtime_conn) = mux::split(trunk);
+    let runtime = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(runtime_conn)));
     let (sender, progress) = watch::channel(Handshake::Connected);
     let updater = Updater::new(runtime.clone());
     let mut service = Service::new(plugin, sender, updater);
     let (finish, finishing) = oneshot::channel::<()>();
     let mut mux = pin!(mux);
     // Ready before the registration: the runtime's first call can overtake the answer to it.
-    let serving = rpc::serve(served, |request, arrived| service.call(request, arrived), finishing);
+    let serving =
+        rpc::serve(plugin_conn, |request, arrived| service.call(request, arrived), finishing);
     let mut serving = pin!(serving);
     tokio::select! {
+        // The end of `mux` ends `serving`, too, and only `mux` knows why. A stop is last: after an end
+        // there are no answers to finish.
         biased;
         end = &mut mux => {
-            // Events that arrived before the end still go to the plugin. Their answers fail.
+            // Calls that arrived before the end still go to the plugin, until an answer fails, whose
+            // error says nothing new. This ends: the stream has ended, and answers have a time limit.
             let _ = serving.await;
             return Ok(end.map(|()| Ended::Closed)?);
         }
         end = &mut serving => return Ok(end.map(|()| Ended::Closed)?),
+        // Without time for answers under way: a runtime that has not registered or configured the plugin
+        // asks for none.
         end = handshake(&runtime, identity, progress) => match end? {},
         _ = stop => {}
     }
@@ -119,7 +127,7 @@ async fn connected(
     Ok(Ended::Stopped)
 }
 
-/// Registers, and watches the progress of the handshake. Ends only with a reason to give up.
+/// Registers, and watches the progress of the handshake. Ends only with an error.
 async fn handshake(
     runtime: &RuntimeClient,
     identity: &Identity,
@@ -134,12 +142,12 @@ async fn handshake(
         };
         match runtime.register_plugin(ttrpc::context::Context::default(), &request).await {
             Ok(_) => pending().await,
-            Err(error) => Err(SessionError::Registration(words(error))),
+            Err(error) => Err(SessionError::Registration(message_of(error))),
         }
     };
     tokio::select! {
-        refused = registration => refused,
-        silent = watchdog(progress) => silent,
+        end = registration => end,
+        end = watchdog(progress) => end,
     }
 }
 
@@ -155,8 +163,8 @@ async fn watchdog(mut progress: watch::Receiver<Handshake>) -> Result<Infallible
             return Err(SessionError::NeverConfigured);
         }
     }
-    // No limit from here on: containerd first waits for the grace periods of all containers that it
-    // stops, and a new connection would only start at the end of the queue.
+    // No limit from here on: containerd synchronizes one plugin after the other, and first waits for the
+    // grace periods of all containers that it stops. A new connection would wait behind all others.
     let mut reminder = SYNCHRONIZE_REMINDER;
     while !reaches(&mut progress, Handshake::Synchronized, reminder).await {
         log::info!(
@@ -168,6 +176,8 @@ async fn watchdog(mut progress: watch::Receiver<Handshake>) -> Result<Infallible
     pending().await
 }
 
+/// Whether the handshake reaches a step in time. The sender lives as long as the connection, so the wait
+/// does not end otherwise.
 async fn reaches(
     progress: &mut watch::Receiver<Handshake>,
     step: Handshake,

@@ -16,21 +16,21 @@ use tokio::time::{Instant, sleep};
 /// The first pause after the end of a connection or a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between two attempts while no runtime listens. An attempt is cheap then, and
-/// containers start as soon as the runtime is back.
+/// containers start as soon as the runtime has restarted.
 const MAX_PAUSE_DIALING: Duration = Duration::from_secs(2);
-/// The longest pause after short connections: each registration delays the whole node for a moment.
+/// The longest pause after short connections: each registration briefly delays all containers of the
+/// node.
 const MAX_PAUSE_FAILING: Duration = Duration::from_secs(10);
 /// A connection of this length resets the pauses.
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
-/// How long to try the first connection: the time for a runtime that is restarting.
+/// How long to try the first connection: a runtime may be restarting.
 const FIRST_DIAL: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub enum Endpoint {
-    /// Connect to this socket, and again after each end of a connection. A restarted runtime makes
-    /// a new socket.
+    /// Connect to this socket, and reconnect whenever a connection ends.
     Socket(PathBuf),
-    /// The connection of a launched plugin; the process ends with it.
+    /// The connection of a launched plugin. [`run`] ends with it.
     Launched(unix::net::UnixStream),
 }
 
@@ -50,10 +50,10 @@ pub enum RunError {
 
 /// Stays connected to the runtime until `shutdown`, and then finishes the answers under way.
 ///
-/// `plugin` makes a plugin for each connection: what is known of a node is outdated after one.
+/// `plugin` makes a plugin for each connection, as state of the node is outdated when one has ended.
 ///
 /// # Errors
-/// If there never was a connection, or that of a launched plugin failed.
+/// If no connection was ever made, or the connection of a launched plugin failed.
 pub async fn run<P: Plugin>(
     endpoint: Endpoint,
     identity: &Identity,
@@ -127,7 +127,7 @@ pub async fn run<P: Plugin>(
     }
 }
 
-/// A runtime makes a new socket at each start.
+/// Identifies a socket file: a runtime makes a new one at each start.
 #[derive(Debug, PartialEq, Eq)]
 struct SocketFile {
     inode: u64,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_their_limit() {
+    fn pauses_double_up_to_their_limit() {
         let mut pause = Pause(FIRST_PAUSE);
         for limit in [MAX_PAUSE_DIALING, MAX_PAUSE_FAILING] {
             for full in [200, 400, 800, 1600, 3200, 6400, 12_800, 20_000] {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_differ() {
+    fn first_pauses_are_random() {
         let pauses: Vec<_> = (0..8).map(|_| Pause(FIRST_PAUSE).next(MAX_PAUSE_FAILING)).collect();
         assert!(pauses.iter().any(|pause| pause != &pauses[0]), "{pauses:?}");
     }

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long to wait for the runtime: it makes one change after the other, ~50 ms each.
+/// How long to wait for the runtime, which needs about 50 ms for each change.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The most changes in one call; far more fit into a message.
+/// The most changes in one call. A message could have far more.
 const AT_ONCE: usize = 1000;
 
 /// Changes containers without an event.
 ///
 /// It exists only where this is safe, see
 /// [`Capabilities::unsolicited_updates`](crate::Capabilities::unsolicited_updates). Do not await it
-/// before the answer to an event: the runtime makes the change after its events in flight.
+/// before the answer to an event: the runtime makes the change only after its events in flight.
 #[derive(Clone)]
 pub struct Updater {
     runtime: RuntimeClient,
@@ -29,7 +29,7 @@ pub struct Updater {
 pub enum UpdateError {
     #[error("the runtime has not answered the last update yet")]
     Busy,
-    /// It may still make the change.
+    /// The runtime may still make the changes.
     #[error("the runtime has not answered an update for {} s", PATIENCE.as_secs())]
     Slow,
     /// The runtime answered with an error, or the connection ended.
@@ -42,12 +42,12 @@ impl Updater {
         Updater { runtime, turn: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Makes changes in the given order, of each container the last one, and returns those that the
+    /// Makes changes in the given order, only the last one of each container, and returns those that the
     /// runtime reports as failed. Its report may be incomplete: only the cgroups show the result.
     ///
     /// # Errors
-    /// The result is unknown then. Until the runtime has answered, or the connection has ended, all
-    /// later calls are [`UpdateError::Busy`].
+    /// The result is unknown. Until the runtime has answered, or the connection has ended, all later
+    /// calls return [`UpdateError::Busy`].
     pub async fn update(
         &self,
         updates: Vec<ContainerUpdate>,
@@ -65,7 +65,7 @@ impl Updater {
                     UpdateContainersRequest { update: part.to_vec(), ..Default::default() };
                 let context = ttrpc::context::Context::default();
                 let answer = runtime.update_containers(context, &request).await;
-                let answer = answer.map_err(|error| UpdateError::Failed(words(error)))?;
+                let answer = answer.map_err(|error| UpdateError::Failed(message_of(error)))?;
                 failed.extend(answer.failed);
             }
             Ok(failed)
@@ -84,8 +84,8 @@ impl fmt::Debug for Updater {
     }
 }
 
-/// The runtime's message; the crate's own text has the debug output of the whole message.
-pub(crate) fn words(error: ttrpc::Error) -> String {
+/// The runtime's error message. The text of `ttrpc::Error` has the debug output of the whole status.
+pub(crate) fn message_of(error: ttrpc::Error) -> String {
     match error {
         ttrpc::Error::RpcStatus(status) => status.message,
         error => error.to_string(),

@@ -1,6 +1,6 @@
 //! NRI's messages and the client of the runtime's service, generated from `proto/nri.proto`.
 //!
-//! Fields and messages have the protocol's own names. An absent message reads as its default.
+//! Fields and messages have the names of the protocol. An absent message reads as its default.
 #![allow(
     unreachable_pub,
     rust_2018_idioms,

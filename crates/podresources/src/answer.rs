@@ -1,5 +1,5 @@
-//! The answers to clients: the kubelet's, with the exclusive CPUs of the containers that are
-//! [known](Known). Pure; the kubelet's part is empty if it did not answer.
+//! The answers to clients: the kubelet's answer with the exclusive CPUs of [known](Known) containers.
+//! Pure; the kubelet's part is empty if it did not answer.
 //!
 //! Field numbers: `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`.
 
@@ -17,7 +17,7 @@ const CONTAINER_NAME: u64 = 1;
 const CONTAINER_CPUS: u64 = 3;
 const ALLOCATABLE_CPUS: u64 = 2;
 
-/// The answer to `List`: the pods of the kubelet in its order, then those that it does not list.
+/// The answer to `List`: the kubelet's pods in its order, then the known pods that it does not list.
 pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut unlisted = known.by_name();
     let mut answer = Vec::with_capacity(kubelet.len());
@@ -35,7 +35,7 @@ pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
         }
     }
     for pod in unlisted.values().flatten() {
-        write_bytes(POD, &own(pod), &mut answer);
+        write_bytes(POD, &unlisted_pod(pod), &mut answer);
     }
     Ok(answer)
 }
@@ -60,15 +60,15 @@ pub fn get(known: &Known, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u
         }
     }
     if !listed {
-        write_bytes(POD, &own(ours), &mut answer);
+        write_bytes(POD, &unlisted_pod(ours), &mut answer);
     }
     Ok(Some(answer))
 }
 
-/// The answer to `GetAllocatableResources`; without the kubelet's there is nothing to keep of it.
+/// The answer to `GetAllocatableResources`; `kubelet` is `None` if the kubelet did not answer.
 pub fn allocatable(known: &Known, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
     match kubelet {
-        // It assigns the CPUs itself, and knows its own reservation.
+        // The kubelet assigns the CPUs, and knows its own reservation.
         Some(kubelet) if !known.assigns => {
             Fields::of(kubelet).try_for_each(|field| field.map(drop))?;
             Ok(kubelet.to_vec())
@@ -80,15 +80,15 @@ pub fn allocatable(known: &Known, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Mal
     }
 }
 
-/// Namespace and name that `Get` asks for, for a message.
-pub(crate) fn asked(request: &[u8]) -> Result<(String, String), Malformed> {
+/// Namespace and name in a request of `Get`, for error messages.
+pub(crate) fn requested_pod(request: &[u8]) -> Result<(String, String), Malformed> {
     let of =
         |number| wire::string(request, number).map(|name| String::from_utf8_lossy(name).into());
     Ok((of(POD_NAMESPACE)?, of(POD_NAME)?))
 }
 
-/// A pod of the kubelet with the known CPUs of its containers, and with the known containers that
-/// the kubelet does not list.
+/// A pod of the kubelet with the known CPUs of its containers, and with known containers that the
+/// kubelet does not list.
 fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut answer = Vec::with_capacity(pod.len());
     let mut listed = Vec::new();
@@ -114,13 +114,13 @@ fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(answer)
 }
 
-/// The CPUs to show instead of the kubelet's; `None` if its own count.
+/// The CPUs to show instead of the kubelet's; `None` if the kubelet's stay.
 fn cpus(known: &Known, container: &Container) -> Option<CpuSet> {
     if known.assigns { Some(container.exclusive.unwrap_or_default()) } else { container.exclusive }
 }
 
 /// A pod that the kubelet does not list.
-fn own(pod: &Pod) -> Vec<u8> {
+fn unlisted_pod(pod: &Pod) -> Vec<u8> {
     let mut message = Vec::new();
     write_bytes(POD_NAME, pod.name.as_bytes(), &mut message);
     write_bytes(POD_NAMESPACE, pod.namespace.as_bytes(), &mut message);
@@ -135,7 +135,7 @@ fn write_container(container: &Container, to: &mut Vec<u8>) {
     write_bytes(POD_CONTAINERS, &message, to);
 }
 
-/// A name; one that is no UTF-8 is nobody's, and Kubernetes allows no empty name.
+/// A name; empty if it is not UTF-8. Kubernetes has no such and no empty names, so it matches no pod.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 //! Makes the requests of every gRPC client acceptable to h2: [`Readable`] replaces the
 //! pseudo-header `:authority` in the bytes of a connection.
 //!
-//! For a unix socket gRPC's C core (Python, C++, Ruby), grpc-java and Go with a dialer of its own
-//! send the path as authority, plain or percent-encoded. h2 resets such a stream with
-//! PROTOCOL_ERROR (hyperium/h2#487). The field says nothing here: there is one service.
+//! For a unix socket, gRPC's C core (Python, C++, Ruby), grpc-java, and Go with a custom dialer send the
+//! path as authority, plain or percent-encoded. h2 resets such a stream with PROTOCOL_ERROR
+//! (hyperium/h2#487). The server serves one service, so it does not need the field.
 
 mod frames;
 mod headers;
@@ -18,11 +18,11 @@ pub(crate) use headers::MAX_BLOCK;
 
 const CHUNK: usize = 4096;
 
-/// A connection of a client; what is written passes unchanged.
+/// A client's connection. Bytes that are written to it are not changed.
 pub struct Readable<S> {
     inner: S,
     rewriter: Rewriter,
-    /// Rewritten bytes, and how many of them have been read.
+    /// Rewritten bytes, and how many of them the reader has taken.
     ready: Vec<u8>,
     read: usize,
 }
@@ -35,7 +35,7 @@ impl<S> Readable<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Readable<S> {
     /// # Errors
-    /// Also if the client sends what cannot be rewritten; the connection is over then.
+    /// Also if the client sends bytes that cannot be rewritten. The connection cannot be used after that.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

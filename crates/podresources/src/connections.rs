@@ -1,7 +1,7 @@
 //! [`Connections`]: the open connections, with an upper bound.
 //!
-//! gRPC clients keep a connection open without calls. A new client gets the place of the one that
-//! has been idle for the longest time; its owner connects again for its next call.
+//! gRPC clients keep connections open without calls. When all are taken, a new client replaces the one
+//! that has been idle longest, which reconnects for its next call.
 
 use std::future::Future;
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ pub(crate) struct Connections {
 /// Since when a connection has had no calls; `None` while it has some.
 type Idle = Option<Instant>;
 
-/// A connection's own report of it.
+/// With this a connection reports whether it is idle.
 #[derive(Debug)]
 pub(crate) struct Activity(watch::Sender<Idle>);
 
@@ -38,8 +38,8 @@ impl Connections {
         Connections { most, open: Vec::new() }
     }
 
-    /// Serves a connection, which is idle until it says otherwise. Returns false, without serving it,
-    /// if all others are in the middle of a call.
+    /// Serves a connection, which counts as idle until it reports otherwise. Returns false, without
+    /// serving it, if all others have calls.
     pub(crate) fn add<S: Future<Output = ()> + Send + 'static>(
         &mut self,
         serve: impl FnOnce(Activity) -> S,
@@ -73,7 +73,7 @@ mod tests {
     use tokio::task::yield_now;
     use tokio::time::advance;
 
-    /// A connection that never ends by itself: `ended` gets its number when it has to go.
+    /// A connection that never ends by itself: `ended` gets its number when it is aborted.
     fn add(
         connections: &mut Connections,
         number: usize,
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_connection_that_was_idle_the_longest_ends_and_no_busy_one() {
+    async fn a_new_connection_ends_the_one_that_was_idle_longest_and_never_a_busy_one() {
         let (sender, ended) = mpsc::channel();
         let mut connections = Connections::at_most(2);
         let first = add(&mut connections, 1, &sender).unwrap();
         second().await;
         let _second = add(&mut connections, 2, &sender).unwrap();
         second().await;
-        // The first one has been there longer, and has a call.
+        // The first one is older, but has a call.
         first.set(false);
         let third = add(&mut connections, 3, &sender).unwrap();
         second().await;
@@ -124,7 +124,7 @@ mod tests {
         second().await;
         first.set(true);
         second().await;
-        // It is idle since its first report.
+        // A repeated report does not change the time since when it is idle.
         third.set(true);
         add(&mut connections, 5, &sender).unwrap();
         second().await;

@@ -1,5 +1,5 @@
-//! [`PodDevices`]: what the kubelet's `List` says of devices, and of the NUMA nodes that its own
-//! topology hints used.
+//! [`PodDevices`]: the devices in the kubelet's answer to `List`, with the NUMA nodes that its topology
+//! hints used.
 //!
 //! ```
 //! use podresources::devices;
@@ -30,7 +30,7 @@ const DEVICES_TOPOLOGY: u64 = 3;
 const TOPOLOGY_NODES: u64 = 1;
 const NODE_ID: u64 = 1;
 
-/// A pod has at most so many devices that count; a server has some hundred.
+/// The most devices of a container that are read. A server has some hundred.
 const MAX_DEVICES: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,10 +43,9 @@ pub struct PodDevices {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerDevices {
     pub name: String,
-    /// Those that device plugins have given it.
+    /// The devices of device plugins.
     pub devices: Vec<Device>,
-    /// Whether it has devices by resource claims (DRA) as well, of which the kubelet knows no NUMA
-    /// node.
+    /// Whether it also has devices by resource claims (DRA), whose NUMA nodes the kubelet does not know.
     pub has_claims: bool,
 }
 
@@ -54,9 +53,9 @@ pub struct ContainerDevices {
 pub struct Device {
     /// Such as `nvidia.com/gpu`.
     pub resource: String,
-    /// As the device plugin names it.
+    /// The device plugin's name of it.
     pub id: String,
-    /// None if the device plugin does not say.
+    /// Empty if the device plugin does not say.
     pub nodes: NodeSet,
 }
 
@@ -112,7 +111,7 @@ fn text(message: &[u8], number: u64) -> Result<String, Malformed> {
     wire::string(message, number).map(|text| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The last value of a number; protobuf leaves out zeros.
+/// The last value of a number. Zero if there is none: protobuf leaves out zeros.
 fn number(message: &[u8], number: u64) -> Result<u64, Malformed> {
     let mut last = 0;
     for field in Fields::of(message) {
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_have_the_nodes_of_their_group() {
+    fn each_device_of_an_entry_has_the_nodes_of_the_entry() {
         let gpus = message(&[(1, b"nvidia.com/gpu"), (2, b"GPU-a"), (2, b"GPU-b"), (3, &node(1))]);
         let nic = message(&[(1, b"acme.com/nic"), (2, b"eth1"), (3, &[node(0), node(1)].concat())]);
         let bare = message(&[(1, b"acme.com/fuse"), (2, b"f")]);
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_messages_are_refused() {
+    fn malformed_lists_are_errors() {
         let device = message(&[(1, b"r"), (2, b"d"), (3, &node(1))]);
         let whole = list(&message(&[(1, b"main"), (2, &device)]));
         assert!(of_list(&whole[..whole.len() - 1]).is_err());

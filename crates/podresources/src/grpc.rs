@@ -10,10 +10,10 @@ use std::fmt::{self, Write as _};
 
 pub(crate) const MEDIA_TYPE: &str = "application/grpc";
 
-/// Whether it is compressed, and the length of a message.
+/// The bytes before a message: a flag (compressed), and the message's length.
 const PREFIX: usize = 5;
 
-/// The numbers are gRPC's.
+/// A status code of gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) u32);
 
@@ -27,7 +27,7 @@ impl Code {
     const UNKNOWN: Code = Code(2);
 }
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) code: Code,
@@ -56,7 +56,7 @@ impl Status {
         let code = result.as_ref().err().map_or(0, |status| status.code.0);
         fields.insert("grpc-status", HeaderValue::from(code));
         if let Err(status) = result {
-            // Encoded text is a valid value.
+            // Always `Ok`: the encoded text is a valid header value.
             if let Ok(message) = HeaderValue::from_str(&encoded(&status.message)) {
                 fields.insert("grpc-message", message);
             }
@@ -71,7 +71,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A message as it is sent.
+/// A message with its prefix.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());
     framed.put_u8(0);
@@ -90,7 +90,7 @@ pub(crate) async fn message(body: &mut RecvStream, max: usize) -> Result<Bytes, 
             return Err(Status::new(Code::RESOURCE_EXHAUSTED, why));
         }
         bytes.extend_from_slice(&data);
-        // Fails only if the stream has ended, which `data` tells.
+        // Fails only if the stream has ended, and then the next `data` shows it.
         let _ = body.flow_control().release_capacity(data.len());
     }
     let Some((prefix, message)) = bytes.split_first_chunk::<PREFIX>() else {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_others_may_be_anything() {
+    fn invalid_encodings_in_a_message_are_kept_or_replaced() {
         for (text, expect) in [("%", "%"), ("%4", "%4"), ("%zz%41", "%zzA"), ("%ff", "\u{fffd}")] {
             assert_eq!(decoded(text.as_bytes()), expect);
         }

@@ -1,19 +1,19 @@
-//! [`Known`]: pods and their exclusive CPUs; [`Source`]: who knows them.
+//! [`Known`]: pods and their exclusive CPUs, from a [`Source`].
 
 use cpuset::CpuSet;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 
-/// Who assigned which exclusive CPUs, at one moment.
+/// The exclusive CPUs of a node's pods at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Whether this program assigns the node's CPUs; otherwise the kubelet does, and its `cpu_ids`
-    /// count for containers without exclusive CPUs here.
+    /// Whether the source assigns the node's CPUs. Otherwise the kubelet does, and containers without
+    /// exclusive CPUs in `pods` keep the kubelet's `cpu_ids`.
     pub assigns: bool,
-    /// CPUs that can be exclusive, taken or not: what the kubelet's `GetAllocatableResources` means.
+    /// CPUs that can be exclusive, taken or not, as in the kubelet's `GetAllocatableResources`.
     pub allocatable: CpuSet,
-    /// Two can have one namespace and name: an ended pod and its successor.
+    /// Two pods can have the same namespace and name: an ended pod and its successor.
     pub pods: Vec<Pod>,
 }
 
@@ -21,12 +21,12 @@ pub struct Known {
 pub struct Pod {
     pub namespace: String,
     pub name: String,
-    /// Whether a container of it has not ended. Of pods with one name, the kubelet's is the one that
-    /// runs, then the newest.
+    /// Whether any of its containers has not ended. Of several pods with the same name, the kubelet's
+    /// pod is one that runs, or else the newest.
     pub runs: bool,
     /// When its newest container was created, in nanoseconds since 1970; `None` if unknown.
     pub created_at: Option<i64>,
-    /// The containers that exist, or keep their CPUs.
+    /// Containers that exist, and ended ones that keep their CPUs.
     pub containers: Vec<Container>,
 }
 
@@ -37,15 +37,15 @@ pub struct Container {
     pub exclusive: Option<CpuSet>,
 }
 
-/// Where the server asks for each call, after the kubelet has answered.
+/// The program that assigns CPUs. The server asks it for each call, after the kubelet has answered.
 pub trait Source: Send + Sync + 'static {
     /// # Errors
-    /// Why nothing is known now. The client gets it, with gRPC's code UNAVAILABLE.
+    /// Why nothing is known now. The client gets this text with gRPC's code UNAVAILABLE.
     fn known(&self) -> impl Future<Output = Result<Known, String>> + Send;
 }
 
 impl Known {
-    /// The pods by namespace and name, the kubelet's first.
+    /// The pods by namespace and name. Of several with one name, the kubelet's pod is the first.
     pub(crate) fn by_name(&self) -> BTreeMap<(&str, &str), VecDeque<&Pod>> {
         let mut named: BTreeMap<_, VecDeque<&Pod>> = BTreeMap::new();
         for pod in &self.pods {

@@ -1,4 +1,4 @@
-//! [`Kubelet`]: asks the kubelet's own podresources.
+//! [`Kubelet`]: a client of the kubelet's podresources API.
 
 use crate::devices::{self, PodDevices};
 use crate::grpc::{self, MEDIA_TYPE, Status};
@@ -16,51 +16,49 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) const LIST: &str = "/v1.PodResourcesLister/List";
 
-/// How long a client waits for the kubelet, turn and answer together.
+/// How long a call may take, including the wait for its turn.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest answer, as long as gRPC's clients accept one by default.
+/// The longest answer: gRPC's clients accept that by default.
 const MAX_ANSWER: usize = 4 << 20;
-/// Calls at a time, which bounds the memory for answers. The kubelet itself answers 100 a second.
+/// Calls at a time, which bounds the memory for answers. The kubelet answers 100 calls a second.
 const MAX_CALLS: usize = 2;
-/// The log says at most this often why the kubelet's part is missing.
+/// The interval of warnings that the kubelet's part is missing.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// A client of the kubelet's socket. It connects for each call, as the kubelet makes the socket anew
-/// when it restarts.
+/// It connects for each call, as the kubelet makes a new socket when it restarts.
 #[derive(Debug)]
 pub struct Kubelet {
     socket: PathBuf,
     calls: Semaphore,
     started: Instant,
-    /// When the log says again why its part is missing, in seconds after `started`.
+    /// The time of the next warning, in seconds after `started`.
     next_warning: AtomicU64,
 }
 
-/// Why there is no answer.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// It answered with an error.
+pub(crate) enum KubeletError {
+    /// The kubelet answered with an error.
     Refused(Status),
     Unreachable(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for KubeletError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Refused(status) => write!(f, "it answered {status}"),
-            Failure::Unreachable(why) => f.write_str(why),
+            KubeletError::Refused(status) => write!(f, "it answered {status}"),
+            KubeletError::Unreachable(why) => f.write_str(why),
         }
     }
 }
 
-impl From<Status> for Failure {
-    fn from(status: Status) -> Failure {
-        Failure::Refused(status)
+impl From<Status> for KubeletError {
+    fn from(status: Status) -> KubeletError {
+        KubeletError::Refused(status)
     }
 }
 
 impl Kubelet {
-    /// Connects to nothing yet.
+    /// Does not connect yet.
     pub fn new(socket: PathBuf) -> Kubelet {
         Kubelet {
             socket,
@@ -70,19 +68,23 @@ impl Kubelet {
         }
     }
 
-    /// The devices of all containers, of each pod that the kubelet knows.
+    /// The devices of each pod that the kubelet knows.
     ///
     /// # Errors
-    /// Why there is no answer. It comes within a second, like the answer.
+    /// Why there is no answer, after a second at most.
     pub async fn devices(&self) -> Result<Vec<PodDevices>, String> {
         let answer = self.call(LIST, &[]).await.map_err(|failure| failure.to_string())?;
         devices::of_list(&answer).map_err(|_| "its answer is not a valid message".to_owned())
     }
 
     /// The answer to a call, as the kubelet sent it.
-    pub(crate) async fn call(&self, path: &'static str, message: &[u8]) -> Result<Bytes, Failure> {
+    pub(crate) async fn call(
+        &self,
+        path: &'static str,
+        message: &[u8],
+    ) -> Result<Bytes, KubeletError> {
         let exchange = async {
-            // It is never closed.
+            // The semaphore is never closed.
             let _turn = self.calls.acquire().await;
             let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
             let (sender, connection) = client::Builder::new()
@@ -96,15 +98,16 @@ impl Kubelet {
             tokio::select! {
                 biased;
                 answer = &mut answer => answer,
-                // What has arrived can still be read.
+                // The connection has ended: what has arrived can still be read.
                 _ = connection => answer.await,
             }
         };
-        let late = || Failure::Unreachable(format!("no answer within {} s", PATIENCE.as_secs()));
+        let late =
+            || KubeletError::Unreachable(format!("no answer within {} s", PATIENCE.as_secs()));
         timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Logs, now and then, that clients do not get the kubelet's part.
+    /// Logs that clients do not get the kubelet's part, unless it was logged within the last minute.
     pub(crate) fn warn(&self, why: impl fmt::Display) {
         let now = self.started.elapsed().as_secs();
         let next = self.next_warning.load(Ordering::Relaxed);
@@ -123,7 +126,7 @@ async fn unary(
     mut sender: SendRequest<Bytes>,
     path: &'static str,
     message: &[u8],
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, KubeletError> {
     let request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)
@@ -136,7 +139,7 @@ async fn unary(
     body.send_data(grpc::framed(message), true).map_err(unreachable)?;
     let (head, mut body) = response.await.map_err(unreachable)?.into_parts();
     if head.status != StatusCode::OK {
-        return Err(Failure::Unreachable(format!("HTTP status {}", head.status)));
+        return Err(KubeletError::Unreachable(format!("HTTP status {}", head.status)));
     }
     // An error without a body has its status here.
     if let Some(result) = Status::of(&head.headers) {
@@ -150,6 +153,6 @@ async fn unary(
     Ok(answer?)
 }
 
-fn unreachable(error: impl fmt::Display) -> Failure {
-    Failure::Unreachable(error.to_string())
+fn unreachable(error: impl fmt::Display) -> KubeletError {
+    KubeletError::Unreachable(error.to_string())
 }

@@ -1,12 +1,12 @@
-//! The kubelet's podresources API (gRPC `v1.PodResourcesLister`) with the exclusive CPUs that
-//! another program assigned: the kubelet, whose CPU manager is off, knows none.
+//! The kubelet's podresources API (gRPC `v1.PodResourcesLister`) with the exclusive CPUs that another
+//! program assigned: a kubelet whose CPU manager is off knows none.
 //!
 //! ```text
 //! client ── authority ── server ──► kubelet's answer + Known ── answer ──► client
 //! ```
 //!
-//! Everything of the kubelet's answer but `cpu_ids` reaches the client byte for byte, so that
-//! devices, memory and fields of later versions need no knowledge here. [`answer`] is pure:
+//! Everything in the kubelet's answer except `cpu_ids` reaches the client byte for byte, so devices,
+//! memory and fields of later versions need no code here. [`answer`] is pure:
 //!
 //! ```
 //! use podresources::{Container, Known, Pod, answer};
@@ -28,8 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`serve`] does that for clients on a unix socket. It asks the kubelet and then its [`Source`] for
-//! each call:
+//! [`serve`] answers clients on a unix socket. For each call it asks the kubelet, then its [`Source`]:
 //!
 //! ```
 //! use podresources::{Known, Sockets, Source, serve};
@@ -55,17 +54,17 @@
 //! #     tokio::task::yield_now().await;
 //! # }
 //! tokio::net::UnixStream::connect(&sockets.listen).await?;
-//! // Its end removes the socket.
+//! // The end of the server removes the socket.
 //! server.abort();
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`Kubelet`] is the other direction: it asks the kubelet which [`devices`] it has given to which
-//! containers, and on which NUMA nodes these are.
+//! [`Kubelet`] is a client: it asks the kubelet which containers have which [`devices`], and on which
+//! NUMA nodes these are.
 //!
-//! Nothing here assigns CPUs, or knows who does and how; what it serves is what the source says.
-//! Clients may send anything, slowly or never: connections, streams, bytes and time are bounded.
+//! Nothing here assigns CPUs or knows how they are assigned: it serves what the source says. Clients may
+//! send anything, slowly or never: connections, streams, bytes and time are bounded.
 
 pub mod answer;
 mod authority;

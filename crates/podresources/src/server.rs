@@ -1,6 +1,4 @@
-//! The server: connections and their limits.
-//!
-//! A client may send anything, slowly or never, and may never read its answer: the number of
+//! The server. A client may send anything, slowly or never, and may never read its answer: the number of
 //! connections, their streams, bytes and time are bounded.
 
 use crate::authority::{MAX_BLOCK, Readable};
@@ -22,32 +20,32 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time. One more takes the place of an idle one.
+/// Connections at a time. A new one replaces an idle one.
 const MAX_CONNECTIONS: usize = 16;
 /// Calls at a time on one connection.
 const MAX_STREAMS: u32 = 4;
-/// The longest request, in bytes. The largest has two names of Kubernetes.
+/// The longest request in bytes: a request has two names of Kubernetes at most.
 const MAX_REQUEST: usize = 4096;
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a client may take to send a request, and to take its answer.
+/// How long a client may take to send a request, and to read its answer.
 const TRANSFER: Duration = Duration::from_secs(10);
-/// A connection without calls ends after this time. gRPC's clients connect again for the next one.
+/// A connection without calls ends after this time. gRPC's clients reconnect for their next call.
 const IDLE: Duration = Duration::from_secs(600);
-/// The pause after a failure: no place for the socket, no free file descriptors.
+/// The pause after a failed `bind` or `accept`, as where no file descriptor is free.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Paths of unix sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sockets {
-    /// Where clients connect. Its directory is created if it is missing; only the owner may connect,
-    /// as to the kubelet's.
+    /// Where clients connect. Its directory is created if it is missing. Only its owner may connect, as
+    /// to the kubelet's socket.
     pub listen: PathBuf,
-    /// The kubelet's own.
+    /// Where the kubelet listens.
     pub kubelet: PathBuf,
 }
 
-/// Serves until the future is dropped, which closes all connections and removes the socket. If it
-/// cannot listen, for example because another process does there, it logs why and tries again.
+/// Serves until the future is dropped, which closes all connections and removes the socket. If it cannot
+/// listen, for example because another process listens there, it logs why and tries again.
 pub async fn serve(sockets: Sockets, source: impl Source) -> Infallible {
     let Sockets { listen: path, kubelet } = sockets;
     let service = Arc::new(Service::new(source, kubelet));
@@ -112,7 +110,7 @@ async fn connection(
         }
     }
     connection.graceful_shutdown();
-    // A call may be under way.
+    // Calls that the client sent before it got the GOAWAY frame are still answered.
     let ended = async {
         while let Some(call) = connection.accept().await {
             let (request, respond) = call?;
@@ -142,7 +140,7 @@ async fn answer(
         Ok(message) => message,
         Err(status) => {
             head.headers_mut().extend(Status::trailers(&Err(status)));
-            // The client may have gone.
+            // Fails if the client has closed the stream.
             let _ = respond.send_response(head, true);
             return;
         }

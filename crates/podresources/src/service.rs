@@ -1,9 +1,9 @@
-//! [`Service`]: one call of a client, from its message to the answer's.
+//! [`Service`]: answers the calls of clients.
 
 use crate::answer;
 use crate::grpc::{Code, Status};
 use crate::known::{Known, Source};
-use crate::kubelet::{Failure, Kubelet, LIST};
+use crate::kubelet::{Kubelet, KubeletError, LIST};
 use crate::wire::Malformed;
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -42,12 +42,12 @@ impl<S: Source> Service<S> {
     }
 
     async fn get(&self, request: &[u8]) -> Result<Vec<u8>, Status> {
-        let (namespace, name) = answer::asked(request).map_err(invalid)?;
+        let (namespace, name) = answer::requested_pod(request).map_err(invalid)?;
         let kubelet = self.kubelet.call(GET, request).await;
         let known = &self.known().await?;
         let (kubelet, refusal) = match kubelet {
             Ok(kubelet) => (Some(kubelet), None),
-            Err(Failure::Refused(status)) => (None, Some(status)),
+            Err(KubeletError::Refused(status)) => (None, Some(status)),
             Err(failure) => {
                 self.kubelet.warn(failure);
                 (None, None)
@@ -68,13 +68,13 @@ impl<S: Source> Service<S> {
         self.or_alone(merged, || answer::allocatable(known, None))
     }
 
-    /// The kubelet's answer; `None`, with a line in the log, if there is none.
+    /// The kubelet's answer; `None`, with a warning, if there is none.
     async fn kubelets(&self, path: &'static str, request: &[u8]) -> Option<Bytes> {
         self.kubelet.call(path, request).await.map_err(|failure| self.kubelet.warn(failure)).ok()
     }
 
-    /// The answer together with the kubelet's. Without one, or if it cannot be read, what is known
-    /// alone.
+    /// The answer that includes the kubelet's, or `alone` if the kubelet did not answer, or not with a
+    /// valid message.
     fn or_alone<T>(
         &self,
         merged: Option<Result<T, Malformed>>,
@@ -93,7 +93,7 @@ impl<S: Source> Service<S> {
     }
 }
 
-/// Only a request can be at fault where the kubelet's answer is left out.
+/// The error where no answer of the kubelet is involved: then the request is malformed.
 fn invalid(why: Malformed) -> Status {
     Status::new(Code::INVALID_ARGUMENT, format!("the request is {why}"))
 }

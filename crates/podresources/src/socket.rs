@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 
-/// A socket that this process listens on. Its file goes with it, unless another process has
-/// replaced it.
+/// A socket on which this process listens. A drop removes its file, unless another process has replaced
+/// it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) listener: UnixListener,
@@ -18,7 +18,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens for root alone, as the kubelet does. Replaces the socket of a process that has ended.
+    /// Listens on a socket that only root may use, like the kubelet's. Replaces the socket of a process
+    /// that has ended.
     ///
     /// # Errors
     /// Also if another process listens there.
@@ -30,6 +31,7 @@ impl Socket {
             let why = "another process listens there";
             return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         }
+        // The rename makes the socket appear with its final permissions.
         let new = path.with_extension("sock.new");
         // An earlier start may have ended before its rename.
         let _ = fs::remove_file(&new);

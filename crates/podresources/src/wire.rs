@@ -1,10 +1,9 @@
-//! Protobuf's wire format without a schema: fields in their order, with the bytes they came in.
+//! Protobuf's wire format without a schema: the fields of a message in their order, each with its bytes.
 //!
 //! <https://protobuf.dev/programming-guides/encoding/>
 
 use cpuset::CpuSet;
 
-/// Bytes that are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid message")]
 pub struct Malformed;
@@ -12,7 +11,7 @@ pub struct Malformed;
 /// The longest encoding of 64 bits.
 const MAX_VARINT: usize = 10;
 const MAX_NUMBER: u64 = (1 << 29) - 1;
-/// How deep groups may be nested; protobuf's own parsers allow 100 messages in each other.
+/// How deep groups may be nested: protobuf's parsers allow 100 nested messages.
 const MAX_GROUPS: usize = 100;
 
 const VARINT: u64 = 0;
@@ -35,7 +34,7 @@ pub(crate) enum Value<'a> {
 pub(crate) struct Field<'a> {
     pub(crate) number: u64,
     pub(crate) value: Value<'a>,
-    /// The bytes of the tag alone: one number has several encodings.
+    /// The bytes of the tag, kept because a number has several encodings.
     tag: &'a [u8],
     /// All bytes of the field, with its tag.
     pub(crate) raw: &'a [u8],
@@ -76,7 +75,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The last value of a string; protobuf's parsers take the last one too.
+/// The last value of a string: protobuf's parsers, too, take the last one.
 pub(crate) fn string(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
     let mut last: &[u8] = &[];
     for field in Fields::of(message) {
@@ -88,10 +87,11 @@ pub(crate) fn string(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
     Ok(last)
 }
 
-/// The first field of a message that is not empty.
+/// The first field of a message, which must not be empty.
 fn field(message: &[u8]) -> Result<Field<'_>, Malformed> {
     let (key, tag_length) = varint(message)?;
-    let (number, kind) = (key >> 3, key & 7);
+    let number = key >> 3;
+    let kind = key & 7;
     if number == 0 || number > MAX_NUMBER {
         return Err(Malformed);
     }
@@ -116,7 +116,7 @@ fn field(message: &[u8]) -> Result<Field<'_>, Malformed> {
     Ok(Field { number, value, tag, raw })
 }
 
-/// The length of a group with the tag that ends it, without the one that begins it.
+/// The length of a group, without the tag that begins it and with the one that ends it.
 fn group(message: &[u8], number: u64) -> Result<usize, Malformed> {
     let mut open = vec![number];
     let mut at = 0;
@@ -143,7 +143,7 @@ fn group(message: &[u8], number: u64) -> Result<usize, Malformed> {
 fn varint(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
     let mut number = 0;
     for (at, &byte) in bytes.iter().take(MAX_VARINT).enumerate() {
-        // The tenth byte has the last of 64 bits.
+        // The tenth byte has only the last of 64 bits.
         if at == MAX_VARINT - 1 && byte > 1 {
             return Err(Malformed);
         }
@@ -169,7 +169,7 @@ pub(crate) fn write_bytes(number: u64, bytes: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(bytes);
 }
 
-/// Appends CPUs as packed numbers; nothing if there are none.
+/// Appends CPUs as packed numbers, or nothing if there are none.
 pub(crate) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
     let mut packed = Vec::new();
     cpus.iter().for_each(|cpu| write_varint(cpu as u64, &mut packed));
@@ -178,8 +178,8 @@ pub(crate) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
     }
 }
 
-/// The message with these CPUs in place of its own, packed or not. A message without any gets them
-/// where its own encoder writes them: after the fields with lower numbers.
+/// A message with these CPUs in place of those that it has, packed or not. A message without any gets
+/// them where an encoder writes them: after the fields with lower numbers.
 pub(crate) fn with_cpus(message: &[u8], number: u64, cpus: &CpuSet) -> Result<Vec<u8>, Malformed> {
     let fields: Vec<Field<'_>> = Fields::of(message).collect::<Result<_, _>>()?;
     let is_cpus = |field: &Field<'_>| field.number == number && field.value != Value::Other;

@@ -10,7 +10,7 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! An amount is never negative and exact to a billionth, rounded up; one that is too large is an error.
+//! An amount is not negative, and rounded up to a billionth. One that is too large is an error.
 
 /// An amount in billionths, the precision of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -21,7 +21,7 @@ const ONE: u128 = 1_000_000_000;
 
 impl Quantity {
     /// # Errors
-    /// The text, and what is expected instead.
+    /// A message with the text and the expected format.
     pub fn parse(text: &str) -> Result<Quantity, String> {
         let bad = || format!("invalid quantity {text:?}: expected one like 2, 1.5, 500m or 1Gi");
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -35,7 +35,7 @@ impl Quantity {
         let places = u32::try_from(fraction.len()).map_err(|_| bad())?;
         let parts = 10u128.checked_pow(places).and_then(|tens| tens.checked_mul(parts));
         let amount = digits.checked_mul(times).ok_or_else(bad)?;
-        // A smaller fraction counts as the smallest one, as in Kubernetes.
+        // Rounded up: a fraction below a billionth counts as a billionth, as in Kubernetes.
         Ok(Quantity(amount.div_ceil(parts.ok_or_else(bad)?)))
     }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities() {
+    fn quantities_have_the_values_that_kubernetes_gives_them() {
         for (text, milli) in [
             ("2", 2000),
             ("1.5", 1500),

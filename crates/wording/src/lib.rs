@@ -11,12 +11,12 @@
 
 use std::fmt::Display;
 
-/// In bytes; what is longer is not near any name.
+/// The longest text, in bytes, for which a similar name is searched.
 const LONGEST_NAME: usize = 80;
 
-/// ` (did you mean NAME?)` if a known name is near, otherwise empty.
+/// ` (did you mean NAME?)` if a known name is similar, otherwise empty.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
-    // The distance takes memory in proportion to both lengths.
+    // The distance takes memory in proportion to the product of both lengths.
     if unknown.len() > LONGEST_NAME {
         return String::new();
     }
@@ -31,13 +31,13 @@ pub fn nearest(unknown: &str, known: &[&str]) -> String {
     }
 }
 
-/// `"TEXT" is unknown, expected ONE or OTHER`, with the nearest.
+/// `"TEXT" is unknown, expected ONE or OTHER`, followed by [`nearest`].
 pub fn unknown(text: &str, known: &[&str]) -> String {
     let text = shortened(text, LONGEST_NAME);
     format!("{text:?} is unknown, expected {}{}", known.join(" or "), nearest(&text, known))
 }
 
-/// A text of at most about `most` characters: the middle of a longer one is left out.
+/// A text of about `most` characters at most: the middle of a longer one is left out.
 pub fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
@@ -54,8 +54,7 @@ pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     format!("{n} {noun}{plural}")
 }
 
-/// CPUs by their numbers: `CPU 0`, `CPUs 0-3`, `no CPUs`. `list` is a list in the kernel's format,
-/// or a word instead of it.
+/// `CPU 0`, `CPUs 0-3` or `no CPUs`. `list` is a list in the kernel's format, or a word instead of it.
 pub fn cpus(list: impl Display) -> String {
     let list = list.to_string();
     if list.is_empty() {
@@ -77,8 +76,8 @@ pub fn agree<'a>(list: impl Display, one: &'a str, several: &'a str) -> &'a str 
     if list.to_string().parse::<usize>().is_ok() { one } else { several }
 }
 
-/// Text that a pod's author or a hostile runtime has chosen, for a terminal or a line of a log:
-/// without control characters and without marks that change the direction of writing.
+/// For terminals and log lines: text from a pod's author or a hostile runtime, without control
+/// characters and without marks that change the direction of writing.
 pub fn printable(text: &str) -> String {
     text.replace(
         |c: char| {
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_and_several() {
+    fn a_noun_agrees_with_its_number() {
         let counted = [0, 1, 2].map(|n| count(n, "uncore cache"));
         assert_eq!(counted, ["0 uncore caches", "1 uncore cache", "2 uncore caches"]);
     }
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_and_several() {
+    fn words_agree_with_a_list_of_cpus() {
         let named = ["", "0", "17", "0-1", "0,2", "none"].map(cpus);
         assert_eq!(named, ["no CPUs", "CPU 0", "CPU 17", "CPUs 0-1", "CPUs 0,2", "CPUs none"]);
         assert_eq!(["", "0", "0-1"].map(|list| agree(list, "is", "are")), ["are", "is", "are"]);

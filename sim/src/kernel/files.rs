@@ -1,4 +1,4 @@
-//! What the files of a [`SimulatedKernel`](super::SimulatedKernel) say, and what writes into them do.
+//! The content of a [`SimulatedKernel`](super::SimulatedKernel)'s files, and the effect of writes.
 
 use super::{CGROUPS, Errno, INIT, PROC, Process, RELEASE, ROOT_NUMBER, SYS, State};
 use cgroups::{Refused, Watched, Write, hazard};
@@ -8,17 +8,16 @@ use std::path::Path;
 
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 const PARTITION: &str = "cpuset.cpus.partition";
-/// CAP_SYS_ADMIN, in the kernel's mask.
+/// CAP_SYS_ADMIN in the mask of capabilities.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// What a path names.
+/// A parsed path. `None` is the root cgroup.
 enum Place<'a> {
-    /// The root without a path.
     Group(Option<CgroupPath>),
     GroupFile(Option<CgroupPath>, &'a str),
-    /// Below `/sys`.
+    /// A path below `/sys`.
     Sys(&'a str),
-    /// Below `/proc`.
+    /// A path below `/proc`.
     Proc(&'a str),
 }
 
@@ -49,7 +48,7 @@ impl State {
             Place::Proc(file) => self.read_proc(file).map(String::into_bytes),
             Place::Group(_) => Err(Errno::ENOENT),
         }
-        // The library's reader reads no directories.
+        // A read of a directory has an error that callers tell apart from a missing file.
         .map_err(|errno| if self.entries(path).is_ok() { Errno::EISDIR } else { errno })
     }
 
@@ -116,7 +115,7 @@ impl State {
     }
 
     /// # Errors
-    /// Those of the kernel, never injected ones.
+    /// Only those of the real kernel: faults are injected by [`Kernel::write`](kernel::Kernel::write).
     pub fn write(&mut self, path: &Path, text: &str) -> Result<(), Errno> {
         self.read(path)?;
         let Place::GroupFile(Some(group), file) = Place::of(path)? else {
@@ -125,7 +124,7 @@ impl State {
         if !["cpuset.cpus", "cpuset.mems", "cpu.max", EXCLUSIVE, PARTITION].contains(&file) {
             return Err(Errno::EACCES);
         }
-        // Refused writes report themselves, too: opening the file truncates it.
+        // inotify also reports writes that are refused: opening the file truncates it.
         self.notify(path, Watched::File, path);
         let text = text.trim();
         if file == "cpu.max" {
@@ -142,7 +141,7 @@ impl State {
             self.cgroups.get_mut(&group).ok_or(Errno::ENODEV)?.mems = text.to_owned();
             return Ok(());
         }
-        self.tree.write(&group, cpuset_write(file, text)?).map_err(|refused| match refused {
+        self.tree.write(&group, cpuset_write(file, text)?).map_err(|error| match error {
             Refused::Gone => Errno::ENODEV,
             Refused::Populated => Errno::ENOSPC,
             Refused::Impossible => Errno::ERANGE,
@@ -150,7 +149,7 @@ impl State {
         })
     }
 
-    /// Notes a write that breaks some kernel.
+    /// Records a write that breaks some kernel.
     pub fn note_hazard(&mut self, path: &Path, text: &str) {
         let Ok(Place::GroupFile(Some(group), file)) = Place::of(path) else { return };
         let Ok(write) = cpuset_write(file, text.trim()) else { return };
@@ -159,7 +158,7 @@ impl State {
         }
     }
 
-    /// Of cgroups only the groups in it, not the files.
+    /// For a cgroup only the cgroups in it, without its files.
     pub(super) fn entries(&self, path: &Path) -> Result<Vec<(String, bool)>, Errno> {
         let entries: BTreeMap<String, bool> = match Place::of(path)? {
             Place::Group(group) if self.has(group.as_ref()) => {
@@ -190,7 +189,7 @@ impl State {
         below.filter(|below| !below.is_empty()).map(split).collect()
     }
 
-    /// The number of a cgroup, or of the one that a file is in.
+    /// The number of a cgroup, or of the cgroup of a file.
     pub(super) fn number(&self, path: &Path) -> Result<u64, Errno> {
         match Place::of(path)? {
             Place::Group(None) | Place::GroupFile(None, _) => Ok(ROOT_NUMBER),

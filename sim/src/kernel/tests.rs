@@ -22,7 +22,7 @@ fn node() -> (SimulatedKernel, u32) {
 }
 
 #[test]
-fn refusals_are_the_kernels() {
+fn illegal_writes_and_removals_fail_with_the_kernels_errors() {
     let (kernel, pid) = node();
     let write = |group, name, text| kernel.lock().write(&file(group, name), text);
     write("k", "cpuset.cpus", "0-3").unwrap();
@@ -44,7 +44,7 @@ fn refusals_are_the_kernels() {
 }
 
 #[test]
-fn a_process_keeps_its_mask_and_runs_in_its_cgroup() {
+fn a_process_keeps_its_mask_and_never_leaves_its_cgroups_cpus() {
     let (kernel, pid) = node();
     Kernel::set_affinity(&kernel, pid, cpus("2-3")).unwrap();
     for (list, allowed) in [("3-5", "3"), ("4-5", "4-5"), ("0-7", "2-3")] {

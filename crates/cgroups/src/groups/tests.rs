@@ -1,5 +1,5 @@
-//! What lasts between two passes, with files like the kernel's. What the kernel makes of them is the
-//! model's business.
+//! Several passes over copies of the kernel's files. How the kernel reacts to writes is tested with the
+//! model, not here.
 
 #![allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
 
@@ -18,7 +18,7 @@ struct Node {
     groups: Groups,
     /// All of them run.
     pods: Vec<&'static str>,
-    /// Cgroups and CPUs of exclusive containers beside `kubepods/podg/c`, which has the rest.
+    /// Exclusive containers in addition to `kubepods/podg/c`, which has the rest of the CPUs.
     exclusive: BTreeMap<CgroupPath, CpuSet>,
 }
 
@@ -61,7 +61,7 @@ impl Node {
         fs::read_to_string(self.root.path().join(group).join(CPUS)).unwrap().trim().to_owned()
     }
 
-    /// Follows a pool beside an exclusive container; returns what is set for the class.
+    /// Makes a pass with this pool; returns the CPUs of the class.
     fn follow(&mut self, pool: &str) -> String {
         self.report(pool);
         self.get(CLASS)
@@ -100,7 +100,7 @@ impl Node {
         self.groups.follow(&layout, scope, now)
     }
 
-    /// A container's processes run.
+    /// Gives a container processes.
     fn run(&self, container: &str) {
         let directory = self.root.path().join(container);
         fs::create_dir_all(&directory).unwrap();
@@ -114,7 +114,7 @@ impl Node {
     }
 }
 
-/// Another program sets CPUs, and sets them again after they were replaced.
+/// Sets CPUs as another program would, and again after they were replaced.
 fn defend(node: &mut Node, list: &str) {
     node.set(CLASS, list);
     node.follow("0-5");
@@ -137,7 +137,7 @@ fn a_value_that_another_program_sets_again_is_a_bound() {
     assert_eq!(node.follow("2-5"), "2-3");
     // The bound is the value as written: what was exclusive at that moment counts when it is shared.
     assert_eq!(node.follow("0-7"), "0-3,7");
-    // If nothing of it is shared, it is none, and nothing is given up.
+    // While none of these CPUs is shared, it has no effect, but it is remembered.
     assert_eq!(node.follow("4-6"), "4-6");
     let report = node.report("0-7");
     assert_eq!(report.bounds[&path(CLASS)].cpus, cpus("0-3,7"));
@@ -145,7 +145,7 @@ fn a_value_that_another_program_sets_again_is_a_bound() {
 }
 
 #[test]
-fn all_cpus_remove_a_bound_at_any_time() {
+fn a_write_of_all_cpus_removes_a_bound_at_any_time() {
     for pool in ["0-5", "0-7"] {
         let mut node = Node::new();
         node.follow(pool);
@@ -158,7 +158,7 @@ fn all_cpus_remove_a_bound_at_any_time() {
     }
 }
 
-/// A release leaves all CPUs in cgroups with pods.
+/// They may be those that a release has left: it sets all CPUs in cgroups with pods.
 #[test]
 fn values_from_before_the_first_pass_are_replaced() {
     for before in ["0-7", "0-3"] {
@@ -185,7 +185,7 @@ fn a_bound_ends_with_the_process() {
 }
 
 #[test]
-fn a_class_without_pods_is_observed() {
+fn a_class_without_pods_is_still_observed() {
     let mut node = Node::new();
     node.follow("0-5");
     defend(&mut node, "0-3");
@@ -199,7 +199,7 @@ fn a_class_without_pods_is_observed() {
 }
 
 #[test]
-fn a_program_that_does_not_give_in_is_not_outfought() {
+fn a_cgroup_that_another_program_keeps_changing_is_left_to_it() {
     let mut node = Node::new();
     node.set("kubepods/burstable/poda/c", "0-7");
     for _ in 0..6 {
@@ -212,10 +212,10 @@ fn a_program_that_does_not_give_in_is_not_outfought() {
     assert_eq!(node.report("0-5").written, 0);
 }
 
-/// systemd clears slices that it realises. Here the containers of the class ended in between, which
-/// no event has reported: new ones run by the time that the class is read.
+/// systemd clears slices that it realises. Here the containers of the class ended in between, which no
+/// event has reported, and new ones run when the class is read.
 #[test]
-fn a_cleared_value_is_set_again_and_counted_against_nobody() {
+fn a_class_that_was_cleared_while_no_container_ran_is_set_again_and_still_trusted() {
     let mut node = Node::new();
     for round in 0..20 {
         let container = format!("kubepods/burstable/poda/c{round}");
@@ -230,9 +230,9 @@ fn a_cleared_value_is_set_again_and_counted_against_nobody() {
 }
 
 /// The same container ran in it all the time, so this kernel lets populated cgroups be cleared. One
-/// occurrence proves nothing; other cgroups are relied on as before; and the class is set again.
+/// occurrence proves nothing. Other cgroups are still relied on, and the class is set again.
 #[test]
-fn where_a_class_is_cleared_under_containers_each_of_them_is_bound() {
+fn where_a_class_is_cleared_under_containers_each_pod_is_bound() {
     let mut node = Node::new();
     let container = "kubepods/burstable/poda/c";
     node.run(container);
@@ -242,7 +242,7 @@ fn where_a_class_is_cleared_under_containers_each_of_them_is_bound() {
     let report = node.report("0-5");
     assert_eq!((report.distrusted, node.get(container)), (BTreeMap::new(), "0-7".to_owned()));
     node.set(CLASS, "");
-    // The check of binding cgroups suffices.
+    // A check of binding cgroups is enough to notice it.
     let report = node.pass("0-5", Scope::Binding);
     assert_eq!(report.distrusted.into_keys().collect::<Vec<_>>(), [path(CLASS)]);
     assert_eq!([node.get(CLASS), node.get("kubepods/burstable/poda")], ["0-5", "0-5"]);
@@ -258,9 +258,8 @@ fn where_a_class_is_cleared_under_containers_each_of_them_is_bound() {
     assert_eq!(node.groups.watched().get(&file), Some(&Watched::File));
 }
 
-/// Before the runtime reports the pod, and whatever the pool is until then.
 #[test]
-fn the_cgroup_of_a_new_pod_is_bound_at_once() {
+fn the_cgroup_of_a_new_pod_is_bound_before_the_runtime_reports_the_pod() {
     let mut node = Node::new();
     node.follow("0-5");
     let root = node.root.path().join("kubepods");
@@ -276,7 +275,7 @@ fn the_cgroup_of_a_new_pod_is_bound_at_once() {
         ["podnew", "besteffort"].map(|group| node.get(&format!("kubepods/{group}"))),
         ["0-3"; 2]
     );
-    // It is gone, or an event names it: nothing is kept of it.
+    // A cgroup that is gone is forgotten.
     fs::remove_dir_all(root.join("podnew")).unwrap();
     node.pass("0-3", Scope::Binding);
     assert_eq!(node.groups.unnamed.len(), 2);
@@ -293,18 +292,17 @@ fn a_class_is_bound_before_its_first_pod() {
     }
 }
 
-/// After a loss of the memory the value that would be written is no bound.
 #[test]
-fn what_would_be_written_is_not_anothers() {
+fn after_a_loss_of_the_memory_the_value_that_would_be_written_is_no_bound() {
     let mut node = Node::new();
     node.set(CLASS, "0-5");
     assert_eq!(node.follow("0-5"), "0-5");
     assert_eq!(node.follow("0-7"), "0-7");
 }
 
-/// The runtime names cgroups of another hierarchy, such as that of a node in a container.
+/// As where the runtime names cgroups of another hierarchy, because the node is a container.
 #[test]
-fn a_hierarchy_without_the_pods_is_reported() {
+fn a_running_pod_whose_cgroup_is_not_in_the_hierarchy_is_reported() {
     let mut node = Node::new();
     node.pods.push("node/kubepods/podx");
     node.follow("0-5");
@@ -315,16 +313,16 @@ fn a_hierarchy_without_the_pods_is_reported() {
     assert!(node.report("0-5").unbound.is_empty());
 }
 
-/// Observed: after a runtime's restart the ends of some pods are never reported.
+/// Observed: after a restart the runtime never reports the end of some pods.
 #[test]
-fn a_pod_whose_cgroup_is_gone_has_ended() {
+fn a_pod_whose_cgroup_is_gone_from_an_existing_one_counts_as_ended() {
     let mut node = Node::new();
     node.follow("0-5");
     assert_eq!(node.report("0-5").unbound, BTreeMap::new(), "kubepods/podg does not exist");
 }
 
 #[test]
-fn all_of_it_can_be_undone() {
+fn a_release_restores_the_values_from_before_the_first_pass() {
     let mut node = Node::new();
     node.set(CLASS, "0-6");
     node.set("kubepods/podg", "");
@@ -382,7 +380,7 @@ impl Kernel for Refusing {
 }
 
 #[test]
-fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
+fn a_refused_value_is_written_again_after_a_second_and_another_value_at_once() {
     let mut node = Node::new();
     for group in ["kubepods/podg", "kubepods/podg/c", "kubepods/podg/refused"] {
         node.set(group, "0-7");
@@ -402,8 +400,8 @@ fn a_refused_value_is_written_again_after_a_while_and_another_one_at_once() {
     }
 }
 
-/// Groups set these where a container is in the way of another, before the runtime does. The runtime
-/// has them by the time of the release, so that nothing would correct another value.
+/// A pass sets these before the runtime does if a container is in the way of another. At the release
+/// the runtime has set them as well, so it would not correct another value.
 #[test]
 fn a_release_leaves_containers_their_exclusive_cpus() {
     let mut node = Node::new();

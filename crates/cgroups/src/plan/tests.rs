@@ -10,7 +10,7 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-/// Groups and their CPUs, on a machine with eight of them; leaves have processes.
+/// Cgroups with these CPUs, on a machine with eight. Leaves have processes.
 fn tree(groups: &[(&str, &str)]) -> CgroupTree {
     let mut tree = CgroupTree::new(cpus("0-7"), cpus("0-7"));
     for (group, list) in groups {
@@ -31,7 +31,7 @@ fn goal(pool: &str, exclusive: &[(&str, &str)], tops: &[&str]) -> Goal {
     }
 }
 
-/// The writes of a plan, in order.
+/// Compares the writes of a plan and their order.
 #[track_caller]
 fn check(tree: &mut CgroupTree, goal: &Goal, expected: &[&str]) {
     let mut writes = Vec::new();
@@ -67,7 +67,6 @@ fn two_classes_need_two_writes() {
     check(&mut tree, &goal, &[]);
 }
 
-/// And no write for its containers, or for other pods.
 #[test]
 fn a_pod_with_fewer_cpus_than_its_class_needs_one_write() {
     let mut tree = tree(&[
@@ -99,15 +98,15 @@ fn a_pod_with_fewer_cpus_than_its_class_needs_one_write() {
     two.pools.insert(path("k/burstable"), cpus("0-1,6-7"));
     two.pools.insert(path("k/burstable/podb"), cpus("0-1,6-7"));
     check(&mut tree, &two, &["k/burstable 0-1,6-7"]);
-    // The pod is one like all others.
+    // The pod gets the pool of all others.
     two.pools.insert(path("k/burstable/poda"), cpus("0-1,6-7"));
     check(&mut tree, &two, &["k/burstable/poda 0-7"]);
     assert_eq!(tree.effective(&path("k/burstable/poda/c")), cpus("0-1,6-7"));
 }
 
-/// Under strict reservation the class has what its pods have together, and binds none of them.
+/// Under strict reservation the class has the CPUs of all its pods, and binds none of them.
 #[test]
-fn a_class_with_two_pools_has_both_after_its_pods_have_one_each() {
+fn a_class_with_two_pools_gets_both_after_each_pod_has_its_own() {
     let mut tree =
         tree(&[("k/burstable", "2-7"), ("k/burstable/poda/c", ""), ("k/burstable/podb/c", "")]);
     let mut goal = goal("2-7", &[], &["k/burstable"]);
@@ -120,7 +119,7 @@ fn a_class_with_two_pools_has_both_after_its_pods_have_one_each() {
 
 /// As where the kubelet's system partition has none of the reserved CPUs.
 #[test]
-fn a_pod_whose_cpus_are_not_there_stays_on_the_rest() {
+fn a_pod_whose_parent_has_no_cpu_of_its_pool_gets_the_shared_cpus_of_its_parent() {
     let mut tree = tree(&[("k/system", "4-7"), ("k/system/poda/c", "")]);
     let mut goal = goal("0-1,6-7", &[("k/podg/c", "4-5")], &["k/system/poda"]);
     goal.pools.insert(path("k/system/poda"), cpus("0-1"));
@@ -129,7 +128,7 @@ fn a_pod_whose_cpus_are_not_there_stays_on_the_rest() {
 }
 
 #[test]
-fn siblings_are_written_once_and_the_pod_cuts_them_down() {
+fn a_change_of_the_pool_writes_the_pod_and_not_its_containers() {
     let mut tree = tree(&[("k/poda", ""), ("k/poda/pause", ""), ("k/poda/side", "0-7")]);
     tree.put(&path("k/poda/c"), cpus("2-3"));
     tree.make(&path("k/podb"));
@@ -141,9 +140,8 @@ fn siblings_are_written_once_and_the_pod_cuts_them_down() {
     assert_eq!(tree.effective(&path("k/poda/side")), cpus("0-1,6-7"));
 }
 
-/// A container's own file is no claim.
 #[test]
-fn a_wide_file_takes_nothing_from_others() {
+fn cpus_that_a_container_names_without_running_on_them_are_free_for_others() {
     let mut tree = tree(&[
         ("k/burstable", "0-1,6-7"),
         ("k/burstable/podx/c", "0-7"),
@@ -159,7 +157,7 @@ fn a_wide_file_takes_nothing_from_others() {
 }
 
 #[test]
-fn what_was_not_left_is_not_entered() {
+fn cpus_that_a_failed_write_leaves_occupied_are_not_entered() {
     let mut tree = tree(&[("k/burstable", ""), ("k/burstable/podx/c", ""), ("k/poda/pause", "")]);
     let goal = goal("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
     let outcome = carry_out(&mut tree, &goal, |group, _| {
@@ -172,7 +170,7 @@ fn what_was_not_left_is_not_entered() {
     assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-7")));
 }
 
-/// The container has a smaller claim, and the runtime has not changed it yet.
+/// The container's claim has become smaller, and the runtime has not changed its CPUs yet.
 #[test]
 fn cpus_that_a_container_has_still_to_leave_are_not_shared() {
     let mut tree = tree(&[
@@ -189,7 +187,8 @@ fn cpus_that_a_container_has_still_to_leave_are_not_shared() {
 }
 
 /// As after the kubelet's own CPU manager, which changed both containers' CPUs and no pod's: each
-/// runs on all that its pod has, and each pod waits for what the other one's container runs on.
+/// container runs on all CPUs of its pod, and each pod waits for CPUs on which the other's container
+/// runs.
 #[test]
 fn containers_whose_pods_have_none_of_their_cpus_leave_those_of_others() {
     let mut tree =
@@ -213,7 +212,7 @@ fn pods_of_a_class_are_loosened_when_its_last_exclusive_container_has_gone() {
 }
 
 #[test]
-fn others_exclusive_cpus_are_no_bound() {
+fn exclusive_cpus_of_other_containers_are_no_bound() {
     let mut tree = tree(&[("k/burstable", "2-3"), ("k/burstable/poda/c", ""), ("k/podg/c", "2-3")]);
     let mut goal = goal("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
     goal.bounds.insert(path("k/burstable"), cpus("2-3"));
@@ -222,9 +221,8 @@ fn others_exclusive_cpus_are_no_bound() {
     check(&mut tree, &goal, &["k/burstable 0-1,4"]);
 }
 
-/// Where a class cannot be relied on, pods are bound; where a pod cannot, its containers.
 #[test]
-fn below_what_cannot_be_relied_on_each_is_bound_by_itself() {
+fn below_a_distrusted_class_pods_are_bound_and_below_a_distrusted_pod_its_containers() {
     let mut tree = tree(&[
         ("k/burstable", "0-7"),
         ("k/burstable/poda/c", "0-7"),
@@ -235,9 +233,8 @@ fn below_what_cannot_be_relied_on_each_is_bound_by_itself() {
     check(&mut tree, &goal, &["k/burstable/podb 0-1,4-7", "k/burstable/poda/c 0-1,4-7"]);
 }
 
-/// The pool moves to other CPUs altogether.
 #[test]
-fn no_cut_is_ever_empty() {
+fn a_pool_that_moves_altogether_leaves_every_cgroup_a_cpu_of_its_parent() {
     let mut tree = tree(&[
         ("k/burstable", "0-3"),
         ("k/burstable/poda", "0-1"),
@@ -252,9 +249,8 @@ fn no_cut_is_ever_empty() {
     check(&mut tree, &goal, &expected);
 }
 
-/// Nothing in its class is kept by groups, so that the class is loose; but its CPUs are its own.
 #[test]
-fn a_partition_is_not_loosened() {
+fn a_container_that_plans_ignore_is_not_loosened() {
     let mut tree = tree(&[
         ("k/burstable", ""),
         ("k/burstable/poda", "0-3"),
@@ -266,10 +262,10 @@ fn a_partition_is_not_loosened() {
     check(&mut tree, &goal, &["k/burstable/poda 0-7", "k/burstable/podb/c 0-7"]);
 }
 
-/// Containers that get CPUs for their pods alone, and run on all CPUs so far. The rest is the
-/// runtime's to set.
+/// Containers whose pods get exclusive CPUs, and that run on all CPUs so far. The runtime sets the
+/// rest.
 #[test]
-fn two_on_each_others_cpus_leave_these_first() {
+fn two_containers_on_each_others_cpus_leave_these_first() {
     let mut tree = tree(&[
         ("k/poda", "0-2,4-7"),
         ("k/poda/h", "0-7"),
@@ -290,10 +286,10 @@ fn a_container_with_no_cpu_of_the_pool_does_not_keep_its_pod_off_the_pool() {
     check(&mut tree, &goal, &["k/poda/c 0,4", "k/poda 0", "k/poda/c 0-7", "k/podb 0-7"]);
 }
 
-/// The runtime has not moved the first one to its new claim yet. The second one uses the pool, where
-/// the first one's CPUs were meanwhile, and has got just these.
+/// The runtime has not moved the first container to its new claim yet. The second one uses the pool,
+/// which had the first one's CPUs meanwhile, and has just got these as exclusive CPUs.
 #[test]
-fn a_container_leaves_what_its_pod_is_to_leave() {
+fn a_container_leaves_the_cpus_that_its_pod_has_to_leave() {
     for pod in ["0-1,4-7", "0,4-7"] {
         let mut tree =
             tree(&[("k/poda", pod), ("k/poda/c", "4-5"), ("k/podm", "0,2-7"), ("k/podm/c", "0-7")]);
@@ -307,8 +303,8 @@ fn a_container_leaves_what_its_pod_is_to_leave() {
     }
 }
 
-/// The pool is one CPU, which the pod's exclusive container has still to leave: the one beside it
-/// would be on that container's own until then.
+/// The pool is one CPU, which the pod's exclusive container has still to leave. If its sibling waited
+/// for that, it would run on the exclusive CPUs.
 #[test]
 fn a_container_without_another_cpu_does_not_wait_for_its_sibling() {
     let groups = [("k/poda", "1,4-5"), ("k/poda/c", ""), ("k/poda/side", "2-4")];
@@ -316,7 +312,7 @@ fn a_container_without_another_cpu_does_not_wait_for_its_sibling() {
     check(&mut tree(&groups), &goal, &["k/poda/side 0-3,6-7"]);
 }
 
-/// A class with a pod for the reserved CPU gets one for the others, with `strict-cpu-reservation`.
+/// With `strict-cpu-reservation`, a class with a pod on the reserved CPU gets a pod on the others.
 #[test]
 fn pods_keep_to_their_pools_before_their_class_grows() {
     let groups = [("k/burstable", "0"), ("k/burstable/poda/c", ""), ("k/burstable/podb/c", "")];
@@ -327,7 +323,7 @@ fn pods_keep_to_their_pools_before_their_class_grows() {
     check(&mut tree(&groups), &goal, &expected);
 }
 
-/// A pod with a partition of 2-3 and a container beside it.
+/// A pod with a partition of 2-3 and another container.
 fn partitioned() -> (CgroupTree, Goal) {
     let mut tree = tree(&[
         ("k/burstable", ""),
@@ -357,7 +353,7 @@ fn partitioned() -> (CgroupTree, Goal) {
 }
 
 #[test]
-fn a_partition_is_added_to_what_keeps_others_off() {
+fn cgroups_keep_others_off_with_and_without_a_partition() {
     let (mut tree, goal) = partitioned();
     check(&mut tree, &goal, &[]);
     assert_eq!(tree.effective(&path("k/poda/c")), cpus("2-3"));
@@ -369,7 +365,7 @@ fn a_partition_is_added_to_what_keeps_others_off() {
 }
 
 #[test]
-fn a_partition_that_has_moved_ends_where_it_is() {
+fn a_partition_that_has_moved_ends_on_its_new_cpus() {
     let (mut tree, mut goal) = partitioned();
     goal.exclusive = [("k/poda/c", "4-5"), ("k/podb/c", "2")]
         .map(|(leaf, claim)| (path(leaf), cpus(claim)))
@@ -392,7 +388,7 @@ fn a_partition_that_has_moved_ends_where_it_is() {
 
 /// Another program leaves its pod only CPUs of another container.
 #[test]
-fn a_partition_stays_whose_container_would_run_on_exclusive_cpus_of_another() {
+fn a_partition_stays_while_its_end_would_put_its_container_on_exclusive_cpus_of_another() {
     let (mut tree, mut goal) = partitioned();
     goal.exclusive.insert(path("k/podb/c"), cpus("4"));
     goal.tops.insert(path("k/podb"), CgroupLevel::Pod);
@@ -406,7 +402,7 @@ fn a_partition_stays_whose_container_would_run_on_exclusive_cpus_of_another() {
     let outcome = carry_out_on(&mut tree, &goal);
     assert_eq!(outcome.withheld, cpus("4"));
     assert_eq!(tree.effective(&path("k/poda/c")), cpus("2-3"));
-    // One of the shared pool is enough to end it.
+    // A CPU of the shared pool is enough to end it.
     tree.put(&path("k/poda"), cpus("4,7"));
     goal.bounds.insert(path("k/poda"), cpus("4,7"));
     tree.put(&path("k/poda/c"), cpus("4"));
@@ -414,9 +410,9 @@ fn a_partition_stays_whose_container_would_run_on_exclusive_cpus_of_another() {
     assert_eq!(tree.effective(&path("k/poda/c")), cpus("7"));
 }
 
-/// Its cgroup stays for a moment: it holds up neither the containers beside it nor the next one.
+/// Its cgroup exists for a moment more: it delays neither its siblings nor its successor.
 #[test]
-fn the_partition_of_a_container_that_has_ended_goes_first() {
+fn the_partition_of_a_container_that_has_ended_ends_first() {
     let (mut tree, mut goal) = partitioned();
     goal.exclusive = [(path("k/poda/d"), cpus("2-3"))].into();
     goal.partitions = [path("k/poda/d")].into();
@@ -434,10 +430,10 @@ fn the_partition_of_a_container_that_has_ended_goes_first() {
     check(&mut tree, &goal, &expected);
 }
 
-/// The kernel ends a partition when a cgroup beside it names a CPU that it is about to give up, which
+/// The kernel ends a partition when a sibling names a CPU that the partition is about to give up, which
 /// may be offline.
 #[test]
-fn an_offline_cpu_that_a_partition_still_has_is_named_by_none_beside_it() {
+fn no_sibling_names_an_offline_cpu_that_a_partition_still_has() {
     let (mut tree, mut goal) = partitioned();
     tree.set_online(cpus("0-2,4-7"));
     goal.exclusive = [(path("k/poda/c"), cpus("2,4"))].into();
@@ -447,7 +443,7 @@ fn an_offline_cpu_that_a_partition_still_has_is_named_by_none_beside_it() {
     assert_eq!(tree.cpus(&path("k/poda/side")), Some(cpus("0-1,5-7")));
 }
 
-/// Others leave the new CPUs first, and come to the old ones last.
+/// Others leave the new CPUs first, and enter the old ones last.
 #[test]
 fn a_partition_moves_by_one_write() {
     let (mut tree, mut goal) = partitioned();
@@ -501,7 +497,7 @@ fn carry_out_on(tree: &mut CgroupTree, goal: &Goal) -> PlanOutcome {
     })
 }
 
-/// Linux 6.12 lets the last CPU of all others go offline.
+/// Linux 6.12 lets the last CPU outside partitions go offline.
 #[test]
 fn partitions_leave_two_cpus_to_others() {
     let (mut tree, mut goal) = partitioned();
@@ -517,16 +513,16 @@ fn partitions_leave_two_cpus_to_others() {
     assert!(!tree.is_partition(&path("k/poda/c")));
 }
 
-/// What other programs have set stays: a hook of the runtime may be about to use it.
+/// A hook of the runtime may be about to use them.
 #[test]
-fn exclusive_cpus_of_others_stay() {
+fn exclusive_cpus_that_other_programs_have_set_stay() {
     let (mut tree, goal) = partitioned();
     let goal = Goal { partitions: BTreeSet::new(), ours: BTreeSet::new(), ..goal };
     check(&mut tree, &goal, &[]);
 }
 
 #[test]
-fn a_partition_that_the_kernel_does_not_make_is_none() {
+fn a_partition_that_the_kernel_refuses_stays_where_it_was_until_the_next_plan() {
     let (mut tree, mut goal) = partitioned();
     goal.exclusive = [(path("k/poda/c"), cpus("4-5"))].into();
     goal.pool = cpus("0-3,6-7");
@@ -542,7 +538,7 @@ fn a_partition_that_the_kernel_does_not_make_is_none() {
     });
     let why = "k/poda cannot have CPUs 4-5 as exclusive CPUs".to_owned();
     assert_eq!(outcome.refused, [(path("k/poda/c"), why)].into());
-    // It is where it was, until others are kept off by other means.
+    // It keeps its CPUs until cgroups keep others off the new ones.
     assert_eq!(tree.effective(&path("k/poda/c")), cpus("2-3"));
     goal.partitions.clear();
     carry_out_on(&mut tree, &goal);

@@ -1,13 +1,13 @@
-//! What can happen to a tree of cgroups, and how often.
+//! Events that change a tree of cgroups, with weights.
 
 use proptest::prelude::*;
 
-/// What happens next. Numbers are taken modulo what exists.
+/// An index counts modulo the number of pods or cgroups that exist.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    /// A pod in a QoS class (0 or 1) or in none, with this number of shared containers, and of
-    /// exclusive CPUs for one more container. That container may use the pool as well (`mixed`). The
-    /// shared ones may be for the reserved CPUs.
+    /// A pod in a QoS class (0 or 1) or in none, with `shared` containers and one more that has
+    /// `exclusive` CPUs, and uses the pool as well if it is `mixed`. If the pod is `reserved`, its shared
+    /// containers run on the reserved CPUs.
     Pod {
         class: usize,
         shared: usize,
@@ -23,7 +23,7 @@ pub(super) enum Op {
     Start {
         pod: usize,
     },
-    /// The exclusive container of a pod gets another number of CPUs, other ones as far as possible.
+    /// The exclusive container of a pod gets this number of CPUs, as many new ones as possible.
     Move {
         pod: usize,
         exclusive: usize,
@@ -36,8 +36,8 @@ pub(super) enum Op {
         group: usize,
         mask: u8,
     },
-    /// A cgroup is emptied, as systemd does. The kernel allows it for one without processes, later
-    /// kernels for any.
+    /// A cgroup's `cpuset.cpus` is cleared, as systemd does. Older kernels allow it only if the cgroup
+    /// has no processes.
     Emptied {
         group: usize,
     },
@@ -58,7 +58,7 @@ pub(super) enum Op {
     Crash {
         after: usize,
     },
-    /// The kernel starts to refuse writes into every cgroup of this residue, or stops to.
+    /// The kernel starts or stops to refuse writes into cgroups whose paths have this residue.
     Refuse {
         residue: usize,
     },

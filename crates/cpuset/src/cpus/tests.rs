@@ -1,5 +1,3 @@
-//! Both formats, both ways, and the algebra against that of a standard set.
-
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -13,7 +11,7 @@ fn check(list: &str, expect: &str) {
 }
 
 #[test]
-fn lists() {
+fn lists_are_read_as_the_kernel_reads_them() {
     check("", "");
     check(" \n", "");
     check("0", "0");
@@ -39,7 +37,7 @@ fn lists() {
 }
 
 #[test]
-fn masks() {
+fn masks_are_read_as_the_kernel_reads_them() {
     for (mask, list) in [
         ("f", "0-3"),
         ("00000000,00000101\n", "0,8"),
@@ -59,7 +57,7 @@ fn masks() {
 }
 
 #[test]
-fn limits() {
+fn cpus_past_the_limit_are_refused() {
     let mut set = CpuSet::EMPTY;
     assert_eq!(set.insert(MAX_CPUS - 1), Ok(()));
     assert_eq!(set.insert(MAX_CPUS), Err(PastLimit(MAX_CPUS)));
@@ -83,8 +81,9 @@ proptest! {
     }
 
     #[test]
-    fn algebra_is_that_of_sets(a in cpus(), b in cpus(), n in 0..90usize) {
-        let (x, y) = (set(&a), set(&b));
+    fn operations_agree_with_those_of_a_standard_set(a in cpus(), b in cpus(), n in 0..90usize) {
+        let x = set(&a);
+        let y = set(&b);
         prop_assert_eq!(x | y, set(&(&a | &b)));
         prop_assert_eq!(x & y, set(&(&a & &b)));
         prop_assert_eq!(x - y, set(&(&a - &b)));

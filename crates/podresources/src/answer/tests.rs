@@ -1,10 +1,9 @@
-//! Answers from the kubelet's and what is known.
-
 use super::*;
 use proptest::prelude::*;
 
-/// Of CPUs 0-15, 0-1 are reserved. There are these containers: `POD/NAME` in namespace `n` and their
-/// exclusive CPUs, `-` if none; a second name after `#` makes another pod. Later ones are newer.
+/// A machine with CPUs 0-15, of which 0-1 are reserved, and these containers: `POD/NAME` in namespace `n`
+/// with their exclusive CPUs (`-`: none). `POD#X/NAME` is in another pod with the same name. Later ones
+/// are newer.
 fn known(containers: &[(&str, &str)]) -> Known {
     let mut pods: Vec<(&str, Pod)> = Vec::new();
     for (serial, (name, cpus)) in containers.iter().enumerate() {
@@ -60,8 +59,9 @@ fn container(name: &str, cpus: &str) -> Vec<u8> {
 }
 
 fn pod(name: &str, containers: &[Vec<u8>]) -> Vec<u8> {
-    let (name, containers) = (field(1, &[name.as_bytes()]), containers.concat());
-    // 4 and 5 are those of Kubernetes 1.37: CPUs and memory of the pod.
+    let name = field(1, &[name.as_bytes()]);
+    let containers = containers.concat();
+    // The fields 4 and 5 since Kubernetes 1.37: CPUs and memory of the pod.
     let later = [ids(4, "3"), field(5, &[b""])].concat();
     field(1, &[&name, &field(2, &[b"n"]), UNKNOWN, &containers, &later])
 }
@@ -75,7 +75,7 @@ fn bare_pod(name: &str, containers: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn all_but_cpu_ids_comes_through_byte_for_byte() {
+fn everything_but_cpu_ids_is_passed_on_byte_for_byte() {
     let known = known(&[("a/c", "4-5"), ("a/s", "-"), ("b/c", "8,300")]);
     let kubelet = [
         UNKNOWN,
@@ -94,7 +94,8 @@ fn all_but_cpu_ids_comes_through_byte_for_byte() {
     assert_eq!(list(&known, &kubelet.concat()), Ok(expect.concat()));
     for (pod, name) in [(1, "a"), (2, "unknown"), (4, "b")] {
         let request = [field(1, &[name.as_bytes()]), field(2, &[b"n"])].concat();
-        let (kubelet, expect) = ([kubelet[pod], UNKNOWN].concat(), [expect[pod], UNKNOWN].concat());
+        let kubelet = [kubelet[pod], UNKNOWN].concat();
+        let expect = [expect[pod], UNKNOWN].concat();
         assert_eq!(get(&known, &request, &kubelet), Ok(Some(expect)));
     }
     let of = |cpus: &str| [field(1, &[b"", UNKNOWN]), ids(2, cpus), field(3, &[b""])].concat();
@@ -104,7 +105,7 @@ fn all_but_cpu_ids_comes_through_byte_for_byte() {
 }
 
 #[test]
-fn without_the_kubelet_the_plugins_part_stands_alone() {
+fn without_the_kubelets_answer_clients_get_the_known_pods() {
     let known = known(&[("a/c", "4-5"), ("a/s", "-"), ("b/c", "8")]);
     let a = bare_pod("a", &[bare("c", "4-5"), bare("s", "")]);
     let b = bare_pod("b", &[bare("c", "8")]);
@@ -118,7 +119,7 @@ fn without_the_kubelet_the_plugins_part_stands_alone() {
 }
 
 #[test]
-fn what_the_kubelet_does_not_list_yet_is_added() {
+fn pods_and_containers_that_the_kubelet_does_not_list_yet_are_added() {
     let known = known(&[("a/c", "4-5"), ("a/new", "6"), ("b/c", "8")]);
     let kubelet = bare_pod("a", &[bare("c", "")]);
     let a = bare_pod("a", &[bare("c", "4-5"), bare("new", "6")]);
@@ -138,10 +139,9 @@ fn of_two_pods_with_one_name_the_running_one_is_the_kubelets() {
     assert_eq!(list(&known, &kubelet), Ok(expect));
 }
 
-/// The kubelet's own CPU manager is active: what it assigned is right, and what was assigned here
-/// before.
+/// Exclusive CPUs that were assigned before are still shown.
 #[test]
-fn beside_an_active_kubelet_its_own_cpus_stay() {
+fn if_the_kubelets_cpu_manager_is_active_the_cpus_that_it_assigned_stay() {
     let mut known = known(&[("a/ours", "4-5"), ("a/c", "-")]);
     known.assigns = false;
     let of = |ours| pod("a", &[container("ours", ours), container("c", "8-9")]);
@@ -180,12 +180,11 @@ proptest! {
             let _ = get(&known, &bytes, kubelet);
             let _ = allocatable(&known, Some(kubelet));
         }
-        let _ = asked(&bytes);
+        let _ = requested_pod(&bytes);
     }
 
-    /// Of a pod that the plugin does not know.
     #[test]
-    fn answers_about_other_pods_are_not_touched(message in crate::wire::tests::message()) {
+    fn answers_about_unknown_pods_are_not_changed(message in crate::wire::tests::message()) {
         let kubelet = [field(1, &[&message]), field(7, &[&message])].concat();
         prop_assert_eq!(list(&Known::default(), &kubelet), Ok(kubelet));
     }

@@ -1,13 +1,13 @@
 //! [`Rewriter`]: the frames of a client (RFC 9113, section 4), with rewritten header blocks. Pure.
 
-use super::headers::{Headers, MAX_BLOCK, Refused};
+use super::headers::{Headers, MAX_BLOCK, RewriteError};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Length, type, flags and stream of a frame, in bytes.
 const HEAD: usize = 9;
 /// The protocol's default. The server does not advertise more.
 const MAX_FRAME: usize = 16_384;
-/// More frames of one block would serve nothing but to waste time.
+/// The most CONTINUATION frames of one block. A client that sends more only wastes the server's time.
 const MAX_CONTINUATIONS: usize = 16;
 
 const HEADERS: u8 = 1;
@@ -22,16 +22,16 @@ const PRIORITY: u8 = 0x20;
 #[derive(Default)]
 pub(crate) struct Rewriter {
     has_preface: bool,
-    /// Bytes of a frame that is not complete.
+    /// Bytes of an incomplete frame.
     pending: Vec<u8>,
-    /// A header block that is not complete.
+    /// An incomplete header block.
     open: Option<Block>,
     headers: Headers,
 }
 
 struct Block {
     stream: [u8; 4],
-    /// Those that the rewritten frame keeps.
+    /// The flags of the rewritten frame, without END_HEADERS.
     flags: u8,
     priority: Vec<u8>,
     fragments: Vec<u8>,
@@ -39,9 +39,9 @@ struct Block {
 }
 
 impl Rewriter {
-    /// Appends to `to` what these bytes of the client become. After an error the connection has to
-    /// end: the state of its header compression is lost.
-    pub(crate) fn push(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), Refused> {
+    /// Appends the client's bytes to `to`, rewritten as far as frames are complete. After an error the
+    /// connection has to end, as the state of its header compression is lost.
+    pub(crate) fn push(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), RewriteError> {
         self.pending.extend_from_slice(bytes);
         let mut pending = std::mem::take(&mut self.pending);
         let done = self.take(&pending, to)?;
@@ -50,13 +50,13 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Takes complete frames, and returns how many bytes that were.
-    fn take(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<usize, Refused> {
+    /// Rewrites the complete frames in `bytes`, and returns how many bytes these have.
+    fn take(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<usize, RewriteError> {
         let mut done = 0;
         if !self.has_preface {
             let known = bytes.len().min(PREFACE.len());
             if bytes[..known] != PREFACE[..known] {
-                return Err(Refused("not HTTP/2"));
+                return Err(RewriteError("not HTTP/2"));
             }
             if known < PREFACE.len() {
                 return Ok(0);
@@ -68,7 +68,7 @@ impl Rewriter {
         while let Some((head, rest)) = bytes[done..].split_first_chunk::<HEAD>() {
             let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
             if length > MAX_FRAME {
-                return Err(Refused("a frame is too large"));
+                return Err(RewriteError("a frame is too large"));
             }
             let Some(payload) = rest.get(..length) else { break };
             self.frame(head, payload, to)?;
@@ -82,15 +82,15 @@ impl Rewriter {
         head: &[u8; HEAD],
         payload: &[u8],
         to: &mut Vec<u8>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RewriteError> {
         let &[_, _, _, kind, flags, stream @ ..] = head;
         let block = match (kind, self.open.take()) {
             (HEADERS, None) => opened(stream, flags, payload)?,
             (CONTINUATION, Some(block)) if block.stream == stream => block.continued(payload)?,
             (CONTINUATION, _) | (_, Some(_)) => {
-                return Err(Refused("a header block is interrupted"));
+                return Err(RewriteError("a header block is interrupted"));
             }
-            (PUSH_PROMISE, None) => return Err(Refused("clients cannot push")),
+            (PUSH_PROMISE, None) => return Err(RewriteError("clients cannot push")),
             (_, None) => {
                 to.extend_from_slice(head);
                 to.extend_from_slice(payload);
@@ -112,9 +112,9 @@ impl Rewriter {
     }
 }
 
-/// The block that a HEADERS frame begins, without its padding.
-fn opened(stream: [u8; 4], flags: u8, payload: &[u8]) -> Result<Block, Refused> {
-    const SHORT: Refused = Refused("a HEADERS frame is too short");
+/// The start of a block, from a HEADERS frame.
+fn opened(stream: [u8; 4], flags: u8, payload: &[u8]) -> Result<Block, RewriteError> {
+    const SHORT: RewriteError = RewriteError("a HEADERS frame is too short");
     let (padding, rest) = if flags & PADDED == 0 {
         (0, payload)
     } else {
@@ -135,18 +135,18 @@ fn opened(stream: [u8; 4], flags: u8, payload: &[u8]) -> Result<Block, Refused> 
 }
 
 impl Block {
-    fn continued(mut self, fragment: &[u8]) -> Result<Block, Refused> {
+    fn continued(mut self, fragment: &[u8]) -> Result<Block, RewriteError> {
         self.continuations += 1;
         if self.continuations > MAX_CONTINUATIONS {
-            return Err(Refused("a header block has too many frames"));
+            return Err(RewriteError("a header block has too many frames"));
         }
         self.with(fragment)
     }
 
-    fn with(mut self, fragment: &[u8]) -> Result<Block, Refused> {
+    fn with(mut self, fragment: &[u8]) -> Result<Block, RewriteError> {
         self.fragments.extend_from_slice(fragment);
         if self.fragments.len() > MAX_BLOCK {
-            return Err(Refused("a header block is too large"));
+            return Err(RewriteError("a header block is too large"));
         }
         Ok(self)
     }

@@ -1,17 +1,17 @@
 //! [`Headers`]: header blocks (HPACK, RFC 7541) with `localhost` as their authority. Pure.
 //!
-//! The rewritten fields are literals without indexing, so the table of the reader behind stays
-//! empty, and only this one follows the client's.
+//! The rewritten fields are literals without indexing. So h2's dynamic table stays empty, and only the
+//! decoder here has to follow the client's table.
 
 use loona_hpack::Decoder;
 
-/// The longest block, and the longest list of fields that one may decode to, by the protocol's
-/// measure. A gRPC request has less than 1 KiB.
+/// The longest block in bytes, and the largest size of its decoded fields as RFC 7541 counts it. A gRPC
+/// request has less than 1 KiB.
 pub(crate) const MAX_BLOCK: usize = 8192;
-/// The protocol's overhead of a field. A literal has less, so a rewritten block is never longer
-/// than [`MAX_BLOCK`].
+/// What the protocol adds to the size of a field. The encoding of a literal adds less, so a rewritten
+/// block is never longer than [`MAX_BLOCK`].
 const OVERHEAD: usize = 32;
-/// The most fields of a block. A gRPC request has about ten.
+/// The most fields in a block. A gRPC request has about ten.
 const MAX_FIELDS: usize = 64;
 /// The protocol's default. The server does not advertise another one.
 const MAX_TABLE: usize = 4096;
@@ -19,10 +19,10 @@ const MAX_TABLE: usize = 4096;
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Refused(pub(crate) &'static str);
+pub(crate) struct RewriteError(pub(crate) &'static str);
 
-const INVALID: Refused = Refused("a header block is invalid");
-const TOO_LARGE: Refused = Refused("a header block is too large");
+const INVALID: RewriteError = RewriteError("a header block is invalid");
+const TOO_LARGE: RewriteError = RewriteError("a header block is too large");
 
 pub(crate) struct Headers(Decoder<'static>);
 
@@ -35,14 +35,15 @@ impl Default for Headers {
 }
 
 impl Headers {
-    pub(crate) fn rewrite(&mut self, block: &[u8]) -> Result<Vec<u8>, Refused> {
+    pub(crate) fn rewrite(&mut self, block: &[u8]) -> Result<Vec<u8>, RewriteError> {
         check_length(block)?;
         let mut rewritten = Vec::with_capacity(2 * block.len());
         let mut size = 0_usize;
         let result = self.0.decode_with_cb(block, |name, value| {
             let value: &[u8] = if *name == *b":authority" { b"localhost" } else { &value };
             size += name.len() + value.len() + OVERHEAD;
-            // A byte can stand for a field of the whole table.
+            // One byte can refer to a field as large as the table, so the length of a block does not limit
+            // this.
             if size <= MAX_BLOCK {
                 rewritten.push(0);
                 write_string(&name, &mut rewritten);
@@ -54,9 +55,9 @@ impl Headers {
     }
 }
 
-/// Refuses a block with more fields than can be valid, before it is decoded: the decoder cannot
-/// stop, and needs microseconds to prepare for each compressed string.
-fn check_length(block: &[u8]) -> Result<(), Refused> {
+/// Refuses a block with too many fields before it is decoded: the decoder cannot be stopped, and needs
+/// microseconds for each compressed string.
+fn check_length(block: &[u8]) -> Result<(), RewriteError> {
     let mut rest = block;
     let mut fields = 0;
     while let Some(&first) = rest.first() {
@@ -64,6 +65,8 @@ fn check_length(block: &[u8]) -> Result<(), Refused> {
         if fields > MAX_FIELDS {
             return Err(TOO_LARGE);
         }
+        // The representations of RFC 7541, section 6: indexed, literal with indexing, new table size, and
+        // literal without indexing.
         let (bits, is_literal) = match first {
             0x80.. => (7, false),
             0x40.. => (6, true),
@@ -82,7 +85,7 @@ fn check_length(block: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// A number with a prefix of this many bits, and what follows it.
+/// A number with a prefix of this many bits (RFC 7541, section 5.1), and the bytes after it.
 fn integer(bytes: &[u8], bits: u32) -> Option<(usize, &[u8])> {
     let (&first, mut rest) = bytes.split_first()?;
     let mask = u8::MAX >> (8 - bits);
@@ -90,7 +93,7 @@ fn integer(bytes: &[u8], bits: u32) -> Option<(usize, &[u8])> {
     if first & mask < mask {
         return Some((number, rest));
     }
-    // More would be past every limit here.
+    // A longer number exceeds every limit here.
     for shift in [0, 7, 14, 21] {
         let &byte;
         (byte, rest) = rest.split_first()?;
@@ -102,7 +105,7 @@ fn integer(bytes: &[u8], bits: u32) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Without Huffman's code.
+/// Appends a string without Huffman code.
 fn write_string(text: &[u8], to: &mut Vec<u8>) {
     const FULL: usize = 0x7f;
     if text.len() < FULL {

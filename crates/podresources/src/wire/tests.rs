@@ -1,9 +1,7 @@
-//! Edits leave every other byte alone, and no bytes cause a panic.
-
 use super::*;
 use proptest::prelude::*;
 
-/// One field of every wire type, with numbers that no version has yet.
+/// Fields of every wire type, with numbers that no version has yet.
 const UNKNOWN: &[&[u8]] = &[
     &[0xa0, 0x06, 0x96, 0x01],                   // 100: varint 150
     &[0xa1, 0x06, 1, 2, 3, 4, 5, 6, 7, 8],       // 100: fixed64
@@ -38,17 +36,17 @@ fn cpus_are_replaced_and_all_else_stays() {
     edits(&[name, packed, memory], "8-9", &[name, packed, memory]);
     // Not packed, and in two places.
     edits(&[name, &[0x18, 8], memory, &[0x18, 9], packed], "4", &[name, &[0x1a, 1, 4], memory]);
-    // The place of the kubelet's encoder.
+    // A message without CPUs gets them where the kubelet's encoder writes them.
     edits(&[name, memory], "8-9", &[name, packed, memory]);
     edits(&[name], "8-9", &[name, packed]);
     edits(&[], "", &[]);
-    // A number of a fixed size is no CPU.
+    // A number of a fixed size does not count as CPU.
     let fixed: &[u8] = &[0x1d, 8, 0, 0, 0];
     edits(&[fixed, packed], "", &[fixed]);
 }
 
 #[test]
-fn a_field_with_another_content_keeps_its_tag() {
+fn a_field_whose_content_is_replaced_keeps_the_encoding_of_its_tag() {
     let field = Fields::of(&[0x8a, 0x00, 0x81, 0x00, b'x']).next().unwrap().unwrap();
     let with = |content: &[u8]| {
         let mut bytes = Vec::new();
@@ -60,7 +58,7 @@ fn a_field_with_another_content_keeps_its_tag() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn malformed_messages_are_errors() {
     let deep = [&[0x0b; MAX_GROUPS + 1][..], &[0x0c; MAX_GROUPS + 1]].concat();
     for message in [
         &[0x00][..],                                                         // number 0
@@ -87,7 +85,7 @@ fn what_is_no_message_is_refused() {
 }
 
 #[test]
-fn the_last_string_counts() {
+fn the_last_of_several_strings_counts() {
     let message = [0x0a, 1, b'a', 0x12, 1, b'n', 0x0a, 1, b'b'];
     assert_eq!(string(&message, 1), Ok(&b"b"[..]));
     assert_eq!(string(&message, 2), Ok(&b"n"[..]));

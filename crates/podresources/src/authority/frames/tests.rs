@@ -1,5 +1,3 @@
-//! Frames in pieces of every size.
-
 use super::*;
 use proptest::prelude::*;
 
@@ -8,7 +6,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-fn rewritten(client: &[u8]) -> Result<Vec<u8>, Refused> {
+fn rewritten(client: &[u8]) -> Result<Vec<u8>, RewriteError> {
     let mut to = Vec::new();
     Rewriter::default().push(client, &mut to)?;
     Ok(to)
@@ -17,14 +15,14 @@ fn rewritten(client: &[u8]) -> Result<Vec<u8>, Refused> {
 #[track_caller]
 fn refuses(frames: &[Vec<u8>], why: &'static str) {
     let client = [PREFACE, &frames.concat()].concat();
-    assert_eq!(rewritten(&client), Err(Refused(why)));
+    assert_eq!(rewritten(&client), Err(RewriteError(why)));
 }
 
 const AUTHORITY: &[u8] = b"\x01\x06/x/y.z";
 const REWRITTEN: &[u8] = b"\x00\x0a:authority\x09localhost";
 const PRIORITIES: &[u8] = &[0x80, 0, 0, 3, 15];
 
-/// What a client sends, and what it becomes.
+/// The bytes of a client, and the rewritten ones.
 fn connection() -> (Vec<u8>, Vec<u8>) {
     let settings = frame(4, 0, 0, &[0, 1, 0, 0, 0, 0]);
     let data = frame(0, PADDED | END_STREAM, 1, &[1, 7, 7, 0]);
@@ -66,15 +64,15 @@ fn only_header_blocks_change_in_pieces_of_any_size() {
 }
 
 #[test]
-fn what_is_not_http2_is_refused_at_the_first_byte() {
+fn bytes_that_are_not_http2_are_refused_at_the_first_wrong_byte() {
     for client in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01", b"PRI * HTTP/2.0\r\n\r\nXX"] {
-        assert_eq!(rewritten(client), Err(Refused("not HTTP/2")));
+        assert_eq!(rewritten(client), Err(RewriteError("not HTTP/2")));
     }
     assert_eq!(rewritten(&PREFACE[..10]), Ok(Vec::new()));
 }
 
 #[test]
-fn limits_hold() {
+fn large_frames_and_large_header_blocks_are_refused() {
     let head = |length: u32| [&length.to_be_bytes()[1..], &[0, 0, 0, 0, 0, 1]].concat();
     refuses(&[head(MAX_FRAME as u32 + 1)], "a frame is too large");
     let headers = frame(HEADERS, 0, 1, b"");
@@ -88,7 +86,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn broken_sequences_are_refused() {
+fn illegal_sequences_of_frames_are_refused() {
     let interrupted = "a header block is interrupted";
     let headers = || frame(HEADERS, 0, 1, b"");
     refuses(&[headers(), frame(0, 0, 1, b"")], interrupted);
@@ -119,7 +117,6 @@ proptest! {
         let _ = client.chunks(7).try_for_each(|piece| rewriter.push(piece, &mut to));
     }
 
-    /// A connection with a few damaged bytes.
     #[test]
     fn damaged_connections_are_rewritten_or_refused(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),

@@ -1,5 +1,3 @@
-//! Header blocks of every encoding.
-
 use super::*;
 use proptest::prelude::*;
 
@@ -18,10 +16,10 @@ fn rewrites(headers: &mut Headers, block: &[u8], expect: &[(&str, &str)]) {
     assert_eq!(fields(&rewritten), expect);
 }
 
-/// The examples of RFC 7541, appendix C.4: three requests on a connection, compressed with
-/// Huffman's code, the later ones by the table.
+/// RFC 7541, appendix C.4: three requests on a connection with Huffman code. The later ones refer to the
+/// dynamic table.
 #[test]
-fn the_examples_of_the_standard() {
+fn the_examples_of_the_standard_are_rewritten() {
     let mut headers = Headers::default();
     let common =
         [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "localhost")];
@@ -49,14 +47,14 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn each_representation_of_a_field() {
+fn an_authority_in_any_representation_is_replaced() {
     let path = b"\x2b/var/lib/kubelet/pod-resources/kubelet.sock";
     let mut headers = Headers::default();
     let authority = [(":authority", "localhost")];
     for prefix in [&[0x41][..], &[0x01], &[0x11], b"\x40\x0a:authority", b"\x00\x0a:authority"] {
         rewrites(&mut headers, &[prefix, path].concat(), &authority);
     }
-    // From the table: the one of the fifth is the newest, then that of the first.
+    // From the table, which has the authorities with indexing: the fourth one, then the first.
     for index in [0xbe, 0xbf] {
         rewrites(&mut headers, &[index], &authority);
     }
@@ -66,7 +64,7 @@ fn each_representation_of_a_field() {
 }
 
 #[test]
-fn long_values_are_written_as_they_were() {
+fn long_values_are_not_changed() {
     for length in [126, 127, 128, 254, 255, 256, 4000] {
         let mut block = vec![0, 1, b'x'];
         write_string(&vec![b'y'; length], &mut block);
@@ -75,13 +73,13 @@ fn long_values_are_written_as_they_were() {
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn blocks_with_too_many_or_too_large_fields_are_refused() {
     let value = "y".repeat(4000);
     let mut large = vec![0x40, 1, b'x'];
     write_string(value.as_bytes(), &mut large);
     let mut headers = Headers::default();
     headers.rewrite(&large).unwrap();
-    // A byte for each copy of it.
+    // Each byte refers to a copy of the field.
     headers.rewrite(&[0xbe; 2]).unwrap();
     assert_eq!(headers.rewrite(&[0xbe; 3]), Err(TOO_LARGE));
     assert_eq!(headers.rewrite(&[0x82; 65]), Err(TOO_LARGE));
@@ -90,7 +88,7 @@ fn what_is_too_much_is_refused() {
 }
 
 #[test]
-fn what_is_invalid_is_refused() {
+fn invalid_blocks_are_refused() {
     for block in [
         &[0x3f][..],                           // half a size
         &[0x80],                               // index 0
@@ -106,7 +104,7 @@ fn what_is_invalid_is_refused() {
     }
 }
 
-/// Blocks that are nearly right reach further than random bytes.
+/// Blocks that are nearly valid: they reach more code than random bytes.
 fn block() -> impl Strategy<Value = Vec<u8>> {
     let literal = (0..0x80_u8, prop::collection::vec(any::<u8>(), 0..40), any::<bool>());
     let literal = literal.prop_map(|(first, text, huffman)| {

@@ -1,11 +1,11 @@
-//! What a state of the node looks like, so that equal states are explored once.
+//! A fingerprint of the node's state, so that equal states are explored once.
 //!
-//! Two states are equal if processes and their CPUs, cgroups, files, calls that wait, and what the
-//! plugin knows are equal. Ids and moments differ in all states: ids count by the order in which
-//! they come, and moments by whether they are over, come within a second, or later.
+//! Two states are equal if processes and their CPUs, cgroups, files, waiting calls and the plugin's state
+//! are equal. Ids and times differ in all states: an id is replaced by the order of its first appearance,
+//! and a time by whether it is over, within a second, or later.
 
 use crate::pods::{Container, Pod, Slot};
-use crate::runtime::What;
+use crate::runtime::Task;
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,11 +14,11 @@ use std::time::Duration;
 impl World {
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.looks().hash(&mut hasher);
+        self.state_text().hash(&mut hasher);
         hasher.finish()
     }
 
-    fn looks(&self) -> String {
+    fn state_text(&self) -> String {
         let mut text = Vec::new();
         for pod in self.pods.values() {
             let Pod { sandbox, busy, deleted, is_reported, resized, slots, .. } = pod;
@@ -34,7 +34,7 @@ impl World {
             }
         }
         let mut picture = self.picture();
-        // By pod, not by the number of the container.
+        // Sorted without the container's id, which is the first word.
         picture.sort_by_cached_key(|line| line.split_once(' ').map(|(_, text)| text.to_owned()));
         text.extend(picture);
         let mut containers: Vec<_> = self.containers.values().collect();
@@ -49,13 +49,13 @@ impl World {
         let runtime = &self.runtime;
         text.push(format!("{} {} {}", runtime.down, runtime.connected, runtime.synchronized));
         text.extend(runtime.events_left().map(|what| match what {
-            What::Pod(event, pod) => format!("{event:?} u{pod}"),
-            What::Container(event, serial) => format!("{event:?} c{serial}"),
-            What::Update { serial, milli, .. } => format!("update c{serial} {milli}"),
-            What::Name { serial, cpus } => format!("name c{serial} {cpus}"),
-            What::Again(method, ..) => format!("{method} again"),
-            What::Synchronize => "list".to_owned(),
-            What::Unsolicited(updates) => format!("{updates:?}"),
+            Task::Pod(event, pod) => format!("{event:?} u{pod}"),
+            Task::Container(event, serial) => format!("{event:?} c{serial}"),
+            Task::Update { serial, milli, .. } => format!("update c{serial} {milli}"),
+            Task::Name { serial, cpus } => format!("name c{serial} {cpus}"),
+            Task::Again(method, ..) => format!("{method} again"),
+            Task::Synchronize => "list".to_owned(),
+            Task::Unsolicited(updates) => format!("{updates:?}"),
         }));
         let plugin = &self.plugin;
         let disk = plugin.disk.map(|(_, until)| coarse(until, self.now));
@@ -78,8 +78,8 @@ fn coarse(at: Duration, now: Duration) -> &'static str {
     }
 }
 
-/// A part of the plugin's state that is the same in all states, or follows from the others, or only
-/// records what was.
+/// Whether a field of the plugin's state is the same in all states, follows from others, or only records
+/// the past.
 fn is_unimportant(name: &str) -> bool {
     matches!(
         name,
@@ -118,7 +118,7 @@ fn is_counter(name: &str) -> bool {
     )
 }
 
-/// The lines of a pretty [`Debug`](std::fmt::Debug) text that count.
+/// The lines of a pretty [`Debug`](std::fmt::Debug) text that matter, without times.
 fn without_times(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let now = text.split_once("\n    now: ").map_or("", |(_, now)| now);
@@ -142,7 +142,7 @@ fn without_times(text: &str) -> Vec<String> {
             if let Some(from) = sorts_from.take() {
                 lines[from..].sort_unstable();
             }
-            // These have hash maps, which have no order.
+            // These fields have hash maps, whose order is random.
             let is_unordered = matches!(name, "delivery" | "drift" | "orphans");
             sorts_from = if is_unordered { Some(lines.len()) } else { None };
         }
@@ -160,14 +160,14 @@ fn without_times(text: &str) -> Vec<String> {
     lines
 }
 
-/// At the start of a text.
+/// The number at the start of a text.
 fn number(text: Option<&str>) -> u64 {
     let text = text.unwrap_or_default();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().unwrap_or_default()
 }
 
-/// Ids of pods, sandboxes and containers become numbers, in the order in which they come.
+/// Replaces ids of pods, sandboxes and containers by numbers in the order of their first appearance.
 fn renamed(text: &str) -> String {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let mut new = String::new();

@@ -301,7 +301,7 @@ impl Topology {
 
     /// This machine with only one CPU of each core, as if it had no SMT: the core's lowest CPU of
     /// `preferred`, or its lowest if none is preferred.
-    pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
+    pub fn with_one_cpu_per_core(&self, preferred: &CpuSet) -> Topology {
         let mut remaining = CpuSet::EMPTY;
         for core in &self.cores {
             let first = core.cpus & *preferred;

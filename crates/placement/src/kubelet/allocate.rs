@@ -51,8 +51,8 @@ pub fn affinity(
     if manager.policy == TopologyPolicy::None {
         return Ok(Hint::ANY);
     }
-    // `Demand` ignores offline CPUs. CPUs to reuse were exclusive, so none of them is reserved;
-    // they are separate because the affinity must include their nodes.
+    // `Demand` ignores offline CPUs. Reserved CPUs are never exclusive, so none is among those to
+    // reuse, which are separate because the affinity must include their nodes.
     let available = supply.free - settings.reserved;
     let align_by_socket = settings.options.align_by_socket;
     let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
@@ -74,8 +74,8 @@ pub fn allocate(
     n: usize,
     within: Option<Hint>,
 ) -> Result<Placement, Rejection> {
-    // As in the kubelet, the topology manager decides before whole cores are checked. If both
-    // refuse, its reason is the one reported.
+    // As in the kubelet, the topology manager decides before whole cores are checked, which in pod
+    // scope happens for each container. If both refuse, its reason is the one reported.
     let hint = match within {
         Some(hint) => hint,
         None => affinity(topology, settings, supply, n)?,
@@ -131,6 +131,7 @@ pub(super) fn check_whole_cores(
 pub(super) fn cpus_inside(topology: &Topology, nodes: NodeSet, align_by_socket: bool) -> CpuSet {
     let chosen = topology.nodes().iter().filter(|node| nodes.contains(node.id));
     let cpus: CpuSet = chosen.map(|node| node.cpus).collect();
+    // As in the kubelet, the hint itself is not widened to sockets.
     if !align_by_socket {
         return cpus;
     }

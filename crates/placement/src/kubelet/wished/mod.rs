@@ -36,7 +36,7 @@ pub(super) fn narrowed<'t>(
     let machine = match wishes.smt {
         // On a machine with one CPU per core, all counts of CPUs are counts of cores.
         Some(Smt::Isolate) if !offered.is_empty() => {
-            Cow::Owned(topology.with_one_cpu_a_core(&offered))
+            Cow::Owned(topology.with_one_cpu_per_core(&offered))
         }
         _ => Cow::Borrowed(topology),
     };

@@ -7,8 +7,8 @@
 //! * `uncore: exclusive`: the supply is the caches that are entirely free, and [`required`]
 //!   searches the fewest of them;
 //! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: the supply is one CPU of each
-//! core that is entirely free. The container gets the whole core, and the ledger keeps the siblings
-//! idle.
+//!   core that is entirely free. The container gets the whole core, and the ledger keeps the
+//!   siblings idle.
 
 pub(super) mod required;
 

@@ -1,4 +1,4 @@
-//! Uncore caches as a whole: what `uncore: exclusive` gives a container.
+//! Whole uncore caches, which `uncore: exclusive` gives a container.
 
 use cpuset::CpuSet;
 use topology::Topology;
@@ -9,16 +9,16 @@ pub fn whole_caches(topology: &Topology, cpus: &CpuSet) -> CpuSet {
     caches.filter(|cache| !cache.is_disjoint(cpus)).collect()
 }
 
-/// The part of `free` in uncore caches that are free as a whole, and in those that a container which
-/// holds `held` has already. CPUs that are offline do not count; reserved ones must not be in `free`,
-/// so that no cache with one is free as a whole.
+/// The part of `free` in uncore caches that are entirely free, and in the caches of `held`, which
+/// the container has already. Offline CPUs do not count. `free` must not have reserved CPUs: a
+/// cache with a reserved CPU is never entirely free.
 pub(super) fn in_free_caches(topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
     let caches = topology.uncores().iter().map(|cache| cache.cpus);
-    let own = |cache: &CpuSet| !cache.is_disjoint(held);
-    caches.filter(|cache| cache.is_subset(free) || own(cache)).collect::<CpuSet>() & *free
+    let usable = caches.filter(|cache| cache.is_subset(free) || !cache.is_disjoint(held));
+    usable.collect::<CpuSet>() & *free
 }
 
-/// The fewest of `sizes` that add up to `n`; all of them, if these are too few.
+/// How many of `sizes` are needed at least for a sum of `n`; all of them if their sum is too small.
 pub(super) fn fewest(mut sizes: Vec<usize>, n: usize) -> usize {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     let sums = sizes.iter().scan(0, |sum, size| {
@@ -39,7 +39,8 @@ mod tests {
         let free = |free, held| in_free_caches(&machine, &set(free), &set(held)).to_string();
         assert_eq!(free("1-11", ""), "4-11");
         assert_eq!(free("1-6,8-11", ""), "8-11");
-        // The rest of its own cache, whatever else is in it.
+        // The free rest of the container's own cache counts, even with other containers in that
+        // cache.
         assert_eq!(free("1-2,4-6,8-11", "7"), "4-6,8-11");
         assert_eq!(whole_caches(&machine, &set("1,6")), set("0-7"));
     }

@@ -1,8 +1,8 @@
-//! Combinations in lexicographic order, for the plain enumerations the kubelet's answers are
-//! defined by.
+//! Combinations in lexicographic order: the kubelet enumerates them, and the first best one is its
+//! answer.
 
-/// Moves ascending indices below `len` on to the next combination in lexicographic order, if there
-/// is one.
+/// Advances ascending indices below `len` to the next combination in lexicographic order. `false`
+/// if they are the last one.
 pub(super) fn next_combination(indices: &mut [usize], len: usize) -> bool {
     let size = indices.len();
     let movable = |&at: &usize| indices[at] + size < len + at;
@@ -21,7 +21,7 @@ mod tests {
     use super::next_combination;
 
     #[test]
-    fn two_of_four() {
+    fn combinations_of_two_of_four_come_in_lexicographic_order() {
         let mut indices = vec![0, 1];
         let mut all = vec![indices.clone()];
         while next_combination(&mut indices, 4) {

@@ -4,8 +4,8 @@ use crate::memory::nearest;
 use cpuset::NodeSet;
 use topology::Topology;
 
-/// The NUMA nodes that a container's devices are on, as far as they have CPUs; none if the devices
-/// do not matter.
+/// The NUMA nodes of a container's devices. All of them have CPUs. Empty if the devices do not
+/// matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceNodes {
     all: NodeSet,
@@ -15,10 +15,11 @@ pub struct DeviceNodes {
 impl DeviceNodes {
     pub const NONE: DeviceNodes = DeviceNodes { all: NodeSet::EMPTY, most: NodeSet::EMPTY };
 
-    /// From the nodes of each device: one node, or several if the device is as near to each.
+    /// `devices` has the nodes of each device: one node, or several if the device is equally near
+    /// to each.
     ///
-    /// A node without CPUs, such as the memory of a GPU, counts for the nearest nodes with CPUs, by
-    /// the machine's distances. A node that the machine does not have counts for none.
+    /// A node without CPUs, such as the memory of a GPU, stands for the nearest nodes with CPUs, by
+    /// the machine's distances. A node that the machine does not have is ignored.
     pub fn near_cpus(
         machine: &Topology,
         devices: impl IntoIterator<Item = NodeSet>,
@@ -63,13 +64,13 @@ impl DeviceNodes {
         self.all.is_empty()
     }
 
-    /// Every node with a device: what the devices hint at.
+    /// Every node with a device: the topology manager's hint of the devices.
     pub fn all(self) -> NodeSet {
         self.all
     }
 
-    /// The nodes with the most devices, where these are fewer nodes: they come first where CPUs on
-    /// each would be as good (kubernetes/kubernetes#136431).
+    /// The nodes with the most devices; `None` if all nodes have equally many. Of otherwise equally
+    /// good CPUs, those on these nodes come first (kubernetes/kubernetes#136431).
     pub fn preferred(self) -> Option<NodeSet> {
         if self.most == self.all { None } else { Some(self.most) }
     }
@@ -81,8 +82,8 @@ mod tests {
     use topology::model::NodeFacts;
     use topology::{Cpu, Facts};
 
-    /// Two CPU sockets (nodes 0 and 1), and nodes 2 to 5 with the memory of a GPU each, two at each
-    /// socket, at the distances of a Grace server.
+    /// Two sockets with CPUs (nodes 0 and 1), and two GPUs on each, whose memory is nodes 2 to 5,
+    /// at the distances of a Grace server.
     fn grace() -> Topology {
         let socket = |node: usize| if node < 2 { node } else { (node - 2) / 2 };
         let distance = |from: usize, to: usize| match (from == to, socket(from) == socket(to)) {

@@ -1,4 +1,4 @@
-//! [`Engine`]: what answers requests, and its answers.
+//! [`Engine`]: the interface of the algorithms that answer requests, and the types of the answers.
 
 use super::hint::Hint;
 use super::rejection::Rejection;
@@ -10,12 +10,12 @@ use topology::Topology;
 /// ([`EngineKind`](super::EngineKind)).
 ///
 /// An engine keeps no state. [`place`](super::place()) and [`resize`](super::resize()) check its
-/// answers: a mistake of an engine gives no container a CPU that it may not have.
+/// answers, so that a mistake of an engine gives no container a CPU that it may not have.
 pub trait Engine {
     /// Chooses the CPUs of a container that starts.
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection>;
 
-    /// Chooses all CPUs of a container that runs already.
+    /// Chooses all CPUs of a running container whose request or CPUs have changed.
     fn resize(
         &self,
         machine: &Topology,
@@ -23,8 +23,8 @@ pub trait Engine {
         running: &Running,
     ) -> Result<CpuSet, Rejection>;
 
-    /// What the engine considered for a request to [`place`](Engine::place); `placement` was its
-    /// answer, `None` for a refusal.
+    /// Lists what the engine considered for a request to [`place`](Engine::place). `placement` was
+    /// its answer; `None` if it refused.
     fn explain(
         &self,
         machine: &Topology,
@@ -33,25 +33,24 @@ pub trait Engine {
     ) -> Weighed;
 }
 
-/// What a container gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// Exactly as many exclusive CPUs as requested.
     pub cpus: CpuSet,
-    /// The NUMA affinity they were chosen under.
+    /// The NUMA affinity that the CPUs were chosen under.
     pub hint: Hint,
 }
 
 /// What an engine considered for a request, for explanations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Weighed {
-    /// What decided, a sentence each.
+    /// One sentence for each rule that decided.
     pub reasons: Vec<String>,
-    /// Sets of NUMA nodes that had room, the best first; empty if nodes did not matter or the sets
-    /// are too many to list.
+    /// Sets of NUMA nodes that had room, the best first. Empty if nodes did not matter or the sets
+    /// were too many to list.
     pub numa: Vec<NumaCandidate>,
-    /// How many of these sets there were, and how many could not be better on the empty machine;
-    /// `None` without a list.
+    /// How many of these sets there were, and how many of them were as good as the best on the
+    /// empty machine; `None` without a list.
     pub numa_sets: Option<(usize, usize)>,
     pub uncores: Vec<CacheCandidate>,
 }
@@ -60,7 +59,7 @@ pub struct Weighed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumaCandidate {
     pub hint: Hint,
-    /// The number of free CPUs in its nodes.
+    /// The number of free CPUs in these nodes.
     pub free: usize,
     pub chosen: bool,
 }
@@ -70,8 +69,8 @@ pub struct NumaCandidate {
 pub struct CacheCandidate {
     pub id: usize,
     pub free: CpuSet,
-    /// Whether the whole request had room in it.
+    /// Whether the cache had room for the whole request.
     pub fits: bool,
-    /// The number of CPUs that the placement took from it.
+    /// The number of CPUs that the placement took from this cache.
     pub taken: usize,
 }

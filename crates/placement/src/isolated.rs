@@ -1,5 +1,6 @@
-//! CPUs that the kernel was booted to isolate: engines know none. They get a request for the part of
-//! the machine in which a container may run, and the rest counts as reserved.
+//! CPUs that the kernel was booted to isolate (`isolcpus=`). Engines know nothing of them: an
+//! engine gets a request for the part of the machine in which the container may run, and the rest
+//! of the machine counts as reserved.
 
 use super::engine::{Engine, Placement, Weighed};
 use super::rejection::Rejection;
@@ -8,8 +9,8 @@ use super::settings::IsolatedCpus;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// The answer for the first part of the machine in which the request can be met, or the rejection for
-/// the last one. `held` is what a container has already, isolated or not: it keeps that.
+/// The answer for the first part of the machine that can meet the request, or the rejection for the
+/// last part. The container keeps `held` whether these CPUs are isolated or not.
 pub(super) fn first_that_fits<T>(
     machine: &Topology,
     request: &Request,
@@ -22,25 +23,26 @@ pub(super) fn first_that_fits<T>(
     let isolated = machine.isolated();
     let others = machine.online() - isolated;
     let held = request.footprint(machine, held);
-    let only = |part: CpuSet| answer(&within(machine, request, &(part | held)));
+    let answer_in = |part: CpuSet| answer(&within(machine, request, &(part | held)));
     match request.settings.isolated {
-        IsolatedCpus::Exclude => only(others),
+        IsolatedCpus::Exclude => answer_in(others),
         IsolatedCpus::Prefer => {
-            only(isolated).or_else(|_| only(others)).or_else(|_| answer(request))
+            answer_in(isolated).or_else(|_| answer_in(others)).or_else(|_| answer(request))
         }
         IsolatedCpus::Require => {
             let assignable = isolated & (machine.online() - request.settings.reserved);
             let room = ((request.free | request.reuse.cpus()) & assignable) | held;
+            // An engine's rejection would not say that isolated CPUs are lacking.
             if room.len() < request.cpus {
-                let (free, all) = (room.len(), (assignable | held).len());
-                return Err(Rejection::not_enough_isolated(request.cpus, free, all));
+                let all = (assignable | held).len();
+                return Err(Rejection::not_enough_isolated(request.cpus, room.len(), all));
             }
-            only(isolated)
+            answer_in(isolated)
         }
     }
 }
 
-/// What the engine considered in the part of the machine that decided.
+/// What the engine considered in the part of the machine whose answer was taken.
 pub(super) fn explain(
     machine: &Topology,
     request: &Request,
@@ -72,12 +74,12 @@ pub(super) fn explain(
     weighed
 }
 
-/// Whether a container with this request may run on every CPU of the machine, and prefers none.
+/// Whether isolated CPUs make no difference to this request.
 fn is_whole(machine: &Topology, request: &Request) -> bool {
     machine.isolated().is_empty() && request.settings.isolated != IsolatedCpus::Require
 }
 
-/// The request in a part of the machine.
+/// This request, limited to a part of the machine.
 fn within(machine: &Topology, request: &Request, part: &CpuSet) -> Request {
     let mut narrowed = *request;
     narrowed.free &= *part;
@@ -108,7 +110,7 @@ mod tests {
         Machine { cores: 8, threads: 2, isolated, ..Machine::default() }.topology().unwrap()
     }
 
-    /// By either engine; CPUs 0-1 are reserved.
+    /// One request for each engine; CPUs 0-1 are reserved.
     fn requests(isolated: IsolatedCpus, cpus: usize, free: &str) -> impl Iterator<Item = Request> {
         let free = set(free);
         EngineKind::ALL.into_iter().map(move |engine| Request {
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_isolated_cpus_is_refused_without_them() {
+    fn a_container_that_requires_isolated_cpus_is_refused_without_them() {
         let refusal = |cpus, free, all, advice| {
             format!(
                 "IsolatedCPUsError: Isolated CPUs Error: isolated cpus required: requested {cpus} cpus, free isolated cpus = {free}, isolated cpus of the node = {all}; {advice}"
@@ -165,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Reserved and isolated: it is never exclusive.
+    /// CPU 1 is reserved and isolated.
     #[test]
     fn reserved_cpus_are_never_given_out_as_isolated_ones() {
         for request in requests(IsolatedCpus::Require, 2, "0-15") {
@@ -174,9 +176,10 @@ mod tests {
         }
     }
 
-    /// A core with an isolated CPU is no whole core for others, as one with a reserved CPU.
+    /// To a container without isolated CPUs, a core with one counts like a core with a reserved
+    /// CPU.
     #[test]
-    fn cores_are_whole_within_one_kind() {
+    fn a_core_is_whole_only_if_all_or_none_of_its_cpus_are_isolated() {
         for (isolated, expect) in [
             (IsolatedCpus::Exclude, "4-5"),
             (IsolatedCpus::Require, "6-7"),
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_says_which_kind_decided() {
+    fn an_explanation_says_whether_isolated_cpus_were_used() {
         for (isolated, cpus, expect) in [
             (
                 IsolatedCpus::Exclude,

@@ -1,14 +1,15 @@
 //! Which CPUs: pure functions of a machine and of what is free.
 //!
-//! A [`Request`] is everything that an answer depends on beside the machine. [`place()`],
-//! [`resize()`] and [`explain()`] give it to the engine that its [`Settings`] name: they are the
-//! only way to an engine. Engines are folders above the vocabulary, which knows none of them:
+//! An answer depends on the machine and on a [`Request`], and on nothing else. [`place()`],
+//! [`resize()`] and [`explain()`] give the request to the engine that its [`Settings`] name; the
+//! plugin calls engines only by these. Each engine is a folder and uses the types of the files
+//! here; these files use no engine:
 //!
 //! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
 //!   answers are legal; its files say where they are not;
 //! * `compact` takes the fewest NUMA nodes and uncore caches.
 //!
-//! [`moves`] is above the engines: it plans which running containers move to make room for others.
+//! [`moves`] calls the engines: it plans which running containers move to make room for others.
 //!
 //! ```
 //! use cpuset::CpuSet;
@@ -83,10 +84,11 @@ fn engine_of(settings: &Settings) -> &'static dyn Engine {
     }
 }
 
-/// The CPUs of a container that starts.
+/// Chooses the CPUs of a container that starts.
 ///
 /// # Errors
-/// The engine's own, or [`NotEnough`] if the answer would break a promise to another pod.
+/// The engine's rejection, or [`NotEnough`] if the answer would take CPUs that are promised to
+/// another pod.
 pub fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
     let engine = engine_of(&request.settings);
     let placement = first_that_fits(machine, request, &CpuSet::EMPTY, |request| {
@@ -96,10 +98,10 @@ pub fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejecti
     Ok(placement)
 }
 
-/// All CPUs of a container that runs already.
+/// Chooses all CPUs of a running container whose request or CPUs have changed.
 ///
 /// # Errors
-/// As those of [`place()`].
+/// As for [`place()`].
 pub fn resize(
     machine: &Topology,
     request: &Request,
@@ -114,14 +116,14 @@ pub fn resize(
     Ok(cpus)
 }
 
-/// What the engine that decided considered for a request to [`place()`]; `placement` was its
-/// answer, `None` for a refusal.
+/// Lists what the engine considered for a request to [`place()`]. `placement` was the engine's
+/// answer; `None` if it refused.
 pub fn explain(machine: &Topology, request: &Request, placement: Option<&Placement>) -> Weighed {
     isolated::explain(machine, request, placement, engine_of(&request.settings))
 }
 
-/// For a request that cannot fit on this machine even without other containers: the nearest smaller
-/// and larger numbers of CPUs that would. `None` if it can fit.
+/// The nearest smaller and larger numbers of CPUs that would fit on the empty machine, for a
+/// request that does not. `None` if the request fits.
 pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usize>> {
     let fits = |cpus: &usize| place(machine, &request.alone(machine, *cpus)).is_ok();
     if fits(&request.cpus) {
@@ -129,13 +131,14 @@ pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usi
     }
     let most = (machine.online() - request.settings.reserved).len();
     let smaller = (1..=most.min(request.cpus.saturating_sub(1))).rev().find(fits);
-    // More CPUs help only if the request takes a part of a core.
+    // A larger request fits only where this one fails because it takes a part of a core.
     let next_core = request.cpus + machine.threads_per_core();
     let larger = (request.cpus + 1..=most.min(next_core)).find(fits);
     Some(smaller.into_iter().chain(larger).collect())
 }
 
-/// Checks an engine's answer for a container that holds `held`.
+/// Checks an engine's answer for a container that holds `held`, so that a mistake of an engine
+/// gives no container a CPU that it may not have.
 fn check(
     machine: &Topology,
     request: &Request,
@@ -144,6 +147,7 @@ fn check(
 ) -> Result<(), NotEnough> {
     let supply = || request.free | request.reuse.cpus() | *held;
     let with_idle = request.footprint(machine, cpus);
+    // The first test suffices for most requests and saves the unions of `supply`.
     let legal = (with_idle.is_subset(&request.free) || with_idle.is_subset(&supply()))
         && cpus.is_subset(&machine.online())
         && cpus.is_disjoint(&request.settings.reserved);
@@ -151,11 +155,12 @@ fn check(
     if !legal || cpus.len() != request.cpus {
         return Err(NotEnough { requested: request.cpus, available: (supply() & *cpus).len() });
     }
-    // The kubelet's own refusals come first, so the check of promises is the last one.
+    // The engine has already refused with the kubelet's reasons, so these take precedence.
     if request.promised == 0 {
         return Ok(());
     }
     let held = request.footprint(machine, held);
+    // CPUs that the container holds already do not count against promises.
     let fresh = request.settings.isolated.allowed(machine, &request.free) - held;
     let requested = (request.footprint(machine, cpus) & fresh).len();
     let available = fresh.len().saturating_sub(request.promised);

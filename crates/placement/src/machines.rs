@@ -1,10 +1,11 @@
-//! Machines for the unit tests of this module.
+//! Machines for this crate's unit tests.
 
 use cpuset::CpuSet;
 use topology::model::NodeFacts;
 use topology::{Cpu, Facts, Topology};
 
-/// How many of each are in the one around it.
+/// How many of each are in one of the level above: `nodes` per socket, `uncores` per node, and so
+/// on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) sockets: usize,
@@ -19,9 +20,9 @@ impl Shape {
         self.sockets * self.nodes * self.uncores * self.cores
     }
 
-    /// The machine, SMT siblings numbered after all cores as on x86 servers, nodes with these
-    /// distances.
-    pub(super) fn with(self, distances: &[&[u32]]) -> Topology {
+    /// The machine with these distances between its nodes. SMT siblings are numbered after all
+    /// cores, as on x86 servers.
+    pub(super) fn with_distances(self, distances: &[&[u32]]) -> Topology {
         let cpus = (0..self.all_cores() * self.threads).map(|id| {
             let core = id % self.all_cores();
             let uncore = core / self.cores;
@@ -38,18 +39,17 @@ impl Shape {
             .unwrap()
     }
 
-    /// The machine, distances unknown.
+    /// The machine without known distances.
     pub(super) fn build(self) -> Topology {
-        self.with(&[])
+        self.with_distances(&[])
     }
 }
 
-/// One socket, one node, no SMT: these caches of so many cores.
+/// One socket with one node and this many caches of `cores` cores each, without SMT.
 pub(super) fn caches(uncores: usize, cores: usize) -> Topology {
     Shape { sockets: 1, nodes: 1, uncores, cores, threads: 1 }.build()
 }
 
-/// A CPU set from its list.
 #[track_caller]
 pub(super) fn set(list: &str) -> CpuSet {
     list.parse().unwrap()

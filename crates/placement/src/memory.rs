@@ -1,17 +1,17 @@
 //! The memory nodes of exclusive CPUs.
 //!
-//! A NUMA node with CPUs and memory is its own memory node. A node without memory (half of its
-//! slots empty, as on some servers) uses the nearest nodes that have some. A node with memory only
-//! (on-package memory, an expander behind CXL) belongs to the nearest nodes with CPUs, which use it
-//! too if the configuration lists it. Never otherwise: the memory of a GPU looks the same
-//! (kubernetes/enhancements#5726), and a container must not fill it. The machine's ACPI SLIT says
-//! what is near; without it all nodes are equally near.
+//! A NUMA node with CPUs and memory is its own memory node. A node without memory (its slots are
+//! empty, as on some servers) uses the nearest nodes with memory. A node with memory only
+//! (on-package memory, an expander behind CXL) belongs to the nearest nodes with CPUs, but they use
+//! it only if the configuration lists it: the memory of a GPU looks the same
+//! (kubernetes/enhancements#5726), and a container must not fill that. Distances are those of the
+//! machine's ACPI SLIT; without it all nodes are equally near.
 
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use topology::{NumaNode, Topology};
 
-/// The nodes with memory for these CPUs, at least one; `None` if they are unknown and nothing
-/// should be set. Of the nodes without CPUs only those in `memory_only` count.
+/// The memory nodes of these CPUs, at least one; `None` if they are unknown and `cpuset.mems`
+/// should not be set. A node without CPUs counts only if it is in `memory_only`.
 pub fn memory_of(topology: &Topology, cpus: &CpuSet, memory_only: NodeSet) -> Option<NodeSet> {
     let everywhere = all_memory(topology)?;
     let usable = |node: &NumaNode| {
@@ -35,16 +35,16 @@ pub fn memory_of(topology: &Topology, cpus: &CpuSet, memory_only: NodeSet) -> Op
     Some(memory.intersection(everywhere)).filter(|memory| !memory.is_empty())
 }
 
-/// All nodes with memory. `None` if there is none, or one has too high a number to be named.
+/// All nodes with memory. `None` if there is none, or if the number of one is too high for a
+/// [`NodeSet`].
 pub fn all_memory(topology: &Topology) -> Option<NodeSet> {
     let with_memory = || topology.nodes().iter().filter(|node| !node.memoryless);
     let all: NodeSet = with_memory().map(|node| node.id).collect();
     let named = with_memory().all(|node| node.id < MAX_NODES);
-    (named && !all.is_empty()).then_some(all)
+    if named && !all.is_empty() { Some(all) } else { None }
 }
 
-/// The nearest of the `wanted` nodes to the one at this position, by number; several if they are
-/// equally near.
+/// The numbers of the `wanted` nodes that are nearest to the node at position `from`.
 pub(crate) fn nearest(
     nodes: &[NumaNode],
     from: usize,
@@ -70,7 +70,7 @@ mod tests {
     use topology::model::NodeFacts;
     use topology::{Cpu, Facts};
 
-    /// Nodes by number: how many CPUs each has, whether it has memory, and its distances.
+    /// For each node: how many CPUs it has, whether it has memory, and its distances.
     fn machine(nodes: &[(usize, bool, &[u32])]) -> Topology {
         let owners = nodes.iter().enumerate().flat_map(|(id, (n, ..))| vec![id; *n]);
         let cpu =
@@ -96,12 +96,12 @@ mod tests {
         memory_only: NodeSet,
         expect: Option<&str>,
     ) {
-        let found = memory_of(&machine(nodes), &cpus.parse().unwrap(), memory_only);
-        assert_eq!(found.map(|set| set.to_string()).as_deref(), expect, "CPUs {cpus}");
+        let actual = memory_of(&machine(nodes), &cpus.parse().unwrap(), memory_only);
+        assert_eq!(actual.map(|set| set.to_string()).as_deref(), expect, "CPUs {cpus}");
     }
 
     #[test]
-    fn nodes_with_cpus_and_memory() {
+    fn cpus_use_the_memory_of_their_own_nodes() {
         let two: [(usize, bool, &[u32]); 2] = [(4, true, &[10, 20]), (4, true, &[20, 10])];
         check(&two, "0-1", Some("0"));
         check(&two, "4", Some("1"));
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn listed_nodes_with_memory_only_belong_to_the_nearest_cpus() {
         let listed: NodeSet = [2, 3].into_iter().collect();
-        // Each socket's on-package memory is a node of its own.
+        // Each socket's on-package memory is a separate node.
         let hbm = [
             (2, true, &[10, 20, 13, 23][..]),
             (2, true, &[20, 10, 23, 13]),
@@ -143,7 +143,7 @@ mod tests {
             [(2, true, &[10, 20, 30][..]), (2, true, &[20, 10, 30]), (0, true, &[30, 30, 10])];
         check_with(&expander, "0", listed, Some("0,2"));
         check(&expander, "0", Some("0"));
-        // All memory is in a node of its own.
+        // No node with CPUs has memory.
         let only = [(2, false, &[10, 20][..]), (0, true, &[20, 10])];
         check_with(&only, "0", listed, None);
         check_with(&only, "0", NodeSet::of(1), Some("1"));
@@ -171,21 +171,21 @@ mod tests {
         check(&nodes, "70-80", Some("0,1"));
         check_with(&nodes, "0-3", NodeSet::of(20), Some("0"));
         check_with(&nodes, "72", NodeSet::of(20), Some("1,20"));
-        // A CPU without memory of its own does not take that of the GPU nearby.
+        // CPUs of a node without memory do not use the memory of the GPU nearby.
         let mut without = nodes;
         without[1].1 = false;
         check(&without, "72", Some("0"));
     }
 
     #[test]
-    fn what_cannot_be_said_is_not_said() {
+    fn memory_nodes_are_none_without_memory_and_the_nearest_without_distances() {
         check(&[(4, false, &[10])], "0-1", None);
         check(&[(2, true, &[]), (2, false, &[]), (2, true, &[])], "2", Some("0,2"));
     }
 
     proptest! {
         #[test]
-        fn never_empty_and_never_a_node_that_is_not_usable(
+        fn memory_nodes_are_never_empty_and_always_usable(
             nodes in prop::collection::vec((0..3usize, any::<bool>()), 1..6),
             listed in prop::collection::btree_set(0..6usize, 0..6),
             distances in prop::collection::vec(10..40u32, 36),
@@ -203,9 +203,9 @@ mod tests {
             prop_assume!(!cpus.is_empty());
             let usable =
                 |id: usize| nodes[id].1 && (nodes[id].0 > 0 || listed.contains(&id));
-            let found = memory_of(&topology, &cpus, listed.iter().copied().collect());
-            prop_assert_eq!(found.is_some(), (0..nodes.len()).any(usable));
-            for node in found.unwrap_or_default().iter() {
+            let actual = memory_of(&topology, &cpus, listed.iter().copied().collect());
+            prop_assert_eq!(actual.is_some(), (0..nodes.len()).any(usable));
+            for node in actual.unwrap_or_default().iter() {
                 prop_assert!(usable(node), "node {} is not usable", node);
             }
         }

@@ -7,26 +7,25 @@ use topology::Topology;
 
 /// The options of CPU manager policy `static`. All are off by default.
 ///
-/// The fields are the kubelet's option names with underscores, beside
-/// [`uncore_order`](Options::uncore_order).
+/// All fields except [`uncore_order`](Options::uncore_order) are the kubelet's option names with
+/// underscores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Containers get whole cores only; other requests are refused (KEP-2625).
     pub full_pcpus_only: bool,
-    /// Reserved CPUs are kept from shared containers too (KEP-4540).
+    /// Shared containers may not use reserved CPUs either (KEP-4540).
     pub strict_cpu_reservation: bool,
-    /// As few uncore caches as possible, best effort (KEP-4800).
+    /// The fewest possible uncore caches, best effort (KEP-4800).
     pub prefer_align_cpus_by_uncorecache: bool,
-    /// An even share from each NUMA node where one is not enough (KEP-2902).
+    /// Equal shares from several NUMA nodes where one is too small (KEP-2902).
     pub distribute_cpus_across_numa: bool,
     /// NUMA nodes of one socket count as aligned (KEP-3327).
     pub align_by_socket: bool,
-    /// CPUs by number, whole cores never preferred (KEP-4176).
+    /// CPUs in the order of their numbers, without a preference for whole cores (KEP-4176).
     pub distribute_cpus_across_cores: bool,
-    /// How long a running container keeps the CPUs that a resize takes away (KEP-6122, a draft); `None`
-    /// if the option is not given. No engine uses it.
+    /// How long a running container keeps the CPUs that a resize takes away (KEP-6122, a draft);
+    /// `None` if the option is not given. Engines ignore it.
     pub scale_delay: Option<Duration>,
-    /// Which uncore caches come first.
     pub uncore_order: UncoreOrder,
 }
 
@@ -53,13 +52,14 @@ pub enum OptionError {
     Delay(&'static str, String),
     #[error("static policy options {0} and {1} can not be used at the same time")]
     Exclusive(&'static str, &'static str),
-    /// Socket alignment asks for what policy `single-numa-node` forbids.
-    // Spelled as the kubelet spells it, so that a search finds its documentation.
+    /// Socket alignment allows several NUMA nodes, which policy `single-numa-node` forbids.
+    // "Topolgy" is the kubelet's spelling. A search for the message finds the kubelet's
+    // documentation.
     #[error(
         "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
     )]
     AlignBySocketPolicy,
-    /// Socket alignment on a machine whose NUMA nodes have several sockets.
+    /// Socket alignment on a machine with several sockets in a NUMA node.
     #[error(
         "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
     )]
@@ -67,7 +67,7 @@ pub enum OptionError {
 }
 
 impl OptionError {
-    /// The option at fault; of two that contradict each other the first one.
+    /// The option at fault; the first one of two that contradict each other.
     pub fn option(&self) -> &str {
         match self {
             OptionError::Unknown(name) | OptionError::Value(name, _) => name,
@@ -122,7 +122,7 @@ impl Options {
         options.into_iter().filter(|(_, on)| *on).map(|(name, _)| name)
     }
 
-    /// Reads options as `cpuManagerPolicyOptions` has them: names and values as text.
+    /// Reads the names and values of `cpuManagerPolicyOptions`.
     pub fn parse<'a>(
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Options, OptionError> {
@@ -150,8 +150,8 @@ impl Options {
         Ok(parsed)
     }
 
-    /// Checks that no two options contradict each other; the error names the first pair in the
-    /// kubelet's order.
+    /// Checks that no two options contradict each other. The error names the first contradicting
+    /// pair in the kubelet's order.
     pub fn check_exclusive(&self) -> Result<(), OptionError> {
         let full_pcpus_only = (FULL_PCPUS_ONLY, self.full_pcpus_only);
         let across_numa = (ACROSS_NUMA, self.distribute_cpus_across_numa);
@@ -169,7 +169,7 @@ impl Options {
         }
     }
 
-    /// How one allocation chooses under these options, on this machine.
+    /// How an allocation with these options chooses CPUs on this machine.
     pub fn strategy(&self, topology: &Topology) -> Strategy {
         if self.distribute_cpus_across_numa {
             let group = if self.full_pcpus_only { topology.cpus_per_core() } else { 1 };
@@ -178,12 +178,12 @@ impl Options {
         if self.distribute_cpus_across_cores {
             return Strategy::Spread;
         }
-        let uncore = self.prefer_align_cpus_by_uncorecache.then_some(self.uncore_order);
-        Strategy::Packed { uncore }
+        let aligns = self.prefer_align_cpus_by_uncorecache;
+        Strategy::Packed { uncore: if aligns { Some(self.uncore_order) } else { None } }
     }
 }
 
-/// A text that Go does not read as a boolean, in the words of its standard library.
+/// A text that is not a boolean in Go. The message is that of Go's standard library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("strconv.ParseBool: parsing {0:?}: invalid syntax")]
 pub struct NotABool(pub String);
@@ -200,7 +200,7 @@ fn parse_delay(text: &str) -> Option<Duration> {
     if delay <= MOST_DELAY { Some(delay) } else { None }
 }
 
-/// Reads a boolean as Go does, and so the kubelet.
+/// Reads a boolean as Go, and therefore the kubelet, does.
 pub(super) fn parse_bool(text: &str) -> Result<bool, NotABool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_in_the_kubelets_words() {
+    fn contradicting_and_unknown_options_are_refused_in_the_kubelets_words() {
         for (one, other) in [
             (FULL_PCPUS_ONLY, ACROSS_CORES),
             (ACROSS_NUMA, ACROSS_CORES),

@@ -1,48 +1,49 @@
-//! Figures of placements. [`Scorer`] counts how the exclusive CPUs of live containers lie on the
-//! machine, in integers, so that every program that repeats a workload gets the same figures;
-//! [`fragmentation`] is how scattered free CPUs are.
+//! Figures that say how good placements are. [`Scorer`] counts caches, nodes and cores of live
+//! containers in integers, so that every program that repeats a workload gets the same figures.
+//! [`fragmentation`] says how scattered free CPUs are.
 
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// The placement of live containers with exclusive CPUs: sums over all of them, in all samples.
+/// Sums over all live containers with exclusive CPUs, in all samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LiveScore {
     /// How many times the live containers were scored.
     pub samples: u64,
     pub containers: u64,
-    /// Containers no larger than the largest uncore cache.
+    /// Containers that are no larger than the largest uncore cache.
     pub fit_one_cache: u64,
-    /// Of these, the ones in one uncore cache.
+    /// Containers of [`fit_one_cache`](LiveScore::fit_one_cache) that are in one uncore cache.
     pub in_one_cache: u64,
-    /// Uncore caches beyond the fewest possible if all were as large as the largest.
+    /// Uncore caches in excess of the fewest possible, if all were as large as the largest.
     pub excess_uncore_caches: u64,
-    /// Likewise.
+    /// NUMA nodes in excess of the fewest possible, if all were as large as the largest.
     pub excess_numa_nodes: u64,
-    /// Cores of which another container has CPUs too.
+    /// Cores with CPUs of several containers, counted for each of these containers.
     pub shared_cores: u64,
 }
 
 /// Adds samples of the live containers to a [`LiveScore`].
 #[derive(Debug)]
 pub struct Scorer {
-    /// CPUs of the largest uncore cache and of the largest NUMA node, reserved ones included.
+    /// The CPUs of the largest uncore cache, including reserved ones.
     cache_size: usize,
+    /// The CPUs of the largest NUMA node, including reserved ones.
     node_size: usize,
     uncores: Marks,
     nodes: Marks,
     cores: Marks,
-    /// By core: containers with CPUs in it.
+    /// For each core, the number of containers with CPUs of it.
     tenants: Vec<usize>,
 }
 
-/// By domain: the number of the last container seen in it; 0 for none.
+/// For each domain, the number of the last container that was counted there; 0 for none.
 #[derive(Debug)]
 struct Marks(Vec<usize>);
 
 impl Marks {
-    /// Whether the container is seen in this domain for the first time.
+    /// Whether this is the first CPU of the container in this domain.
     fn enter(&mut self, domain: usize, container: usize) -> bool {
         std::mem::replace(&mut self.0[domain], container) != container
     }
@@ -62,8 +63,8 @@ impl Scorer {
         }
     }
 
-    /// Adds a sample with the CPUs of these containers. The machine must still be the one given to
-    /// [`Scorer::new`].
+    /// Adds a sample with the CPUs of these containers. The machine must be the one that was passed
+    /// to [`Scorer::new`].
     pub fn sample(
         &mut self,
         topology: &Topology,
@@ -98,21 +99,21 @@ impl Scorer {
     }
 }
 
-/// How many more domains than so many CPUs need if all domains are as large as the largest one.
+/// How many domains more than `cpus` CPUs need, if all domains are as large as the largest one.
 fn excess(touched: u64, cpus: usize, largest: usize) -> u64 {
     touched.saturating_sub(cpus.div_ceil(largest) as u64)
 }
 
-/// How scattered the free CPUs of some domains (uncore caches, NUMA nodes) are, from 0 to 1.
+/// How scattered the free CPUs of domains (uncore caches or NUMA nodes) are, from 0 to 1.
 ///
-/// `domains` are the numbers of assignable and of free CPUs of each. 0: the free CPUs are in the
-/// largest pieces that so many can form, as on an empty or a full machine. Towards 1: the pieces
+/// `domains` has the number of assignable CPUs and of free CPUs of each domain. At 0 the free CPUs
+/// are in the largest possible pieces, as on an empty or a full machine. Towards 1 the pieces
 /// become ever smaller.
 ///
-/// It is `1 - S / B`. `S` is the sum of the squares of the domains' free CPUs; divided by all free
-/// CPUs it is the mean size of the piece that a free CPU is in. `B` is the largest possible `S` for
-/// this number of free CPUs: as few domains as possible have them, the largest first. (The sum of
-/// squared shares is known as the Herfindahl-Hirschman index.)
+/// The value is `1 - S / B`. `S` is the sum of the squares of the domains' free CPUs; `S` divided
+/// by the number of free CPUs is the mean size of the piece that a free CPU is in. `B` is the
+/// largest possible `S` for this number of free CPUs: the largest domains have them all. (The sum
+/// of squared shares is known as the Herfindahl-Hirschman index.)
 pub fn fragmentation(domains: &[(usize, usize)]) -> f64 {
     let mut left: usize = domains.iter().map(|(_, free)| free).sum();
     let mut sizes: Vec<usize> = domains.iter().map(|(size, free)| *size.max(free)).collect();
@@ -142,36 +143,37 @@ mod tests {
 
     #[track_caller]
     fn check(domains: &[(usize, usize)], expect: f64) {
-        let found = fragmentation(domains);
-        assert!((found - expect).abs() < 1e-9, "{found} for {domains:?}");
+        let actual = fragmentation(domains);
+        assert!((actual - expect).abs() < 1e-9, "{actual} for {domains:?}");
     }
 
     #[test]
-    fn examples() {
+    fn fragmentation_is_one_minus_the_ratio_of_sums_of_squares() {
         check(&[], 0.0);
         check(&[(8, 0), (8, 0)], 0.0);
-        // Nothing runs; two CPUs of the first cache are reserved.
+        // The machine is empty; two CPUs of the first cache are reserved.
         check(&[(6, 6), (8, 8), (8, 8)], 0.0);
-        // One of two caches is free: best.
+        // One of two caches is entirely free.
         check(&[(8, 0), (8, 8)], 0.0);
-        // The same eight, half in each.
+        // Eight free CPUs, half of them in each of two caches.
         check(&[(8, 4), (8, 4)], 0.5);
-        // One in each of eight.
+        // One free CPU in each of eight caches.
         check(&[(8, 1); 8], 0.875);
-        // Twelve: a full one and a rest of four would be best, 64 + 16; three of four are 48.
+        // Twelve free CPUs: at best eight and four, 64 + 16; three times four are 48.
         check(&[(8, 4), (8, 4), (8, 4)], 0.4);
     }
 
     proptest! {
         #[test]
-        fn it_is_a_share_and_packing_never_makes_it_larger(
+        fn fragmentation_is_below_one_and_packing_never_raises_it(
             domains in prop::collection::vec((1..64usize, 0..64usize), 1..16)
         ) {
             let mut domains: Vec<(usize, usize)> =
                 domains.into_iter().map(|(size, free)| (size, free.min(size))).collect();
             let before = fragmentation(&domains);
             prop_assert!((0.0..1.0).contains(&before), "{before}");
-            // One free CPU moves from the domain with the fewest to one with more that has room.
+            // Move one free CPU from the domain with the fewest to one that has more, and room for
+            // it.
             domains.sort_by_key(|(_, free)| *free);
             let from = domains.iter().position(|(_, free)| *free > 0);
             let to = domains.iter().rposition(|(size, free)| free < size);

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// Why a container is refused. What `kubectl describe pod` shows is its text: the reason, then the
-/// message.
+/// Why a container is refused. `kubectl describe pod` shows the reason, then the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
 pub struct Rejection {
@@ -11,26 +10,24 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// The kubelet's kinds of refusal that concern CPUs, and those of wishes that the kubelet does not
-/// know.
+/// The kubelet's reasons that concern CPUs, and reasons of wishes, which the kubelet does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The topology manager's policy does not admit the best NUMA affinity there is.
+    /// The topology manager's policy does not admit the best NUMA affinity.
     TopologyAffinity,
-    /// With `full-pcpus-only`, the request cannot be met with whole cores.
+    /// Whole cores cannot meet a request that needs them, for example with `full-pcpus-only`.
     SmtAlignment,
-    /// CPUs should have been free and are not.
+    /// Too few CPUs are free, although the scheduler counted on them.
     UnexpectedAdmission,
-    /// With `uncore: require`, the CPUs cannot be in as few uncore caches as possible on this
-    /// machine; with `uncore: exclusive`, too few caches are free as a whole.
+    /// With `uncore: require`, the fewest uncore caches that could hold the CPUs on this machine
+    /// have too few free CPUs. With `uncore: exclusive`, too few caches are entirely free.
     UncoreAlignment,
     /// With `isolatedCPUs: require`, too few of the isolated CPUs are free.
     IsolatedCpus,
-    /// The pod wishes for something that its namespace may not.
+    /// The namespace of the pod may not use this wish.
     WishNotAllowed,
-    /// The pod wishes for something unknown.
     WishUnknown,
-    /// The pod wishes for something that contradicts the rest of its request.
+    /// The wish contradicts the rest of the pod's request.
     WishUnmet,
 }
 
@@ -46,7 +43,7 @@ impl Reason {
         Reason::WishUnmet,
     ];
 
-    /// The kubelet's name of it, or one like them.
+    /// The kubelet's name of the reason, or a name in the same form.
     pub fn name(self) -> &'static str {
         match self {
             Reason::TopologyAffinity => "TopologyAffinityError",
@@ -68,13 +65,11 @@ impl fmt::Display for Reason {
 }
 
 impl Rejection {
-    /// The best NUMA affinity is not good enough.
     pub fn topology_affinity() -> Rejection {
         let message = "Resources cannot be allocated with Topology locality".to_owned();
         Rejection { reason: Reason::TopologyAffinity, message }
     }
 
-    /// The request is no multiple of a core's CPUs.
     pub fn partial_core(requested: usize, per_core: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
@@ -82,7 +77,7 @@ impl Rejection {
         Rejection { reason: Reason::SmtAlignment, message }
     }
 
-    /// Fewer CPUs are free on cores without reserved ones than requested.
+    /// Fewer CPUs than requested are free on cores without reserved CPUs.
     pub fn not_enough_whole_cores(requested: usize, per_core: usize, free: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {requested}, CPUs per core = {per_core}"
@@ -90,8 +85,7 @@ impl Rejection {
         Rejection { reason: Reason::SmtAlignment, message }
     }
 
-    /// Fewer cores are free as a whole than CPUs are requested, of which each is to have a core of
-    /// its own.
+    /// Fewer cores are entirely free than CPUs requested, each of which needs a separate core.
     pub fn not_enough_idle_cores(requested: usize, free: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: smt: isolate takes a whole core for each CPU: requested {requested} cpus, free whole cores = {free}"
@@ -99,8 +93,8 @@ impl Rejection {
         Rejection { reason: Reason::SmtAlignment, message }
     }
 
-    /// The machine's cores are of unequal sizes, and those that are free do not add up to the
-    /// request.
+    /// The machine's cores are of unequal sizes, and no set of free cores has exactly the requested
+    /// number of CPUs.
     pub fn cores_of_other_sizes(requested: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: requested {requested} cpus are no number of whole cores of those that are free"
@@ -108,7 +102,8 @@ impl Rejection {
         Rejection { reason: Reason::SmtAlignment, message }
     }
 
-    /// Fewer isolated CPUs are free than requested; the machine has `all` that are not reserved.
+    /// Fewer isolated CPUs are free than requested. `all` is the machine's number of isolated CPUs
+    /// that are not reserved.
     pub fn not_enough_isolated(requested: usize, free: usize, all: usize) -> Rejection {
         let advice = if requested <= all {
             "wait until other containers leave some"
@@ -121,7 +116,7 @@ impl Rejection {
         Rejection { reason: Reason::IsolatedCpus, message }
     }
 
-    /// The uncore caches with the most room, no more than `fewest`, have too little.
+    /// The `fewest` uncore caches with the most free CPUs have only `free`, less than requested.
     pub fn uncore_alignment(requested: usize, fewest: usize, free: usize) -> Rejection {
         let caches = if fewest == 1 { "cache" } else { "caches" };
         let message = format!(
@@ -130,8 +125,9 @@ impl Rejection {
         Rejection { reason: Reason::UncoreAlignment, message }
     }
 
-    /// The uncore caches that are free as a whole, or the container's own, have too few CPUs that it
-    /// can use. `blocked` caches have reserved CPUs.
+    /// The `free` uncore caches that are entirely free, or the container's already, have too few
+    /// usable CPUs: `cpus`. The container can never get the `blocked` caches, which have reserved
+    /// CPUs.
     pub fn not_enough_whole_caches(
         requested: usize,
         free: usize,
@@ -150,14 +146,13 @@ impl Rejection {
     }
 }
 
-/// Fewer CPUs are free than requested. Nothing was taken.
+/// Fewer CPUs are free than requested. No CPU was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not enough cpus available to satisfy request: requested={requested}, available={available}"
 )]
 pub struct NotEnough {
     pub requested: usize,
-    /// The number of CPUs that could have been taken.
     pub available: usize,
 }
 

@@ -1,4 +1,4 @@
-//! [`Request`]: everything that an engine's answer depends on beside the machine.
+//! [`Request`]: with the machine, everything that an engine's answer depends on.
 
 use super::devices::DeviceNodes;
 use super::hint::Hint;
@@ -8,22 +8,19 @@ use super::wishes::Wishes;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// A request for exclusive CPUs. The ledger builds it once before the decision, and keeps it to
-/// explain the decision.
+/// A request for exclusive CPUs. The ledger keeps it to explain the decision later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The number of CPUs that the container asks for.
     pub cpus: usize,
-    /// CPUs that are exclusive to no other container, those of the container itself included.
-    /// Reserved and offline ones may be among them; an engine never gives them out. Which of the
-    /// isolated ones it may give out is in the settings.
+    /// CPUs that are exclusive to no other container, including those of the container itself.
+    /// Reserved and offline CPUs may be among them: an engine never gives them out. The settings
+    /// say which isolated CPUs it may give out.
     pub free: CpuSet,
     /// CPUs of ended containers of the pod.
     pub reuse: Reuse,
-    /// How many CPUs of `free` that this container may get are promised to other pods.
+    /// How many CPUs must stay free for other pods, of those in `free` that this container may get.
     pub promised: usize,
-    /// In pod scope (KEP-693), what the NUMA affinity of the pod follows from; `None` in container
-    /// scope.
+    /// The demand of the whole pod in pod scope (KEP-693); `None` in container scope.
     pub pod: Option<PodDemand>,
     pub wishes: Wishes,
     pub devices: DeviceNodes,
@@ -31,12 +28,12 @@ pub struct Request {
     pub settings: Settings,
 }
 
-/// How a container uses the CPUs of ended containers of its pod.
+/// The CPUs of ended containers of the same pod, and when a container uses them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
-    /// Beside the free ones, as they fit best. Mostly the CPUs of init containers.
+    /// Where they fit better than free CPUs. Mostly the CPUs of init containers.
     Beside(CpuSet),
-    /// Before the free ones, as otherwise the pod would hold more than its budget.
+    /// Before any free CPU, because otherwise the pod would hold more than its budget.
     First(CpuSet),
 }
 
@@ -48,36 +45,35 @@ impl Reuse {
     }
 }
 
-/// What the NUMA affinity of a pod follows from.
+/// The demand of a whole pod, from which its NUMA affinity follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodDemand {
-    /// The number of CPUs that the affinity has to hold.
+    /// The number of CPUs that the affinity must hold.
     pub cpus: usize,
-    /// CPUs that containers of the pod hold. Their NUMA nodes have to be in it.
+    /// CPUs that containers of the pod hold. The affinity must include their NUMA nodes.
     pub held: CpuSet,
-    /// The affinity, if the engine has chosen it for as many CPUs with an earlier container of the
-    /// pod.
+    /// The affinity that the engine chose with an earlier container of the pod, if it was for as
+    /// many CPUs.
     pub chosen: Option<Hint>,
 }
 
-/// What a running container holds when its request changes, or what is left of it.
+/// What a running container holds before a resize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Running {
-    /// Nothing: it shared CPUs so far.
+    /// No exclusive CPUs: it used the shared pool.
     Shared,
-    /// Exclusive CPUs, more or fewer than it asks for from now on.
+    /// Exclusive CPUs, more or fewer than the new request.
     Exclusive(CpuSet),
-    /// The rest of its exclusive CPUs, maybe none: the others went offline. It did not ask for a
-    /// change.
+    /// The rest of its exclusive CPUs, possibly none, after the others went offline. The request
+    /// did not change.
     Reduced {
         left: CpuSet,
-        /// CPUs of cores of which a part went offline.
+        /// Online CPUs of cores that lost a thread.
         broken: CpuSet,
     },
 }
 
 impl Running {
-    /// The exclusive CPUs that it holds.
     pub fn held(&self) -> CpuSet {
         match self {
             Running::Shared => CpuSet::EMPTY,
@@ -88,8 +84,8 @@ impl Running {
 }
 
 impl Request {
-    /// The refusal of this request, which the whole caches that are free cannot hold. `usable` is
-    /// what it could choose from otherwise; it holds `held`.
+    /// The rejection of this request for whole caches. `usable` are the CPUs that it could get
+    /// without that wish; the container holds `held`.
     pub(super) fn too_few_caches(
         &self,
         topology: &Topology,
@@ -104,7 +100,7 @@ impl Request {
         Rejection::not_enough_whole_caches(self.cpus, free, offered.len(), blocked)
     }
 
-    /// A request for so many CPUs on the machine without other containers.
+    /// This request, but for `cpus` CPUs of a machine without other containers.
     pub(super) fn alone(&self, machine: &Topology, cpus: usize) -> Request {
         let pod = self.pod.map(|pod| PodDemand {
             cpus: pod.cpus.saturating_sub(self.cpus) + cpus,
@@ -115,7 +111,7 @@ impl Request {
         Request { cpus, free: machine.online(), reuse, promised: 0, pod, ..*self }
     }
 
-    /// These CPUs, with those that stay idle for the container ([`Margin`](super::wishes::Margin)).
+    /// `cpus`, and the CPUs that stay idle around them ([`Margin`](super::wishes::Margin)).
     pub fn footprint(&self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
         self.wishes.footprint(machine, &self.settings.reserved, cpus)
     }

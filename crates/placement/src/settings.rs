@@ -6,29 +6,27 @@ use super::topology_manager::TopologyManager;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// A configuration that the kubelet's checks passed ([`Wanted::check`](super::Wanted::check)), and
-/// [`check_engine`](Settings::check_engine).
+/// A configuration that has passed the kubelet's checks ([`Wanted::check`](super::Wanted::check))
+/// and [`check_engine`](Settings::check_engine).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     pub engine: EngineKind,
-    /// The CPU manager's policy options.
     pub options: Options,
-    /// The topology manager's policy, scope and options.
     pub topology_manager: TopologyManager,
-    /// CPUs that are never exclusive.
+    /// These CPUs are never exclusive.
     pub reserved: CpuSet,
     pub isolated: IsolatedCpus,
 }
 
-/// Whether containers get CPUs that the kernel was booted to isolate (`isolcpus=`). The kernel does
-/// not balance a container's threads between these.
+/// Whether containers get CPUs that the kernel was booted to isolate (`isolcpus=`). The kernel's
+/// scheduler does not balance threads between these CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IsolatedCpus {
     #[default]
     Exclude,
-    /// All of them isolated if there is room; otherwise none; otherwise some.
+    /// Only isolated CPUs if enough are free; otherwise none of them; otherwise some.
     Prefer,
-    /// All of them isolated, or the container is refused.
+    /// Only isolated CPUs; otherwise the container is refused.
     Require,
 }
 
@@ -36,7 +34,6 @@ impl IsolatedCpus {
     pub const ALL: [IsolatedCpus; 3] =
         [IsolatedCpus::Exclude, IsolatedCpus::Prefer, IsolatedCpus::Require];
 
-    /// The configuration's word for it.
     pub fn name(self) -> &'static str {
         match self {
             IsolatedCpus::Exclude => "exclude",
@@ -45,7 +42,7 @@ impl IsolatedCpus {
         }
     }
 
-    /// Those of `cpus` that a container may get.
+    /// The CPUs of `cpus` that a container may get.
     pub fn allowed(self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
         match self {
             IsolatedCpus::Exclude => *cpus - machine.isolated(),
@@ -58,7 +55,7 @@ impl IsolatedCpus {
 /// Which engine answers requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EngineKind {
-    /// The kubelet's answers ([`kubelet`](super::kubelet)).
+    /// As the kubelet decides ([`kubelet`](super::kubelet)).
     #[default]
     Kubelet,
     /// The fewest NUMA nodes and uncore caches (`compact/`).
@@ -66,10 +63,8 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Those that a configuration can name.
     pub const ALL: [EngineKind; 2] = [EngineKind::Kubelet, EngineKind::Compact];
 
-    /// The configuration's word for it.
     pub fn name(self) -> &'static str {
         match self {
             EngineKind::Kubelet => "kubelet",
@@ -78,20 +73,20 @@ impl EngineKind {
     }
 }
 
-/// An option that contradicts what [`EngineKind::Compact`] does.
+/// An option that contradicts [`EngineKind::Compact`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot be used with placement: compact: {why}")]
 pub struct EngineConflict {
-    /// The option or the field.
+    /// The name of the option or field.
     pub option: &'static str,
     why: &'static str,
 }
 
 impl Settings {
-    /// Whether the options are possible with the engine.
+    /// Checks that no option contradicts the engine.
     ///
-    /// Those that `compact` implies are: `prefer-align-cpus-by-uncorecache` and
-    /// `prefer-closest-numa-nodes`.
+    /// `compact` implies `prefer-align-cpus-by-uncorecache` and `prefer-closest-numa-nodes`, so it
+    /// accepts both.
     pub fn check_engine(&self) -> Result<(), EngineConflict> {
         if self.engine != EngineKind::Compact {
             return Ok(());

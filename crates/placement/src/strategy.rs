@@ -1,36 +1,34 @@
-//! [`Strategy`]: how the CPUs of one allocation are chosen.
+//! [`Strategy`]: which of the kubelet's algorithms chooses the CPUs of an allocation.
 
-/// How the CPUs of one allocation are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// As few sockets, NUMA nodes and cores as possible, the most used ones first (KEP-3570, the
+    /// The fewest possible sockets, NUMA nodes and cores, the most used ones first (KEP-3570, the
     /// default).
     Packed {
-        /// Whether whole uncore caches, then one that can hold the rest, come before whole cores,
-        /// and which caches come first (KEP-4800, policy option
-        /// `prefer-align-cpus-by-uncorecache`).
+        /// If set, whole uncore caches in this order, then one cache that can hold the rest, come
+        /// before whole cores (KEP-4800, policy option `prefer-align-cpus-by-uncorecache`).
         uncore: Option<UncoreOrder>,
     },
-    /// CPUs by number inside the most used socket, whole cores never preferred (policy option
-    /// `distribute-cpus-across-cores`).
+    /// CPUs in the order of their numbers inside the most used socket, without a preference for
+    /// whole cores (policy option `distribute-cpus-across-cores`).
     Spread,
-    /// As few NUMA nodes as can do it, the same share from each (policy option
+    /// Equal shares from the fewest NUMA nodes that can give them (policy option
     /// `distribute-cpus-across-numa`).
     AcrossNuma {
-        /// CPUs that are given together: 1, or the CPUs of a core with `full-pcpus-only`. A request
-        /// that is no multiple of it is packed.
+        /// The size of the units that are shared out: 1, or the CPUs of a core with
+        /// `full-pcpus-only`. A request that is not a multiple of it is packed instead.
         group: usize,
     },
 }
 
-/// The order in which uncore caches are looked at.
+/// The order in which uncore caches are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum UncoreOrder {
-    /// Caches of the most used NUMA node first, in it those with the fewest free CPUs: what the
-    /// kubelet's code does.
+    /// Caches of the most used NUMA node first, and in a node those with the fewest free CPUs: the
+    /// order of the kubelet's code.
     #[default]
     FewestFree,
-    /// Caches by their number: what KEP-4800 says.
+    /// By number: the order of KEP-4800's text.
     Numerical,
 }
 

@@ -5,57 +5,49 @@ use super::options::{NotABool, parse_bool};
 use std::fmt;
 use topology::Topology;
 
-/// The topology manager's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopologyManager {
-    /// `topologyManagerPolicy`.
     pub policy: TopologyPolicy,
-    /// `topologyManagerScope`.
     pub scope: Scope,
-    /// Of equally many NUMA nodes, the ones nearest to each other (option
-    /// `prefer-closest-numa-nodes`, KEP-3545).
+    /// Whether the nearest of equally many NUMA nodes come first (KEP-3545).
     pub prefer_closest_numa_nodes: bool,
-    /// The kubelet refuses machines with more NUMA nodes than this (option
-    /// `max-allowable-numa-nodes`, KEP-4622).
+    /// The kubelet does not start on a machine with more NUMA nodes than this (KEP-4622).
     pub max_allowable_numa_nodes: usize,
 }
 
-/// What happens to a container whose CPUs cannot all be in the NUMA nodes that would do.
+/// What happens to a container whose CPUs need more NUMA nodes than on the empty machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TopologyPolicy {
     /// NUMA nodes do not matter.
     #[default]
     None,
-    /// It is admitted, with the best NUMA nodes there are.
+    /// It is admitted with the best NUMA nodes that have room.
     BestEffort,
     /// It is refused.
     Restricted,
-    /// It is refused, also if one NUMA node would never do.
+    /// It is refused, and so is every container that does not fit one NUMA node.
     SingleNumaNode,
 }
 
-/// What has a NUMA affinity.
+/// Whether each container or each pod has a NUMA affinity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// Each container.
     #[default]
     Container,
-    /// The pod as a whole.
     Pod,
 }
 
-/// Whether `max-allowable-numa-nodes` counts.
+/// Whether `max-allowable-numa-nodes` limits anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeLimit {
-    /// As the kubelet does, whose search doubles with each node.
+    /// As in the kubelet, whose search takes twice as long with each node.
     Held,
-    /// No limit: the search here stays short with every number of nodes
-    /// ([`Demand::best`](super::kubelet::Demand::best)). The option is read and checked, nothing
-    /// more.
+    /// The option is read and checked, but the number of nodes is not limited: the search here is
+    /// short with any number ([`Demand::best`](super::kubelet::Demand::best)).
     Lifted,
 }
 
-/// The smallest limit the kubelet lets one set, and its default.
+/// The lowest limit that the kubelet accepts, and its default.
 const LOWEST_LIMIT: i64 = 8;
 
 const CLOSEST: &str = "prefer-closest-numa-nodes";
@@ -68,18 +60,17 @@ pub enum TopologyManagerError {
     UnknownOption(String),
     #[error("bad value for option {0:?}: {1}")]
     Value(String, NotABool),
-    /// The limit of NUMA nodes is no number, or too large for one.
+    /// `max-allowable-numa-nodes` is not a number, or too large for Go's `int`.
     #[error(
         "unable to convert policy option to integer {MAX_NODES:?}: strconv.Atoi: parsing {0:?}: {1}"
     )]
     NotANumber(String, &'static str),
-    /// The limit of NUMA nodes is lower than the kubelet allows.
     #[error("the minimum value of {MAX_NODES:?} should not be less than {LOWEST_LIMIT}")]
     LimitTooLow,
-    /// An option needs distances, but the machine reports none.
+    /// `prefer-closest-numa-nodes` needs distances, but the machine reports none.
     #[error("cannot discover NUMA topology: error getting NUMA distances from cadvisor")]
     NoDistances,
-    /// More NUMA nodes than the limit, memory-only ones counted.
+    /// The machine has more NUMA nodes than the limit, counting memory-only ones.
     #[error("unsupported on machines with more than {0} NUMA Nodes")]
     TooManyNodes(usize),
     #[error("unknown policy: {0:?}")]
@@ -89,7 +80,6 @@ pub enum TopologyManagerError {
 }
 
 impl TopologyManagerError {
-    /// The field or the option at fault.
     pub fn field(&self) -> &str {
         match self {
             TopologyManagerError::UnknownOption(name) | TopologyManagerError::Value(name, _) => {
@@ -113,7 +103,6 @@ impl TopologyPolicy {
         TopologyPolicy::SingleNumaNode,
     ];
 
-    /// The configuration's word for it.
     pub fn name(self) -> &'static str {
         match self {
             TopologyPolicy::None => "none",
@@ -127,7 +116,6 @@ impl TopologyPolicy {
 impl Scope {
     pub const ALL: [Scope; 2] = [Scope::Container, Scope::Pod];
 
-    /// The configuration's word for it.
     pub fn name(self) -> &'static str {
         match self {
             Scope::Container => "container",
@@ -161,12 +149,12 @@ impl fmt::Display for TopologyManager {
 impl TopologyManager {
     pub const OPTIONS: &'static [&'static str] = &[CLOSEST, MAX_NODES];
 
-    /// The options that are on and change what is decided, by their names.
+    /// The options that are on and change decisions, by their names.
     pub fn options(&self) -> &'static str {
         if self.prefer_closest_numa_nodes { CLOSEST } else { "no options" }
     }
 
-    /// `topologyManagerPolicyOptions`: names and values that differ from the defaults.
+    /// The `topologyManagerPolicyOptions` that differ from the defaults: names and values.
     pub fn changed_options(&self) -> impl Iterator<Item = (&'static str, String)> {
         let default = TopologyManager::default();
         let closest = self.prefer_closest_numa_nodes.then(|| (CLOSEST, "true".to_owned()));
@@ -212,7 +200,7 @@ impl TopologyManager {
         Ok(parsed)
     }
 
-    /// Reads `topologyManagerPolicyOptions` alone; policy and scope are the defaults.
+    /// Reads only `topologyManagerPolicyOptions`; policy and scope are the defaults.
     pub fn parse_options<'a>(
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<TopologyManager, TopologyManagerError> {
@@ -243,7 +231,7 @@ impl TopologyManager {
     }
 }
 
-/// Reads a decimal number as Go does. The error has Go's words.
+/// Reads a decimal number as Go does, with Go's error text.
 fn parse_int(text: &str) -> Result<i64, &'static str> {
     text.parse().map_err(|error: std::num::ParseIntError| match error.kind() {
         std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {

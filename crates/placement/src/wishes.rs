@@ -1,4 +1,4 @@
-//! [`Wishes`]: what a container asks for beyond the node's configuration.
+//! [`Wishes`]: the annotations by which a container overrides the node's configuration.
 
 use super::caches::{in_free_caches, whole_caches};
 use super::cores::whole_cores;
@@ -8,40 +8,41 @@ use super::topology_manager::{Scope, TopologyPolicy};
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// Where a container's CPUs should be in the machine's uncore caches.
+/// In which uncore caches a container's CPUs should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uncore {
-    /// In as few as have room now.
+    /// In the fewest that have room now.
     Prefer,
-    /// In as few as possible on this machine, otherwise refused.
+    /// In the fewest that could hold them on the empty machine; otherwise the container is refused.
     Require,
     /// Anywhere.
     Ignore,
-    /// In the fewest that are free as a whole now, otherwise refused. The rest of them stays idle.
+    /// In the fewest that are entirely free now; otherwise the container is refused. The rest of
+    /// these caches stays idle.
     Exclusive,
 }
 
-/// Where a container's CPUs should be in the machine's NUMA nodes.
+/// In which NUMA nodes a container's CPUs should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Numa {
-    /// In one, otherwise refused.
+    /// In one; otherwise the container is refused.
     Single,
-    /// In as few as have room now, and in those that are nearest to each other.
+    /// In the fewest that have room now, and of these in the nearest to each other.
     Closest,
-    /// Where one is not enough: the same share in each.
+    /// Equal shares in several where one is too small.
     Spread,
 }
 
-/// How a container shares cores with others.
+/// How a container uses the threads of its cores. Either way it shares no core with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Smt {
-    /// Not at all: all threads of its cores are its own.
+    /// All threads are exclusive to it.
     FullCores,
-    /// Not at all, and it uses one thread of each core only; the others stay idle.
+    /// It uses one thread of each core; the others stay idle.
     Isolate,
 }
 
-/// What a container takes beside its own CPUs: no container gets these, and none runs there.
+/// The CPUs around a container's own that stay idle: no container may run there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Margin {
     /// The SMT siblings of its CPUs (`smt: isolate`).
@@ -53,7 +54,7 @@ pub struct Margin {
 impl Margin {
     pub const NONE: Margin = Margin { siblings: false, caches: false };
 
-    /// All CPUs of the cores and caches that `cpus` touches, as far as they are in the margin.
+    /// `cpus` and the margin around them.
     pub fn around(&self, topology: &Topology, cpus: &CpuSet) -> CpuSet {
         let mut all = *cpus;
         if self.siblings {
@@ -65,7 +66,7 @@ impl Margin {
         all
     }
 
-    /// These CPUs of a container with the margin; reserved CPUs are never in it.
+    /// The container's `cpus` and the margin around them, without reserved CPUs.
     pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
         if *self == Margin::NONE {
             return *cpus;
@@ -74,13 +75,12 @@ impl Margin {
     }
 }
 
-/// The wishes of one container. Without a wish the node's configuration holds.
+/// The wishes of one container. `None` leaves the node's configuration in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Wishes {
     pub uncore: Option<Uncore>,
     pub numa: Option<Numa>,
     pub smt: Option<Smt>,
-    /// How its CPUs are chosen.
     pub engine: Option<EngineKind>,
     pub isolated: Option<IsolatedCpus>,
 }
@@ -89,17 +89,17 @@ impl Wishes {
     pub const NONE: Wishes =
         Wishes { uncore: None, numa: None, smt: None, engine: None, isolated: None };
 
-    /// Whether it has no wish that an engine acts on.
-    pub(super) fn are_of_node(&self) -> bool {
+    /// Whether no wish changes what an engine does. Engines know nothing of isolated CPUs.
+    pub(super) fn are_default_for_engines(&self) -> bool {
         Wishes { isolated: None, ..*self } == Wishes::NONE
     }
 
-    /// Whether SMT siblings of its CPUs stay idle.
+    /// Whether the SMT siblings of the container's CPUs stay idle.
     pub fn isolates(&self) -> bool {
         self.smt == Some(Smt::Isolate)
     }
 
-    /// Whether it has whole uncore caches.
+    /// Whether the container gets whole uncore caches.
     pub fn takes_caches(&self) -> bool {
         matches!(self.uncore, Some(Uncore::Exclusive))
     }
@@ -108,21 +108,21 @@ impl Wishes {
         Margin { siblings: self.isolates(), caches: self.takes_caches() }
     }
 
-    /// These CPUs of a container, with those that are to stay idle for it.
+    /// The container's `cpus`, and the CPUs that stay idle around them.
     pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
         self.margin().footprint(topology, reserved, cpus)
     }
 
-    /// Whether, in pod scope, its NUMA affinity is its pod's.
+    /// Whether in pod scope the container uses the NUMA affinity of its pod.
     pub fn shares_affinity(&self) -> bool {
         self.numa.is_none() && self.isolated.is_none() && self.margin() == Margin::NONE
     }
 
-    /// The node's settings, changed by these wishes. An option of the node that contradicts a wish
-    /// gives way.
+    /// The node's settings, changed by these wishes. A wish overrides the options that contradict
+    /// it.
     ///
-    /// A container with a wish about NUMA nodes or isolated CPUs, or one that takes more than it asks
-    /// for, gets an affinity of its own, also in pod scope.
+    /// Even in pod scope, a container with a wish about NUMA nodes or isolated CPUs, or with CPUs
+    /// that stay idle, has a separate affinity.
     pub fn settings(&self, node: &Settings) -> Settings {
         let mut settings = *node;
         let options = &mut settings.options;
@@ -164,10 +164,11 @@ impl Wishes {
         settings.isolated = self.isolated.unwrap_or(node.isolated);
         settings.engine = match (self.engine, self.numa) {
             (Some(engine), _) => engine,
-            // The same share in each node is not the fewest nodes.
+            // `compact` takes the fewest nodes, which contradicts equal shares.
             (None, Some(Numa::Spread)) => EngineKind::Kubelet,
             (None, _) => node.engine,
         };
+        // The wish for `compact` overrides the options that `check_engine` would refuse.
         if settings.engine == EngineKind::Compact {
             options.distribute_cpus_across_numa = false;
             options.distribute_cpus_across_cores = false;
@@ -179,8 +180,8 @@ impl Wishes {
 
     /// The part of `free` that a container with these wishes may get.
     ///
-    /// `held` are CPUs that it has already: on a core it keeps the thread that it has. Reserved CPUs
-    /// must not be in `free`.
+    /// `held` are the CPUs that it has already: on their cores it keeps these threads. `free` must
+    /// not have reserved CPUs.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
         let free = self.in_its_caches(topology, free, held);
         let cores = topology.cores().iter().map(|core| core.cpus);

@@ -1,12 +1,13 @@
-//! The events of a scheduler, a kubelet and a runtime while pods arrive and depart.
+//! [`run`]: generates the events of a scheduler, a kubelet and a runtime while pods arrive and
+//! depart.
 //!
-//! * The node admits pods as the scheduler does: in the order of their arrival, as long as the
-//!   requests of all its pods are no more than its CPUs without the reserved ones. Other pods wait
-//!   or leave ([`NoRoom`]).
-//! * Containers start in order: init containers run to completion at once, before any other
-//!   container of the pod starts. A refused container tries again after each departure of a pod, as
-//!   the kubelet does every few seconds, or its pod leaves.
-//! * Departures come before arrivals at the same moment.
+//! * Pods are admitted to the node in the order of their arrival, like by the scheduler: while the
+//!   requests of all pods do not exceed the CPUs that are not reserved. Other pods wait or leave
+//!   ([`NoRoom`]).
+//! * Containers start in order. An init container runs to completion at once, before any other
+//!   container of the pod starts. A refused container tries again after each departure of a pod
+//!   (the kubelet retries every few seconds), or its pod leaves.
+//! * At equal times, departures come before arrivals.
 
 use crate::workload::{ContainerSpec, PodSpec, Time, Workload};
 use cpuset::CpuSet;
@@ -19,58 +20,59 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-/// The scheduler's reason for a refusal: too few unrequested CPUs.
+/// The reason when the requests of all pods would exceed the node, as the kubelet names it.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
 
-/// What pods do for which the node has no room.
+/// What a pod does if the node has no room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {
-    /// Retry after each departure of a pod.
+    /// It tries again after each departure of a pod.
     Wait,
-    /// Leave, without another try.
+    /// It leaves for good.
     Drop,
 }
 
 /// A step of a simulation.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// Time passes from one moment to another without changes.
+    /// Time passes from the first to the second moment without changes.
     Passes(Time, Time),
-    /// The ledger has looked for moves that are worth it; they follow, one by one.
+    /// The ledger has planned moves, if any gain something. The moves follow one by one.
     Planned(Option<&'a MovePlan>),
-    /// The ledger has decided about a request.
+    /// The ledger has decided on a request.
     Decided(&'a Admission, &'a Result<Decision, Rejection>),
-    /// The ledger has recorded an event; the runtime gets these updates with the answer.
+    /// The ledger has applied an event. The runtime gets these updates with the response.
     Recorded(&'a Event, &'a [Update]),
-    /// A container is admitted.
+    /// The container is admitted.
     Placed { pod: &'a PodSpec, container: &'a ContainerSpec, exclusive: Option<CpuSet> },
     Refused {
         pod: &'a PodSpec,
         container: &'a ContainerSpec,
         why: &'a Rejection,
-        /// The container was refused before.
+        /// Whether the container was refused before.
         again: bool,
     },
-    /// The node has too few CPUs left for a pod.
+    /// The node has too few unrequested CPUs for a pod.
     Full {
         pod: &'a PodSpec,
-        /// It waits; otherwise it leaves.
+        /// Whether the pod waits; otherwise it leaves.
         waits: bool,
     },
-    /// A pod has left with all that it had, because a container of it was refused.
+    /// A pod has left because one of its containers was refused.
     TurnedAway(&'a PodSpec),
     /// All containers of a pod are admitted.
     Complete(&'a PodSpec),
-    /// A pod has arrived: it is on the node, waits, or has left. So many have arrived with it.
+    /// A pod has arrived and is on the node, waits, or has left. This many have arrived so far.
     Arrived(usize),
 }
 
 pub trait StepObserver {
-    /// `happening` is at `now`; the ledger has its result.
+    /// Called at each step, after the ledger has changed.
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>);
 }
 
-/// Runs a workload until the last arrival, or until `end`, and leaves the ledger in that state.
+/// Runs a workload until `end`, or until the last arrival if there is none. The ledger stays in the
+/// state of that time.
 pub fn run(
     ledger: &mut Ledger,
     workload: &Workload,
@@ -79,7 +81,7 @@ pub fn run(
     observer: &mut dyn StepObserver,
 ) {
     let room = ledger.topology().online() - ledger.settings().placement.reserved;
-    let mut engine = Simulation {
+    let mut simulation = Simulation {
         ledger,
         workload,
         no_room,
@@ -87,19 +89,19 @@ pub fn run(
         now: 0,
         room: room.len() as u64 * 1000,
         queue: Vec::new(),
-        guests: BTreeMap::new(),
+        admitted: BTreeMap::new(),
         departures: BinaryHeap::new(),
     };
-    engine.send(Event::Synchronize { pods: Vec::new(), containers: Vec::new() });
+    simulation.send(Event::Synchronize { pods: Vec::new(), containers: Vec::new() });
     for (number, pod) in workload.pods.iter().enumerate() {
         if end.is_some_and(|end| pod.arrive > end) {
             break;
         }
-        engine.until(pod.arrive);
-        engine.arrive(number);
-        engine.see(&Happening::Arrived(number + 1));
+        simulation.until(pod.arrive);
+        simulation.arrive(number);
+        simulation.report(&Happening::Arrived(number + 1));
     }
-    engine.until(end.unwrap_or(engine.now));
+    simulation.until(end.unwrap_or(simulation.now));
 }
 
 struct Simulation<'a> {
@@ -108,23 +110,24 @@ struct Simulation<'a> {
     no_room: NoRoom,
     observer: &'a mut dyn StepObserver,
     now: Time,
-    /// Free thousandths of a CPU, by the requests of the pods on the node.
+    /// Unrequested thousandths of a CPU: what the scheduler considers free.
     room: u64,
     /// Waiting pods in the order of their arrival.
     queue: Vec<usize>,
-    /// Pods on the node.
-    guests: BTreeMap<usize, Guest>,
+    /// Pods on the node, by number.
+    admitted: BTreeMap<usize, AdmittedPod>,
+    /// Times of departure and numbers of pods, the earliest on top.
     departures: BinaryHeap<Reverse<(Time, usize)>>,
 }
 
-struct Guest {
+struct AdmittedPod {
     pod: Pod,
-    /// The containers that are not admitted yet, as positions in its description.
+    /// Containers that are not admitted yet, as positions in [`PodSpec::containers`].
     pending: Vec<usize>,
-    /// The containers that were refused at some time.
+    /// Containers that were refused before.
     refused: BTreeSet<usize>,
     running: Vec<ContainerId>,
-    /// To start a container; makes container ids unique.
+    /// The number of attempts to start a container, which makes container ids unique.
     attempts: usize,
 }
 
@@ -134,10 +137,10 @@ impl Simulation<'_> {
         if let Some(depart) = pod.depart {
             self.departures.push(Reverse((depart, number)));
         }
-        // Pods that wait come first, but `try_again` has admitted all that fit.
+        // Waiting pods come first, but `try_again` has admitted all of them that fit.
         if self.room < pod.request() {
             let waits = self.no_room == NoRoom::Wait;
-            self.see(&Happening::Full { pod, waits });
+            self.report(&Happening::Full { pod, waits });
             if waits {
                 self.queue.push(number);
             }
@@ -146,7 +149,7 @@ impl Simulation<'_> {
         self.enter(number);
     }
 
-    /// Lets time pass up to a moment, with the departures until then.
+    /// Lets time pass up to `moment`, with the departures until then.
     fn until(&mut self, moment: Time) {
         while let Some(&Reverse((depart, _))) = self.departures.peek() {
             if depart > moment {
@@ -168,7 +171,8 @@ impl Simulation<'_> {
         self.pass(moment);
     }
 
-    /// As the daemon, looks for moves whenever a container has stayed for long enough.
+    /// Lets time pass. Like the daemon, plans moves whenever a container has run long enough to
+    /// move.
     fn pass(&mut self, to: Time) {
         while let Some(at) = self.next_movable().filter(|at| *at <= to) {
             self.advance(at);
@@ -183,7 +187,7 @@ impl Simulation<'_> {
 
     fn advance(&mut self, to: Time) {
         if self.now < to {
-            self.see(&Happening::Passes(self.now, to));
+            self.report(&Happening::Passes(self.now, to));
             self.now = to;
             if self.ledger.settings().rebalance.is_some() {
                 self.send(Event::Time(Duration::from_millis(to)));
@@ -197,62 +201,65 @@ impl Simulation<'_> {
         self.room = self.room.saturating_sub(pod.request());
         let reported = pod.as_reported(number);
         self.send(Event::RunPod(reported.clone()));
-        let mut guest = Guest {
+        let mut admitted = AdmittedPod {
             pod: reported,
             pending: (0..pod.containers.len()).collect(),
             refused: BTreeSet::new(),
             running: Vec::new(),
             attempts: 0,
         };
-        self.start(number, &mut guest);
-        let refused = !guest.pending.is_empty();
-        self.guests.insert(number, guest);
+        self.start(number, &mut admitted);
+        let refused = !admitted.pending.is_empty();
+        self.admitted.insert(number, admitted);
         if refused && self.no_room == NoRoom::Drop {
             self.leave(number);
-            self.see(&Happening::TurnedAway(pod));
+            self.report(&Happening::TurnedAway(pod));
         }
     }
 
-    fn start(&mut self, number: usize, guest: &mut Guest) {
+    /// Starts the pending containers of a pod, in order, as far as they are admitted.
+    fn start(&mut self, number: usize, admitted: &mut AdmittedPod) {
         let pod = &self.workload.pods[number];
-        let pending = std::mem::take(&mut guest.pending);
+        let pending = std::mem::take(&mut admitted.pending);
         for (tried, at) in pending.iter().copied().enumerate() {
             let container = &pod.containers[at];
-            let id = ContainerId(format!("{number}-{at}-{}", guest.attempts));
-            guest.attempts += 1;
-            let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
-            let create = Admission::Create { pod: guest.pod.clone(), container: instance.clone() };
+            let id = ContainerId(format!("{number}-{at}-{}", admitted.attempts));
+            admitted.attempts += 1;
+            let instance = container.as_reported(id.clone(), admitted.pod.sandbox.clone());
+            let create =
+                Admission::Create { pod: admitted.pod.clone(), container: instance.clone() };
             self.rebalance(self.ledger.plan_arrival(&create));
             match self.admit(create) {
                 Ok(exclusive) => {
-                    self.see(&Happening::Placed { pod, container, exclusive });
-                    self.send(Event::Started { pod: guest.pod.clone(), container: instance });
+                    self.report(&Happening::Placed { pod, container, exclusive });
+                    self.send(Event::Started { pod: admitted.pod.clone(), container: instance });
                     if container.kind == ContainerKind::Init {
                         self.send(Event::Stop(id));
                     } else {
-                        guest.running.push(id);
+                        admitted.running.push(id);
                     }
                 }
                 Err(why) => {
-                    let again = !guest.refused.insert(at);
-                    self.see(&Happening::Refused { pod, container, why: &why, again });
-                    guest.pending.push(at);
-                    // Later containers wait for an init container, and none starts in a pod that leaves.
+                    let again = !admitted.refused.insert(at);
+                    self.report(&Happening::Refused { pod, container, why: &why, again });
+                    admitted.pending.push(at);
+                    // Later containers wait for an init container, and none starts in a pod that
+                    // leaves.
                     if container.kind != ContainerKind::App || self.no_room == NoRoom::Drop {
-                        guest.pending.extend(pending.iter().skip(tried + 1));
+                        admitted.pending.extend(pending.iter().skip(tried + 1));
                         return;
                     }
                 }
             }
         }
-        if guest.pending.is_empty() {
-            self.see(&Happening::Complete(pod));
+        if admitted.pending.is_empty() {
+            self.report(&Happening::Complete(pod));
         }
     }
 
-    /// Removes a pod from the node or the queue. Returns whether there is more room now.
+    /// Removes a pod from the node or the queue. Returns whether the node has more room now.
     fn leave(&mut self, number: usize) -> bool {
-        let Some(Guest { pod, running, .. }) = self.guests.remove(&number) else {
+        let Some(AdmittedPod { pod, running, .. }) = self.admitted.remove(&number) else {
             self.queue.retain(|waiting| *waiting != number);
             return false;
         };
@@ -266,9 +273,9 @@ impl Simulation<'_> {
         true
     }
 
-    /// Carries a plan out, or only counts it, as configured.
+    /// Carries a plan out, or only records it as suggested, as configured.
     fn rebalance(&mut self, plan: Result<MovePlan, NoPlan>) {
-        self.see(&Happening::Planned(plan.as_ref().ok()));
+        self.report(&Happening::Planned(plan.as_ref().ok()));
         let Ok(plan) = plan else { return };
         if self.ledger.moves_containers() {
             plan.steps.into_iter().for_each(|step| self.send(Event::Move(step)));
@@ -277,15 +284,15 @@ impl Simulation<'_> {
         }
     }
 
-    /// Waiting containers and pods try again, in the order of the pods' arrival.
+    /// Tries waiting containers and pods again, in the order of the pods' arrival.
     fn try_again(&mut self) {
-        let mut guests = std::mem::take(&mut self.guests);
-        for (number, guest) in &mut guests {
-            if !guest.pending.is_empty() {
-                self.start(*number, guest);
+        let mut all = std::mem::take(&mut self.admitted);
+        for (number, admitted) in &mut all {
+            if !admitted.pending.is_empty() {
+                self.start(*number, admitted);
             }
         }
-        self.guests = guests;
+        self.admitted = all;
         for number in std::mem::take(&mut self.queue) {
             if self.workload.pods[number].request() <= self.room {
                 self.enter(number);
@@ -295,18 +302,18 @@ impl Simulation<'_> {
         }
     }
 
-    /// Asks the ledger for a container. The runtime gets the answer at once. Returns the container's
-    /// exclusive CPUs.
+    /// Asks the ledger for a decision, and applies it as answered at once. Returns the exclusive
+    /// CPUs.
     fn admit(&mut self, create: Admission) -> Result<Option<CpuSet>, Rejection> {
         let decided = self.ledger.admit(create.clone());
-        self.see(&Happening::Decided(&create, &decided));
+        self.report(&Happening::Decided(&create, &decided));
         let decided = decided.map(|decision| {
             let setting = decision.setting();
             self.ledger.apply(Event::Answered(decision));
             let exclusive = setting.filter(CpuSetting::is_exclusive);
             exclusive.map(|setting| setting.exclusive_cpus())
         });
-        // Notes are for the log, and follow from the decision.
+        // Notes are only for the log of a daemon.
         self.ledger.take_notes();
         decided
     }
@@ -315,15 +322,15 @@ impl Simulation<'_> {
         self.ledger.apply(event.clone());
         if event.answer_has_updates() {
             let due = self.ledger.due(&Channel::Runtime);
-            self.see(&Happening::Recorded(&event, &due.updates));
+            self.report(&Happening::Recorded(&event, &due.updates));
             self.ledger.apply(Event::Sent(due));
         } else {
-            self.see(&Happening::Recorded(&event, &[]));
+            self.report(&Happening::Recorded(&event, &[]));
         }
         self.ledger.take_notes();
     }
 
-    fn see(&mut self, happening: &Happening<'_>) {
+    fn report(&mut self, happening: &Happening<'_>) {
         self.observer.see(self.now, self.ledger, happening);
     }
 }

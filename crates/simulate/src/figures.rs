@@ -1,51 +1,52 @@
-//! [`Figures`]: the result of a simulation. In JSON, the names are a promise to scripts;
-//! docs/simulate.md is the reference.
+//! [`Figures`]: the result of a simulation. Scripts rely on the field names in JSON;
+//! docs/simulate.md is their reference.
 
 use ledger::{Ledger, MoveOutcome};
 use placement::quality::LiveScore;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Sums, means and counts of one simulation.
+/// The results of one simulation.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
-    /// In seconds.
+    /// The end of the simulation, in seconds.
     pub end: f64,
     pub pods: Pods,
-    /// Refused pods and containers, by reason; each counts once.
+    /// Refused pods and containers by reason. Each counts once.
     pub refused: BTreeMap<&'static str, usize>,
-    /// The same by whether enough CPUs were free.
     pub refused_by_free_cpus: RefusedByFreeCpus,
-    /// Further refusals of containers that had been refused.
+    /// Further refusals of containers that were refused before.
     pub refused_again: usize,
     /// Admitted containers without exclusive CPUs.
     pub shared: usize,
     pub exclusive: ExclusiveCounts,
     pub live: LiveScore,
     pub moves: Moves,
-    /// Changes of existing containers.
+    /// Updates of existing containers.
     pub updates: usize,
     pub exclusive_cpus: Values,
-    /// Fragmentation of free CPUs, 0 best, by boundary: `numa_node`, `uncore_cache`.
+    /// The fragmentation of free CPUs (0 is best), by domain: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<&'static str, Values>,
 }
 
 #[derive(Debug, Default, Serialize)]
 pub struct Pods {
     pub arrived: usize,
-    /// The pods with all containers admitted at some time.
+    /// Pods of which all containers were admitted.
     pub complete: usize,
-    /// The complete pods that had to wait.
+    /// Complete pods that had to wait.
     pub waited: usize,
-    /// In seconds.
+    /// In seconds, over the pods that waited.
     pub mean_wait: f64,
+    /// In seconds.
     pub longest_wait: f64,
 }
 
-/// Refused pods and containers; each counts once, for its first refusal.
+/// Refused pods and containers by whether enough CPUs were free. Each counts once, at its first
+/// refusal.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct RefusedByFreeCpus {
-    /// As many CPUs were free as requested, but not those that the configuration asks for.
+    /// Enough CPUs were free, but not where the configuration requires them.
     pub enough: usize,
     pub too_few: usize,
 }
@@ -57,7 +58,7 @@ pub struct Moves {
     pub cpus: u64,
     /// Containers that got CPUs in a NUMA node where they had none.
     pub across_numa_nodes: u64,
-    /// Containers that waited on other CPUs until their new ones were free.
+    /// Containers that had to wait on other CPUs until their new ones were free.
     pub staged: u64,
 }
 
@@ -73,7 +74,8 @@ impl Moves {
     }
 }
 
-/// The number of exclusive sets, and of those in the fewest possible domains for their size.
+/// The number of containers with exclusive CPUs, and how many of them are in the fewest possible
+/// domains for their size.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct ExclusiveCounts {
     pub containers: usize,
@@ -89,6 +91,6 @@ pub struct Values {
     pub mean: f64,
     pub most: f64,
     pub last: f64,
-    /// At regular moments, from the beginning to the end.
+    /// Samples at regular intervals, from the beginning to the end.
     pub samples: Vec<f64>,
 }

@@ -1,12 +1,12 @@
-//! Simulation of a node: its ledger, with a workload on a machine that need not exist.
+//! Simulates a node: runs a workload through the ledger, on a machine that need not exist.
 //!
 //! ```text
 //! YAML ── manifests ─┐
 //! CSV ─── table ─────┴─► Workload ── run ── Event ──► ledger ── Decision ──► Recorder ─► Figures
 //! ```
 //!
-//! [`run`] sends the ledger the events of a kubelet and a runtime in their order, so a decision here
-//! is the decision on a node with the same events (`tests/it/simulate_live.rs` compares them).
+//! [`run`] sends the ledger the events of a kubelet and a runtime in order, so a decision here is
+//! the decision on a node with the same events (`tests/it/simulate_live.rs` compares them).
 //!
 //! ```
 //! use ledger::{Ledger, Policy, Settings};
@@ -30,8 +30,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here decides which CPUs a container gets, reads a file or a clock, or draws: a caller has
-//! the texts, and sees each step by a [`StepObserver`].
+//! Nothing here decides which CPUs a container gets, reads a file or a clock, or draws: a caller
+//! has the texts, and sees each step by a [`StepObserver`].
 
 mod engine;
 mod figures;

@@ -1,5 +1,5 @@
-//! Pods from Kubernetes' YAML documents of pods and controllers. All arrive at the beginning, in the
-//! order of the text, and stay.
+//! Reads pods from Kubernetes YAML documents of pods and controllers. All pods arrive at the
+//! beginning, in the order of the text, and stay.
 
 use crate::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use ledger::{Annotations, ContainerKind};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_yaml::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More replicas of a controller on one node are a mistake.
+/// More replicas of a controller are treated as a mistake.
 const MAX_REPLICAS: u64 = 100_000;
 
 #[derive(Debug, Default, Deserialize)]
@@ -31,7 +31,7 @@ struct Metadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// A controller's description of its pods.
+/// The `spec` of a controller.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Controller {
@@ -44,21 +44,21 @@ struct Controller {
 struct Template {
     #[serde(default)]
     metadata: Metadata,
-    spec: Spec,
+    spec: PodBody,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
-    containers: Vec<One>,
-    init_containers: Option<Vec<One>>,
-    /// Resources of the whole pod.
+struct PodBody {
+    containers: Vec<ContainerBody>,
+    init_containers: Option<Vec<ContainerBody>>,
+    /// Resources of the whole pod, which are not supported.
     resources: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct One {
+struct ContainerBody {
     name: String,
     resources: Option<Resources>,
     restart_policy: Option<String>,
@@ -75,7 +75,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = format!("document {}", number + 1);
         let mut value = Value::deserialize(document).map_err(|error| form(&place, error))?;
-        // `<<: *anchor`, as kubectl has it.
+        // `<<: *anchor`, which kubectl accepts.
         value.apply_merge().map_err(|error| form(&place, error))?;
         reader.object(&place, value, "")?;
     }
@@ -86,31 +86,31 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
 struct Reader {
     pods: Vec<PodSpec>,
     ignored: Vec<String>,
-    /// The objects so far, by kind, namespace and name.
+    /// The kind, namespace and name of each object so far.
     known: BTreeSet<(String, String, String)>,
 }
 
 impl Reader {
-    /// Reads an object; `kind` is its kind if it has none itself.
+    /// Reads an object. `kind` is used if the object has no kind.
     fn object(&mut self, place: &str, value: Value, kind: &str) -> Result<(), WorkloadError> {
         if value.is_null() {
             return Ok(());
         }
         let object: Object = serde_yaml::from_value(value).map_err(|error| form(place, error))?;
-        let Object { kind: said, metadata, spec, status, items } = object;
-        let kind = if said.is_empty() { kind.to_owned() } else { said };
+        let Object { kind: own_kind, metadata, spec, status, items } = object;
+        let kind = if own_kind.is_empty() { kind.to_owned() } else { own_kind };
         if kind.is_empty() {
             self.ignored.push(format!("{place}: no kind"));
             return Ok(());
         }
-        // The API server omits the kind of a list's items if all have the same.
+        // The API server omits the kind of a list's items if all are of the same kind.
         if let Some(of_items) = kind.strip_suffix("List") {
             for (number, item) in items.into_iter().flatten().enumerate() {
                 self.object(&format!("{place}, {kind}, item {}", number + 1), item, of_items)?;
             }
             return Ok(());
         }
-        // The API server gives a name to an object without one.
+        // The API server generates a unique name for an object without one, so it is no duplicate.
         let is_named = metadata.name.is_some();
         let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
         let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
@@ -126,7 +126,7 @@ impl Reader {
         }
         match kind.as_str() {
             "Pod" => {
-                let spec: Spec = body(&place, spec)?;
+                let spec: PodBody = body(&place, spec)?;
                 let pod = pod(&place, namespace, name, &spec)?;
                 self.pods.push(PodSpec { annotations: annotations(metadata.annotations), ..pod });
             }
@@ -137,10 +137,10 @@ impl Reader {
             | "DaemonSet"
             | "Job" => {
                 let controller: Controller = body(&place, spec)?;
-                // A DaemonSet has one pod on each node.
-                let replicas = match kind.as_str() {
-                    "DaemonSet" => 1,
-                    _ => controller.replicas.or(controller.parallelism).unwrap_or(1),
+                let replicas = if kind == "DaemonSet" {
+                    1 // on each node
+                } else {
+                    controller.replicas.or(controller.parallelism).unwrap_or(1)
                 };
                 if replicas > MAX_REPLICAS {
                     let why = format!("{replicas} replicas: at most {MAX_REPLICAS} are supported");
@@ -160,7 +160,7 @@ impl Reader {
     }
 }
 
-/// The phase of a pod that has ended, and so needs no CPUs.
+/// The phase of a pod that has ended and needs no CPUs; `None` for other pods.
 fn ended(status: Option<&Value>) -> Option<&str> {
     let phase = status?.get("phase")?.as_str()?;
     if ["Succeeded", "Failed"].contains(&phase) { Some(phase) } else { None }
@@ -175,7 +175,7 @@ fn pod(
     place: &str,
     namespace: String,
     name: String,
-    spec: &Spec,
+    spec: &PodBody,
 ) -> Result<PodSpec, WorkloadError> {
     if spec.resources.as_ref().is_some_and(|resources| !resources.is_null()) {
         let why = "resources of the whole pod (spec.resources) are not supported; set them for its containers";
@@ -191,7 +191,7 @@ fn pod(
             return Err(form(place, format!("two containers are named {}", one.name)));
         }
         let place = format!("{place}, container {}", one.name);
-        let asked = asked(&place, one)?;
+        let amounts_of_one = amounts_of(&place, one)?;
         let kind = match (init, one.restart_policy.as_deref()) {
             (false, _) => ContainerKind::App,
             (true, Some("Always")) => ContainerKind::RestartableInit,
@@ -200,10 +200,10 @@ fn pod(
         containers.push(ContainerSpec {
             name: one.name.clone(),
             kind,
-            request: asked.cpu.0.milli(),
-            limit: asked.cpu.1.milli(),
+            request: amounts_of_one.cpu.0.milli(),
+            limit: amounts_of_one.cpu.1.milli(),
         });
-        amounts.push(asked);
+        amounts.push(amounts_of_one);
     }
     if spec.containers.is_empty() {
         return Err(form(place, "no containers"));
@@ -217,9 +217,9 @@ fn annotations(annotations: Option<BTreeMap<String, String>>) -> Annotations {
     annotations.into_iter().flatten().collect()
 }
 
-/// A container's requests and limits. A limit without a request is the request too, as in the API
-/// server.
-fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
+/// The requests and limits of a container. As in the API server, a limit without a request is the
+/// request, too.
+fn amounts_of(place: &str, one: &ContainerBody) -> Result<Amounts, WorkloadError> {
     let read = |of: &Option<BTreeMap<String, Value>>, what: &str| {
         let text = match of.as_ref().and_then(|map| map.get(what)) {
             None => return Ok(None),
@@ -237,9 +237,9 @@ fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
         let request = read(requests, what)?.or(limit).unwrap_or_default();
         Ok((request, limit.unwrap_or_default()))
     };
-    let asked = Amounts { cpu: pair("cpu")?, memory: pair("memory")? };
-    asked.check().map_err(|why| form(place, why))?;
-    Ok(asked)
+    let amounts = Amounts { cpu: pair("cpu")?, memory: pair("memory")? };
+    amounts.check().map_err(|why| form(place, why))?;
+    Ok(amounts)
 }
 
 fn form(place: &str, why: impl ToString) -> WorkloadError {
@@ -252,7 +252,7 @@ mod tests {
     use ledger::Qos;
 
     const PODS: &str = r#"
-# Nothing before the first one.
+# No object before the first separator.
 ---
 apiVersion: v1
 kind: Pod
@@ -277,7 +277,7 @@ spec:
 "#;
 
     #[test]
-    fn pods_and_what_makes_pods() {
+    fn pods_and_controllers_are_read_and_other_kinds_ignored() {
         let workload = parse(PODS).unwrap();
         let names: Vec<String> = workload
             .pods
@@ -306,15 +306,14 @@ spec:
         assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
     }
 
-    /// What an API server answers.
     #[test]
-    fn lists() {
+    fn lists_of_the_api_server_are_read() {
         let text = r#"{"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [
             {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Running"}},
             {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Succeeded"}},
             {"metadata": {"name": "d"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Failed"}}
         ]}"#;
-        let found = |text: &str| {
+        let read = |text: &str| {
             let Workload { pods, ignored } = parse(text).unwrap();
             (pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" "), ignored)
         };
@@ -322,17 +321,17 @@ spec:
             "document 1, PodList, item 2, Pod default/b: its phase is Succeeded",
             "document 1, PodList, item 3, Pod default/d: its phase is Failed",
         ];
-        assert_eq!(found(text), ("a".to_owned(), ended.map(str::to_owned).to_vec()));
+        assert_eq!(read(text), ("a".to_owned(), ended.map(str::to_owned).to_vec()));
         let text = "kind: DeploymentList\nitems:\n\
                     - metadata: {name: web}\n  spec: {template: {spec: {containers: [{name: c}]}}}\n";
-        assert_eq!(found(text), ("web-0".to_owned(), Vec::new()));
+        assert_eq!(read(text), ("web-0".to_owned(), Vec::new()));
         let text = "kind: List\nitems:\n- {kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}\n- {spec: {}}\n";
         let kindless = "document 1, List, item 2: no kind".to_owned();
-        assert_eq!(found(text), ("a".to_owned(), vec![kindless]));
+        assert_eq!(read(text), ("a".to_owned(), vec![kindless]));
     }
 
     #[test]
-    fn merge_keys() {
+    fn yaml_merge_keys_are_applied() {
         let text = "kind: Pod\nspec:\n  containers:\n\
                     \x20 - {name: one, resources: &r {limits: {cpu: 2, memory: 1Gi}}}\n\
                     \x20 - {name: two, resources: {<<: *r}}\n";
@@ -343,7 +342,7 @@ spec:
     }
 
     #[test]
-    fn mistakes() {
+    fn mistakes_are_reported_with_their_document() {
         for (text, expect) in [
             ("", "no pods found"),
             ("kind: PodList\nitems: null\n", "no pods found"),

@@ -11,43 +11,44 @@ use topology::{Tally, Topology};
 /// The number of samples over time.
 const SAMPLES: usize = 60;
 
-/// The observer of a simulation that becomes its [`Figures`].
+/// Observes a simulation and returns its [`Figures`] at the end.
 #[derive(Debug)]
 pub struct Recorder {
-    /// The counts; what follows from time or from the end is still missing.
+    /// The counts so far. Values over time and at the end are added last.
     figures: Figures,
-    /// The counts of exclusive and of shared containers after the last arrival. A pod is turned away
-    /// only while it arrives.
+    /// The counts of exclusive and of shared containers after the last arrival. A pod that is
+    /// turned away, which happens only at its arrival, resets them.
     settled: (ExclusiveCounts, usize),
-    /// The sum of all waits.
+    /// The sum of the waiting times of all pods.
     waited: Time,
-    exclusive: Course,
-    /// Fragmentation of free CPUs.
-    by_cache: Course,
-    by_node: Course,
-    /// CPUs that may be exclusive.
+    exclusive: ValueOverTime,
+    /// The fragmentation of free CPUs by uncore cache.
+    by_cache: ValueOverTime,
+    /// The fragmentation of free CPUs by NUMA node.
+    by_node: ValueOverTime,
+    /// CPUs that can be exclusive.
     assignable: Tally,
     /// The time between two samples.
     step: Time,
     scorer: Scorer,
-    /// The first arrival after which live containers are scored, counted from 1.
+    /// Live containers are scored from this arrival on, counted from 1.
     score_from: usize,
 }
 
-/// A value over time.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Course {
+struct ValueOverTime {
     /// The sum of each value times its duration.
     sum: f64,
+    /// The sum of durations.
     time: Time,
     /// The largest value with a duration above zero.
     most: f64,
-    /// The value at regular moments, the first of them at the beginning.
+    /// The value at regular intervals, from the beginning on.
     samples: Vec<f64>,
 }
 
-impl Course {
-    /// 0 if no time has passed.
+impl ValueOverTime {
+    /// The mean over time; 0 if no time has passed.
     fn mean(&self) -> f64 {
         if self.time == 0 { 0.0 } else { self.sum / self.time as f64 }
     }
@@ -57,7 +58,8 @@ impl Course {
         Values { mean, most: self.most.max(last), last, samples: self.samples }
     }
 
-    fn lasted(&mut self, value: f64, (from, to): (Time, Time), step: Time) {
+    /// Adds a value that add for a span.
+    fn add(&mut self, value: f64, (from, to): (Time, Time), step: Time) {
         self.sum += value * (to - from) as f64;
         self.time += to - from;
         self.most = self.most.max(value);
@@ -108,9 +110,9 @@ impl Recorder {
             },
             settled: Default::default(),
             waited: 0,
-            exclusive: Course::default(),
-            by_cache: Course::default(),
-            by_node: Course::default(),
+            exclusive: ValueOverTime::default(),
+            by_cache: ValueOverTime::default(),
+            by_node: ValueOverTime::default(),
             assignable: topology.tally(&assignable),
             step: (end / SAMPLES as Time).max(1),
             scorer: Scorer::new(topology),
@@ -118,7 +120,7 @@ impl Recorder {
         }
     }
 
-    /// The result, with the ledger in its state at the end.
+    /// The result. `ledger` must be in its state at the end.
     pub fn figures(self, ledger: &Ledger) -> Figures {
         let (by_cache, by_node) = self.fragmentation(ledger);
         let mut figures = self.figures;
@@ -130,7 +132,7 @@ impl Recorder {
         figures
     }
 
-    /// Of the free CPUs now, by uncore cache and by NUMA node.
+    /// The fragmentation of free CPUs now, by uncore cache and by NUMA node.
     fn fragmentation(&self, ledger: &Ledger) -> (f64, f64) {
         let free = ledger.topology().tally(&ledger.free());
         let all = &self.assignable;
@@ -138,8 +140,8 @@ impl Recorder {
     }
 }
 
-/// How many CPUs a container of this pod could get: free ones, and those of the pod's containers
-/// that have ended.
+/// How many CPUs a container of this pod could get: free ones, and those of the pod's ended
+/// containers.
 fn free_for(ledger: &Ledger, pod: &PodSpec) -> usize {
     let mut free = ledger.free();
     for container in &ledger.view().containers {
@@ -151,8 +153,7 @@ fn free_for(ledger: &Ledger, pod: &PodSpec) -> usize {
     free.len()
 }
 
-/// CPUs that an ended container has lent to the shared pool are exclusive to nobody, as in the
-/// placements.
+/// The number of exclusive CPUs, without those that ended containers have lent to the shared pool.
 fn exclusive_cpus(ledger: &Ledger) -> f64 {
     (ledger.exclusive() - ledger.pool()).len() as f64
 }
@@ -173,9 +174,9 @@ impl StepObserver for Recorder {
             Happening::Passes(from, to) => {
                 let (by_cache, by_node) = self.fragmentation(ledger);
                 let span = (*from, *to);
-                self.exclusive.lasted(exclusive_cpus(ledger), span, self.step);
-                self.by_cache.lasted(by_cache, span, self.step);
-                self.by_node.lasted(by_node, span, self.step);
+                self.exclusive.add(exclusive_cpus(ledger), span, self.step);
+                self.by_cache.add(by_cache, span, self.step);
+                self.by_node.add(by_node, span, self.step);
             }
             Happening::Planned(_) => {}
             Happening::Decided(_, answer) => {
@@ -228,17 +229,17 @@ mod tests {
     use topology::synthetic::Machine;
 
     #[test]
-    fn a_course() {
-        let mut course = Course::default();
-        course.lasted(1.0, (0, 10), 10);
-        course.lasted(4.0, (10, 40), 10);
-        assert_eq!((course.mean(), course.most), (3.25, 4.0));
-        assert_eq!(course.samples, [1.0, 4.0, 4.0, 4.0]);
-        assert_eq!(Course::default().mean(), 0.0);
+    fn mean_maximum_and_samples_follow_durations() {
+        let mut value = ValueOverTime::default();
+        value.add(1.0, (0, 10), 10);
+        value.add(4.0, (10, 40), 10);
+        assert_eq!((value.mean(), value.most), (3.25, 4.0));
+        assert_eq!(value.samples, [1.0, 4.0, 4.0, 4.0]);
+        assert_eq!(ValueOverTime::default().mean(), 0.0);
     }
 
     #[test]
-    fn alignment() {
+    fn containers_in_the_fewest_domains_are_counted() {
         let topology = "pack:2 l3:2 core:2 pu:2".parse::<Machine>().unwrap().topology().unwrap();
         let check = |cpus: &str, expect: [usize; 4]| {
             let mut sets = ExclusiveCounts::default();
@@ -250,8 +251,8 @@ mod tests {
                 whole_cores,
                 ..
             } = sets;
-            let found = [fewest_sockets, fewest_numa_nodes, fewest_uncore_caches, whole_cores];
-            assert_eq!(found, expect, "{cpus}");
+            let actual = [fewest_sockets, fewest_numa_nodes, fewest_uncore_caches, whole_cores];
+            assert_eq!(actual, expect, "{cpus}");
         };
         check("0-3", [1, 1, 1, 1]);
         check("2-5", [1, 1, 0, 1]);

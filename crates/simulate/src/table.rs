@@ -1,4 +1,5 @@
-//! Pods from a table: CSV with a line per container, with its pod's arrival and departure.
+//! Reads pods from a table: CSV with a line per container, which has the arrival and departure of
+//! its pod.
 //!
 //! The first line names the columns, in any order. `pod`, `cpu` and `arrive` are required;
 //! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` are optional.
@@ -33,9 +34,9 @@ struct Line {
 struct Collected {
     pod: PodSpec,
     amounts: Vec<Amounts>,
-    /// The class in the table.
+    /// The class in the table, if given.
     qos: Option<Qos>,
-    /// Its first line.
+    /// The first line of the pod.
     place: String,
 }
 
@@ -45,7 +46,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         .comment(Some(b'#'))
         .from_reader(text.as_bytes());
     let mut pods: Vec<Collected> = Vec::new();
-    // The same name with another arrival is another pod.
+    // A name with another arrival is another pod.
     let mut known: HashMap<(String, String, Time), usize> = HashMap::new();
     let header = reader.headers().map_err(|error| form("line 1", error))?.clone();
     let limited = header.iter().any(|column| column == "limit");
@@ -57,7 +58,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         if !limited {
             line.limit.clone_from(&line.cpu);
         }
-        let (one, asked) = container(&place, &line)?;
+        let (one, its_amounts) = container(&place, &line)?;
         if line.pod.is_empty() {
             return Err(form(&place, "pod is empty"));
         }
@@ -96,7 +97,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
             return Err(form(&place, why));
         }
         pod.containers.push(one);
-        amounts.push(asked);
+        amounts.push(its_amounts);
     }
     one_at_a_time(&pods)?;
     let finish = |Collected { pod, amounts, qos: class, .. }| PodSpec {
@@ -106,7 +107,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     Workload::new(pods.into_iter().map(finish).collect(), Vec::new())
 }
 
-/// A name may arrive again only after the departure of its last pod.
+/// Checks that a name arrives again only after the departure of the last pod of this name.
 fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     let mut until: HashMap<(&str, &str), Option<Time>> = HashMap::new();
     let mut ordered: Vec<&Collected> = pods.iter().collect();
@@ -120,8 +121,8 @@ fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// The container of a line. A table has no memory, which counts as equal to CPU: a pod is
-/// Guaranteed if its CPU makes it so.
+/// The container of a line. A table has no memory: it counts as equal to CPU, so that CPU alone
+/// decides whether a pod is Guaranteed.
 fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), WorkloadError> {
     let quantity = |what: &str, text: &str| match text {
         "" => Ok(Quantity::default()),
@@ -147,9 +148,9 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
         request: request.milli(),
         limit: limit.milli(),
     };
-    let asked = Amounts { cpu: (request, limit), memory: (request, limit) };
-    asked.check().map_err(|why| form(place, why))?;
-    Ok((one, asked))
+    let amounts = Amounts { cpu: (request, limit), memory: (request, limit) };
+    amounts.check().map_err(|why| form(place, why))?;
+    Ok((one, amounts))
 }
 
 fn class_of(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
@@ -166,7 +167,7 @@ fn class_of(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
     }))
 }
 
-/// Reads a moment in seconds, with at most three digits after the point.
+/// Reads a time in seconds, with at most three digits after the point.
 pub fn seconds(text: &str) -> Result<Time, String> {
     let bad = || format!("invalid time {text:?}: expected seconds like 12 or 0.5");
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines() {
+    fn lines_become_pods_in_the_order_of_arrival() {
         let text = "pod,container,kind,cpu,limit,arrive,depart\n\
                     late,,,2,2,10,\n\
                     # a remark\n\
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn mistakes_are_reported_with_their_line() {
         for (text, expect) in [
             ("pod,cpu,arrive\n", "no pods found"),
             ("pod,cpu\na,2\n", "missing field `arrive`"),

@@ -6,14 +6,14 @@ use ledger::{
 };
 use quantity::Quantity;
 
-/// A moment of a workload, in milliseconds.
+/// Milliseconds since the beginning of a workload.
 pub type Time = u64;
 
 /// Pods in the order of their arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     pub pods: Vec<PodSpec>,
-    /// Ignored parts of the text, for people.
+    /// The parts of the text that were ignored, for display.
     pub ignored: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct PodSpec {
     /// In the order of their start.
     pub containers: Vec<ContainerSpec>,
     pub arrive: Time,
-    /// `None` if it stays.
+    /// `None` if the pod stays.
     pub depart: Option<Time>,
 }
 
@@ -35,11 +35,11 @@ pub struct PodSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
     pub name: String,
-    /// Never unknown.
+    /// Never [`ContainerKind::Unknown`].
     pub kind: ContainerKind,
     /// In thousandths of a CPU; 0 for none.
     pub request: u64,
-    /// Likewise.
+    /// In thousandths of a CPU; 0 for none.
     pub limit: u64,
 }
 
@@ -52,7 +52,7 @@ pub enum WorkloadError {
         place: String,
         why: String,
     },
-    /// All parts were ignored.
+    /// The text has no pods; these parts were ignored.
     #[error("no pods found{}", excerpt(.0))]
     Empty(Vec<String>),
 }
@@ -78,7 +78,7 @@ pub(crate) struct Amounts {
 }
 
 impl Amounts {
-    /// Checks them as Kubernetes does.
+    /// Checks that no request exceeds its limit, as the API server does.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (what, (request, limit)) in [("cpu", self.cpu), ("memory", self.memory)] {
             if !limit.is_zero() && request > limit {
@@ -90,7 +90,7 @@ impl Amounts {
 }
 
 impl Workload {
-    /// Sorts the pods by their arrival; those of one moment keep their order.
+    /// Sorts the pods by arrival. Pods with the same arrival keep their order.
     pub fn new(mut pods: Vec<PodSpec>, ignored: Vec<String>) -> Result<Workload, WorkloadError> {
         if pods.is_empty() {
             return Err(WorkloadError::Empty(ignored));
@@ -104,9 +104,9 @@ impl Workload {
     }
 }
 
-/// A pod's class by Kubernetes' rule: Guaranteed if every container limits CPU and memory, and no
-/// request in it differs from its limit; BestEffort if nothing is requested or limited; Burstable
-/// else.
+/// The class of a pod by the rule of Kubernetes: BestEffort if nothing is requested or limited;
+/// Guaranteed if every container limits CPU and memory and the sums of requests equal the sums of
+/// limits; otherwise Burstable.
 pub(crate) fn qos(containers: &[Amounts]) -> Qos {
     let pairs = |one: &Amounts| [one.cpu, one.memory];
     let nothing = |(request, limit): &(Quantity, Quantity)| request.is_zero() && limit.is_zero();
@@ -128,14 +128,14 @@ pub(crate) fn qos(containers: &[Amounts]) -> Qos {
 }
 
 impl PodSpec {
-    /// What the scheduler counts, in thousandths of a CPU: the largest sum of containers that run at
-    /// the same time.
+    /// The request that the scheduler counts, in thousandths of a CPU: the largest sum of
+    /// containers that run at the same time.
     pub fn request(&self) -> u64 {
         self.peak(|one| one.request)
     }
 
-    /// The largest sum at a time: init containers run one after the other beside the sidecars that
-    /// started before them. Then all others run beside all sidecars.
+    /// The largest sum over containers that run at the same time. An init container runs with the
+    /// sidecars that started before it; then all others run with all sidecars.
     fn peak(&self, of: impl Fn(&ContainerSpec) -> u64) -> u64 {
         let mut sidecars = 0u64;
         let mut peak = 0u64;
@@ -150,7 +150,7 @@ impl PodSpec {
         peak.max(sidecars.saturating_add(apps))
     }
 
-    /// The pod as a runtime reports it: with its budget from CFS quota and shares.
+    /// The pod as a runtime reports it: the budget follows from the CFS quota and shares.
     pub fn as_reported(&self, number: usize) -> Pod {
         Pod {
             sandbox: SandboxId(format!("sandbox-{number}")),
@@ -167,14 +167,14 @@ impl PodSpec {
 }
 
 impl ContainerSpec {
-    /// The container as a runtime reports it: without its kind.
+    /// The container as a runtime reports it, without its kind.
     pub fn as_reported(&self, id: ContainerId, sandbox: SandboxId) -> Container {
         Container::new(id, sandbox, self.name.clone(), as_reported(self.request, self.limit))
     }
 }
 
-/// Request and limit after the kubelet has converted them into `cpu.shares` and a quota in periods
-/// of 100 ms, and a plugin has converted them back.
+/// Converts request and limit like the kubelet into `cpu.shares` and a quota in periods of 100 ms,
+/// and like the plugin back again. Both conversions round.
 fn as_reported(request: u64, limit: u64) -> CpuRequest {
     const PERIOD: u64 = 100_000;
     const LEAST_QUOTA: u64 = 1000;
@@ -197,9 +197,9 @@ mod tests {
         Amounts { cpu: (cpu, cpu_limit), memory: (memory, memory_limit) }
     }
 
-    /// Facts of Kubernetes' documentation of the classes.
+    /// From the documentation of Kubernetes.
     #[test]
-    fn classes() {
+    fn requests_and_limits_decide_the_class_of_a_pod() {
         for (containers, expect) in [
             (vec![["0", "0", "0", "0"]], Qos::BestEffort),
             (vec![["2", "2", "1Gi", "1024Mi"]], Qos::Guaranteed),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_runtime_tells() {
+    fn a_runtime_reports_rounded_requests_and_limits() {
         let milli = |cpu: CpuRequest| (cpu.request.map(|one| one.0), cpu.limit.map(|one| one.0));
         assert_eq!(milli(as_reported(0, 0)), (None, None));
         assert_eq!(milli(as_reported(4000, 4000)), (Some(4000), Some(4000)));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scheduler_counts() {
+    fn the_scheduler_counts_the_largest_sum_of_concurrent_containers() {
         let one = |kind, request| ContainerSpec { name: "c".into(), kind, request, limit: request };
         let pod = PodSpec {
             namespace: "ns".into(),

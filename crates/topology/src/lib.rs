@@ -1,8 +1,8 @@
 //! The machine: CPUs, cores, uncore caches, NUMA nodes, sockets and the distances between nodes.
 //!
-//! A [`Topology`] comes from [`sysfs`], which reads a real machine (or a copy of its `/sys`), from
-//! [`synthetic`], which builds a described one ([`presets`] have names), or from [`Facts`] written
-//! by hand in tests. [`picture`] draws it.
+//! A [`Topology`] is read by [`sysfs`] from a real machine (or a copy of its `/sys`), built by
+//! [`synthetic`] from a description ([`presets`] are named descriptions), or built from [`Facts`]
+//! that a test writes by hand. [`picture`] draws it.
 //!
 //! ```
 //! use topology::Topology;
@@ -14,8 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All but [`sysfs`] are pure. [`sysfs`] reads files, but logs nothing: it returns doubtful facts
-//! as [`sysfs::Warning`]s.
+//! All modules but [`sysfs`] are pure. [`sysfs`] reads files, but logs nothing: it returns doubtful
+//! facts as [`sysfs::Warning`]s.
 
 mod cells;
 pub mod model;

@@ -1,7 +1,7 @@
-//! The machine as placement sees it: flat lists of domains, each with the set of its CPUs.
+//! The machine for placement: flat lists of domains, each with the set of its CPUs.
 //!
-//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and name them to
-//! people, but nothing else follows from them. They may be sparse, and on some machines they are
+//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and name them for
+//! users, but nothing else follows from them. They may be sparse, and on some machines they are
 //! shuffled.
 
 use super::cells::Cells;
@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 /// The distance of a NUMA node to itself, by the definition of ACPI's SLIT.
 pub(super) const LOCAL_DISTANCE: u32 = 10;
 
-/// The unchecked facts about a machine, from a reader or builder.
+/// Unchecked facts about a machine, from which [`Topology::build`] makes one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The online ones, in any order.
+    /// The online CPUs, in any order.
     pub cpus: Vec<Cpu>,
     pub offline: Vec<OfflineCpu>,
-    /// All NUMA nodes, including those without CPUs, in any order. Their CPUs follow from
-    /// [`Facts::cpus`].
+    /// NUMA nodes, including those without CPUs, in any order. [`Facts::cpus`] says which CPUs they
+    /// have.
     pub nodes: Vec<NodeFacts>,
     /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
     pub isolated: CpuSet,
@@ -28,40 +28,39 @@ pub struct Facts {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     pub id: usize,
-    /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if
-    /// unknown.
+    /// The distance to each node, in ascending order of node numbers (ACPI SLIT: 10 is local);
+    /// empty if unknown.
     pub distances: Vec<u32>,
-    /// It has CPUs only.
     pub memoryless: bool,
 }
 
-/// An online CPU (a hardware thread) and the domains it is in.
+/// An online CPU (a hardware thread) and its domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
     pub id: usize,
-    /// The core: machine-wide unique, by convention its lowest CPU number.
+    /// The core. Unique on the machine; by convention the lowest number of its CPUs.
     pub core: usize,
-    /// The uncore cache: machine-wide unique, by convention the lowest CPU number that shares it.
+    /// The uncore cache. Unique on the machine; by convention the lowest number of its CPUs.
     pub uncore: usize,
     pub numa: usize,
     /// The physical package.
     pub socket: usize,
     /// The die's number within the socket, if known.
     pub die: Option<usize>,
-    /// `None` if unknown.
+    /// `None` if unknown, as on machines that are not hybrid.
     pub kind: Option<CoreKind>,
 }
 
-/// The kinds of cores of hybrid machines.
+/// The kind of a core on a hybrid machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CoreKind {
-    /// A core built for speed (`cpu_core` in the kernel's words).
+    /// Built for speed (the kernel's `cpu_core`).
     Performance,
-    /// A core built for low power (`cpu_atom`).
+    /// Built for low power (the kernel's `cpu_atom` and `cpu_lowpower`).
     Efficient,
 }
 
-/// A CPU that exists but is offline: the kernel forgets most of what it knew of it.
+/// A CPU that exists but is offline. The kernel reports little about such a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfflineCpu {
     pub id: usize,
@@ -72,7 +71,7 @@ pub struct OfflineCpu {
 /// A core, an uncore cache or a socket, with its online CPUs (at least one).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Domain {
-    /// See [`Cpu`].
+    /// The number that [`Cpu`] names the domain by.
     pub id: usize,
     pub cpus: CpuSet,
 }
@@ -80,15 +79,14 @@ pub struct Domain {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumaNode {
     pub id: usize,
-    /// Its online CPUs; empty for a node that has memory only.
+    /// The online CPUs; empty for a node that has memory only.
     pub cpus: CpuSet,
-    /// Distance to each node in the order of [`Topology::nodes`]; empty if unknown.
+    /// The distance to each node, in the order of [`Topology::nodes`]; empty if unknown.
     pub distances: Vec<u32>,
-    /// It has CPUs only.
     pub memoryless: bool,
 }
 
-/// The known sizes of caches and memories, for people; placement ignores them.
+/// The known sizes of caches and memories, for display. Placement ignores them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// By the number of the uncore cache (see [`Cpu::uncore`]).
@@ -104,7 +102,7 @@ pub struct CacheSize {
     pub bytes: Option<u64>,
 }
 
-/// A machine.
+/// A machine. All lists are ascending by number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<Cpu>,
@@ -136,7 +134,7 @@ impl Topology {
     /// Builds the machine from facts: groups CPUs into domains and orders everything by number.
     ///
     /// # Errors
-    /// If there is no online CPU, one is listed twice, or a number is past the limit of [`CpuSet`].
+    /// If no CPU is online, a CPU is listed twice, or a number is past the limit of [`CpuSet`].
     pub fn build(facts: Facts) -> Result<Topology, TopologyError> {
         let Facts { mut cpus, mut offline, nodes, isolated } = facts;
         cpus.sort_unstable_by_key(|cpu| cpu.id);
@@ -159,7 +157,7 @@ impl Topology {
             present.insert(id)?;
         }
         let numa = group(&cpus, |cpu| cpu.numa)?;
-        // A node may have no facts but a CPU that names it.
+        // A node may have CPUs but no facts. Facts of the same number replace this entry.
         let named = numa.iter().map(|node| NodeFacts { id: node.id, ..NodeFacts::default() });
         let known: BTreeMap<usize, NodeFacts> =
             named.chain(nodes).map(|node| (node.id, node)).collect();
@@ -212,7 +210,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Ascending, as all lists of a topology. Only online CPUs.
+    /// Only online CPUs.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
@@ -221,7 +219,7 @@ impl Topology {
         self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().and_then(|at| self.cpus.get(at))
     }
 
-    /// The domains of a CPU, in constant time; `None` if it is not online.
+    /// The domains of a CPU, in constant time; `None` if the CPU is not online.
     pub fn place(&self, id: usize) -> Option<Place> {
         self.places.get(id).copied().flatten()
     }
@@ -259,7 +257,7 @@ impl Topology {
         &self.uncores
     }
 
-    /// Including those without CPUs.
+    /// All nodes, including those without CPUs.
     pub fn nodes(&self) -> &[NumaNode] {
         &self.nodes
     }
@@ -277,14 +275,15 @@ impl Topology {
         self.isolated
     }
 
-    /// Threads of the largest core: 1 without SMT.
+    /// The threads of the largest core: 1 without SMT.
     pub fn threads_per_core(&self) -> usize {
         self.cores.iter().map(|core| core.cpus.len()).max().unwrap_or(1)
     }
 
-    /// CPUs per core as the kubelet counts: all CPUs divided by all cores, rounded down.
+    /// CPUs per core as the kubelet counts: all CPUs divided by all cores, rounded down; at least
+    /// 1.
     ///
-    /// Where cores are unequal (hybrid machines, offline threads) this is smaller than
+    /// If cores are unequal (hybrid machines, offline threads) this is smaller than
     /// [`threads_per_core`](Topology::threads_per_core).
     pub fn cpus_per_core(&self) -> usize {
         self.cpus.len() / self.cores.len().max(1)
@@ -300,9 +299,9 @@ impl Topology {
         self.cpus.len() / self.sockets.len().max(1)
     }
 
-    /// The same machine with only one CPU of each core, as if it had no SMT: the lowest of
-    /// `preferred`, or the core's lowest if it has none of these.
-    pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
+    /// This machine with only one CPU of each core, as if it had no SMT: the core's lowest CPU of
+    /// `preferred`, or its lowest if none is preferred.
+    pub fn with_one_cpu_per_core(&self, preferred: &CpuSet) -> Topology {
         let mut remaining = CpuSet::EMPTY;
         for core in &self.cores {
             let first = core.cpus & *preferred;
@@ -314,14 +313,14 @@ impl Topology {
             nodes: self.node_facts(),
             isolated: self.isolated & remaining,
         };
-        // This could fail only on a machine without cores.
+        // Cannot fail: a machine has at least one core.
         Topology::build(facts).unwrap_or_else(|_| self.clone())
     }
 
-    /// The same machine with `cpus` offline.
+    /// This machine with `cpus` offline.
     ///
     /// # Errors
-    /// If that leaves no CPU online.
+    /// If no CPU is left online.
     pub fn without(&self, cpus: &CpuSet) -> Result<Topology, TopologyError> {
         let (gone, left): (Vec<Cpu>, Vec<Cpu>) =
             self.cpus.iter().partition(|cpu| cpus.contains(cpu.id));
@@ -353,7 +352,8 @@ impl Topology {
     }
 }
 
-/// The position of a domain that is in the list, because the list was grouped from the same CPUs.
+/// The position of a domain in its list. The list has it, because it was grouped from the same
+/// CPUs.
 fn position(search: Result<usize, usize>) -> u16 {
     debug_assert!(search.is_ok(), "a domain of no CPU");
     let (Ok(at) | Err(at)) = search;

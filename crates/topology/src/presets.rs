@@ -1,27 +1,27 @@
-//! Machines by name: examples of the KEPs and processors with public specifications, in the facts
-//! that matter to placement, and shapes that are hard for it.
+//! Machines by name: examples of the KEPs, processors with public specifications (only the facts
+//! that matter to placement), and shapes that are hard to place on.
 //!
-//! Settings of the firmware are variants, by the end of the name: `epyc-7303-nosmt-nps0`. The
-//! processors, and how many uncore caches each has, are those of KEP-4800's list.
+//! Firmware settings are variants with a suffix: `epyc-7303-nosmt-nps0`. The processors, and how
+//! many uncore caches each has, are those of KEP-4800's list.
 
 use super::synthetic::{Machine, Numbering};
 
 #[derive(Debug, Clone)]
 pub struct Preset {
     pub name: &'static str,
-    /// One line.
+    /// A description of one line.
     pub about: &'static str,
     pub machine: Machine,
 }
 
-/// A setting of the firmware that another name of a preset says.
+/// A firmware setting that a suffix of a preset's name stands for.
 struct Variant {
     suffix: &'static str,
     fits: fn(&Machine) -> bool,
     set: fn(&mut Machine),
 }
 
-/// In the order of suffixes in a name.
+/// The order is that of suffixes in a name.
 const VARIANTS: [Variant; 2] = [
     Variant {
         suffix: "-nosmt",
@@ -37,12 +37,12 @@ const VARIANTS: [Variant; 2] = [
 ];
 
 impl Preset {
-    /// What the names of its variants end with.
+    /// The suffixes of its variants.
     pub fn suffixes(&self) -> Vec<String> {
         self.variants().into_iter().map(|(suffix, _)| suffix).filter(|s| !s.is_empty()).collect()
     }
 
-    /// With itself, whose suffix is empty.
+    /// All variants, including the preset itself with an empty suffix.
     fn variants(&self) -> Vec<(String, Machine)> {
         let mut variants = vec![(String::new(), self.machine.clone())];
         for Variant { suffix, fits, set } in VARIANTS {
@@ -56,7 +56,7 @@ impl Preset {
     }
 }
 
-/// A preset, or a variant of one.
+/// The machine of a preset or variant.
 pub fn preset(name: &str) -> Option<Machine> {
     presets().iter().find_map(|preset| {
         let suffix = name.strip_prefix(preset.name)?;
@@ -65,7 +65,7 @@ pub fn preset(name: &str) -> Option<Machine> {
     })
 }
 
-/// The names that begin with the same preset as a name that is none; none if it begins with none.
+/// Names to suggest for an unknown name: those that begin with the same preset as `name`.
 pub fn similar(name: &str) -> Vec<String> {
     let all = presets();
     let begins =
@@ -203,8 +203,13 @@ mod tests {
     /// CPUs, sockets, NUMA nodes, uncore caches and threads of a core.
     fn shape(name: &str) -> [usize; 5] {
         let machine = preset(name).unwrap().topology().unwrap();
-        let (cpus, sockets) = (machine.cpus().len(), machine.sockets().len());
-        [cpus, sockets, machine.nodes().len(), machine.uncores().len(), machine.threads_per_core()]
+        [
+            machine.cpus().len(),
+            machine.sockets().len(),
+            machine.nodes().len(),
+            machine.uncores().len(),
+            machine.threads_per_core(),
+        ]
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Machines from a description: for tests and for the simulator.
+//! [`Machine`]: machines from a description, for tests and the simulator.
 
 use super::model::{
     CoreKind, Cpu, Facts, LOCAL_DISTANCE, NodeFacts, OfflineCpu, Topology, TopologyError,
@@ -9,9 +9,9 @@ use std::str::FromStr;
 
 /// The description of a machine with equal sockets.
 ///
-/// `dies`, `nodes` and `caches` cut the cores of a socket into that many consecutive parts, each on
-/// its own: a NUMA node may be smaller than an uncore cache as well as larger. Where cores do not
-/// divide evenly, parts differ by one.
+/// `dies`, `nodes` and `caches` each cut the cores of a socket into that many consecutive parts,
+/// independently: a NUMA node may be smaller or larger than an uncore cache. If cores do not divide
+/// evenly, parts differ by one core.
 ///
 /// ```
 /// use topology::synthetic::Machine;
@@ -28,7 +28,7 @@ pub struct Machine {
     pub sockets: usize,
     /// Per socket.
     pub dies: usize,
-    /// NUMA nodes with CPUs, per socket; 0 is one for all sockets, which firmware calls NPS0.
+    /// NUMA nodes with CPUs, per socket; 0 means one for all sockets, which firmware calls NPS0.
     pub nodes: usize,
     /// Uncore caches per socket.
     pub caches: usize,
@@ -36,13 +36,13 @@ pub struct Machine {
     pub cores: usize,
     /// Per core.
     pub threads: usize,
-    /// The last cores of each socket are efficient ones with a single thread. With 0 the kinds of
-    /// cores are unknown.
+    /// Efficient cores per socket: its last cores, with one thread each. With 0 the kinds of cores
+    /// are unknown.
     pub efficient: usize,
     pub numbering: Numbering,
-    /// Distance between nodes of one socket (ACPI SLIT: 10 is local).
+    /// The distance between nodes of one socket (ACPI SLIT: 10 is local).
     pub near: u32,
-    /// Distance to nodes of other sockets, and to nodes without CPUs.
+    /// The distance to nodes of other sockets, and to nodes without CPUs.
     pub far: u32,
     /// Nodes without CPUs, numbered after all others.
     pub memory_only: usize,
@@ -53,17 +53,19 @@ pub struct Machine {
 /// How firmware and kernel number CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Numbering {
-    /// Threads of a core follow each other, 0+1 2+3: virtual machines, POWER, hybrid machines.
+    /// The threads of a core have adjacent numbers, 0+1 2+3: virtual machines, POWER, hybrid
+    /// machines.
     #[default]
     Adjacent,
-    /// First threads of all cores, socket by socket, then all second ones, 0+4 1+5: most servers.
+    /// The first threads of all cores, socket by socket, come before all second threads, 0+4 1+5:
+    /// most servers.
     Interleaved,
-    /// As [`Interleaved`](Numbering::Interleaved), but each CPU is in another socket than the one
-    /// before: some vendors' servers.
+    /// As [`Interleaved`](Numbering::Interleaved), but consecutive CPUs are in different sockets:
+    /// servers of some vendors.
     RoundRobin,
 }
 
-/// Why a description is not of a machine.
+/// Why a description is not that of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
     #[error("0 {0}: a machine has at least one")]
@@ -72,7 +74,7 @@ pub enum DescriptionError {
     Cut { what: &'static str, parts: usize, cores: usize },
     #[error("the machine has more than {MAX_CPUS} CPUs")]
     TooLarge,
-    /// Some CPUs of `offline`.
+    /// CPUs of `offline` that the machine does not have.
     #[error("offline: {} {} not exist", wording::cpus(.0), wording::agree(.0, "does", "do"))]
     NoSuchCpus(String),
     #[error(
@@ -85,7 +87,7 @@ pub enum DescriptionError {
 }
 
 impl Default for Machine {
-    /// A single CPU, with the distances of common servers.
+    /// A machine with one CPU, and the distances of common servers.
     fn default() -> Machine {
         Machine {
             sockets: 1,
@@ -110,34 +112,36 @@ impl Machine {
         Ok(Topology::build(self.facts()?)?)
     }
 
-    /// The facts that a reader of this machine would find. Of offline CPUs only the NUMA node is
-    /// known, as under Linux.
+    /// The facts that a reader would find on this machine. As under Linux, only the NUMA node of
+    /// offline CPUs is known.
     pub fn facts(&self) -> Result<Facts, DescriptionError> {
         self.check()?;
-        let places = self.places();
-        let all: CpuSet = (0..places.len()).flat_map(CpuSet::of).collect();
+        let threads = self.threads_in_order();
+        let all: CpuSet = (0..threads.len()).flat_map(CpuSet::of).collect();
         if !self.offline.is_subset(&all) {
             return Err(DescriptionError::NoSuchCpus((self.offline - all).to_string()));
         }
-        let nodes = |place: &Thread| place.socket * self.nodes + self.part(place.core, self.nodes);
-        // The lowest online CPU names cores and caches, and CPUs come in ascending order.
+        let node_of =
+            |thread: &Thread| thread.socket * self.nodes + self.part(thread.core, self.nodes);
+        // Cores and caches have the number of their lowest online CPU, and CPUs come in ascending
+        // order.
         let mut lowest_of_core = BTreeMap::new();
         let mut lowest_of_cache = BTreeMap::new();
         let mut facts = Facts { isolated: self.isolated, ..Facts::default() };
-        for (id, place) in places.iter().enumerate() {
+        for (id, thread) in threads.iter().enumerate() {
             if self.offline.contains(id) {
-                facts.offline.push(OfflineCpu { id, numa: Some(nodes(place)), socket: None });
+                facts.offline.push(OfflineCpu { id, numa: Some(node_of(thread)), socket: None });
                 continue;
             }
-            let cache = self.part(place.core, self.caches);
+            let cache = self.part(thread.core, self.caches);
             facts.cpus.push(Cpu {
                 id,
-                core: *lowest_of_core.entry((place.socket, place.core)).or_insert(id),
-                uncore: *lowest_of_cache.entry((place.socket, cache)).or_insert(id),
-                numa: nodes(place),
-                socket: place.socket,
-                die: Some(self.part(place.core, self.dies)),
-                kind: self.kind(place.core),
+                core: *lowest_of_core.entry((thread.socket, thread.core)).or_insert(id),
+                uncore: *lowest_of_cache.entry((thread.socket, cache)).or_insert(id),
+                numa: node_of(thread),
+                socket: thread.socket,
+                die: Some(self.part(thread.core, self.dies)),
+                kind: self.kind(thread.core),
             });
         }
         facts.nodes = self.node_facts();
@@ -166,7 +170,7 @@ impl Machine {
                 return Err(DescriptionError::Cut { what, parts, cores: self.cores });
             }
         }
-        // The limit includes nodes without CPUs: it bounds the table of distances.
+        // Nodes without CPUs count, too, so that the table of distances is bounded.
         let cpus = self.sockets.checked_mul(self.cores).and_then(|n| n.checked_mul(self.threads));
         match cpus.and_then(|cpus| cpus.checked_add(self.memory_only)) {
             Some(..=MAX_CPUS) => Ok(()),
@@ -174,28 +178,27 @@ impl Machine {
         }
     }
 
-    fn places(&self) -> Vec<Thread> {
-        let (sockets, cores, threads) = (0..self.sockets, 0..self.cores, 0..self.threads);
-        let mut places: Vec<Thread> = sockets
-            .flat_map(|socket| cores.clone().map(move |core| (socket, core)))
-            .flat_map(|(socket, core)| {
-                threads.clone().map(move |thread| Thread { socket, core, thread })
-            })
-            .filter(|place| place.thread == 0 || self.kind(place.core) != Some(CoreKind::Efficient))
-            .collect();
+    /// All threads in the order of their CPU numbers.
+    fn threads_in_order(&self) -> Vec<Thread> {
+        let mut all = Vec::new();
+        for socket in 0..self.sockets {
+            for core in 0..self.cores {
+                let is_efficient = self.kind(core) == Some(CoreKind::Efficient);
+                let threads = if is_efficient { 1 } else { self.threads };
+                all.extend((0..threads).map(|thread| Thread { socket, core, thread }));
+            }
+        }
         match self.numbering {
             Numbering::Adjacent => {}
             Numbering::Interleaved => {
-                places.sort_unstable_by_key(|at| (at.thread, at.socket, at.core))
+                all.sort_unstable_by_key(|at| (at.thread, at.socket, at.core))
             }
-            Numbering::RoundRobin => {
-                places.sort_unstable_by_key(|at| (at.thread, at.core, at.socket))
-            }
+            Numbering::RoundRobin => all.sort_unstable_by_key(|at| (at.thread, at.core, at.socket)),
         }
-        places
+        all
     }
 
-    /// The part that a core is in, of `parts` equal parts of its socket.
+    /// The index of the part that has this core, if its socket is cut into `parts` parts.
     fn part(&self, core: usize, parts: usize) -> usize {
         core * parts / self.cores
     }
@@ -211,7 +214,9 @@ impl Machine {
     fn node_facts(&self) -> Vec<NodeFacts> {
         let with_cpus = (self.sockets * self.nodes).max(1);
         let all = with_cpus + self.memory_only;
-        let socket = |node: usize| (node < with_cpus).then_some(node / self.nodes.max(1));
+        // With `nodes: 0` there is one node for all sockets.
+        let per_socket = self.nodes.max(1);
+        let socket = |node: usize| if node < with_cpus { Some(node / per_socket) } else { None };
         let distance = |a: usize, b: usize| match (socket(a), socket(b)) {
             _ if a == b => LOCAL_DISTANCE,
             (Some(a), Some(b)) if a == b => self.near,
@@ -227,7 +232,7 @@ impl Machine {
     }
 }
 
-/// A CPU: its core counts from 0 in each socket, its thread in each core.
+/// The position of a CPU. Cores count from 0 in each socket, threads in each core.
 #[derive(Debug, Clone, Copy)]
 struct Thread {
     socket: usize,
@@ -238,15 +243,16 @@ struct Thread {
 impl FromStr for Machine {
     type Err = DescriptionError;
 
-    /// Reads hwloc's notation: words from the outside in, each with its number in the word before.
+    /// Reads hwloc's notation: words from the outside in, each with how many there are in one of
+    /// the word before.
     ///
     /// `pack:2 numa:4 l3:2 core:8 pu:2` has 2 sockets of 4 NUMA nodes of 2 uncore caches each. With
-    /// `l3` before `numa`, nodes share a cache. A socket has one of each word that is missing
-    /// between `pack` and `core`.
+    /// `l3` before `numa`, nodes share a cache. A missing word between `pack` and `core` means one
+    /// per socket.
     fn from_str(text: &str) -> Result<Machine, DescriptionError> {
         let mut machine = Machine::default();
         let mut per_socket = 1usize;
-        // The level of the last word: sockets, parts of them, cores, threads.
+        // The level of the last word: 1 sockets, 2 parts of sockets, 3 cores, 4 threads.
         let mut depth = 0;
         for word in text.split_whitespace() {
             let bad =
@@ -283,7 +289,7 @@ impl FromStr for Machine {
 mod tests {
     use super::*;
 
-    /// Draws cores as `first+second@cache/node` of each CPU of the core.
+    /// Draws each core as `CPU+CPU@cache/node`.
     fn drawn(machine: &Machine) -> String {
         let topology = machine.topology().unwrap();
         let cores = topology.cores().iter().map(|core| {
@@ -300,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn machines() {
+    fn machines_are_built_as_described() {
         check(Machine::default(), "0@0/0");
         let smt = Machine { sockets: 2, cores: 2, threads: 2, ..Machine::default() };
         check(smt.clone(), "0+1@0/0 2+3@0/0 4+5@4/1 6+7@4/1");
@@ -308,7 +314,7 @@ mod tests {
         check(interleaved, "0+4@0/0 1+5@0/0 2+6@2/1 3+7@2/1");
         let round_robin = Machine { numbering: Numbering::RoundRobin, ..smt.clone() };
         check(round_robin, "0+4@0/0 1+5@1/1 2+6@0/0 3+7@1/1");
-        // A cache of two nodes, and nodes of two caches.
+        // Two nodes share a cache; a node has two caches.
         check(Machine { nodes: 2, cores: 4, ..Machine::default() }, "0@0/0 1@0/0 2@0/1 3@0/1");
         check(Machine { caches: 2, cores: 4, ..Machine::default() }, "0@0/0 1@0/0 2@2/0 3@2/0");
         check(
@@ -317,13 +323,13 @@ mod tests {
         );
         let one_node = Machine { sockets: 2, nodes: 0, cores: 2, ..Machine::default() };
         check(one_node, "0@0/0 1@0/0 2@2/0 3@2/0");
-        // A core and a cache are called by what is left of them.
+        // A core or cache with an offline CPU has the number of its lowest online CPU.
         let offline = "0,4".parse().unwrap();
         check(Machine { offline, ..smt }, "1@1/0 2+3@1/0 5@5/1 6+7@5/1");
     }
 
     #[test]
-    fn distances() {
+    fn distances_depend_on_the_socket() {
         let machine =
             Machine { sockets: 2, nodes: 2, cores: 2, memory_only: 1, ..Machine::default() };
         let topology = machine.topology().unwrap();
@@ -342,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn notation() {
+    fn hwlocs_notation_is_read_or_refused() {
         let parsed = |text: &str| text.parse::<Machine>();
         let snc = parsed("pack:1 l3:1 numa:2 core:4 pu:2").unwrap();
         assert_eq!((snc.caches, snc.nodes, snc.cores, snc.threads), (1, 2, 8, 2));
@@ -364,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions() {
+    fn contradictory_descriptions_are_refused() {
         let error = |machine: Machine| machine.facts().unwrap_err().to_string();
         assert_eq!(
             error(Machine { caches: 3, cores: 2, ..Machine::default() }),

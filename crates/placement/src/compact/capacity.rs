@@ -1,5 +1,5 @@
-//! What a request needs on the empty machine: the measure of the topology manager's policies and of
-//! `uncore: require`.
+//! What a request needs on the empty machine. The topology manager's policies and `uncore: require`
+//! compare choices with that.
 
 use super::view::{Cores, View};
 use crate::caches::fewest;
@@ -18,8 +18,8 @@ pub(super) fn cores(request: &Request) -> Cores {
     }
 }
 
-/// The fewest NUMA nodes for `n` CPUs; all nodes with CPUs, if these are too few. As in the kubelet,
-/// reserved CPUs count.
+/// The fewest NUMA nodes for `n` CPUs; all nodes with CPUs if even these are too small. As in the
+/// kubelet, reserved CPUs count.
 pub(super) fn fewest_nodes(machine: &Topology, cores: Cores, n: usize) -> usize {
     let mut sizes = match cores {
         Cores::Any | Cores::Whole => machine.sizes().nodes.clone(),
@@ -29,8 +29,8 @@ pub(super) fn fewest_nodes(machine: &Topology, cores: Cores, n: usize) -> usize 
     fewest(sizes, n)
 }
 
-/// The fewest uncore caches for the CPUs of a request; all of them, if these are too few. Reserved
-/// CPUs do not count: no container could ever have them.
+/// The fewest uncore caches for the CPUs of a request; all caches if even these are too small.
+/// Reserved CPUs do not count, because no container ever gets them.
 pub(super) fn fewest_caches(machine: &Topology, request: &Request) -> usize {
     let view = empty(machine, &request.settings.reserved, cores(request));
     fewest(by_cache(machine, &view), request.cpus)

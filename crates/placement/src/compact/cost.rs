@@ -1,25 +1,27 @@
-//! [`Cost`]: what makes one choice of CPUs better than another.
+//! [`Cost`]: compares choices of CPUs. The choice with the lowest cost is taken.
 
 use std::fmt;
 
-/// Compared field by field, in this order.
+/// The order of the fields is the order of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
     pub(super) nodes: usize,
-    /// Of all pairs of nodes, and from them to the container's devices.
+    /// The sum over all pairs of nodes, and from each node to those of the container's devices.
     pub(super) distance: u64,
-    /// Where requests must fit into one node: how many requests of an eighth of a node, two, and so
-    /// on up to a whole one it makes impossible there, and the node's position.
+    /// If requests must fit one node: how many requests of one eighth of a node, two eighths, and
+    /// so on up to a whole node no longer fit this node then; and the node's position.
     pub(super) room: (usize, usize),
-    /// Uncore caches.
     pub(super) caches: usize,
-    /// On how many cores others run, or could.
+    /// The number of cores on which other containers run or could run.
     pub(super) shared_cores: usize,
-    /// CPUs that are not those of the pod's ended containers, which it holds anyway.
+    /// The number of CPUs that are not reused from ended containers of the pod. The pod holds
+    /// reused CPUs anyway.
     pub(super) not_reused: usize,
-    /// How many cores of which nobody has a CPU are broken although others were.
+    /// How many whole cores are used in part, because no core that is shared anyway has enough free
+    /// CPUs in the same cache.
     pub(super) broken_cores: usize,
-    /// What the choice takes from requests to come: best fit.
+    /// The CPUs left over in caches that are used in part count 20 each, the free CPUs of the nodes
+    /// 1 each: the less, the more large pieces stay free for later requests (best fit).
     pub(super) potential: usize,
 }
 
@@ -45,7 +47,7 @@ impl fmt::Display for Cost {
 }
 
 impl Cost {
-    /// What made this choice better than one that costs more.
+    /// Why this choice is better than `other`, as a clause about `other`.
     pub(super) fn advantage(&self, other: &Cost) -> &'static str {
         if self.nodes < other.nodes {
             "it has more NUMA nodes"

@@ -1,10 +1,10 @@
-//! What the engine considered for a request, worked out again from the request.
+//! What the engine considered for a request. It is computed again from the request.
 
 use super::affinity::is_strict;
 use super::capacity::{cores, fewest_nodes};
 use super::cost::Cost;
 use super::place::{Attempt, attempts};
-use super::sets::{Nodes, others, sets};
+use super::sets::{NodeBounds, others, sets};
 use super::view::View;
 use crate::engine::{CacheCandidate, NumaCandidate, Placement, Weighed};
 use crate::hint::Hint;
@@ -20,14 +20,15 @@ pub(super) fn explain(
     request: &Request,
     placement: Option<&Placement>,
 ) -> Weighed {
-    let tried = attempts(machine, request);
+    let attempts = attempts(machine, request);
+    // The first attempt that leads to the placement decided; of a refusal it is the last one.
     let decisive = |attempt: &&Attempt| match placement {
         Some(placement) => {
-            attempt.place(machine, request).as_ref().map(|(found, ..)| found) == Ok(placement)
+            attempt.place(machine, request).as_ref().map(|(placed, ..)| placed) == Ok(placement)
         }
         None => false,
     };
-    let all = || tried.iter().flatten();
+    let all = || attempts.iter().flatten();
     let Some(attempt) = all().find(decisive).or(all().last()) else {
         return Weighed::default();
     };
@@ -45,7 +46,7 @@ pub(super) fn explain(
     weighed
 }
 
-/// The smallest sets of nodes with room, the nearest ones first.
+/// Adds the smallest sets of nodes with room, the nearest ones first.
 fn weigh_nodes(
     machine: &Topology,
     request: &Request,
@@ -54,20 +55,20 @@ fn weigh_nodes(
     placement: Option<&Placement>,
     weighed: &mut Weighed,
 ) {
-    let nodes = Nodes::all(view);
+    let nodes = NodeBounds::all(view);
     let others = others(view, &nodes);
     let width = fewest_nodes(machine, cores(request), request.cpus);
     let taken = placement.map(|placement| nodes_of(machine, &placement.cpus));
     let base: usize = nodes.base.iter().map(|node| view.nodes[node]).sum();
     let fewest = usize::from(nodes.base.is_empty());
     for size in fewest..=others.len() {
-        let found = sets(view, &nodes, &others, size, more, false);
-        if found.is_empty() {
+        let candidates = sets(view, &nodes, &others, size, more, false);
+        if candidates.is_empty() {
             continue;
         }
-        let preferred = if size + nodes.base.len() <= width { found.len() } else { 0 };
-        weighed.numa_sets = Some((found.len(), preferred));
-        for (at, candidate) in found.iter().enumerate() {
+        let preferred = if size + nodes.base.len() <= width { candidates.len() } else { 0 };
+        weighed.numa_sets = Some((candidates.len(), preferred));
+        for (at, candidate) in candidates.iter().enumerate() {
             let all = candidate.nodes.union(nodes.base);
             let ids: NodeSet = all.iter().map(|at| machine.nodes()[at].id).collect();
             let chosen = taken == Some(ids);

@@ -1,10 +1,10 @@
 //! [`place()`]: the CPUs of a container that starts.
 
-use super::affinity::{choose, is_strict, of_pod, positions};
+use super::affinity::{choose, is_strict, pod_affinity, positions};
 use super::capacity::{by_cache, cores, fewest_caches};
 use super::cost::Cost;
-use super::search::{Demand, search};
-use super::sets::Nodes;
+use super::search::{SearchDemand, search};
+use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches;
 use crate::engine::Placement;
@@ -18,15 +18,15 @@ use topology::Topology;
 /// One way to meet a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
-    /// CPUs to choose from, beside those held.
+    /// CPUs to choose from, in addition to those held.
     usable: CpuSet,
     /// CPUs that the answer includes in any case.
     held: CpuSet,
-    /// CPUs that are better than others, as the pod holds them anyway.
+    /// CPUs that are preferred, because the pod holds them anyway.
     reusable: CpuSet,
 }
 
-/// The first of all attempts that works, or the rejection of the last one.
+/// Returns the first placement that works, or the rejection of the last attempt.
 pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
     let mut result = Err(Rejection::topology_affinity());
     for attempt in attempts(machine, request).into_iter().flatten() {
@@ -38,8 +38,8 @@ pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, 
     result
 }
 
-/// The ways to meet a request, in order. CPUs that the pod has to use again come first, as otherwise
-/// they would be idle until the pod ends.
+/// The ways to meet a request, in order. CPUs that the pod must use again come first: otherwise
+/// they would stay idle until the pod ends.
 pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt>; 2] {
     let legal = machine.online() - request.settings.reserved;
     let reusable = request.reuse.cpus() & legal;
@@ -49,14 +49,11 @@ pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt
     if request.cpus <= reusable.len() {
         return [Some(Attempt { usable: reusable, ..all }), Some(all)];
     }
-    // Wishes and devices decide which CPUs go with each other.
-    let is_particular = !request.wishes.are_of_node() || !request.devices.is_empty();
-    let all = Some(all);
-    if is_particular {
-        [all, None]
-    } else {
-        [all.map(|all| Attempt { held: reusable, ..all }), all]
+    if !request.wishes.are_default_for_engines() || !request.devices.is_empty() {
+        // Wishes and devices decide which CPUs fit together, so no CPU is chosen in advance.
+        return [Some(all), None];
     }
+    [Some(Attempt { held: reusable, ..all }), Some(all)]
 }
 
 impl Attempt {
@@ -65,12 +62,12 @@ impl Attempt {
         View::new(machine, &usable, &self.held, &self.reusable, cores(request))
     }
 
-    /// The number of CPUs beside those held.
+    /// The number of CPUs to choose in addition to those held.
     pub(super) fn more(&self, request: &Request) -> usize {
         request.cpus - self.held.len()
     }
 
-    /// The placement, what it costs, and the best cost of the others that were looked at.
+    /// The placement, its cost, and the second-best cost among the choices that were compared.
     pub(super) fn place(
         &self,
         machine: &Topology,
@@ -83,16 +80,17 @@ impl Attempt {
         has_enough(machine, request, &view, self.held.len())?;
         let required = request.wishes.uncore == Some(Uncore::Require);
         let fewest = if required { fewest_caches(machine, request) } else { usize::MAX };
-        let demand = Demand {
+        let demand = SearchDemand {
             cpus: self.more(request),
-            nodes: Nodes::all(&view),
+            nodes: NodeBounds::all(&view),
             most_caches: fewest.saturating_sub(view.held_caches.len()),
             align: request.wishes.uncore != Some(Uncore::Ignore),
         };
         match self.choose(machine, request, &view, demand) {
             Ok(placement) => Ok(placement),
             Err(refused) if required => {
-                let unlimited = Demand { most_caches: usize::MAX, ..demand };
+                // The limit of caches is the cause only if the search succeeds without it.
+                let unlimited = SearchDemand { most_caches: usize::MAX, ..demand };
                 self.choose(machine, request, &view, unlimited).map_err(|_| refused)?;
                 let mut caches = by_cache(machine, &view);
                 caches.sort_unstable_by(|one, other| other.cmp(one));
@@ -100,7 +98,7 @@ impl Attempt {
                 Err(Rejection::uncore_alignment(request.cpus, fewest, room))
             }
             Err(_) if !is_strict(request) => {
-                // Only the nodes past the limit of affinities have room.
+                // Only nodes with numbers past the limit of a `NodeSet` have room.
                 let hint = Hint { nodes: None, preferred: false };
                 self.anywhere(request, &view, hint)
             }
@@ -108,8 +106,8 @@ impl Attempt {
         }
     }
 
-    /// In the fewest uncore caches that are free as a whole, or in more where the policy admits none
-    /// of so few.
+    /// In the fewest uncore caches that are entirely free, or in more if the policy admits no set
+    /// of that few.
     fn in_whole_caches(
         &self,
         machine: &Topology,
@@ -124,8 +122,8 @@ impl Attempt {
         let most = free.len();
         let mut result = Err(Rejection::topology_affinity());
         for most_caches in caches::fewest(free, request.cpus)..=most {
-            let nodes = Nodes::all(view);
-            let demand = Demand { cpus: request.cpus, nodes, most_caches, align: true };
+            let nodes = NodeBounds::all(view);
+            let demand = SearchDemand { cpus: request.cpus, nodes, most_caches, align: true };
             result = self.choose(machine, request, view, demand);
             if result.is_ok() {
                 return result;
@@ -142,22 +140,22 @@ impl Attempt {
         machine: &Topology,
         request: &Request,
         view: &View<'_>,
-        demand: Demand,
+        demand: SearchDemand,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         let (choice, second, hint) = match &request.pod {
             None => choose(machine, request, view, demand, request.cpus)?,
             Some(pod) => {
-                let hint = of_pod(machine, request, pod)?;
-                let found = search(view, inside(machine, hint, demand));
-                let spilt = || search(view, beside(machine, hint, demand));
-                let found = if is_strict(request) { found } else { found.or_else(spilt) };
-                let Some((choice, second)) = found else {
-                    return Err(Rejection::topology_affinity());
-                };
+                let hint = pod_affinity(machine, request, pod)?;
+                let mut chosen = search(view, inside(machine, hint, demand));
+                if chosen.is_none() && !is_strict(request) {
+                    chosen = search(view, inside_first(machine, hint, demand));
+                }
+                let (choice, second) = chosen.ok_or_else(Rejection::topology_affinity)?;
                 (choice, second, hint)
             }
         };
         let mut cpus = self.held;
+        // Where cores are of unequal sizes, a choice by numbers may not add up.
         if choice.take(view, &mut cpus) > 0 {
             return if is_strict(request) {
                 Err(Rejection::cores_of_other_sizes(request.cpus))
@@ -168,7 +166,7 @@ impl Attempt {
         Ok((Placement { cpus, hint }, choice.cost, second))
     }
 
-    /// CPUs by cell, wherever they are.
+    /// Takes CPUs of one cell after the other, without regard to nodes and caches.
     fn anywhere(
         &self,
         request: &Request,
@@ -187,25 +185,25 @@ impl Attempt {
     }
 }
 
-/// The demand inside the affinity of its pod.
-fn inside(machine: &Topology, hint: Hint, mut demand: Demand) -> Demand {
+/// The demand, limited to the affinity of the pod and the nodes that are used anyway.
+fn inside(machine: &Topology, hint: Hint, mut demand: SearchDemand) -> SearchDemand {
     let allowed = positions(machine, hint).unwrap_or(demand.nodes.allowed);
     demand.nodes.allowed = allowed.union(demand.nodes.base);
     demand
 }
 
-/// The demand with the affinity of its pod and as few other nodes as possible.
-fn beside(machine: &Topology, hint: Hint, mut demand: Demand) -> Demand {
+/// The demand with the nodes of the pod's affinity at no cost, so that it takes the fewest others.
+fn inside_first(machine: &Topology, hint: Hint, mut demand: SearchDemand) -> SearchDemand {
     let all = positions(machine, hint).unwrap_or_default();
     demand.nodes.base = demand.nodes.base.union(all);
     demand
 }
 
-/// Whether CPUs are enough, wherever they are; the container holds `held` of them.
+/// Checks that enough CPUs are free on the whole machine. The container holds `held` CPUs already.
 ///
 /// # Errors
-/// The kubelet's reasons: [`Reason::SmtAlignment`](crate::Reason::SmtAlignment) for cores,
-/// and the topology manager's refusal before the lack of CPUs under its strict policies.
+/// As in the kubelet: [`Reason::SmtAlignment`](crate::Reason::SmtAlignment) for cores. Under the
+/// topology manager's strict policies its refusal takes precedence over the lack of CPUs.
 pub(super) fn has_enough(
     machine: &Topology,
     request: &Request,
@@ -217,7 +215,7 @@ pub(super) fn has_enough(
     match cores(request) {
         Cores::OneCpu if available < n => Err(Rejection::not_enough_idle_cores(n, available)),
         Cores::Whole => {
-            let per_core = machine.cpus_per_core().max(1);
+            let per_core = machine.cpus_per_core();
             if !n.is_multiple_of(per_core) {
                 Err(Rejection::partial_core(n, per_core))
             } else if available < n {

@@ -1,13 +1,13 @@
-//! [`resize()`]: the CPUs of a container that runs. It keeps what it holds and gets more by the same
-//! cost as one that starts, or keeps what is the cheapest part of it.
+//! [`resize()`]: the CPUs of a running container. One that grows keeps its CPUs and gets more by
+//! the same cost as at its start. One that shrinks keeps the cheapest part of its CPUs.
 //!
-//! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a container
-//! may start (KEP-693), and this one runs already.
+//! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a
+//! container may start (KEP-693), and a resize is no start.
 
 use super::capacity::{by_cache, cores, fewest_caches};
 use super::place::{has_enough, place};
-use super::search::{Demand, search};
-use super::sets::Nodes;
+use super::search::{SearchDemand, search};
+use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches::{fewest, whole_caches};
 use crate::rejection::{NotEnough, Rejection};
@@ -36,7 +36,7 @@ pub(super) fn resize(
 }
 
 fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
-    let view = around(machine, request, held);
+    let view = growth_view(machine, request, held);
     if request.wishes.takes_caches() {
         return grow_in_whole_caches(machine, request, &view, held);
     }
@@ -45,13 +45,14 @@ fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, 
     if request.wishes.uncore == Some(Uncore::Require) {
         let fewest = fewest_caches(machine, request);
         most_caches = fewest.saturating_sub(view.held_caches.len());
+        // Growth never leaves a cache, so CPUs in too many caches cannot meet the wish.
         if fewest < view.held_caches.len() {
             return Err(too_few_in_caches(machine, request, &view, held, fewest));
         }
     }
-    let demand = Demand {
+    let demand = SearchDemand {
         cpus: request.cpus - held.len(),
-        nodes: Nodes::all(&view),
+        nodes: NodeBounds::all(&view),
         most_caches,
         align: request.wishes.uncore != Some(Uncore::Ignore),
     };
@@ -77,13 +78,13 @@ fn grow_in_whole_caches(
         return Err(request.too_few_caches(machine, &usable, held));
     }
     has_enough(machine, request, view, held.len())?;
-    let own = own_view(machine, request, held);
+    let own = own_caches_view(machine, request, held);
     add_whole_caches(machine, view, &own, held, n - held.len())
         .ok_or_else(|| Rejection::cores_of_other_sizes(n))
 }
 
-/// Adds `more` CPUs to `held`: of its own uncore caches, and if these are too few, of the fewest
-/// others that are free as a whole.
+/// Adds `more` CPUs to `held`: of its own uncore caches, and if these have too few, of the fewest
+/// other caches that are entirely free.
 fn add_whole_caches(
     machine: &Topology,
     view: &View<'_>,
@@ -91,8 +92,12 @@ fn add_whole_caches(
     held: &CpuSet,
     more: usize,
 ) -> Option<CpuSet> {
-    let demand =
-        Demand { cpus: more, nodes: Nodes::all(view), most_caches: usize::MAX, align: true };
+    let demand = SearchDemand {
+        cpus: more,
+        nodes: NodeBounds::all(view),
+        most_caches: usize::MAX,
+        align: true,
+    };
     if more <= own.total {
         return add(machine, own, demand, held);
     }
@@ -101,13 +106,13 @@ fn add_whole_caches(
         rooms.filter(|(at, n)| *n > 0 && !view.held_caches.contains(at)).map(|(_, n)| n).collect();
     let most = others.len();
     let mut counts = fewest(others, more - own.total)..=most;
-    counts.find_map(|most_caches| add(machine, view, Demand { most_caches, ..demand }, held))
+    counts.find_map(|most_caches| add(machine, view, SearchDemand { most_caches, ..demand }, held))
 }
 
-/// What a container that holds these CPUs can get in their uncore caches.
-fn own_view<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
+/// The CPUs that a container which holds `held` can get in the uncore caches of `held`.
+fn own_caches_view<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
     let own = whole_caches(machine, held);
-    around(machine, &Request { free: request.free & own, ..*request }, held)
+    growth_view(machine, &Request { free: request.free & own, ..*request }, held)
 }
 
 fn too_few_in_caches(
@@ -118,19 +123,20 @@ fn too_few_in_caches(
     fewest: usize,
 ) -> Rejection {
     let cells = machine.cells().all().iter().zip(&view.loads);
-    let around = cells.filter(|(cell, _)| view.held_caches.contains(&cell.uncore));
-    let room: usize = around.map(|(_, load)| load.free).sum();
+    let own = cells.filter(|(cell, _)| view.held_caches.contains(&cell.uncore));
+    let room: usize = own.map(|(_, load)| load.free).sum();
     Rejection::uncore_alignment(request.cpus, fewest, held.len() + room)
 }
 
-/// What a container that holds these CPUs can get.
-fn around<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
+/// The CPUs that a container which holds `held` can get.
+fn growth_view<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
     let usable = (request.free & machine.online()) - request.settings.reserved;
     let usable = request.wishes.in_its_caches(machine, &usable, held);
     View::new(machine, &usable, held, &CpuSet::EMPTY, cores(request))
 }
 
-fn add(machine: &Topology, view: &View<'_>, demand: Demand, held: &CpuSet) -> Option<CpuSet> {
+/// Adds the CPUs of a demand to `held`; `None` if they do not add up, or are in too many caches.
+fn add(machine: &Topology, view: &View<'_>, demand: SearchDemand, held: &CpuSet) -> Option<CpuSet> {
     if demand.cpus == 0 {
         return Some(*held);
     }
@@ -142,7 +148,8 @@ fn add(machine: &Topology, view: &View<'_>, demand: Demand, held: &CpuSet) -> Op
         return None;
     }
     if missing > 0 {
-        // Cores are of several sizes, or only the nodes past the limit of affinities have room.
+        // Cores are of several sizes, or only nodes with numbers past the limit of a `NodeSet` have
+        // room: take whatever is free.
         cpus = *held;
         missing = demand.cpus;
         for cell in 0..view.loads.len() {
@@ -152,50 +159,53 @@ fn add(machine: &Topology, view: &View<'_>, demand: Demand, held: &CpuSet) -> Op
     if missing == 0 { Some(cpus) } else { None }
 }
 
-/// The cheapest part of the CPUs that a container holds.
+/// The cheapest part of `held` with the requested number of CPUs.
 fn shrink(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
     let n = request.cpus;
-    let per_core = machine.cpus_per_core().max(1);
+    let per_core = machine.cpus_per_core();
     let wants_whole = cores(request) == Cores::Whole;
     if wants_whole && !n.is_multiple_of(per_core) {
         return Err(Rejection::partial_core(n, per_core));
     }
     let part = |cores: Cores| {
         let view = View::new(machine, held, &CpuSet::EMPTY, &CpuSet::EMPTY, cores);
-        let demand =
-            Demand { cpus: n, nodes: Nodes::all(&view), most_caches: usize::MAX, align: true };
+        let demand = SearchDemand {
+            cpus: n,
+            nodes: NodeBounds::all(&view),
+            most_caches: usize::MAX,
+            align: true,
+        };
         if n <= view.total { add(machine, &view, demand, &CpuSet::EMPTY) } else { None }
     };
-    // It may hold parts of cores: the option can be younger than the container.
+    // A container may hold parts of cores if it started before the option was set.
     let whole = if wants_whole { part(Cores::Whole) } else { None };
-    let available = held.len();
-    let kept = whole.or_else(|| part(Cores::Any));
-    kept.ok_or_else(|| NotEnough { requested: n, available }.into())
+    let remaining = whole.or_else(|| part(Cores::Any));
+    remaining.ok_or_else(|| NotEnough { requested: n, available: held.len() }.into())
 }
 
-/// A container that lost CPUs gets others instead, whole cores or not: it did not ask for a change,
-/// so no rule about the start of containers refuses it.
+/// Replaces the CPUs that a container lost, by whole cores or not. The container did not ask for a
+/// change, so rules about requests do not refuse it.
 fn complete(
     machine: &Topology,
     request: &Request,
     left: &CpuSet,
     broken: &CpuSet,
 ) -> Result<CpuSet, NotEnough> {
-    // The rest of a broken core is no whole core.
+    // With `full-pcpus-only`, first try to replace cores that lost a thread by whole ones.
     let whole = if request.settings.options.full_pcpus_only { *left - *broken } else { *left };
-    let completed = [whole, *left].into_iter().find_map(|kept| {
-        let view = around(machine, request, &kept).breaking_cores();
-        let demand = Demand {
-            cpus: request.cpus.checked_sub(kept.len())?,
-            nodes: Nodes::all(&view),
+    let completed = [whole, *left].into_iter().find_map(|base| {
+        let view = growth_view(machine, request, &base).breaking_cores();
+        let demand = SearchDemand {
+            cpus: request.cpus.checked_sub(base.len())?,
+            nodes: NodeBounds::all(&view),
             most_caches: usize::MAX,
             align: true,
         };
-        if request.wishes.takes_caches() && !kept.is_empty() {
-            let own = own_view(machine, request, &kept).breaking_cores();
-            return add_whole_caches(machine, &view, &own, &kept, demand.cpus);
+        if request.wishes.takes_caches() && !base.is_empty() {
+            let own = own_caches_view(machine, request, &base).breaking_cores();
+            return add_whole_caches(machine, &view, &own, &base, demand.cpus);
         }
-        if demand.cpus <= view.total { add(machine, &view, demand, &kept) } else { None }
+        if demand.cpus <= view.total { add(machine, &view, demand, &base) } else { None }
     });
     let available = (request.free | *left).len();
     completed.ok_or(NotEnough { requested: request.cpus, available })

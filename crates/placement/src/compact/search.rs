@@ -1,73 +1,75 @@
-//! [`Search`]: the cheapest way to take CPUs, over sets of NUMA nodes and the caches in them.
+//! [`search()`]: finds the cheapest way to take CPUs, over sets of NUMA nodes and the caches in
+//! them.
 
 use super::cost::Cost;
-use super::sets::{Candidate, Nodes, others, sets};
+use super::sets::{AddedNodes, NodeBounds, others, sets};
 use super::sums::Sums;
 use super::view::{Load, View};
 use cpuset::{CpuSet, NodeSet};
 use topology::Cells;
 
-/// What one search is for.
+/// What a search must find.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Demand {
-    /// CPUs to take.
+pub(super) struct SearchDemand {
+    /// The number of CPUs to take.
     pub(super) cpus: usize,
-    pub(super) nodes: Nodes,
-    /// The most uncore caches, beside those that the container holds CPUs of.
+    pub(super) nodes: NodeBounds,
+    /// The most uncore caches to take CPUs of, not counting those that the container uses already.
     pub(super) most_caches: usize,
-    /// Whether caches matter at all; if not, the smallest remainders come first.
+    /// Whether caches matter. If not, the smallest remainders are taken first.
     pub(super) align: bool,
 }
 
-/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) cost: Cost,
-    /// The nodes by position, those of the base included.
+    /// The nodes by position, including those of the base.
     pub(super) nodes: NodeSet,
     takes: Vec<Take>,
 }
 
-/// So many CPUs of a cache, in the cells of the chosen nodes.
+/// A number of CPUs to take of a cache, in the cells of the chosen nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Take {
     uncore: usize,
     cpus: usize,
 }
 
-/// A cache, as far as it is in the nodes looked into.
+/// The part of a cache that is in the current set of nodes.
 #[derive(Debug, Clone, Copy)]
-struct Cache {
+struct CacheLoad {
     uncore: usize,
     is_held: bool,
     load: Load,
 }
 
-/// Requests are of so many parts of a node, see [`Cost::room`].
+/// How many parts a node is divided into for [`Cost::room`].
 const EIGHTHS: usize = 8;
 
-pub(super) struct Search<'v, 'm> {
+pub(super) struct CostSearch<'v, 'm> {
     view: &'v View<'m>,
-    demand: Demand,
-    /// The nodes looked into.
+    demand: SearchDemand,
+    /// The current set of nodes. The next four fields belong to it.
     nodes: NodeSet,
     distance: u64,
-    /// Usable CPUs in these.
+    /// The number of usable CPUs.
     free: usize,
     /// See [`Cost::room`].
     room: (usize, usize),
-    /// Their caches with usable CPUs, those that the container holds CPUs of first.
-    caches: Vec<Cache>,
+    /// The caches with usable CPUs. Those that the container uses already come first.
+    caches: Vec<CacheLoad>,
+    /// CPUs of caches that the container uses already: every choice includes these.
     takes: Vec<Take>,
+    /// Buffers, to save allocations.
     numbers: Vec<usize>,
     sums: Sums,
     best: Option<Choice>,
     second: Option<Cost>,
 }
 
-/// The cheapest choice, and what the second best cost if it was among the nodes looked into.
-pub(super) fn search(view: &View<'_>, demand: Demand) -> Option<(Choice, Option<Cost>)> {
-    let mut search = Search {
+/// The cheapest choice, and the cost of the second-best one if the search came across it.
+pub(super) fn search(view: &View<'_>, demand: SearchDemand) -> Option<(Choice, Option<Cost>)> {
+    let mut search = CostSearch {
         view,
         demand,
         nodes: NodeSet::EMPTY,
@@ -86,9 +88,9 @@ pub(super) fn search(view: &View<'_>, demand: Demand) -> Option<(Choice, Option<
     search.best.map(|best| (best, second))
 }
 
-impl Search<'_, '_> {
+impl CostSearch<'_, '_> {
     fn run(&mut self) {
-        let Demand { cpus: n, nodes, most_caches, .. } = self.demand;
+        let SearchDemand { cpus: n, nodes, most_caches, .. } = self.demand;
         if nodes.base.len() > nodes.most {
             return;
         }
@@ -102,26 +104,27 @@ impl Search<'_, '_> {
         }
         let limited = most_caches < self.view.loads.len();
         let most = (nodes.most - nodes.base.len()).min(others.len());
-        // Each node that is added has another cache then.
+        // Unless caches span nodes, each added node has another cache.
         let most = if self.view.cells.caches_span_nodes() { most } else { most.min(most_caches) };
         for size in fewest..=most {
             let mut last = None;
+            // The nearest sets come first, and distance comes before caches in the cost.
             for candidate in sets(self.view, &nodes, &others, size, n, limited) {
                 if self.best.is_some() && last.is_some_and(|distance| distance < candidate.distance)
                 {
                     break;
                 }
                 last = Some(candidate.distance);
-                self.look_into(candidate);
+                self.search_nodes(candidate);
             }
-            // More nodes can only mean fewer caches.
+            // More nodes cost more. They help only if the number of caches is limited.
             if self.best.is_some() || !limited {
                 return;
             }
         }
     }
 
-    fn look_into(&mut self, candidate: Candidate) {
+    fn search_nodes(&mut self, candidate: AddedNodes) {
         self.nodes = candidate.nodes.union(self.demand.nodes.base);
         self.distance = candidate.distance;
         self.free = self.nodes.iter().map(|node| self.view.nodes[node]).sum();
@@ -136,21 +139,24 @@ impl Search<'_, '_> {
         let sum = |count: fn(&Load) -> usize| -> usize {
             self.caches[..held].iter().map(|cache| count(&cache.load)).sum()
         };
-        let (free, whole) = (sum(|load| load.free), sum(|load| load.whole));
+        let free = sum(|load| load.free);
+        let whole = sum(|load| load.whole);
         if n <= free {
             self.choose(0, held, n, 0);
             return;
         }
         self.use_held(held, |load| load.free);
         self.choose(held, self.caches.len(), n - free, held);
+        // Leaving parts of cores in the held caches may share fewer cores.
         if whole < free {
             self.use_held(held, |load| load.whole);
             self.choose(held, self.caches.len(), n - whole, held);
         }
     }
 
-    /// Where a request that fits no single node is refused, room for large ones in one node is what
-    /// runs out first. Of equal nodes the first one is taken, so that the last ones stay empty.
+    /// [`Cost::room`] of the current nodes. Where a request that fits no single node is refused,
+    /// room for large requests in one node runs out first. The position makes the first of equal
+    /// nodes the cheapest, so that the last ones stay empty.
     fn room_taken(&self) -> (usize, usize) {
         let mut nodes = self.nodes.iter();
         let (Some(node), None) = (nodes.next(), nodes.next()) else { return (0, 0) };
@@ -167,7 +173,7 @@ impl Search<'_, '_> {
     }
 
     fn list_caches(&mut self) {
-        let Search { view, caches, .. } = self;
+        let CostSearch { view, caches, .. } = self;
         caches.clear();
         for node in self.nodes.iter() {
             for at in view.cells.of_node(node) {
@@ -185,7 +191,7 @@ impl Search<'_, '_> {
                     Some(cache) => cache.load.add(load),
                     None => {
                         let is_held = view.held_caches.contains(&uncore);
-                        caches.push(Cache { uncore, is_held, load: *load });
+                        caches.push(CacheLoad { uncore, is_held, load: *load });
                     }
                 }
             }
@@ -195,7 +201,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Takes what the caches that the container holds CPUs of can give.
+    /// Takes all that the first `held` caches can give.
     fn use_held(&mut self, held: usize, count: impl Fn(&Load) -> usize) {
         self.takes.clear();
         for cache in &self.caches[..held] {
@@ -203,8 +209,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Offers the ways to take `n` CPUs of the fewest caches of a range, beside those that are taken
-    /// from `held` ones.
+    /// Offers the ways to take `n` CPUs of the fewest caches in a range, in addition to the CPUs of
+    /// the first `held` caches.
     fn choose(&mut self, from: usize, to: usize, n: usize, held: usize) {
         if held == 0 {
             self.takes.clear();
@@ -219,13 +225,13 @@ impl Search<'_, '_> {
             missing = missing.saturating_sub(most);
             count += 1;
         }
-        // Caches that the container holds CPUs of cost nothing.
+        // Caches that the container uses already cost nothing.
         let cost = if to <= from || self.caches[from].is_held { 0 } else { count };
         if cost > self.demand.most_caches || self.is_hopeless(cost) {
             return;
         }
         match count {
-            // The pod holds all CPUs that its affinity is chosen for.
+            // `n` is 0: the pod holds all CPUs that its affinity is chosen for.
             0 => self.offer(cost, &[]),
             1 => self.one_of(from, to, n, cost),
             2 => self.two_of(from, to, n, cost),
@@ -249,7 +255,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The first one as a whole, the rest from the second one.
+    /// All of one cache, and the rest from another.
     fn two_of(&mut self, from: usize, to: usize, n: usize, cost: usize) {
         for first in from..to {
             let whole = self.caches[first].load.free;
@@ -261,7 +267,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// So many whose CPUs come closest to `n`; what is left over stays in the largest.
+    /// The `count` caches whose CPUs come closest to `n`. What is left over stays in the largest.
     fn several_of(
         &mut self,
         from: usize,
@@ -286,7 +292,7 @@ impl Search<'_, '_> {
         self.offer(cost, &takes);
     }
 
-    /// The caches with the fewest CPUs first, whichever they are.
+    /// Takes the caches with the fewest free CPUs first.
     fn fill_remainders(&mut self, n: usize) {
         self.takes.clear();
         let mut order: Vec<usize> = (0..self.caches.len()).collect();
@@ -305,8 +311,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Keeps a way if it is the cheapest so far: CPUs of caches, by index, beside those taken
-    /// before.
+    /// Keeps a choice if it is the cheapest so far: numbers of CPUs of caches, by index, in
+    /// addition to `self.takes`.
     fn offer(&mut self, caches: usize, takes: &[(usize, usize)]) {
         let mut cost = Cost::at_least(self.nodes.len(), self.distance, self.room, caches);
         let mut reused = 0;
@@ -320,17 +326,17 @@ impl Search<'_, '_> {
         }
         for taken in &self.takes {
             let cache = self.caches.iter().find(|cache| cache.uncore == taken.uncore);
-            if let Some(Cache { load, .. }) = cache {
+            if let Some(CacheLoad { load, .. }) = cache {
                 cost.shared_cores += load.shared(taken.cpus);
                 reused += load.reusable.min(taken.cpus);
             }
         }
         cost.not_reused = self.demand.cpus.saturating_sub(reused);
-        // Large remainders and empty nodes are worth more to requests to come than small and used
-        // ones.
+        // Remainders of caches count far more than free CPUs of nodes: on the churn benchmark this
+        // weight aligned slightly more containers than others.
         cost.potential = 20 * left_over + self.free;
-        let again = |best: &Choice| best.cost == cost && self.takes_the_same(best, takes);
-        if self.best.as_ref().is_some_and(again) {
+        let is_repeated = |best: &Choice| best.cost == cost && self.takes_the_same(best, takes);
+        if self.best.as_ref().is_some_and(is_repeated) {
             return;
         }
         if self.best.as_ref().is_some_and(|best| best.cost <= cost) {
@@ -339,11 +345,11 @@ impl Search<'_, '_> {
         }
         let mut all = self.takes.clone();
         all.extend(takes.iter().map(|&(at, cpus)| Take { uncore: self.caches[at].uncore, cpus }));
-        let before = self.best.replace(Choice { cost, nodes: self.nodes, takes: all });
-        self.second = before.map(|before| before.cost);
+        let previous = self.best.replace(Choice { cost, nodes: self.nodes, takes: all });
+        self.second = previous.map(|previous| previous.cost);
     }
 
-    /// Whether a way is the one that was found before, with the caches in another order.
+    /// Whether a choice is the best one again, with its caches in another order.
     fn takes_the_same(&self, best: &Choice, takes: &[(usize, usize)]) -> bool {
         let same = |&(at, cpus): &(usize, usize)| {
             best.takes.contains(&Take { uncore: self.caches[at].uncore, cpus })
@@ -353,22 +359,23 @@ impl Search<'_, '_> {
 }
 
 impl Choice {
-    /// Adds the chosen CPUs to `cpus`. Returns how many are missing: where cores are of several sizes
-    /// not every number is made of whole ones.
+    /// Adds the chosen CPUs to `cpus`. Returns how many are missing: where cores are of several
+    /// sizes, not every number of CPUs is made of whole cores.
     pub(super) fn take(&self, view: &View<'_>, cpus: &mut CpuSet) -> usize {
         self.takes.iter().map(|take| self.take_of(view, *take, cpus)).sum()
     }
 
-    /// The smallest cells of the cache first, so that what is left over is in one.
+    /// Takes the smallest cells of the cache first, so that what is left over is in one cell.
     fn take_of(&self, view: &View<'_>, take: Take, cpus: &mut CpuSet) -> usize {
         let cells: &Cells = view.cells;
-        let mut found: Vec<usize> = Vec::new();
+        let mut of_cache: Vec<usize> = Vec::new();
         for node in self.nodes.iter() {
-            found.extend(cells.of_node(node).filter(|&at| cells.all()[at].uncore == take.uncore));
+            of_cache
+                .extend(cells.of_node(node).filter(|&at| cells.all()[at].uncore == take.uncore));
         }
-        found.sort_by_key(|&at| view.loads[at].free);
+        of_cache.sort_by_key(|&at| view.loads[at].free);
         let mut left = take.cpus;
-        for at in found {
+        for at in of_cache {
             let wanted = left.min(view.loads[at].free);
             left -= wanted - view.take(at, wanted, cpus);
         }

@@ -1,33 +1,33 @@
-//! [`sets`]: the sets of NUMA nodes that a decision looks into.
+//! [`sets`]: the sets of NUMA nodes that a decision compares.
 
 use super::view::View;
 use cpuset::NodeSet;
 use std::collections::BinaryHeap;
 
-/// Up to so many sets of one size are all looked at.
+/// If no more sets of one size exist, all are compared; otherwise sets are grown from single nodes.
 const ALL_SETS: usize = 1200;
-/// Of equally near sets, so many with the fewest usable CPUs are looked into.
+/// The most equally near sets that are compared: those with the fewest usable CPUs.
 const EQUAL_SETS: usize = 24;
 
-/// So many nodes, over all sets, are found by growing sets.
+/// The number of nodes in all grown sets together. It limits the work.
 const GROWTH: usize = 256;
 
 /// Which nodes a container may use, by position.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Nodes {
+pub(super) struct NodeBounds {
     pub(super) allowed: NodeSet,
-    /// Those that the container or its pod uses anyway: they cost nothing.
+    /// Nodes that the container or its pod uses anyway: they cost nothing.
     pub(super) base: NodeSet,
-    /// Those of its devices: the nearer the better.
+    /// Nodes of the container's devices: the nearer to them the better.
     pub(super) near: NodeSet,
-    /// The most nodes, those of the base included.
+    /// The most nodes, including those of the base.
     pub(super) most: usize,
 }
 
-impl Nodes {
-    /// All nodes, from those on that the container holds CPUs of.
-    pub(super) fn all(view: &View<'_>) -> Nodes {
-        Nodes {
+impl NodeBounds {
+    /// All nodes are allowed; the base is the nodes of held CPUs.
+    pub(super) fn all(view: &View<'_>) -> NodeBounds {
+        NodeBounds {
             allowed: view.all_nodes(),
             base: view.held_nodes,
             near: NodeSet::EMPTY,
@@ -36,17 +36,17 @@ impl Nodes {
     }
 }
 
-/// Nodes added to the base, in the order of what they cost.
+/// Nodes that are added to the base. The order of the fields makes the cheapest set the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Candidate {
-    /// Of all pairs of nodes, and from them to the devices.
+pub(super) struct AddedNodes {
+    /// The sum over all pairs of nodes, and from each node to the base and the devices.
     pub(super) distance: u64,
     pub(super) free: usize,
     pub(super) nodes: NodeSet,
 }
 
-/// The nodes that can be added, the fullest of usable CPUs first.
-pub(super) fn others(view: &View<'_>, nodes: &Nodes) -> Vec<usize> {
+/// The nodes that can be added to the base, those with the most usable CPUs first.
+pub(super) fn others(view: &View<'_>, nodes: &NodeBounds) -> Vec<usize> {
     let others = nodes.allowed.iter();
     let mut others: Vec<usize> =
         others.filter(|&node| view.nodes[node] > 0 && !nodes.base.contains(node)).collect();
@@ -54,61 +54,62 @@ pub(super) fn others(view: &View<'_>, nodes: &Nodes) -> Vec<usize> {
     others
 }
 
-/// Sets of `size` of the `others` that have room for `n` CPUs, with the base; the nearest first.
-/// Without `every`, only those that are as near as the nearest, and of many not all.
+/// Sets of `size` of the `others` that, with the base, have room for `n` CPUs; the nearest first.
+/// Without `every`, only the nearest sets, and of these at most [`EQUAL_SETS`].
 pub(super) fn sets(
     view: &View<'_>,
-    nodes: &Nodes,
+    nodes: &NodeBounds,
     others: &[usize],
     size: usize,
     n: usize,
     every: bool,
-) -> Vec<Candidate> {
+) -> Vec<AddedNodes> {
     let base: usize = nodes.base.iter().map(|node| view.nodes[node]).sum();
     let wanted = n.saturating_sub(base);
     // Single nodes are few enough.
     let limited = !every && size > 1;
-    let mut found = Found { view, nodes, others, wanted, limited, sets: BinaryHeap::new() };
-    let none = Candidate { distance: 0, free: 0, nodes: NodeSet::EMPTY };
+    let mut search = SetSearch { view, nodes, others, wanted, limited, sets: BinaryHeap::new() };
+    let none = AddedNodes { distance: 0, free: 0, nodes: NodeSet::EMPTY };
     if combinations(others.len(), size) <= ALL_SETS {
-        found.extend(none, 0, size);
+        search.extend(none, 0, size);
     } else {
-        // The larger the sets, the less they depend on where they begin.
+        // The larger the sets are, the less they depend on the first node, and the fewer are grown.
         let step = (others.len() * size).div_ceil(GROWTH);
         for &start in others.iter().step_by(step) {
-            let set = found.around(start, size).into_iter();
-            let set = set.fold(none, |set, node| found.with(set, node));
+            let grown = search.grow(start, size).into_iter();
+            let set = grown.fold(none, |set, node| search.with(set, node));
             if set.nodes.len() == size && set.free >= wanted {
-                found.offer(set);
+                search.offer(set);
             }
         }
     }
-    let mut sets = found.sets.into_sorted_vec();
+    let mut sets = search.sets.into_sorted_vec();
     sets.dedup();
     sets
 }
 
-struct Found<'v, 'm> {
+struct SetSearch<'v, 'm> {
     view: &'v View<'m>,
-    nodes: &'v Nodes,
+    nodes: &'v NodeBounds,
     others: &'v [usize],
-    /// CPUs that the base lacks.
+    /// The number of CPUs that the base lacks.
     wanted: usize,
-    /// Whether the nearest sets, and of many equally near ones some, are enough.
+    /// Whether only [`EQUAL_SETS`] of the nearest sets are kept.
     limited: bool,
-    /// The worst on top.
-    sets: BinaryHeap<Candidate>,
+    /// The worst set is on top.
+    sets: BinaryHeap<AddedNodes>,
 }
 
-impl Found<'_, '_> {
-    /// Offers all sets that have `left` more nodes than `set`, of the others from this position on.
-    fn extend(&mut self, set: Candidate, from: usize, left: usize) {
+impl SetSearch<'_, '_> {
+    /// Offers all sets that add `left` nodes to `set`, of the others from position `from` on.
+    fn extend(&mut self, set: AddedNodes, from: usize, left: usize) {
         if left == 0 {
             self.offer(set);
             return;
         }
         for at in from..=self.others.len() - left {
-            // These are the fullest ones that are left.
+            // The others are sorted, so the next ones have the most usable CPUs of all that are
+            // left.
             let most = self.others[at..at + left].iter().map(|&node| self.view.nodes[node]);
             if set.free + most.sum::<usize>() < self.wanted {
                 return;
@@ -121,15 +122,15 @@ impl Found<'_, '_> {
         }
     }
 
-    fn with(&self, set: Candidate, node: usize) -> Candidate {
-        Candidate {
+    fn with(&self, set: AddedNodes, node: usize) -> AddedNodes {
+        AddedNodes {
             distance: set.distance + self.distance(node, set.nodes),
             free: set.free + self.view.nodes[node],
             nodes: set.nodes.union(NodeSet::of(node)),
         }
     }
 
-    fn offer(&mut self, set: Candidate) {
+    fn offer(&mut self, set: AddedNodes) {
         if self.limited {
             match self.sets.peek() {
                 Some(worst) if worst.distance < set.distance => return,
@@ -144,9 +145,9 @@ impl Found<'_, '_> {
         self.sets.push(set);
     }
 
-    /// What a node adds to the distance of a set and the base.
+    /// What a node adds to the distance of a set.
     fn distance(&self, node: usize, set: NodeSet) -> u64 {
-        let Nodes { base, near, .. } = *self.nodes;
+        let NodeBounds { base, near, .. } = *self.nodes;
         let cells = self.view.cells;
         let to = |nodes: NodeSet| -> u64 {
             nodes.iter().map(|other| u64::from(cells.distance(node, other))).sum()
@@ -154,9 +155,9 @@ impl Found<'_, '_> {
         to(set) + to(base) + if near.is_empty() { 0 } else { to(near) }
     }
 
-    /// The node `start`, and again and again the node nearest to those before that leaves the request
-    /// possible.
-    fn around(&self, start: usize, size: usize) -> Vec<usize> {
+    /// Grows a set from `start`: repeatedly adds the node that is nearest to the set and with which
+    /// the set can still get room for the request.
+    fn grow(&self, start: usize, size: usize) -> Vec<usize> {
         let others = self.others;
         let mut set = vec![start];
         let mut chosen = NodeSet::of(start);
@@ -165,7 +166,8 @@ impl Found<'_, '_> {
             others.iter().map(|&node| self.distance(node, NodeSet::of(start))).collect();
         while set.len() < size {
             let left = size - set.len();
-            // The fullest nodes that are left, of which this one may be one.
+            // With this node and the fullest of the rest, which may include it, the request must
+            // fit.
             let rest = || others.iter().filter(|&&node| !chosen.contains(node));
             let fullest: usize = rest().take(left - 1).map(|&node| self.view.nodes[node]).sum();
             let last = rest().nth(left - 1).map_or(0, |&node| self.view.nodes[node]);
@@ -191,7 +193,7 @@ impl Found<'_, '_> {
     }
 }
 
-/// How many sets of `size` there are, or more than are looked at.
+/// How many sets of `size` there are; if more than [`ALL_SETS`], some number above it.
 fn combinations(of: usize, size: usize) -> usize {
     let mut count = 1;
     for at in 0..size.min(of - size.min(of)) {

@@ -1,17 +1,17 @@
-//! [`Sums`]: the numbers of a list that come closest to a sum.
+//! [`Sums`]: which numbers of a list have the least sum that is large enough.
 
 /// Subset sums by the number of summands, as bit sets. The buffers are kept between calls.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// For each number of summands, the sums that they reach: bit `s` of the set is sum `s`.
+    /// For each number of summands, the sums that they can have: bit `s` stands for sum `s`.
     reached: Vec<u64>,
-    /// For each number of summands and each sum, the last summand when it was reached first.
+    /// For each number of summands and each sum, the last summand of the first way to reach it.
     last: Vec<u16>,
 }
 
 impl Sums {
     /// The positions of exactly `count` numbers with the least sum that is at least `wanted`, and
-    /// this sum; `None` if no so many numbers reach it.
+    /// the sum; `None` if no `count` numbers reach it.
     pub(super) fn least(
         &mut self,
         numbers: &[usize],
@@ -22,8 +22,8 @@ impl Sums {
             let sum = numbers.iter().sum();
             return if sum >= wanted { Some((sum, (0..count).collect())) } else { None };
         }
-        // From the least sum of so many numbers, replacing one after the other by a larger one adds
-        // at most the largest each time.
+        // The answer is at most this: from the least sum, replacing one number after the other by a
+        // larger one adds at most the largest number each time.
         let mut ascending = numbers.to_vec();
         ascending.sort_unstable();
         let largest = *ascending.last()?;
@@ -38,8 +38,8 @@ impl Sums {
                 self.add(at, number, summands, words, limit);
             }
         }
-        let found = &self.reached[count * words..];
-        let sum = (wanted..=limit).find(|sum| found[sum / 64] >> (sum % 64) & 1 == 1)?;
+        let reached = &self.reached[count * words..];
+        let sum = (wanted..=limit).find(|sum| reached[sum / 64] >> (sum % 64) & 1 == 1)?;
         let mut chosen = Vec::with_capacity(count);
         let mut left = sum;
         for summands in (1..=count).rev() {
@@ -50,11 +50,12 @@ impl Sums {
         Some((sum, chosen))
     }
 
-    /// What `summands` numbers reach with this one as the last of them.
+    /// Adds the sums of `summands` numbers whose last one is `number`.
     fn add(&mut self, at: usize, number: usize, summands: usize, words: usize, limit: usize) {
         let (fewer, row) = self.reached.split_at_mut(summands * words);
         let fewer = &fewer[(summands - 1) * words..];
-        let (skip, shift) = (number / 64, number % 64);
+        let skip = number / 64;
+        let shift = number % 64;
         for word in skip..words {
             let mut shifted = fewer[word - skip] << shift;
             if shift > 0 && word > skip {
@@ -79,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_least_sum_that_suffices() {
+    fn the_least_sufficient_sum_is_found() {
         let mut sums = Sums::default();
         assert_eq!(sums.least(&[8, 5, 3, 6], 2, 9), Some((9, vec![3, 2])));
         assert_eq!(sums.least(&[8, 5, 3, 6], 2, 15), None);
@@ -88,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_all_subsets_say(
+        fn the_sum_is_the_least_of_all_subsets(
             numbers in prop::collection::vec(0..20usize, 1..9),
             count in 1..9usize,
             wanted in 1..60usize,
@@ -99,9 +100,9 @@ mod tests {
                 numbers.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, n)| n).sum()
             });
             let least: Option<usize> = sums.filter(|sum| *sum >= wanted).min();
-            let found = Sums::default().least(&numbers, count, wanted);
-            prop_assert_eq!(found.as_ref().map(|(sum, _)| *sum), least);
-            if let Some((sum, chosen)) = found {
+            let actual = Sums::default().least(&numbers, count, wanted);
+            prop_assert_eq!(actual.as_ref().map(|(sum, _)| *sum), least);
+            if let Some((sum, chosen)) = actual {
                 prop_assert_eq!(chosen.len(), count);
                 prop_assert_eq!(chosen.iter().map(|&at| numbers[at]).sum::<usize>(), sum);
                 let mut once = chosen.clone();

@@ -1,39 +1,38 @@
-//! [`View`]: what one decision can choose from, counted by core, cell and NUMA node.
+//! [`View`]: the CPUs that one decision can choose from, counted by core, cell and NUMA node.
 //!
-//! One pass over the usable CPUs counts them by the part of a core that they are in; everything
-//! else follows from these counts. A decision is a few of these passes, so there is no state to
-//! keep between decisions.
+//! One pass over the usable CPUs counts them by part of a core (`cells::Part`); all other counts
+//! follow. A decision takes a few of these passes, so no state needs to be kept between decisions.
 
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use topology::{Cells, Topology};
 
-/// Which cores' CPUs are usable.
+/// The cores whose CPUs are usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cores {
     Any,
-    /// Those that nobody else has CPUs of (`full-pcpus-only`).
+    /// Cores of which no other container has a CPU (`full-pcpus-only`).
     Whole,
     /// One CPU of each core that is entirely free (`smt: isolate`).
     OneCpu,
 }
 
-/// The most CPUs of a core that [`Load::partial`] tells apart.
+/// The most CPUs of a core that [`Load::partial`] distinguishes.
 const MAX_THREADS: usize = 8;
 
-/// What a cell, or all cells of a cache, can give.
+/// The usable CPUs of a cell, or of all cells of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// All usable CPUs.
     pub(super) free: usize,
-    /// Those of cores of which nobody else has a CPU.
+    /// Usable CPUs of whole cores: no other container has a CPU of these.
     pub(super) whole: usize,
-    /// How many cores are shared with others and have 1, 2 ... usable CPUs.
+    /// How many cores that are shared with others have 1, 2 ... usable CPUs.
     partial: [u16; MAX_THREADS],
     /// The most usable CPUs of a core.
     per_core: usize,
-    /// The fewest usable CPUs of a core of which nobody else has a CPU.
+    /// The fewest usable CPUs of a whole core.
     smallest: usize,
-    /// Those of ended containers of the pod.
+    /// CPUs of ended containers of the pod.
     pub(super) reusable: usize,
 }
 
@@ -63,7 +62,7 @@ impl Load {
         }
     }
 
-    /// On how many cores others could run beside `n` CPUs from here.
+    /// On how many cores other containers could run if `n` CPUs were taken from here.
     pub(super) fn shared(&self, n: usize) -> usize {
         if n <= self.whole {
             return usize::from(!n.is_multiple_of(self.per_core.max(1)));
@@ -78,7 +77,7 @@ impl Load {
         shared
     }
 
-    /// Whether `n` CPUs from here break a core of which nobody else has a CPU.
+    /// Whether taking `n` CPUs from here uses only a part of a whole core.
     pub(super) fn breaks_a_core(&self, n: usize) -> bool {
         let odd = n % self.per_core.max(1);
         n < self.whole && odd > 0 && self.partial.iter().skip(odd - 1).all(|&cores| cores == 0)
@@ -92,21 +91,22 @@ pub(super) struct View<'m> {
     cores: Cores,
     /// Usable CPUs by part.
     free: Vec<u16>,
-    /// CPUs that the container holds, by part; empty if it holds none.
+    /// The number of CPUs that the container holds, by part; empty if it holds none.
     held: Vec<u16>,
     /// By cell.
     pub(super) loads: Vec<Load>,
-    /// Usable CPUs by position of a NUMA node.
+    /// The number of usable CPUs of each NUMA node, by position.
     pub(super) nodes: Vec<usize>,
-    /// Nodes and caches, by position, of the CPUs that the container holds.
+    /// The nodes of held CPUs, by position.
     pub(super) held_nodes: NodeSet,
+    /// The caches of held CPUs, by position.
     pub(super) held_caches: Vec<usize>,
     /// The number of usable CPUs.
     pub(super) total: usize,
 }
 
 impl<'m> View<'m> {
-    /// The CPUs of `usable` that are not in `held`, for a container that holds these.
+    /// For a container that holds `held` and can get the other CPUs of `usable`.
     pub(super) fn new(
         machine: &'m Topology,
         usable: &CpuSet,
@@ -116,13 +116,13 @@ impl<'m> View<'m> {
     ) -> View<'m> {
         let cells = machine.cells();
         let usable = *usable - *held;
-        let held = if held.is_empty() { Vec::new() } else { count(cells, held) };
+        let held = if held.is_empty() { Vec::new() } else { count_by_part(cells, held) };
         let mut view = View {
             cells,
             usable,
             reusable: *reusable,
             cores,
-            free: count(cells, &usable),
+            free: count_by_part(cells, &usable),
             held,
             loads: vec![Load::default(); cells.all().len()],
             nodes: vec![0; machine.nodes().len()],
@@ -147,7 +147,7 @@ impl<'m> View<'m> {
         let mut load = Load::default();
         let mut holds = false;
         for part in cell.parts.clone() {
-            let held = usize::from(self.held.get(part).copied().unwrap_or(0));
+            let held = self.held_in(part);
             holds |= held > 0;
             let mut free = usize::from(self.free[part]);
             if free == 0 {
@@ -177,7 +177,7 @@ impl<'m> View<'m> {
         self.loads[at] = load;
     }
 
-    /// The same, but the odd rest of a request may break a core.
+    /// This view, but a request that is no multiple of a core's CPUs may use a part of a core.
     pub(super) fn breaking_cores(mut self) -> View<'m> {
         if self.cores == Cores::Whole {
             self.cores = Cores::Any;
@@ -185,21 +185,21 @@ impl<'m> View<'m> {
         self
     }
 
-    /// All NUMA nodes that an affinity can name, by position.
+    /// All NUMA nodes whose position fits a [`NodeSet`].
     pub(super) fn all_nodes(&self) -> NodeSet {
         (0..self.nodes.len().min(MAX_NODES)).collect()
     }
 
-    /// Adds `n` CPUs of a cell to `cpus`, or as many as there are: cores that the container holds a
-    /// part of first, then whole cores. The odd rest is from a core with exactly that many, else from
-    /// the one with the smallest remainder, else from a new core.
+    /// Adds `n` CPUs of a cell to `cpus`, or all if it has fewer. The order is: cores that the
+    /// container holds a part of; then whole cores; then, for a rest smaller than a core, a core
+    /// with exactly that many CPUs, otherwise the one with the smallest remainder.
     ///
     /// Returns how many it could not add.
     pub(super) fn take(&self, cell: usize, n: usize, cpus: &mut CpuSet) -> usize {
         let mut left = n.min(self.loads[cell].free);
         let short = n - left;
-        for kind in [Kind::Held, Kind::Reusable, Kind::Whole] {
-            self.take_whole(cell, kind, &mut left, cpus);
+        for core_use in [CoreUse::Held, CoreUse::Reusable, CoreUse::Whole] {
+            self.take_whole(cell, core_use, &mut left, cpus);
         }
         while left > 0 {
             let Some(part) = self.next_part(cell, left, cpus) else { break };
@@ -208,42 +208,48 @@ impl<'m> View<'m> {
         short + left
     }
 
-    fn take_whole(&self, cell: usize, kind: Kind, left: &mut usize, cpus: &mut CpuSet) {
-        let skip = match kind {
-            Kind::Held => self.held.is_empty(),
-            Kind::Reusable => self.loads[cell].reusable == 0,
-            Kind::Whole | Kind::Partial => false,
+    fn take_whole(&self, cell: usize, core_use: CoreUse, left: &mut usize, cpus: &mut CpuSet) {
+        let skip = match core_use {
+            CoreUse::Held => self.held.is_empty(),
+            CoreUse::Reusable => self.loads[cell].reusable == 0,
+            CoreUse::Whole | CoreUse::Partial => false,
         };
         if skip || *left == 0 {
             return;
         }
-        // Cores of several sizes, the largest first: then every number that adds up is found.
+        // Where cores are of several sizes, the largest come first, so that smaller ones can fill
+        // up.
         let Load { smallest, per_core, .. } = self.loads[cell];
         for size in (smallest.max(1)..=per_core).rev() {
             for part in self.cells.all()[cell].parts.clone() {
                 let is_next = usize::from(self.free[part]) == size && size <= *left;
-                if is_next && self.kind(part) == kind && !self.is_taken(part, cpus) {
+                if is_next && self.core_use(part) == core_use && !self.is_taken(part, cpus) {
                     *left -= self.take_part(part, size, cpus);
                 }
             }
         }
     }
 
-    fn kind(&self, part: usize) -> Kind {
-        let held = usize::from(self.held.get(part).copied().unwrap_or(0));
+    /// How many CPUs of a part the container holds.
+    fn held_in(&self, part: usize) -> usize {
+        if self.held.is_empty() { 0 } else { usize::from(self.held[part]) }
+    }
+
+    fn core_use(&self, part: usize) -> CoreUse {
+        let held = self.held_in(part);
         let whole = self.cores == Cores::OneCpu
             || usize::from(self.free[part]) + held == self.cells.cpus_of(part).len();
         match (held > 0, whole) {
-            (true, _) => Kind::Held,
-            (false, false) => Kind::Partial,
+            (true, _) => CoreUse::Held,
+            (false, false) => CoreUse::Partial,
             (false, true) if self.first(part).is_some_and(|cpu| self.reusable.contains(cpu)) => {
-                Kind::Reusable
+                CoreUse::Reusable
             }
-            (false, true) => Kind::Whole,
+            (false, true) => CoreUse::Whole,
         }
     }
 
-    /// Where the odd rest is from.
+    /// The part from which to take the rest of a request.
     fn next_part(&self, cell: usize, left: usize, cpus: &CpuSet) -> Option<usize> {
         if self.cores == Cores::Whole {
             return None;
@@ -252,16 +258,16 @@ impl<'m> View<'m> {
         let open = parts.filter(|&part| self.free[part] > 0 && !self.is_taken(part, cpus));
         open.min_by_key(|&part| {
             let free = usize::from(self.free[part]);
-            // None has that many: the fewest cores.
+            // Too few for the rest: take the largest such part, to use the fewest cores.
             if free < left {
-                (1, Kind::Held, usize::MAX - free)
+                (1, CoreUse::Held, usize::MAX - free)
             } else {
-                (0, self.kind(part), free)
+                (0, self.core_use(part), free)
             }
         })
     }
 
-    /// A part is taken as a whole, except for the last one.
+    /// All parts but the last are taken entirely, so the first CPU stands for its part.
     fn is_taken(&self, part: usize, cpus: &CpuSet) -> bool {
         self.first(part).is_some_and(|cpu| cpus.contains(cpu))
     }
@@ -274,7 +280,7 @@ impl<'m> View<'m> {
         let usable = self.cells.cpus_of(part).filter(|&cpu| self.usable.contains(cpu));
         let mut taken = 0;
         for cpu in usable.take(most.min(usize::from(self.free[part]))) {
-            // Its number is one of the machine's, so it is within the limit.
+            // CPUs of the machine are within the limit of a set.
             let _ = cpus.insert(cpu);
             taken += 1;
         }
@@ -282,19 +288,19 @@ impl<'m> View<'m> {
     }
 }
 
-/// What taking CPUs of a core means, the best first.
+/// What taking CPUs of a core means. The order is the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// The container holds others of it already.
+enum CoreUse {
+    /// The container holds other CPUs of the core already.
     Held,
-    /// Others have CPUs of it.
+    /// Other containers have CPUs of the core.
     Partial,
-    /// The pod would hold its CPUs anyway.
+    /// The pod holds the CPUs of the core anyway.
     Reusable,
     Whole,
 }
 
-fn count(cells: &Cells, cpus: &CpuSet) -> Vec<u16> {
+fn count_by_part(cells: &Cells, cpus: &CpuSet) -> Vec<u16> {
     let mut counts = vec![0; cells.parts().len()];
     for part in cpus.iter().filter_map(|cpu| cells.part_of(cpu)) {
         counts[part] += 1;

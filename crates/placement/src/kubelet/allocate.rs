@@ -1,16 +1,12 @@
-//! [`allocate()`]: the whole decision for one container, and [`affinity`], the part of it that pod
-//! scope needs once.
+//! [`allocate()`]: the kubelet's whole decision for one container, and [`affinity`], the part that
+//! pod scope needs only once.
 //!
-//! 1. The topology manager's best NUMA affinity ([`super::demand`]), and whether its policy admits
-//!    it.
-//! 2. With `full-pcpus-only`: whether whole cores can meet the request.
-//! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327)
-//!    all sockets the affinity touches count as inside.
-//! 4. What is missing from everywhere else. As in the kubelet, this choice does not consider the
-//!    first one.
-//!
-//! A container gets what the kubelet would give it. The caller says which CPUs are free, and what a
-//! pod may use again.
+//! 1. Find the topology manager's best NUMA affinity ([`super::demand`]); the policy may refuse it.
+//! 2. With `full-pcpus-only`, check that whole cores can meet the request.
+//! 3. Take as many CPUs as possible inside the affinity. With `align-by-socket` (KEP-3327) all
+//!    sockets that the affinity touches count as inside.
+//! 4. Take the rest from the whole machine. As in the kubelet, this choice does not consider the
+//!    CPUs of step 3.
 
 use super::demand::Demand;
 use super::take::take;
@@ -23,18 +19,17 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
-/// What a container can get.
+/// The CPUs that a container can get.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Supply {
-    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; an
-    /// allocation never uses them.
+    /// CPUs that are exclusive to no container. Reserved and offline CPUs may be among them: an
+    /// allocation never uses those.
     pub free: CpuSet,
-    /// CPUs that were exclusive to init containers of the same pod, which no longer need them.
+    /// CPUs that init containers of the same pod no longer need.
     pub reusable: CpuSet,
 }
 
 impl Supply {
-    /// The CPUs that an allocation may use.
     pub(super) fn usable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
         let mut usable = (self.free | self.reusable) & topology.online();
         usable -= settings.reserved;
@@ -45,8 +40,7 @@ impl Supply {
 /// The NUMA affinity of a request for `n` CPUs, of a container or, in pod scope, of a pod.
 ///
 /// # Errors
-/// [`Reason::TopologyAffinity`](crate::Reason::TopologyAffinity) if the
-/// policy does not admit it.
+/// [`Reason::TopologyAffinity`](crate::Reason::TopologyAffinity) if the policy does not admit it.
 pub fn affinity(
     topology: &Topology,
     settings: &Settings,
@@ -57,18 +51,18 @@ pub fn affinity(
     if manager.policy == TopologyPolicy::None {
         return Ok(Hint::ANY);
     }
+    // `Demand` ignores offline CPUs. Reserved CPUs are never exclusive, so none is among those to
+    // reuse, which are separate because the affinity must include their nodes.
     let available = supply.free - settings.reserved;
-    let align = settings.options.align_by_socket;
-    let demand = Demand::new(topology, &available, &supply.reusable, n, align);
+    let align_by_socket = settings.options.align_by_socket;
+    let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
     let affinity = demand.best(manager.policy, &NumaNodes::of(topology, manager));
     if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
 
 /// Chooses `n` exclusive CPUs for a container.
 ///
-/// `within` is the affinity of its pod in pod scope; without one the container gets its own.
-///
-/// The CPUs are always in `supply`, online and not reserved.
+/// `within` is the affinity of the pod in pod scope; if `None`, the container gets its own.
 ///
 /// # Errors
 /// A [`Rejection`] with the kubelet's reason and text: the affinity is not admitted, whole cores
@@ -80,25 +74,33 @@ pub fn allocate(
     n: usize,
     within: Option<Hint>,
 ) -> Result<Placement, Rejection> {
+    // As in the kubelet, the topology manager decides before whole cores are checked, which in pod
+    // scope happens for each container. If both refuse, its reason is the one reported.
     let hint = match within {
         Some(hint) => hint,
         None => affinity(topology, settings, supply, n)?,
     };
     check_whole_cores(topology, settings, supply, n)?;
-    let mut left = supply.usable(topology, settings);
+    // As in the kubelet, the siblings of reserved CPUs are still usable: `take` prefers whole
+    // cores, of which the check found enough. But it splits one if the affinity has an odd number
+    // of CPUs.
+    let mut usable = supply.usable(topology, settings);
     let strategy = settings.options.strategy(topology);
     let mut cpus = CpuSet::EMPTY;
     if let Some(nodes) = hint.nodes {
-        let inside = inside(topology, nodes, settings.options.align_by_socket) & left;
+        let inside = cpus_inside(topology, nodes, settings.options.align_by_socket) & usable;
         cpus = take(topology, &inside, n.min(inside.len()), strategy)?;
-        left -= cpus;
+        usable -= cpus;
     }
-    cpus |= take(topology, &left, n - cpus.len(), strategy)?;
+    // If the hint has nodes, CPUs are missing only with best-effort, or if other containers
+    // took CPUs since `within` was chosen. As in the kubelet, the container then leaves its
+    // affinity.
+    cpus |= take(topology, &usable, n - cpus.len(), strategy)?;
     Ok(Placement { cpus, hint })
 }
 
-/// With `full-pcpus-only`, whether whole cores can meet the request: cores with a reserved CPU
-/// cannot be given out whole (KEP-2625).
+/// With `full-pcpus-only` (KEP-2625), checks that whole cores can meet the request. A core with a
+/// reserved CPU is never given out whole.
 ///
 /// # Errors
 /// [`Reason::SmtAlignment`](crate::Reason::SmtAlignment) if not.
@@ -111,20 +113,26 @@ pub(super) fn check_whole_cores(
     if !settings.options.full_pcpus_only {
         return Ok(());
     }
-    let per_core = topology.cpus_per_core().max(1);
+    let per_core = topology.cpus_per_core();
     if !n.is_multiple_of(per_core) {
         return Err(Rejection::partial_core(n, per_core));
     }
+    // As in the kubelet, CPUs are counted instead of cores (containers that started with the option
+    // hold whole cores only), and CPUs to reuse are not.
     let reserved_cores = whole_cores(topology, &settings.reserved);
     let free = ((supply.free & topology.online()) - reserved_cores).len();
     if n <= free { Ok(()) } else { Err(Rejection::not_enough_whole_cores(n, per_core, free)) }
 }
 
-/// All CPUs of these NUMA nodes, or of all sockets they touch.
-pub(super) fn inside(topology: &Topology, nodes: NodeSet, sockets: bool) -> CpuSet {
+/// All CPUs of these NUMA nodes or, with `align_by_socket`, of all sockets that these nodes touch.
+/// The policy `single-numa-node` excludes that option ([`Options::check_machine`]).
+///
+/// [`Options::check_machine`]: crate::Options::check_machine
+pub(super) fn cpus_inside(topology: &Topology, nodes: NodeSet, align_by_socket: bool) -> CpuSet {
     let chosen = topology.nodes().iter().filter(|node| nodes.contains(node.id));
     let cpus: CpuSet = chosen.map(|node| node.cpus).collect();
-    if !sockets {
+    // As in the kubelet, the hint itself is not widened to sockets.
+    if !align_by_socket {
         return cpus;
     }
     let touched = topology.sockets().iter().filter(|socket| !socket.cpus.is_disjoint(&cpus));
@@ -142,7 +150,7 @@ mod tests {
         Settings { options, topology_manager, reserved: set(reserved), ..Settings::default() }
     }
 
-    /// Requests in a row on a machine with all CPUs free: the CPUs, or the refusal.
+    /// Makes requests one after the other on an empty machine, and compares the CPUs or rejections.
     #[track_caller]
     fn check(topology: &Topology, settings: &Settings, requests: &[(usize, &str)]) {
         let mut supply = Supply { free: topology.online(), reusable: CpuSet::EMPTY };
@@ -158,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn kep_2625_five_cpus_are_no_whole_cores() {
+    fn kep_2625_five_cpus_are_refused_as_no_whole_cores() {
         let options = Options { full_pcpus_only: true, ..Options::default() };
         let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
         let refused = "SMTAlignmentError: SMT Alignment Error: requested 5 cpus not multiple cpus per core = 2";
@@ -167,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_of_reserved_cpus_are_no_whole_cores() {
+    fn cores_with_a_reserved_cpu_are_not_given_out_whole() {
         let options = Options { full_pcpus_only: true, ..Options::default() };
         let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
         let refused = "SMTAlignmentError: SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 2, requested CPUs = 4, CPUs per core = 2";
@@ -176,9 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn kep_3327_two_pods_of_almost_a_socket() {
-        // "4 * CPUs per NUMA node - 8" twice, on two sockets with eight nodes: each stays inside
-        // one socket.
+    fn kep_3327_two_pods_of_almost_a_socket_stay_in_one_socket_each() {
+        // Two requests of the KEP's "4 * CPUs per NUMA node - 8" on two sockets with eight nodes.
         let shape = Shape { sockets: 2, nodes: 4, uncores: 1, cores: 16, threads: 1 };
         let options = Options { align_by_socket: true, ..Options::default() };
         let settings = settings(options, TopologyPolicy::BestEffort, "0-1");
@@ -186,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn inside_the_affinity_first_then_anywhere() {
-        // Nodes of 4: the hint for 3 CPUs is the node with all of them, for 5 it is two nodes.
+    fn cpus_come_from_the_affinity_first_and_then_from_anywhere() {
+        // Nodes of 4 CPUs, of which requests for 3 leave one CPU each.
         let shape = Shape { sockets: 1, nodes: 4, uncores: 1, cores: 4, threads: 1 };
         let restricted = settings(Options::default(), TopologyPolicy::Restricted, "0");
         let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
@@ -202,12 +209,13 @@ mod tests {
     fn single_numa_node_refuses_what_one_node_cannot_hold() {
         let shape = Shape { sockets: 1, nodes: 2, uncores: 1, cores: 4, threads: 1 };
         let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+        // The last request lacks CPUs, which the topology manager notices first.
         let settings = settings(Options::default(), TopologyPolicy::SingleNumaNode, "0");
         check(&shape.build(), &settings, &[(5, refused), (4, "4-7"), (3, "1-3"), (1, refused)]);
     }
 
     #[test]
-    fn too_many_without_topology_policy() {
+    fn too_large_a_request_is_refused_without_a_topology_policy() {
         let refused = "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to satisfy request: requested=8, available=6, which is unexpected";
         let settings = settings(Options::default(), TopologyPolicy::None, "0-1");
         check(&caches(1, 8), &settings, &[(8, refused), (6, "2-7")]);

@@ -1,4 +1,4 @@
-//! [`Attempt`]: one way to meet a request. The first that works is taken.
+//! [`Attempt`]: one way to meet a request. The first one that works is taken.
 
 use super::allocate::{Supply, affinity, allocate};
 use super::devices;
@@ -12,12 +12,11 @@ use topology::Topology;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
-    /// CPUs that the answer includes in any case.
     all_of: CpuSet,
     supply: Supply,
 }
 
-/// The first of all attempts that works, or the rejection of the last one.
+/// Returns the first placement that works, or the rejection of the last attempt.
 pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
     if let Reuse::Beside(reusable) = request.reuse {
         return Attempt::of(request.free, reusable).place(machine, request);
@@ -32,9 +31,9 @@ pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, 
     result
 }
 
-/// The ways to meet a request, in order, at least one. CPUs that the pod has to use again come
-/// first, as otherwise they would be idle until the pod ends. Their bad alignment is no reason to
-/// refuse: the pod would wait for ever.
+/// The ways to meet a request, in order; at least one. CPUs that the pod must use again come first:
+/// otherwise they would stay idle until the pod ends. Their bad alignment is no reason to refuse,
+/// because it would not change and the pod would wait forever.
 pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
     let free = request.free;
     match request.reuse {
@@ -43,8 +42,9 @@ pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
             let all = Attempt::of(free | ended, CpuSet::EMPTY);
             match request.cpus.checked_sub(ended.len()) {
                 None | Some(0) => vec![Attempt::of(ended, CpuSet::EMPTY), all],
-                // The wishes decide which CPUs go with each other.
-                Some(_) if is_particular(request) => vec![all],
+                // Wishes and devices decide which CPUs fit together, so no CPU is chosen in
+                // advance.
+                Some(_) if has_wishes_or_devices(request) => vec![all],
                 Some(_) => {
                     let first = Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) };
                     vec![first, all]
@@ -54,10 +54,9 @@ pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
     }
 }
 
-/// Whether the container has wishes or devices, of which the kubelet's own allocation knows
-/// nothing.
-fn is_particular(request: &Request) -> bool {
-    !request.wishes.are_of_node() || !request.devices.is_empty()
+/// Whether the plain allocation of the kubelet is not enough.
+fn has_wishes_or_devices(request: &Request) -> bool {
+    !request.wishes.are_default_for_engines() || !request.devices.is_empty()
 }
 
 impl Attempt {
@@ -65,8 +64,8 @@ impl Attempt {
         Attempt { all_of: CpuSet::EMPTY, supply: Supply { free, reusable } }
     }
 
-    /// What the NUMA affinity follows from.
-    pub(super) fn whole(&self) -> Supply {
+    /// The supply for the NUMA affinity, which must include the nodes of all CPUs of the answer.
+    pub(super) fn affinity_supply(&self) -> Supply {
         Supply { reusable: self.supply.reusable | self.all_of, ..self.supply }
     }
 
@@ -76,15 +75,15 @@ impl Attempt {
         request: &Request,
     ) -> Result<Placement, Rejection> {
         let Request { settings, cpus: n, pod, .. } = request;
-        if is_particular(request) {
-            // A container's affinity depends on the CPUs that its wishes leave; a pod's does not.
+        if has_wishes_or_devices(request) {
+            // Without a pod's affinity, `wished` chooses one from the CPUs that the wishes allow.
             let within = pod.map(|pod| pod_affinity(machine, request, &pod)).transpose()?;
             return wished::allocate(machine, request, &self.supply, within);
         }
         let hint = match pod {
             Some(pod) => pod_affinity(machine, request, pod)?,
             None if self.all_of.is_empty() => affinity(machine, settings, &self.supply, *n)?,
-            None => affinity(machine, settings, &self.whole(), *n)?,
+            None => affinity(machine, settings, &self.affinity_supply(), *n)?,
         };
         let more = n - self.all_of.len();
         let chosen = allocate(machine, settings, &self.supply, more, Some(hint))?;
@@ -92,8 +91,8 @@ impl Attempt {
     }
 }
 
-/// The NUMA affinity of a pod: chosen with its first container that has exclusive CPUs, and with
-/// the devices of that container. It includes all NUMA nodes on which the pod has CPUs.
+/// The NUMA affinity of a pod, chosen with its first container that has exclusive CPUs, and with
+/// the devices of that container. It includes all NUMA nodes on which the pod holds CPUs.
 fn pod_affinity(machine: &Topology, request: &Request, pod: &PodDemand) -> Result<Hint, Rejection> {
     match pod.chosen {
         Some(hint) => Ok(hint),
@@ -104,7 +103,7 @@ fn pod_affinity(machine: &Topology, request: &Request, pod: &PodDemand) -> Resul
     }
 }
 
-/// What the affinity of a pod follows from.
+/// The supply for the NUMA affinity of a pod.
 pub(super) fn pod_supply(request: &Request, pod: &PodDemand) -> Supply {
     Supply { free: request.free - pod.held, reusable: pod.held }
 }

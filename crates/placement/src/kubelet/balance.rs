@@ -1,65 +1,79 @@
-//! The search behind [`super::distributed`]: which nodes give an even share, and which of them one
-//! group more.
+//! The search behind [`super::distributed`]: which nodes give an even share, and which of them give
+//! one group more.
 //!
 //! The kubelet tries all combinations of nodes times all subsets that may give more, and keeps the
-//! first of the most balanced. This search goes through them in the same order but leaves out every
-//! branch whose best imaginable outcome is no better than what is found already: taking from a node
-//! with more free CPUs never makes the rest less even, so the fullest completion of a branch, with
-//! its last groups taken greedily from the fullest nodes, is that best outcome. The answer is the
-//! same. On a machine with more than eight nodes, uneven enough to defeat this, the search stops
-//! after [`TRIES`] choices and the best one so far stands.
+//! first of the most balanced. This search has the same order but skips every branch whose best
+//! possible outcome is no better than the best one so far. Taking CPUs from a node with more free
+//! CPUs never makes the rest less even, so the best possible outcome completes the branch with the
+//! nodes that have the most free CPUs, and takes the last groups greedily from those. The answer is
+//! the same. On a machine with more than eight very uneven nodes, the search stops after [`TRIES`]
+//! choices and returns the best one so far.
 //!
-//! Of equally balanced choices the first one wins. The kubelet overwrites its first one in part
-//! while its search goes on; its answer is mostly as balanced, and the tests compare the balance.
+//! The first of equally balanced choices wins. The kubelet partly overwrites its first one while
+//! its search continues. Its answer is mostly as balanced, so the tests compare the balance.
 
 use crate::combinations::next_combination;
 
-/// The most choices of a search: some milliseconds. Eight nodes have fewer.
+/// The most choices of a search, which take some milliseconds. With eight nodes there are fewer.
 const TRIES: usize = 20_000;
 
-/// The outcome of one choice: thousandths of the standard deviation of free CPUs over the nodes,
-/// rounded.
+/// The standard deviation of free CPUs over the nodes, in thousandths, rounded.
 type Balance = u64;
 
-/// Which nodes give, by index in the list the search was given.
+/// Which nodes give CPUs, by index in the list of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct Givers {
     balance: Balance,
-    /// They give an even share each.
+    /// These give an even share each.
     pub(super) nodes: Vec<usize>,
-    /// They give one group more each time they are named, in this order.
+    /// These give one more group each time they are listed, in this order.
     pub(super) rest: Vec<usize>,
 }
 
-/// The search over combinations of `width` nodes; nodes are named by index in `free`.
-pub(super) struct Search<'a> {
-    /// Free CPUs of the nodes in the order they are tried.
+/// The search over combinations of `width` nodes. Nodes are given by index in `free`.
+pub(super) struct BalanceSearch<'a> {
+    /// The number of free CPUs of each node, in the order in which nodes are tried.
     free: &'a [usize],
-    /// The same nodes, the one with most free CPUs first.
+    /// The indices of all nodes, the node with the most free CPUs first.
     fullest: Vec<usize>,
     groups: usize,
     group: usize,
     width: usize,
     tries: usize,
-    best: Option<Choice>,
-    /// The search drops choices that are not below this.
+    best: Option<Givers>,
+    /// Only choices with a lower balance are better than the best one so far.
     below: Balance,
 }
 
-impl<'a> Search<'a> {
-    /// A search for `groups` groups of `group` CPUs on `width` nodes with so many free CPUs each.
-    pub(super) fn new(free: &'a [usize], groups: usize, group: usize, width: usize) -> Search<'a> {
+impl<'a> BalanceSearch<'a> {
+    /// A search for `groups` groups of `group` CPUs on `width` nodes. `free` has the number of free
+    /// CPUs of each node.
+    pub(super) fn new(
+        free: &'a [usize],
+        groups: usize,
+        group: usize,
+        width: usize,
+    ) -> BalanceSearch<'a> {
         let mut fullest: Vec<usize> = (0..free.len()).collect();
         fullest.sort_by_key(|&node| std::cmp::Reverse(free[node]));
         let width = width.clamp(1, free.len().max(1));
-        Search { free, fullest, groups, group, width, tries: 0, best: None, below: Balance::MAX }
+        BalanceSearch {
+            free,
+            fullest,
+            groups,
+            group,
+            width,
+            tries: 0,
+            best: None,
+            below: Balance::MAX,
+        }
     }
 
-    /// The first of the most balanced choices, if any combination of so many nodes can give its
-    /// share.
-    pub(super) fn run(mut self) -> Option<Choice> {
-        // No choice is better than the fullest nodes, so they give a first bound; the kubelet would
-        // find an equally good one that comes earlier.
+    /// The first of the most balanced choices; `None` if no combination of `width` nodes can give
+    /// the groups.
+    pub(super) fn run(mut self) -> Option<Givers> {
+        // No choice is better than the fullest nodes, so they give a first bound. The bound is one
+        // higher than their balance because the answer is the first choice that is equally good.
         let mut fullest: Vec<usize> = self.fullest.iter().copied().take(self.width).collect();
         fullest.sort_unstable();
         let bound = self.best_with(&fullest)?;
@@ -68,7 +82,7 @@ impl<'a> Search<'a> {
         Some(self.best.take().unwrap_or(bound))
     }
 
-    /// Goes through the combinations that begin with `chosen` and go on with nodes from `next`, in
+    /// Tries the combinations that begin with `chosen` and continue with nodes from `next` on, in
     /// order.
     fn walk(&mut self, chosen: &mut Vec<usize>, next: usize) {
         self.tries += 1;
@@ -97,13 +111,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Groups each of the nodes gives, and groups left over.
+    /// The number of groups that each of the nodes gives, and of groups left over.
     fn even(&self) -> (usize, usize) {
         (self.groups / self.width, self.groups % self.width)
     }
 
-    /// What is free on every node after these gave their even share; `None` if one has less, or all
-    /// have too little.
+    /// What is free on every node after these nodes gave their even share; `None` if one of them
+    /// has less, or all together have too few groups.
     fn after_even(&self, nodes: &[usize]) -> Option<Vec<usize>> {
         let (even, _) = self.even();
         let mut after = self.free.to_vec();
@@ -112,10 +126,10 @@ impl<'a> Search<'a> {
             groups += after[node] / self.group;
             after[node] = after[node].checked_sub(even * self.group)?;
         }
-        (nodes.len() == self.width && groups >= self.groups).then_some(after)
+        if nodes.len() == self.width && groups >= self.groups { Some(after) } else { None }
     }
 
-    /// A balance no choice with these nodes can be below.
+    /// A lower bound of the balance of all choices with these nodes.
     fn least(&self, nodes: &[usize]) -> Option<Balance> {
         let mut after = self.after_even(nodes)?;
         for _ in 0..self.even().1 {
@@ -127,27 +141,26 @@ impl<'a> Search<'a> {
 
     /// The best choice with exactly these nodes: which of them give the groups left over.
     ///
-    /// As many as possible are tried first, then fewer, so that the groups spread as far as balance
-    /// lets them.
-    fn best_with(&mut self, nodes: &[usize]) -> Option<Choice> {
+    /// As in the kubelet, larger subsets are tried first, so that the groups spread widely.
+    fn best_with(&mut self, nodes: &[usize]) -> Option<Givers> {
         let after = self.after_even(nodes)?;
         let (_, left) = self.even();
         let nodes = nodes.to_vec();
         if left == 0 {
-            return Some(Choice { balance: balance(&after), nodes, rest: Vec::new() });
+            return Some(Givers { balance: balance(&after), nodes, rest: Vec::new() });
         }
         let least = self.least(&nodes)?;
         let able: Vec<usize> =
             nodes.iter().copied().filter(|&node| after[node] >= self.group).collect();
-        let mut best: Option<Choice> = None;
+        let mut best: Option<Givers> = None;
         for size in (1..=able.len()).rev() {
             let mut subset: Vec<usize> = (0..size).collect();
             loop {
                 self.tries += 1;
-                if let Some((balance, rest)) = self.hand_out(&after, &able, &subset, left)
+                if let Some((balance, rest)) = self.take_in_turn(&after, &able, &subset, left)
                     && best.as_ref().is_none_or(|best| balance < best.balance)
                 {
-                    best = Some(Choice { balance, nodes: nodes.clone(), rest });
+                    best = Some(Givers { balance, nodes: nodes.clone(), rest });
                 }
                 let done = best.as_ref().is_some_and(|best| best.balance <= least);
                 if done || (best.is_some() && self.tries > TRIES) {
@@ -161,9 +174,9 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// Hands `left` groups out over the givers among the able, one each in turn as long as it has
-    /// one.
-    fn hand_out(
+    /// Takes `left` groups from the givers in turn, one each, as long as a giver has one. Givers
+    /// are given by index in `able`. `None` if the givers have too few groups.
+    fn take_in_turn(
         &self,
         after: &[usize],
         able: &[usize],
@@ -189,8 +202,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Thousandths of the standard deviation, rounded; the mean is rounded to thousandths before, as
-/// the kubelet does.
+/// The [`Balance`]. As in the kubelet, the mean is rounded to thousandths first.
 fn balance(free: &[usize]) -> Balance {
     let count = free.len().max(1) as f64;
     let mean = (free.iter().sum::<usize>() as f64 / count * 1000.0).round() / 1000.0;
@@ -203,27 +215,29 @@ mod tests {
     use super::*;
     use proptest::prelude::{ProptestConfig, prop, prop_assert_eq, proptest};
 
-    /// Every combination and every subset, in order, as the kubelet walks them.
-    fn plain(free: &[usize], groups: usize, group: usize, width: usize) -> Option<Choice> {
-        let mut search = Search::new(free, groups, group, width);
-        let mut best: Option<Choice> = None;
+    /// Tries every combination and every subset, in the kubelet's order.
+    fn plain(free: &[usize], groups: usize, group: usize, width: usize) -> Option<Givers> {
+        let mut search = BalanceSearch::new(free, groups, group, width);
+        let mut best: Option<Givers> = None;
         let mut nodes: Vec<usize> = (0..width).collect();
         loop {
             if let Some(after) = search.after_even(&nodes) {
                 let able = nodes.iter().copied().filter(|&node| after[node] >= group);
                 let able: Vec<usize> = able.collect();
-                let mut local: Option<Choice> = None;
+                let mut local: Option<Givers> = None;
                 let (_, left) = search.even();
                 if left == 0 {
                     local = search.best_with(&nodes);
                 }
-                for size in (1..=able.len()).rev().filter(|_| left > 0) {
+                let most = if left > 0 { able.len() } else { 0 };
+                for size in (1..=most).rev() {
                     let mut subset: Vec<usize> = (0..size).collect();
                     loop {
-                        if let Some((balance, rest)) = search.hand_out(&after, &able, &subset, left)
+                        if let Some((balance, rest)) =
+                            search.take_in_turn(&after, &able, &subset, left)
                             && local.as_ref().is_none_or(|local| balance < local.balance)
                         {
-                            local = Some(Choice { balance, nodes: nodes.clone(), rest });
+                            local = Some(Givers { balance, nodes: nodes.clone(), rest });
                         }
                         if !next_combination(&mut subset, able.len()) {
                             break;
@@ -245,7 +259,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn the_search_finds_what_plain_enumeration_finds(
+        fn the_search_finds_the_same_as_full_enumeration(
             free in prop::collection::vec(1..24usize, 1..8),
             share in 1..100usize,
             group in 1..5usize,
@@ -253,9 +267,9 @@ mod tests {
         ) {
             let width = width.min(free.len());
             let groups = (free.iter().sum::<usize>() * share / 100 / group).max(1);
-            let found = Search::new(&free, groups, group, width).run();
+            let actual = BalanceSearch::new(&free, groups, group, width).run();
             let expect = plain(&free, groups, group, width);
-            prop_assert_eq!(found, expect, "{:?} {} {}", free, groups, width);
+            prop_assert_eq!(actual, expect, "{:?} {} {}", free, groups, width);
         }
     }
 }

@@ -1,30 +1,30 @@
-//! [`Demand::best`]: the hint that a merge of all the CPUs' hints would choose, without listing
+//! [`Demand::best`]: the hint that a merge of all hints of the CPUs would choose, without listing
 //! them.
 //!
 //! # Why the answer is the same
 //!
-//! With the CPUs' hints alone, a merge ([`super::merge::merge()`]) sees each hint as it is, and its
-//! order begins with "preferred", then "fewest nodes" (the size it aims at for hints that are not
-//! preferred is that of the narrowest one, so for them too it comes down to fewest nodes). So only
-//! hints of one size matter:
+//! With hints of CPUs alone, a merge ([`super::merge::merge()`]) compares the hints as they are:
+//! preferred ones first, then those with the fewest nodes. (For hints that are not preferred it
+//! aims at the size of the narrowest one, which also means the fewest nodes.) So only hints of one
+//! size matter:
 //!
-//! * A set that can hold the request can still do so with any node added. The narrowest size is
-//!   therefore found by taking the nodes that must be in, then those with most free CPUs until they
+//! * A set that can hold the request still can with any node added. The narrowest size is therefore
+//!   that of the nodes that must be included and then the nodes with the most free CPUs, until they
 //!   suffice.
-//! * If that is the size the empty machine would need, all sets of it are preferred. Otherwise none
-//!   is, unless sockets are aligned; then the narrowest size that suffices on exactly as many
-//!   sockets as asked for is preferred.
+//! * If the empty machine would need that size, all sets of that size are preferred. Otherwise none
+//!   is, unless sockets are aligned: then the narrowest size that suffices on exactly the wanted
+//!   number of sockets is preferred.
 //!
-//! Among the sets of that size the lowest binary number wins: going from the highest node down, a
-//! node is left out whenever the rest still suffices; the free CPUs of the fullest remaining nodes
-//! decide that exactly. With distances, or with sockets to keep to, [`super::closest`] searches.
+//! Among the sets of that size the lowest binary number wins. From the highest node down, a node is
+//! left out whenever the rest still suffices, which the free CPUs of the fullest remaining nodes
+//! decide exactly. With distances, or with a number of sockets, [`super::closest`] searches.
 //!
-//! A second resource joins without listing either: CPUs' hints are all supersets of some, so the
-//! sets that CPUs and another resource's hint have in common are all parts of that hint which, with
-//! every other node added, hold the request. Devices, whose nodes are given, need two of those only
-//! ([`super::devices`]).
+//! A second resource needs no list either. The hints of CPUs are all supersets of some sets. So the
+//! intersections of CPU hints with a hint of another resource are all parts of that hint that hold
+//! the request when every other node is added. Devices, whose nodes are given, need only two of
+//! these ([`super::devices`]).
 
-use super::closest::{Group, Search, group_by_distance};
+use super::closest::{Group, NearestSearch, group_by_distance};
 use super::demand::{CandidateNode, Demand};
 use super::merge::{Affinity, decide};
 use crate::hint::{Hint, NumaNodes};
@@ -32,7 +32,7 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
 
 impl Demand {
-    /// What the topology manager decides for CPUs alone.
+    /// The topology manager's decision for CPUs alone.
     pub fn best(&self, policy: TopologyPolicy, numa: &NumaNodes) -> Affinity {
         let hint = match policy {
             TopologyPolicy::None => None,
@@ -62,7 +62,7 @@ impl Demand {
         if narrowest > self.width
             && let Some(sockets) = self.sockets
         {
-            let mut search = Search::new(self, self.groups(numa, true));
+            let mut search = NearestSearch::new(self, self.groups(numa, true));
             let sizes = narrowest..=self.nodes.len();
             let aligned = sizes.filter_map(|size| search.run(size, Some(sockets))).next();
             if let Some(set) = aligned {
@@ -71,7 +71,7 @@ impl Demand {
         }
         let set = match numa.distances {
             None => self.lowest(&[Group::all(self.nodes.len())], &[narrowest]),
-            Some(_) => Search::new(self, self.groups(numa, false)).run(narrowest, None),
+            Some(_) => NearestSearch::new(self, self.groups(numa, false)).run(narrowest, None),
         };
         Some(hint(set?, narrowest == self.width))
     }
@@ -93,7 +93,7 @@ impl Demand {
         Some(size)
     }
 
-    /// The nodes in groups of equal distance, or of equal sockets if distances do not count.
+    /// The nodes in groups of equal distance and, if `by_socket`, of equal sockets.
     fn groups(&self, numa: &NumaNodes, by_socket: bool) -> Vec<Group> {
         group_by_distance(&self.nodes, by_socket, |from, to| match &numa.distances {
             Some(distances) => u64::from(distances.between(from, to)),
@@ -105,8 +105,8 @@ impl Demand {
         chosen.iter().map(|index| self.nodes[index].number).collect()
     }
 
-    /// The lowest set, as a binary number, with so many nodes of each group that can hold the
-    /// request; by index.
+    /// The lowest set, as a binary number, that can hold the request and has `counts` nodes of each
+    /// group; by index.
     pub(super) fn lowest(&self, groups: &[Group], counts: &[usize]) -> Option<NodeSet> {
         let mut choosing: Vec<Choosing> = groups
             .iter()
@@ -136,28 +136,30 @@ impl Demand {
     }
 }
 
-/// How the choice inside one group of nodes stands.
+/// The state of the choice inside one group of nodes.
 #[derive(Clone)]
 struct Choosing {
-    /// Nodes not decided on, ascending.
+    /// Undecided nodes, ascending.
     left: Vec<usize>,
-    /// How many of them are still to be chosen.
+    /// How many undecided nodes must still be chosen.
     count: usize,
-    taken: usize,
-    /// Most free CPUs that can be had: of those chosen and of the fullest left.
+    /// The free CPUs of the chosen nodes.
+    chosen_free: usize,
+    /// The most free CPUs that the group can give: of chosen nodes and of the fullest undecided
+    /// ones.
     reach: usize,
 }
 
 impl Choosing {
     fn new(nodes: &[CandidateNode], group: &Group, count: usize) -> Option<Choosing> {
         let left = group.members.clone();
-        Choosing { left, count, taken: 0, reach: 0 }.reached(nodes)
+        Choosing { left, count, chosen_free: 0, reach: 0 }.with_reach(nodes)
     }
 
-    /// With [`Choosing::reach`] worked out; `None` if the count cannot be met.
-    fn reached(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
+    /// Computes [`Choosing::reach`]; `None` if the count cannot be met.
+    fn with_reach(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
         let mut fill = self.count;
-        let mut reach = self.taken;
+        let mut reach = self.chosen_free;
         let mut others = Vec::with_capacity(self.left.len());
         for node in self.left.iter().map(|&index| &nodes[index]) {
             if node.must {
@@ -175,18 +177,18 @@ impl Choosing {
         Some(self)
     }
 
-    /// The highest node left out, if it may be.
+    /// This choice without the highest undecided node; `None` if that node is needed.
     fn without_last(&self, nodes: &[CandidateNode]) -> Option<Choosing> {
         let mut without = self.clone();
         let last = without.left.pop()?;
-        if nodes[last].must { None } else { without.reached(nodes) }
+        if nodes[last].must { None } else { without.with_reach(nodes) }
     }
 
     fn take_last(&mut self, nodes: &[CandidateNode]) {
         if let Some(last) = self.left.pop() {
             self.count = self.count.saturating_sub(1);
-            self.taken += nodes[last].free;
-            if let Some(own) = self.clone().reached(nodes) {
+            self.chosen_free += nodes[last].free;
+            if let Some(own) = self.clone().with_reach(nodes) {
                 *self = own;
             }
         }
@@ -200,7 +202,7 @@ mod tests {
     use crate::machines::{Shape, set};
     use topology::Topology;
 
-    /// The best hint on a machine with these CPUs free, and whether it is preferred.
+    /// Compares the nodes of the best hint, and whether it is preferred.
     #[track_caller]
     fn check(topology: &Topology, available: &str, n: usize, align: bool, expect: (&str, bool)) {
         let closest = topology.nodes().iter().all(|node| !node.distances.is_empty());
@@ -213,16 +215,16 @@ mod tests {
         assert_eq!((nodes.as_str(), admit), expect, "{n} CPUs of {available}");
     }
 
-    /// One core with one CPU a node.
+    /// A machine with one CPU per node.
     fn nodes(sockets: usize, nodes: usize, distances: &[&[u32]]) -> Topology {
-        Shape { sockets, nodes, uncores: 1, cores: 1, threads: 1 }.with(distances)
+        Shape { sockets, nodes, uncores: 1, cores: 1, threads: 1 }.with_distances(distances)
     }
 
     const FOUR: [&[u32]; 4] =
         [&[10, 11, 12, 12], &[11, 10, 12, 12], &[12, 12, 10, 11], &[12, 12, 11, 10]];
 
     #[test]
-    fn kep_3545_four_nodes() {
+    fn kep_3545_the_nearest_pair_of_four_nodes_is_chosen() {
         let numa = NumaNodes::of(
             &nodes(1, 4, &FOUR),
             &TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() },
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn kep_3545_eight_nodes() {
+    fn kep_3545_fewer_nodes_come_before_nearer_ones() {
         let row = |node: usize| -> Vec<u32> {
             let near = FOUR[node % 4];
             let far = [30; 4];
@@ -256,13 +258,12 @@ mod tests {
             TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
         let distances = NumaNodes::of(&topology, &manager).distances.unwrap();
         assert_eq!(distances.average([0, 4].into_iter().collect()), 20.0);
-        // The KEP divides the sum of 9 distances by 6 and gets 16.7; nearer than the pair either
-        // way.
+        // The KEP divides the sum of 9 distances by 6 and gets 16.7. Either way the three nodes are
+        // nearer than the pair.
         let three = [0, 1, 2].into_iter().collect();
         assert_eq!(distances.total(three), 100);
         assert!(distances.average(three) < 20.0);
-        // Two CPUs could be on 0 and 4 only; three nodes nearer to each other would be one too
-        // many.
+        // The pair is chosen, because three nodes are one too many, although they are nearer.
         let hint = |nodes: &[usize]| Hint {
             nodes: Some(nodes.iter().copied().collect()),
             preferred: true,
@@ -276,18 +277,18 @@ mod tests {
 
     #[test]
     fn a_fragmented_machine_may_have_no_preferred_hint() {
-        // Four nodes of two CPUs: one would do, but none has two free
+        // Four nodes of two CPUs: one node could hold the request, but none has two free CPUs
         // (kubernetes/kubernetes#84597).
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 2, threads: 1 };
         check(&shape.build(), "0,2,4,6", 2, false, ("0,1", false));
         check(&shape.build(), "2,4,6", 2, false, ("1,2", false));
-        // Too few CPUs: all nodes, as good as any.
+        // Too few CPUs are free: the hint is all nodes.
         check(&shape.build(), "2,4,6", 4, false, ("0,1,2,3", false));
     }
 
     #[test]
     fn kep_3327_nodes_of_one_socket_are_aligned() {
-        // Node 1 is full: without the option 1,2 would do as well as 2,3, but neither is preferred.
+        // Node 0 is full. Without the option the hint is 1,2, and not preferred.
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 2, threads: 1 };
         check(&shape.build(), "2,4,6", 2, true, ("2,3", true));
         check(&shape.build(), "0,2,4,6", 2, true, ("0,1", true));

@@ -1,31 +1,31 @@
 //! The nearest set of NUMA nodes of a given size (KEP-3545): least total distance, then lowest
 //! binary number.
 //!
-//! Trying all sets doubles with each node. Here nodes that are equally far from every other node
-//! form a *group* (the nodes of a socket, as a rule), since for distance it does not matter which
-//! of them are chosen, only how many. The search goes over the numbers of nodes per group, from the
-//! group with the highest node down, smallest numbers first, and leaves a branch
+//! The number of all sets doubles with each node. Here nodes that are equally far from every other
+//! node form a *group* (usually the nodes of a socket): which of them are chosen does not matter
+//! for distance, only how many. The search tries numbers of nodes per group, from the group with
+//! the highest node down, smallest numbers first. It skips a branch
 //!
 //! * if even its fullest completion cannot hold the request, or touches the wrong number of
 //!   sockets;
-//! * if its distances, with every node still to come as near to the chosen ones and to its nearest
-//!   companions as it can be, exceed the best found;
-//! * if they equal it and the lowest nodes it can have are already a higher binary number.
+//! * if a lower bound of its distances exceeds the best set so far (the bound puts every further
+//!   node as near to the chosen ones and to its nearest companions as possible);
+//! * if the bound equals the best set, and the lowest possible nodes are a higher binary number.
 //!
-//! No branch with a better set is left, so the answer is the one full enumeration has. Inside the
-//! groups [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
+//! A skipped branch has no better set, so the answer is that of full enumeration. Inside the groups
+//! [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
 //!
-//! Finding the nearest nodes is a hard problem in general; with dozens of nodes and distances
-//! without structure the search would not end. It stops after [`EFFORT`] steps and returns the best
-//! set so far: it holds the request with the fewest nodes, but others may be nearer. Machines of up
-//! to ten nodes never reach that limit, nor did tests with 16 nodes at random distances or with 64
-//! nodes whose distances follow up to eight sockets. A real machine of 64 nodes in a fat tree
-//! reached it with requests for 15 nodes and more.
+//! Finding the nearest nodes is a hard problem in general: with dozens of nodes and unstructured
+//! distances the search would take too long. It stops after [`EFFORT`] steps and returns the best
+//! set so far, which holds the request with the fewest nodes, but another set may be nearer.
+//! Machines of up to ten nodes never reach that limit, nor did tests with 16 nodes at random
+//! distances or with 64 nodes whose distances follow up to eight sockets. A real machine of 64
+//! nodes in a fat tree reached it with requests for 15 nodes and more.
 
 use super::demand::{CandidateNode, Demand};
 use cpuset::NodeSet;
 
-/// The most steps of a search (one step for one pair of groups): a few milliseconds.
+/// The most steps of a search, one for each pair of groups: a few milliseconds.
 const EFFORT: usize = 1_000_000;
 
 /// Nodes that are equally far from every other node.
@@ -35,22 +35,22 @@ pub(super) struct Group {
     pub(super) members: Vec<usize>,
     /// The sockets of its nodes, if sockets matter.
     sockets: u128,
-    /// Distance of a member to itself, counted twice: all figures here are doubled, so that half a
-    /// pair is whole.
+    /// The distance of a member to itself, doubled. All sums here are doubled, so that the share of
+    /// each node, half of every pair, is an integer.
     own: u64,
-    /// Distance to a member of each group and back, by position of the group; inside the group for
-    /// its own.
+    /// The distance to a member of each group and back, by position of the group; for its own
+    /// group, between two members.
     to: Vec<u64>,
 }
 
 impl Group {
-    /// All nodes, where distances do not count.
+    /// All nodes in one group, where distances do not matter.
     pub(super) fn all(nodes: usize) -> Group {
         Group { members: (0..nodes).collect(), ..Group::default() }
     }
 }
 
-/// Puts nodes into groups, the group with the highest node first.
+/// Puts nodes into groups. The group with the highest node comes first.
 pub(super) fn group_by_distance(
     nodes: &[CandidateNode],
     by_socket: bool,
@@ -78,7 +78,7 @@ pub(super) fn group_by_distance(
             None => groups.push(Group { members: vec![index], sockets, ..Group::default() }),
         }
     }
-    // A group's first two members stand for all pairs in it. None is empty.
+    // The first two members of a group stand for all its pairs. No group is empty.
     let heads: Vec<(usize, Option<usize>)> =
         groups.iter().map(|group| (group.members[0], group.members.get(1).copied())).collect();
     for (group, &(first, second)) in groups.iter_mut().zip(&heads) {
@@ -93,45 +93,45 @@ pub(super) fn group_by_distance(
     groups
 }
 
-pub(super) struct Search<'d> {
+pub(super) struct NearestSearch<'d> {
     demand: &'d Demand,
     groups: Vec<Group>,
-    /// Nodes to choose.
+    /// The number of nodes to choose.
     size: usize,
-    /// Sockets they touch, if that matters.
+    /// The number of sockets that they must touch, if that matters.
     sockets: Option<usize>,
-    /// By group: the others and itself, nearest first.
+    /// By group: all groups including itself, nearest first.
     nearest: Vec<Vec<usize>>,
-    /// By group and number of nodes: most free CPUs they can have, nodes that must be in among
-    /// them.
+    /// By group and number of nodes: the most free CPUs that these nodes can have, if nodes that
+    /// must be included come first.
     own_reach: Vec<Vec<usize>>,
-    /// By group and number of nodes: most free CPUs so many nodes of this group and those after it
+    /// By group and number of nodes: the most free CPUs that these nodes of this and later groups
     /// can have.
     rest_reach: Vec<Vec<usize>>,
-    /// By group: how many of its nodes must be in.
+    /// By group: how many of its nodes must be included.
     must: Vec<usize>,
-    /// Nodes chosen of each group the walk has passed.
+    /// For each group that the search has decided on, the number of chosen nodes.
     counts: Vec<usize>,
     effort: usize,
     best: Option<(u64, NodeSet)>,
 }
 
-/// What the groups passed so far amount to.
+/// Sums over the groups that the search has decided on.
 #[derive(Clone, Copy)]
-struct Passed {
-    /// Nodes still to be chosen.
+struct Decided {
+    /// How many nodes are still to be chosen.
     left: usize,
-    /// Total distance of the chosen, doubled.
+    /// The total distance of the chosen nodes, doubled.
     cost: u64,
-    /// Most free CPUs they can have.
+    /// The most free CPUs that the chosen nodes can have.
     reach: usize,
     sockets: u128,
-    /// The lowest set they can be.
+    /// The lowest possible set of chosen nodes.
     lowest: NodeSet,
 }
 
-impl<'d> Search<'d> {
-    pub(super) fn new(demand: &'d Demand, groups: Vec<Group>) -> Search<'d> {
+impl<'d> NearestSearch<'d> {
+    pub(super) fn new(demand: &'d Demand, groups: Vec<Group>) -> NearestSearch<'d> {
         let free = |&index: &usize| demand.nodes[index].free;
         let must = |&index: &usize| demand.nodes[index].must;
         let nearest = groups.iter().map(|group| {
@@ -154,7 +154,7 @@ impl<'d> Search<'d> {
         });
         let must =
             groups.iter().map(|group| group.members.iter().filter(|&index| must(index)).count());
-        Search {
+        NearestSearch {
             nearest: nearest.collect(),
             own_reach: own_reach.collect(),
             rest_reach: rest_reach.collect(),
@@ -169,13 +169,15 @@ impl<'d> Search<'d> {
         }
     }
 
-    /// The best set of so many nodes, by index, on exactly so many sockets if any number is given;
-    /// `None` if no such set holds the request.
+    /// The best set of `size` nodes, by index, on exactly `sockets` sockets if given; `None` if no
+    /// such set holds the request.
     ///
     /// All runs of one search share its [`EFFORT`].
     pub(super) fn run(&mut self, size: usize, sockets: Option<usize>) -> Option<NodeSet> {
-        (self.size, self.sockets, self.best) = (size, sockets, None);
-        let none = Passed { left: size, cost: 0, reach: 0, sockets: 0, lowest: NodeSet::EMPTY };
+        self.size = size;
+        self.sockets = sockets;
+        self.best = None;
+        let none = Decided { left: size, cost: 0, reach: 0, sockets: 0, lowest: NodeSet::EMPTY };
         if !self.can_hold(0, none) {
             return None;
         }
@@ -194,16 +196,17 @@ impl<'d> Search<'d> {
         }
     }
 
-    /// Goes on after the groups passed, whose numbers are in `counts`.
-    fn walk(&mut self, passed: Passed) {
+    /// Tries all numbers of nodes of the next group, after the groups whose numbers are in
+    /// `counts`.
+    fn walk(&mut self, decided: Decided) {
         let at = self.counts.len();
         self.effort += self.groups.len();
-        if self.effort > EFFORT || !self.can_hold(at, passed) || self.is_no_better(at, passed) {
+        if self.effort > EFFORT || !self.can_hold(at, decided) || self.is_no_better(at, decided) {
             return;
         }
         let Some(group) = self.groups.get(at) else {
             let set = self.demand.lowest(&self.groups, &self.counts);
-            self.offer(set.map(|set| (passed.cost, set)));
+            self.offer(set.map(|set| (decided.cost, set)));
             return;
         };
         let own = group.own;
@@ -213,17 +216,17 @@ impl<'d> Search<'d> {
             group.to.iter().zip(&self.counts).map(|(to, &count)| to * count as u64).sum();
         let must = self.must[at];
         let members = group.members.clone();
-        for count in must..=members.len().min(passed.left) {
+        for count in must..=members.len().min(decided.left) {
             let nodes = count as u64;
-            let next = Passed {
-                left: passed.left - count,
-                cost: passed.cost
+            let next = Decided {
+                left: decided.left - count,
+                cost: decided.cost
                     + nodes * own
                     + 2 * nodes * to_chosen
                     + nodes * nodes.saturating_sub(1) * inside,
-                reach: passed.reach + self.own_reach[at][count],
-                sockets: if count > 0 { passed.sockets | sockets } else { passed.sockets },
-                lowest: passed.lowest.union(self.lowest_of(&members, count, must)),
+                reach: decided.reach + self.own_reach[at][count],
+                sockets: if count > 0 { decided.sockets | sockets } else { decided.sockets },
+                lowest: decided.lowest.union(self.lowest_of(&members, count, must)),
             };
             self.counts.push(count);
             self.walk(next);
@@ -231,7 +234,7 @@ impl<'d> Search<'d> {
         }
     }
 
-    /// The lowest set of so many members that has those that must be in.
+    /// The lowest set of `count` members with the `must` members that must be included.
     fn lowest_of(&self, members: &[usize], count: usize, must: usize) -> NodeSet {
         let mut free_choice = count - must;
         let chosen = members.iter().copied().filter(|&index| {
@@ -243,59 +246,58 @@ impl<'d> Search<'d> {
         chosen.collect()
     }
 
-    /// Whether the groups still to come could complete what was passed to a set that holds the
-    /// request.
-    fn can_hold(&self, at: usize, passed: Passed) -> bool {
-        // Fewer nodes may be left than are still to be chosen.
-        let Some(&rest) = self.rest_reach[at].get(passed.left) else { return false };
+    /// Whether the groups from `at` on could complete the set so that it holds the request.
+    fn can_hold(&self, at: usize, decided: Decided) -> bool {
+        // None if fewer nodes are left than must still be chosen.
+        let Some(&rest) = self.rest_reach[at].get(decided.left) else { return false };
         let must: usize = self.must.iter().skip(at).sum();
-        if passed.reach + rest < self.demand.n || passed.left < must {
+        if decided.reach + rest < self.demand.n || decided.left < must {
             return false;
         }
         let Some(wanted) = self.sockets else { return true };
-        let touched = passed.sockets.count_ones() as usize;
+        let touched = decided.sockets.count_ones() as usize;
         let later = self.groups.iter().skip(at).fold(0, |all, group| all | group.sockets);
-        let new = (later & !passed.sockets).count_ones() as usize;
-        let enough = wanted <= touched + new.min(passed.left);
+        let new = (later & !decided.sockets).count_ones() as usize;
+        let enough = wanted <= touched + new.min(decided.left);
         touched <= wanted
             && enough
-            && (rest == 0 || self.fits_sockets(at, passed, wanted - touched))
+            && (rest == 0 || self.fits_sockets(at, decided, wanted - touched))
     }
 
-    /// Whether so many more sockets, the fullest ones, could hold what is missing.
-    fn fits_sockets(&self, at: usize, passed: Passed, more: usize) -> bool {
+    /// Whether the fullest `more` further sockets could hold what is missing.
+    fn fits_sockets(&self, at: usize, decided: Decided, more: usize) -> bool {
         let mut old = 0;
         let mut new: Vec<(u128, usize)> = Vec::new();
         for (group, reach) in self.groups.iter().zip(&self.own_reach).skip(at) {
-            let most = reach[passed.left.min(group.members.len())];
+            let most = reach[decided.left.min(group.members.len())];
             match new.iter_mut().find(|(sockets, _)| *sockets == group.sockets) {
-                _ if group.sockets & !passed.sockets == 0 => old += most,
+                _ if group.sockets & !decided.sockets == 0 => old += most,
                 Some((_, sum)) => *sum += most,
                 None => new.push((group.sockets, most)),
             }
         }
         new.sort_unstable_by_key(|&(_, sum)| std::cmp::Reverse(sum));
         let most: usize = new.iter().take(more).map(|(_, sum)| sum).sum();
-        self.demand.n <= passed.reach + old + most
+        self.demand.n <= decided.reach + old + most
     }
 
-    /// Whether no completion can be better than the best set found.
-    fn is_no_better(&mut self, at: usize, passed: Passed) -> bool {
+    /// Whether no completion can be better than the best set so far.
+    fn is_no_better(&mut self, at: usize, decided: Decided) -> bool {
         let Some((cost, set)) = self.best else { return false };
-        let least = self.least_cost(at, passed);
-        cost < least || (cost == least && set <= passed.lowest)
+        let least = self.least_cost(at, decided);
+        cost < least || (cost == least && set <= decided.lowest)
     }
 
-    /// A doubled distance no completion can be below.
-    fn least_cost(&mut self, at: usize, passed: Passed) -> u64 {
-        if passed.left == 0 {
-            return passed.cost;
+    /// A lower bound of the doubled distances of all completions.
+    fn least_cost(&mut self, at: usize, decided: Decided) -> u64 {
+        if decided.left == 0 {
+            return decided.cost;
         }
         let mut nodes: Vec<(u64, usize)> = Vec::with_capacity(self.groups.len() - at);
         for (group, nearest) in self.groups.iter().zip(&self.nearest).skip(at) {
             let chosen = group.to.iter().zip(&self.counts);
             let to_chosen: u64 = chosen.map(|(to, &count)| to * count as u64).sum();
-            let mut companions = passed.left - 1;
+            let mut companions = decided.left - 1;
             let mut to_companions = 0;
             for &other in nearest.iter().filter(|&&other| other >= at) {
                 self.effort += 1;
@@ -311,8 +313,8 @@ impl<'d> Search<'d> {
             nodes.push((group.own + 2 * to_chosen + to_companions, group.members.len()));
         }
         nodes.sort_unstable();
-        let mut left = passed.left;
-        let mut least = passed.cost;
+        let mut left = decided.left;
+        let mut least = decided.cost;
         for (cost, count) in nodes {
             let count = count.min(left);
             left -= count;
@@ -321,8 +323,8 @@ impl<'d> Search<'d> {
         least
     }
 
-    /// A set that begins with the nodes that must be in and `first`, and grows by the node nearest
-    /// to those in it as long as the request can still be held.
+    /// Grows a set from `first` and the nodes that must be included: repeatedly adds the node that
+    /// is nearest to the set and with which the set can still hold the request.
     fn greedy(&self, first: usize) -> Option<(u64, NodeSet)> {
         let nodes = &self.demand.nodes;
         let mut group_of = vec![0; nodes.len()];
@@ -333,7 +335,8 @@ impl<'d> Search<'d> {
         let mut cost = 0;
         let mut free = 0;
         let mut sockets = 0u128;
-        // Twice the distance to the chosen and back, plus that to itself, by index.
+        // By index: what adding the node costs: twice its distances to the chosen nodes and back,
+        // plus the distance to itself.
         let mut costs: Vec<u64> = group_of.iter().map(|&at| self.groups[at].own).collect();
         let musts = nodes.iter().enumerate().filter(|(_, node)| node.must).map(|(index, _)| index);
         let mut next: Vec<usize> = musts.chain([first]).rev().collect();
@@ -358,10 +361,10 @@ impl<'d> Search<'d> {
             }
         }
         let aligned = self.sockets.is_none_or(|wanted| sockets.count_ones() as usize == wanted);
-        (self.demand.n <= free && aligned).then_some((cost, chosen))
+        if self.demand.n <= free && aligned { Some((cost, chosen)) } else { None }
     }
 
-    /// The node with the least cost that leaves the request possible.
+    /// The node with the least cost with which the set can still hold the request.
     fn nearest_to(
         &self,
         chosen: NodeSet,
@@ -376,7 +379,7 @@ impl<'d> Search<'d> {
         frees.sort_unstable_by(|one, other| other.cmp(one));
         let fullest: usize = frees.iter().take(left - 1).sum();
         let fits = |node: &CandidateNode| {
-            // With this node, and the fullest of the rest.
+            // With this node and the fullest of the rest, which may include it.
             let most = match frees.get(left - 1) {
                 Some(&last) if node.free > last => fullest + last,
                 _ => fullest + node.free,
@@ -389,7 +392,7 @@ impl<'d> Search<'d> {
     }
 }
 
-/// 0, the first, the first two ... together.
+/// The sums of the first 0, 1, 2 ... values.
 fn running_sums(values: impl IntoIterator<Item = usize>) -> Vec<usize> {
     let sums = values.into_iter().scan(0, |sum, value| {
         *sum += value;

@@ -1,5 +1,5 @@
-//! [`Wanted`]: the kubelet's configuration as text, and the checks that the kubelet makes when it
-//! starts; [`Reservation`]: the CPUs that are never exclusive, given as a list or chosen.
+//! [`Wanted`]: a kubelet's configuration as text, and the checks that a kubelet makes when it
+//! starts. [`Reservation`]: the CPUs that are never exclusive, as a list or as an amount.
 
 use super::take::take;
 use crate::options::{OptionError, Options};
@@ -13,9 +13,7 @@ use topology::Topology;
 pub struct Wanted<'a> {
     /// `cpuManagerPolicyOptions`.
     pub cpu_options: &'a [(&'a str, &'a str)],
-    /// `topologyManagerPolicy`.
     pub topology_policy: &'a str,
-    /// `topologyManagerScope`.
     pub topology_scope: &'a str,
     /// `topologyManagerPolicyOptions`.
     pub topology_options: &'a [(&'a str, &'a str)],
@@ -29,7 +27,7 @@ pub enum SettingsError {
     TopologyManager(#[from] TopologyManagerError),
     #[error("cpu manager: new static policy error: {0}")]
     Options(#[from] OptionError),
-    /// No CPU is reserved; this check comes before the options.
+    /// No CPU is reserved. The kubelet checks this before the options, so the text has no prefix.
     #[error("cpu manager: {}", ReserveError::Nothing)]
     NothingReserved,
     #[error("cpu manager: new static policy error: {0}")]
@@ -57,7 +55,7 @@ impl Wanted<'_> {
 }
 
 impl Options {
-    /// Checks what `align-by-socket` asks of the machine and of the topology manager.
+    /// Checks that the machine and the topology manager's policy allow `align-by-socket`.
     pub fn check_machine(
         &self,
         topology: &Topology,
@@ -76,7 +74,7 @@ impl Options {
 /// Which CPUs to reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
-    /// `reservedSystemCPUs`; empty to have them chosen.
+    /// `reservedSystemCPUs`; if empty, they are chosen by amount.
     pub cpus: CpuSet,
     /// `systemReserved` plus `kubeReserved`, in thousandths of a CPU; with a list, its size.
     pub milli_cpus: u64,
@@ -85,12 +83,12 @@ pub struct Reservation {
 /// Why CPUs cannot be reserved, in the kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
-    /// Nothing is reserved: shared containers could be left without CPUs.
+    /// Without reserved CPUs, shared containers could be left without any CPU.
     #[error(
         "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
     )]
     Nothing,
-    /// The list has another size than the amount, or the machine has fewer CPUs.
+    /// The amount differs from the size of the list, or exceeds the CPUs of the machine.
     #[error(
         "[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {amount})"
     )]
@@ -103,7 +101,6 @@ pub enum ReserveError {
 }
 
 impl Reservation {
-    /// This list, and as many CPUs as it has.
     pub fn list(cpus: CpuSet) -> Reservation {
         Reservation { cpus, milli_cpus: cpus.len() as u64 * 1000 }
     }
@@ -114,8 +111,8 @@ impl Reservation {
 
     /// The reserved CPUs. A fraction reserves a whole CPU.
     ///
-    /// Without a list they are what a first container of that size would get on the empty machine,
-    /// options included: the kubelet does so, and on most machines it means the lowest cores.
+    /// Without a list, these are the CPUs that a container of that size would get on the empty
+    /// machine with these options, as in the kubelet. On most machines they are the lowest cores.
     pub fn resolve(&self, topology: &Topology, options: &Options) -> Result<CpuSet, ReserveError> {
         let amount = self.milli_cpus.div_ceil(1000);
         if amount == 0 {
@@ -123,7 +120,7 @@ impl Reservation {
         }
         let cpus = if self.cpus.is_empty() {
             let n = usize::try_from(amount).unwrap_or(usize::MAX);
-            // The kubelet reports a machine that is too small by the empty set's size.
+            // If the machine is too small, the kubelet reports the size of an empty set.
             take(topology, &topology.online(), n, options.strategy(topology)).unwrap_or_default()
         } else {
             self.cpus
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations() {
+    fn cpus_are_reserved_by_list_or_amount_or_refused() {
         check(Reservation::amount(500), "0");
         check(Reservation::amount(2000), "0,4");
         check(Reservation::amount(3000), "0-1,4");

@@ -1,45 +1,46 @@
 //! [`Demand`]: the sets of NUMA nodes that can hold a request, and which of them are preferred
 //! (KEP-693).
 //!
-//! A set can hold a request if its nodes have enough free CPUs together, and all nodes with CPUs
-//! the pod may use again are in it. It is preferred if it has no more nodes than the request would
-//! need on the empty machine, or, with `align-by-socket` (KEP-3327), if it touches no more sockets
-//! than those nodes would fill.
+//! A set can hold a request if its nodes together have enough free CPUs, and if it includes all
+//! nodes with CPUs that the pod may use again. It is preferred if it has no more nodes than the
+//! request would need on the empty machine, or, with `align-by-socket` (KEP-3327), if it touches as
+//! many sockets as those nodes would fill.
 //!
-//! Only nodes with CPUs take part; memory-only ones never count.
+//! Memory-only nodes are ignored.
 
 use crate::combinations::next_combination;
 use crate::hint::Hint;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use topology::Topology;
 
-/// What one request asks of the machine's NUMA nodes.
+/// A request for CPUs, and what each NUMA node has for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     pub(super) n: usize,
     /// Nodes with CPUs, ascending by number.
     pub(super) nodes: Vec<CandidateNode>,
-    /// How many nodes the request would need on the empty machine; all, if they are too few.
+    /// How many nodes the request would need on the empty machine; all nodes if even these are too
+    /// small.
     pub(super) width: usize,
-    /// With `align-by-socket`: how many sockets a preferred set touches.
+    /// With `align-by-socket`, the number of sockets that a preferred set touches.
     pub(super) sockets: Option<usize>,
 }
 
-/// A NUMA node, as one request sees it.
+/// What a NUMA node has for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CandidateNode {
     pub(super) number: usize,
-    /// CPUs the request could have.
+    /// The number of CPUs that the request could get.
     pub(super) free: usize,
-    /// Whether it has CPUs to be used again.
+    /// Whether every set must include this node, because it has CPUs to be used again.
     pub(super) must: bool,
-    /// The sockets its CPUs are in, by position, one bit each.
+    /// The sockets of its CPUs, one bit each by position.
     pub(super) sockets: u128,
 }
 
 impl Demand {
-    /// A request for `n` CPUs of `available` and of `reusable`, those the pod's init containers
-    /// leave behind.
+    /// A request for `n` CPUs of `available` and `reusable`. The latter are the CPUs of the pod's
+    /// ended init containers.
     pub fn new(
         topology: &Topology,
         available: &CpuSet,
@@ -71,17 +72,18 @@ impl Demand {
         });
         let width = sums.take_while(|&sum| sum < n).count() + 1;
         let width = width.min(nodes.len());
-        // The kubelet divides whole numbers here: with more sockets than nodes nothing is aligned.
+        // As in the kubelet, an integer division: with more sockets than nodes, no set is aligned.
         let per_socket = topology.cpu_nodes() / topology.sockets().len().max(1);
-        let sockets = (align_by_socket && per_socket > 0).then(|| width.div_ceil(per_socket));
+        let aligns = align_by_socket && per_socket > 0;
+        let sockets = if aligns { Some(width.div_ceil(per_socket)) } else { None };
         Demand { n, nodes, width, sockets }
     }
 
-    /// All sets that can hold the request, as the kubelet lists them: small sets first, then
+    /// All sets that can hold the request, in the kubelet's order: small sets first, then
     /// lexicographically.
     ///
-    /// Their number doubles with each node. Admission needs it neither for CPUs alone
-    /// ([`Demand::best`]) nor beside devices; it is what both are proved against.
+    /// Their number doubles with each node. Admission never lists them, for CPUs alone
+    /// ([`Demand::best`]) or with devices: tests and explanations do.
     pub fn enumerate(&self) -> Vec<Hint> {
         let mut hints = Vec::new();
         for size in 1..=self.nodes.len() {
@@ -96,7 +98,7 @@ impl Demand {
         hints
     }
 
-    /// The same request, for sets only that have all of these nodes in them.
+    /// This request, for sets that include all of these nodes.
     pub(super) fn including(mut self, nodes: NodeSet) -> Demand {
         for node in &mut self.nodes {
             node.must |= nodes.contains(node.number);
@@ -112,7 +114,10 @@ impl Demand {
 
     /// The hint of a set of nodes by index, if it can hold the request.
     fn hint(&self, chosen: &[usize]) -> Option<Hint> {
-        let (mut free, mut must, mut sockets, mut set) = (0, 0, 0u128, NodeSet::EMPTY);
+        let mut free = 0;
+        let mut must = 0;
+        let mut sockets = 0u128;
+        let mut set = NodeSet::EMPTY;
         for node in chosen.iter().map(|&index| &self.nodes[index]) {
             free += node.free;
             must += usize::from(node.must);
@@ -122,12 +127,13 @@ impl Demand {
         let all_must = self.nodes.iter().filter(|node| node.must).count();
         let aligned = self.sockets == Some(sockets.count_ones() as usize);
         let preferred = chosen.len() == self.width || aligned;
-        (self.n <= free && must == all_must).then_some(Hint { nodes: Some(set), preferred })
+        let holds = self.n <= free && must == all_must;
+        if holds { Some(Hint { nodes: Some(set), preferred }) } else { None }
     }
 }
 
-/// The sockets of a set of CPUs, one bit each by position; sockets past the width of the number
-/// count as none.
+/// The sockets of a set of CPUs, one bit each by position. Sockets from position 128 on are
+/// ignored.
 fn sockets_of(topology: &Topology, cpus: &CpuSet) -> u128 {
     let bit = |cpu| 1u128.checked_shl(topology.place(cpu)?.socket() as u32);
     cpus.iter().filter_map(bit).fold(0, |sockets, bit| sockets | bit)

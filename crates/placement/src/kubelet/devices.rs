@@ -1,13 +1,13 @@
-//! Devices as a second resource of the topology manager (KEP-693): a container should be on the
-//! NUMA nodes that its devices are on.
+//! Devices as a second resource of the topology manager (KEP-693): a container's CPUs should be on
+//! the NUMA nodes of its devices.
 //!
-//! The devices are fixed, so they hint at exactly their nodes, and, as second best, at all nodes.
-//! Of the many sets that could hold the CPUs only two can be the best then: those nodes themselves,
-//! and the narrowest and nearest set that includes all of them. The search finds both without
-//! listing the others, and [`merge()`] decides between them as between any hints: the affinity is
+//! The devices are already chosen, so their hints are exactly their nodes and, as second best, all
+//! nodes. Of the many sets that could hold the CPUs, only two can then be best: the nodes of the
+//! devices, and the narrowest and nearest set that includes them all. The search finds both without
+//! listing the others, and [`merge()`] decides between them as between any hints. The affinity is
 //! preferred only if the CPUs need as many nodes as the devices are on, and have room there.
 
-use super::allocate::{self, Supply, inside};
+use super::allocate::{self, Supply, cpus_inside};
 use super::demand::Demand;
 use super::merge::merge;
 use crate::devices::DeviceNodes;
@@ -19,8 +19,8 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
 use topology::Topology;
 
-/// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes, which have
-/// CPUs.
+/// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes, which
+/// have CPUs.
 pub(super) fn affinity(
     topology: &Topology,
     settings: &Settings,
@@ -33,13 +33,13 @@ pub(super) fn affinity(
         return allocate::affinity(topology, settings, supply, n);
     }
     let available = supply.free - settings.reserved;
-    let align = settings.options.align_by_socket;
-    let demand = Demand::new(topology, &available, &supply.reusable, n, align);
+    let align_by_socket = settings.options.align_by_socket;
+    let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
     let numa = NumaNodes::of(topology, manager);
-    let around = demand.clone().including(devices);
-    let around = around.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
-    let mut cpus: Vec<Hint> =
-        [Some(devices), around].into_iter().flatten().filter_map(|set| demand.of(set)).collect();
+    let including = demand.clone().including(devices);
+    let including = including.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
+    let sets = [Some(devices), including].into_iter().flatten();
+    let mut cpus: Vec<Hint> = sets.filter_map(|set| demand.of(set)).collect();
     cpus.dedup();
     let second_best = Hint { nodes: Some(numa.all), preferred: false };
     let devices = vec![Hint { nodes: Some(devices), preferred: true }, second_best];
@@ -47,8 +47,8 @@ pub(super) fn affinity(
     if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
 
-/// As [`allocate()`](allocate::allocate()) within the affinity. Where the nodes with most of the devices
-/// have room for all CPUs, these come from there: the hint is as good with any of its CPUs
+/// As [`allocate()`](allocate::allocate()) within the affinity. Where the nodes with most of the
+/// devices have room for all CPUs, these come from there: the hint is as good with any of its CPUs
 /// (kubernetes/kubernetes#136431).
 pub(super) fn allocate(
     topology: &Topology,
@@ -58,11 +58,11 @@ pub(super) fn allocate(
     hint: Hint,
     devices: DeviceNodes,
 ) -> Result<Placement, Rejection> {
-    let spreads = settings.options.distribute_cpus_across_numa;
-    let preferred = hint.nodes.zip(devices.preferred()).filter(|_| !spreads);
-    if let Some((nodes, preferred)) = preferred {
+    if !settings.options.distribute_cpus_across_numa
+        && let (Some(nodes), Some(preferred)) = (hint.nodes, devices.preferred())
+    {
         let nodes = nodes.intersection(preferred);
-        let free = inside(topology, nodes, false) & supply.usable(topology, settings);
+        let free = cpus_inside(topology, nodes, false) & supply.usable(topology, settings);
         if n <= free.len() {
             let narrow = Hint { nodes: Some(nodes), ..hint };
             let chosen = allocate::allocate(topology, settings, supply, n, Some(narrow))?;
@@ -90,20 +90,20 @@ mod tests {
         Settings { topology_manager, ..Settings::default() }
     }
 
-    /// On four nodes of 4 CPUs: the affinity, `*` if it is preferred, or the refusal.
+    /// Compares the affinity on four nodes of 4 CPUs, with `*` if it is preferred, or the refusal.
     #[track_caller]
     fn check(policy: TopologyPolicy, free: &str, n: usize, devices: &[usize], expect: &str) {
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
         let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
-        let found = affinity(&shape.build(), &settings(policy), &supply, n, nodes(devices));
-        let found = match found {
+        let actual = affinity(&shape.build(), &settings(policy), &supply, n, nodes(devices));
+        let actual = match actual {
             Ok(Hint { nodes: Some(nodes), preferred }) => {
                 format!("{nodes}{}", if preferred { "*" } else { "" })
             }
             Ok(Hint { nodes: None, .. }) => "any".to_owned(),
             Err(rejection) => rejection.reason.to_string(),
         };
-        assert_eq!(found, expect, "{n} CPUs of {free}, devices on {devices:?}, {policy:?}");
+        assert_eq!(actual, expect, "{n} CPUs of {free}, devices on {devices:?}, {policy:?}");
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             check(policy, "0-11,12", 1, &[3], "3*");
         }
         check(None, "0-15", 2, &[2], "any");
-        // No room there: nearby too, or refused.
+        // The node of the devices has too little room.
         check(BestEffort, "0-8", 2, &[2], "0,2");
         check(Restricted, "0-8", 2, &[2], refused);
         check(SingleNumaNode, "0-8", 2, &[2], refused);
@@ -124,13 +124,13 @@ mod tests {
         check(BestEffort, "0-15", 2, &[1, 3], "1,3");
         check(Restricted, "0-15", 2, &[1, 3], refused);
         check(Restricted, "0-15", 6, &[1, 3], "1,3*");
-        // More than the devices' node has: kubelets refuse that too.
+        // The request exceeds the node of the devices. The kubelet refuses that, too.
         check(BestEffort, "0-15", 6, &[2], "0,2");
         check(Restricted, "0-15", 6, &[2], refused);
     }
 
     #[test]
-    fn of_nodes_that_are_as_good_the_one_with_more_devices_is_taken() {
+    fn of_equally_good_nodes_the_one_with_more_devices_is_taken() {
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
         let machine = shape.build();
         let settings = settings(TopologyPolicy::BestEffort);
@@ -144,14 +144,13 @@ mod tests {
         assert_eq!(chosen("0-15", 2, &[1]), "4-5");
         assert_eq!(chosen("0-15", 2, &[3]), "12-13");
         assert_eq!(chosen("0-15", 2, &[1, 3]), "4-5");
-        // No room there for all of them: the affinity alone decides.
+        // Node 3 has no room for all CPUs: the affinity alone decides.
         assert_eq!(chosen("0-12", 2, &[3]), "4,12");
     }
 
     proptest! {
-        /// The same decision as from all hints of both resources.
         #[test]
-        fn as_merging_all_hints_decides(
+        fn two_hints_of_cpus_decide_like_all_hints(
             free in prop::collection::btree_set(0..16usize, 0..16),
             n in 1..10usize,
             devices in prop::collection::btree_set(0..4usize, 1..3),

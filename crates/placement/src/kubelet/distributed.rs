@@ -1,23 +1,24 @@
 //! The distributing algorithm (policy option `distribute-cpus-across-numa`, KEP-2902): where one
-//! NUMA node is not enough, an even share from each of as few as possible.
+//! NUMA node is too small, equal shares from the fewest nodes that can give them.
 //!
-//! With `k` nodes each gives the same number of whole *groups* of CPUs (a group is one CPU, or one
-//! core with `full-pcpus-only`); the groups that do not divide by `k` are handed out one by one
-//! over some of the nodes. Of all choices the one wins that leaves all nodes of the machine most
-//! evenly free: least standard deviation of their free CPUs, to three decimals as the kubelet
-//! rounds it; of equal ones the first in the order below.
+//! Each of `k` nodes gives the same number of whole *groups* of CPUs (a group is one CPU, or one
+//! core with `full-pcpus-only`). Groups that are left over come one by one from some of the nodes.
+//! The choice that leaves the free CPUs of all nodes most even wins: least standard deviation, to
+//! three decimals as the kubelet rounds it; the first of equal ones in the order of
+//! [`super::order`].
 //!
-//! The search is in [`super::balance`]. One defect of the kubelet is left out: it never ends where
-//! what is left on the nodes are no whole groups (kubernetes/kubernetes#140730).
+//! The search is in [`super::balance`]. It does not have one defect of the kubelet, which never
+//! ends if the rest of the nodes is no whole number of groups (kubernetes/kubernetes#140730).
 
-use super::balance::Search;
+use super::balance::BalanceSearch;
 use super::free::Free;
 use super::order::Level;
 use super::packed::{pack, packed};
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// Takes `n` CPUs of `available` in groups, which has only online ones and more than `n`.
+/// Takes `n` CPUs of `available` in groups. `available` must have only online CPUs, and more than
+/// `n`.
 pub(super) fn distributed(
     topology: &Topology,
     available: CpuSet,
@@ -25,20 +26,21 @@ pub(super) fn distributed(
     group: usize,
 ) -> CpuSet {
     let group = group.max(1);
-    let plan = match n % group {
-        0 => plan(&Free::new(topology, available, n), n / group, group),
-        _ => None,
+    let shares = if n.is_multiple_of(group) {
+        shares(&Free::new(topology, available, n), n / group, group)
+    } else {
+        None
     };
-    let taken = plan.and_then(|plan| plan.carry_out(topology, available, group));
+    let taken = shares.and_then(|shares| shares.take(topology, available, group));
     taken.unwrap_or_else(|| packed(topology, available, n, None))
 }
 
-/// Which node gives how many CPUs at once, in order.
-struct Plan(Vec<(CpuSet, usize)>);
+/// The CPUs of a node and how many of them to take, in order. A node may have several shares.
+struct Shares(Vec<(CpuSet, usize)>);
 
-impl Plan {
-    /// Takes share after share; `None` if one does not fit, which no plan made here lets happen.
-    fn carry_out(self, topology: &Topology, available: CpuSet, group: usize) -> Option<CpuSet> {
+impl Shares {
+    /// Takes share after share; `None` if one does not fit, which the search rules out.
+    fn take(self, topology: &Topology, available: CpuSet, group: usize) -> Option<CpuSet> {
         debug_assert!(self.0.iter().all(|(_, cpus)| cpus % group == 0));
         let mut taken = CpuSet::EMPTY;
         for (node, share) in self.0 {
@@ -49,7 +51,7 @@ impl Plan {
     }
 }
 
-fn plan(free: &Free<'_>, groups: usize, group: usize) -> Option<Plan> {
+fn shares(free: &Free<'_>, groups: usize, group: usize) -> Option<Shares> {
     let (outer, _) = free.levels();
     let order = match outer {
         Level::Node => free.order(Level::Node),
@@ -57,16 +59,17 @@ fn plan(free: &Free<'_>, groups: usize, group: usize) -> Option<Plan> {
     };
     let nodes: Vec<usize> = order.iter().map(|&at| free.count.nodes[at]).collect();
     let topology = free.topology;
+    // As in the kubelet, the narrowest width is that of average nodes.
     let per_node = topology.cpus().len().div_ceil(group).div_ceil(topology.cpu_nodes().max(1));
     let widths = groups.div_ceil(per_node.max(1))..=groups.min(nodes.len());
     let choice =
-        widths.filter_map(|width| Search::new(&nodes, groups, group, width).run()).next()?;
+        widths.filter_map(|width| BalanceSearch::new(&nodes, groups, group, width).run()).next()?;
     let cpus = |&index: &usize| topology.nodes()[order[index]].cpus;
     let even = groups / choice.nodes.len().max(1) * group;
     let mut shares: Vec<(CpuSet, usize)> =
         choice.nodes.iter().map(|index| (cpus(index), even)).collect();
     shares.extend(choice.rest.iter().map(|index| (cpus(index), group)));
-    Some(Plan(shares))
+    Some(Shares(shares))
 }
 
 #[cfg(test)]
@@ -75,23 +78,22 @@ mod tests {
     use crate::machines::{Shape, set};
 
     #[test]
-    fn even_shares_on_two_nodes() {
+    fn two_nodes_give_even_shares() {
         let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 8, threads: 1 };
         let taken = distributed(&shape.build(), set("0-15"), 10, 1);
         assert_eq!(taken, set("0-4,8-12"));
     }
 
     #[test]
-    fn r140730_leftovers_that_are_no_whole_group_end() {
-        // Each node keeps one CPU that is half a group; the kubelet hands out 2 CPUs of them
-        // forever.
+    fn r140730_a_rest_of_partial_groups_ends_the_search() {
+        // Each node keeps one CPU, half a group. The kubelet tries forever to take 2 CPUs of these.
         let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 3, threads: 1 };
         assert_eq!(distributed(&shape.build(), set("0-5"), 4, 2).len(), 4);
         assert_eq!(distributed(&shape.build(), set("0-4"), 4, 2).len(), 4);
     }
 
     #[test]
-    fn many_uneven_nodes_end_soon() {
+    fn the_search_over_many_uneven_nodes_ends() {
         let shape = Shape { sockets: 8, nodes: 8, uncores: 1, cores: 16, threads: 2 };
         let topology = shape.build();
         let busy = (0..topology.cpus().len()).filter(|cpu| cpu * cpu % 7 == cpu % 3);

@@ -1,6 +1,6 @@
-//! What the engine considered for a request, worked out again from the request.
+//! What the engine considered for a request. It is computed again from the request.
 
-use super::allocate::{Supply, inside};
+use super::allocate::{Supply, cpus_inside};
 use super::attempt::{Attempt, attempts, pod_supply};
 use super::demand::Demand;
 use super::wished::narrowed;
@@ -14,9 +14,9 @@ use cpuset::{CpuSet, NodeSet};
 use std::borrow::Cow;
 use topology::{Domain, Topology};
 
-/// The most sets of NUMA nodes that an explanation names; their number doubles with each node.
+/// The most sets of NUMA nodes that an explanation names.
 const MAX_SETS: usize = 8;
-/// On machines with more nodes than this, an explanation lists no sets of them.
+/// On machines with more nodes, an explanation lists no sets: their number doubles with each node.
 const MAX_NODES: usize = 8;
 
 pub(super) fn explain(
@@ -24,21 +24,22 @@ pub(super) fn explain(
     request: &Request,
     placement: Option<&Placement>,
 ) -> Weighed {
-    let tried = attempts(request);
+    let attempts = attempts(request);
+    // The first attempt that leads to the placement decided; of a refusal it is the last one.
     let decisive = |attempt: &&Attempt| match placement {
         Some(placement) => attempt.place(machine, request).as_ref() == Ok(placement),
         None => false,
     };
-    let Some(attempt) = tried.iter().find(decisive).or(tried.last()) else {
+    let Some(attempt) = attempts.iter().find(decisive).or(attempts.last()) else {
         return Weighed::default();
     };
-    let (sets, supply) = numa_sets(machine, request, &attempt.whole());
+    let (sets, supply) = numa_sets(machine, request, &attempt.affinity_supply());
     let chosen = placement.map(|placement| placement.hint.nodes);
     let mut numa = Vec::new();
     for (at, hint) in sets.iter().flatten().enumerate() {
         let chosen = chosen == Some(hint.nodes);
         if at < MAX_SETS || chosen {
-            let inside = inside(machine, hint.nodes.unwrap_or_default(), false);
+            let inside = cpus_inside(machine, hint.nodes.unwrap_or_default(), false);
             numa.push(NumaCandidate { hint: *hint, free: (inside & supply).len(), chosen });
         }
     }
@@ -51,8 +52,8 @@ pub(super) fn explain(
     }
 }
 
-/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that they follow from; no
-/// sets if nodes do not matter or the sets are too many to list.
+/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that were counted. `None`
+/// if nodes do not matter or the sets are too many to list.
 fn numa_sets(
     machine: &Topology,
     request: &Request,
@@ -69,9 +70,9 @@ fn numa_sets(
     let available = supply.free - settings.reserved;
     let listed = settings.topology_manager.policy != TopologyPolicy::None
         && machine.nodes().len() <= MAX_NODES;
-    let align = settings.options.align_by_socket;
-    let sets =
-        listed.then(|| Demand::new(&machine, &available, &supply.reusable, n, align).enumerate());
+    let align_by_socket = settings.options.align_by_socket;
+    let demand = Demand::new(&machine, &available, &supply.reusable, n, align_by_socket);
+    let sets = if listed { Some(demand.enumerate()) } else { None };
     (sets, available | supply.reusable)
 }
 
@@ -81,14 +82,14 @@ fn caches(
     attempt: &Attempt,
     placement: Option<&Placement>,
 ) -> Vec<CacheCandidate> {
-    let supply = attempt.whole();
+    let supply = attempt.affinity_supply();
     let free = (supply.free | supply.reusable) - request.settings.reserved;
     let taken = placement.map(|placement| placement.cpus).unwrap_or_default();
     let offered = request.wishes.offered(machine, &free, &CpuSet::EMPTY);
     let candidate = |uncore: &Domain| CacheCandidate {
         id: uncore.id,
         free: uncore.cpus & free,
-        // With idle siblings each CPU needs a whole core.
+        // `offered` has one CPU of each core if siblings must stay idle.
         fits: (uncore.cpus & offered).len() >= request.cpus,
         taken: (uncore.cpus & taken).len(),
     };

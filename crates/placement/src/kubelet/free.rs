@@ -3,26 +3,24 @@
 use cpuset::CpuSet;
 use topology::{Place, Tally, Topology};
 
-/// The CPUs still free, counted by domain, and what has been taken so far.
+/// The CPUs that are still free, counted by domain, and the CPUs taken so far.
 pub(super) struct Free<'t> {
     pub(super) topology: &'t Topology,
-    /// Free CPUs: those available, less those taken.
     pub(super) cpus: CpuSet,
     pub(super) count: Tally,
     pub(super) taken: CpuSet,
+    /// How many more CPUs must be taken.
     pub(super) need: usize,
 }
 
 impl<'t> Free<'t> {
-    /// All of `available` is free and `need` CPUs are wanted.
-    ///
-    /// `available` has only online CPUs, and at least `need` of them.
+    /// `available` must have only online CPUs, and at least `need` of them.
     pub(super) fn new(topology: &'t Topology, available: CpuSet, need: usize) -> Free<'t> {
         let count = topology.tally(&available);
         Free { topology, cpus: available, count, taken: CpuSet::EMPTY, need }
     }
 
-    /// Takes those CPUs of `cpus` that are free, if no more than wanted; otherwise none.
+    /// Takes the free CPUs of `cpus` if no more than needed; otherwise none.
     pub(super) fn take(&mut self, cpus: CpuSet) {
         let cpus = cpus & self.cpus;
         let size = cpus.len();
@@ -37,13 +35,13 @@ impl<'t> Free<'t> {
         }
     }
 
-    /// Takes free CPUs in this order until no more are wanted.
+    /// Takes free CPUs in this order until no more are needed.
     pub(super) fn take_each(&mut self, cpus: impl IntoIterator<Item = usize>) {
         for cpu in cpus {
             if self.need == 0 {
                 return;
             }
-            // A number from a CPU set is within the limit of one.
+            // CPUs of the machine are within the limit of a set.
             self.take(CpuSet::of(cpu).unwrap_or_default());
         }
     }

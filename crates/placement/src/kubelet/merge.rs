@@ -1,19 +1,19 @@
 //! [`merge()`]: one NUMA affinity from the hints of several resources, and whether the policy
 //! admits it (KEP-693).
 //!
-//! Each way to pick one hint of every resource gives a candidate: the nodes in all of them,
-//! preferred if every hint is preferred and all name the same nodes. Candidates without nodes are
-//! dropped, and the best of the rest is:
+//! Each combination of one hint per resource gives a candidate: the nodes that all its hints have
+//! in common. It is preferred if every hint is preferred and all name the same nodes. Candidates
+//! without nodes are dropped. The best of the rest is:
 //!
 //! 1. a preferred one, with the fewest nodes;
-//! 2. otherwise one whose number of nodes is nearest to what the most demanding resource needs (the
-//!    largest of the resources' narrowest hints): just as many, else fewer but as many as possible,
-//!    else as few more as possible;
-//! 3. among equally many, the nearest to each other, if distances count (KEP-3545);
+//! 2. otherwise the one whose number of nodes is nearest to the need of the most demanding resource
+//!    (the largest of the resources' narrowest hints): equal, else the largest below, else the
+//!    smallest above;
+//! 3. of equally many nodes, the nearest to each other, if distances matter (KEP-3545);
 //! 4. the lowest as a binary number ([`NodeSet`]'s order).
 //!
-//! This is a total order, so the order of candidates does not matter, and equal intersections need
-//! to be kept only once: the work grows with the number of *different* intersections, not with the
+//! This is a total order, so the order of candidates does not matter, and equal intersections are
+//! kept only once: the work grows with the number of *different* intersections, not with the
 //! product of all lists as in the kubelet (kubernetes/kubernetes#131738).
 
 use crate::hint::{Hint, NumaNodes};
@@ -21,25 +21,23 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
 use std::collections::HashSet;
 
-/// What the topology manager decides for a container or pod.
+/// The topology manager's decision for a container or pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Affinity {
-    /// The nodes, if they matter, and whether no others could be better.
     pub hint: Hint,
-    /// Whether the policy lets the container run.
+    /// Whether the policy admits the container.
     pub admit: bool,
 }
 
-/// One resource's hints: `None` if any node will do, empty if no node will.
+/// The hints of one resource: `None` if any node will do, empty if no node will.
 pub type ResourceHints = Option<Vec<Hint>>;
 
-/// Merges the hints of all resources under a policy.
 pub fn merge(policy: TopologyPolicy, numa: &NumaNodes, resources: &[ResourceHints]) -> Affinity {
-    let single = policy == TopologyPolicy::SingleNumaNode;
     if policy == TopologyPolicy::None {
         return decide(policy, numa, Hint::ANY);
     }
-    let mut lists: Vec<Vec<Hint>> = resources.iter().map(known).collect();
+    let single = policy == TopologyPolicy::SingleNumaNode;
+    let mut lists: Vec<Vec<Hint>> = resources.iter().map(hints_of).collect();
     if single {
         let fits = |hint: &Hint| hint.preferred && hint.nodes.is_none_or(|set| set.len() == 1);
         lists.iter_mut().for_each(|list| list.retain(fits));
@@ -71,15 +69,15 @@ pub(super) fn decide(policy: TopologyPolicy, numa: &NumaNodes, best: Hint) -> Af
         TopologyPolicy::BestEffort => Affinity { hint: best, admit: true },
         TopologyPolicy::Restricted => Affinity { hint: best, admit: best.preferred },
         TopologyPolicy::SingleNumaNode => {
-            // All nodes is no affinity at all.
+            // A hint of all nodes is no affinity.
             let nodes = best.nodes.filter(|&set| set != numa.all);
             Affinity { hint: Hint { nodes, ..best }, admit: best.preferred }
         }
     }
 }
 
-/// The hints to choose from; a resource without a list gets one hint.
-fn known(resource: &ResourceHints) -> Vec<Hint> {
+/// The hints to choose from; at least one, as in the kubelet.
+fn hints_of(resource: &ResourceHints) -> Vec<Hint> {
     match resource {
         None => vec![Hint::ANY],
         Some(hints) if hints.is_empty() => vec![Hint { nodes: None, preferred: false }],
@@ -87,7 +85,7 @@ fn known(resource: &ResourceHints) -> Vec<Hint> {
     }
 }
 
-/// Nodes of the narrowest hint; a resource without affinity asks for none.
+/// The number of nodes of the narrowest hint; 0 for a resource without affinity.
 fn narrowest(list: &[Hint]) -> usize {
     list.iter().filter_map(|hint| hint.nodes).map(NodeSet::len).min().unwrap_or(0)
 }
@@ -102,8 +100,8 @@ fn preferred(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
         (any, sets)
     };
     let lists: Vec<(bool, Vec<NodeSet>)> = lists.iter().map(|list| preferred(list)).collect();
-    // All resources name the same set, or any: so every candidate is in the list of a resource with
-    // sets.
+    // All hints of such a candidate name the same set, or any. So if a resource does not accept any
+    // set, its list has every candidate.
     let insisting = lists.iter().filter(|(any, _)| !any).min_by_key(|(_, sets)| sets.len());
     let mut sets: Vec<NodeSet> = match insisting {
         Some((_, sets)) => sets.clone(),
@@ -114,7 +112,7 @@ fn preferred(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
     sets.filter(|set| !set.is_empty()).collect()
 }
 
-/// Every non-empty intersection of one hint of each resource, once.
+/// Every non-empty intersection of one hint per resource, once.
 fn intersections(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
     let mut intersections = vec![all];
     for list in lists {
@@ -130,7 +128,7 @@ fn intersections(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
     intersections
 }
 
-/// Parts of a machine's nodes: a table if these are few, else a hash set.
+/// Sets of nodes that occurred: a table if the machine has few nodes, otherwise a hash set.
 enum Visited {
     Table(Vec<bool>),
     Hash(HashSet<NodeSet>),
@@ -144,7 +142,7 @@ impl Visited {
         }
     }
 
-    /// Whether the set is new. It has none but the machine's nodes.
+    /// Whether the set is new. It must have only nodes of the machine.
     fn insert(&mut self, set: NodeSet) -> bool {
         match self {
             Visited::Hash(sets) => sets.insert(set),

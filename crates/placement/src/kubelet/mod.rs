@@ -1,5 +1,5 @@
-//! `Kubelet`: the engine that answers as the kubelet's static policy and topology manager do, and
-//! as close to them as possible under wishes that they do not know.
+//! `Kubelet`: the engine that answers like the kubelet's static policy and topology manager.
+//! Wishes, which these do not have, change as little as possible.
 //!
 //! ```text
 //! request ── attempts ── best NUMA affinity ── admitted? ── whole cores? ── CPUs inside ── the rest
@@ -40,7 +40,6 @@ use super::request::{Request, Running};
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// The kubelet's answers.
 pub(super) struct Kubelet;
 
 impl Engine for Kubelet {

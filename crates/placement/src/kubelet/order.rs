@@ -1,14 +1,14 @@
-//! The order in which domains are used: the fuller ones first, so that the emptier stay whole for
-//! larger requests.
+//! The order in which domains are used: those with the fewest free CPUs first, so that emptier ones
+//! stay whole for larger requests.
 //!
-//! Domains nest. Where a machine has at least as many sockets as NUMA nodes, NUMA nodes are the
-//! outer level, then sockets; otherwise sockets, then NUMA nodes; cores are always the innermost.
-//! Each level is sorted inside the one around it by the number of free CPUs, then by number.
+//! Domains nest. On a machine with at least as many sockets as NUMA nodes, NUMA nodes are the outer
+//! level and sockets the inner one; otherwise it is the other way round. Cores are always
+//! innermost. Inside a domain of the next outer level, domains are sorted by the number of free
+//! CPUs, then by number.
 
 use super::free::Free;
 use topology::Place;
 
-/// A level of domains, seen through the free CPUs of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Core,
@@ -38,10 +38,10 @@ impl Level {
     }
 }
 
-/// Ranks of the domains of one level: the lowest is used first. Domains without free CPUs come
+/// Ranks of the domains of one level. The lowest is used first. Domains without free CPUs come
 /// last.
 pub(super) enum Ranks {
-    /// The level has one domain, such as the socket of most servers: nothing to rank.
+    /// The level has only one domain.
     One,
     ByPosition(Level, Vec<usize>),
 }
@@ -66,7 +66,7 @@ impl Ranks {
 }
 
 impl Free<'_> {
-    /// The outer and the inner level above cores on this machine.
+    /// The outer and the inner level on this machine.
     pub(super) fn levels(&self) -> (Level, Level) {
         let topology = self.topology;
         if topology.sockets().len() >= topology.cpu_nodes() {
@@ -76,8 +76,7 @@ impl Free<'_> {
         }
     }
 
-    /// Domains with free CPUs that lie in no others, or all in the same ones, sorted by: free CPUs,
-    /// number.
+    /// Domains of the outer level with free CPUs, sorted by free CPUs, then by number.
     pub(super) fn order(&self, level: Level) -> Vec<usize> {
         let free = level.free(self).iter().enumerate().filter(|&(_, &free)| free > 0);
         let mut keys: Vec<(usize, usize)> = free.map(|(at, &free)| (free, at)).collect();
@@ -85,19 +84,20 @@ impl Free<'_> {
         keys.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// Domains with free CPUs that lie inside others, sorted by: rank of the domain around, free
-    /// CPUs, number.
+    /// Domains of an inner level with free CPUs, sorted by the rank of the outer domain, then by
+    /// free CPUs, then by number.
     ///
-    /// A domain that spans several (a cache or node in two) counts with the one used first.
-    pub(super) fn order_within(&self, level: Level, around: &Ranks) -> Vec<usize> {
+    /// A domain that spans several outer ones (a cache or node in two) counts as in the one used
+    /// first.
+    pub(super) fn order_within(&self, level: Level, outer: &Ranks) -> Vec<usize> {
         let free = level.free(self);
-        if let Ranks::One = around {
+        if let Ranks::One = outer {
             return self.order(level);
         }
         let mut best = vec![LAST; free.len()];
         for (_, place) in self.places() {
             let best = &mut best[level.of(place)];
-            *best = around.get(place).min(*best);
+            *best = outer.get(place).min(*best);
         }
         let with_free = best.iter().zip(free).enumerate().filter(|&(_, (_, &free))| free > 0);
         let mut keys: Vec<(usize, usize, usize)> =
@@ -110,7 +110,7 @@ impl Free<'_> {
         Ranks::of(level, order, level.free(self).len())
     }
 
-    /// Ranks of one of the two levels above cores.
+    /// Ranks of the outer or the inner level.
     pub(super) fn ranks_of(&self, level: Level) -> Ranks {
         let (outer, _) = self.levels();
         if level.free(self).len() == 1 {

@@ -1,18 +1,18 @@
-//! The packed algorithm (KEP-3570 "static policy"; KEP-4800 for the uncore step): few domains, full
-//! ones first.
+//! The packed algorithm (KEP-3570 "static policy"; KEP-4800 for the uncore step): few domains, the
+//! most used ones first. It takes
 //!
-//! 1. Whole NUMA nodes and sockets that are entirely free, as far as they fit.
-//! 2. With the uncore option: whole uncore caches, then one cache that can hold the rest
-//!    ([`super::uncore`]).
-//! 3. Whole cores.
-//! 4. Single CPUs, of partly used cores first.
+//! 1. NUMA nodes and sockets that are entirely free, as long as they fit;
+//! 2. with the uncore option, whole uncore caches, then CPUs of one cache that can hold the rest
+//!    ([`super::uncore`]);
+//! 3. whole cores;
+//! 4. single CPUs, of partly used cores first.
 //!
-//! Each step goes through its domains in the order of [`super::order`].
+//! Each step uses domains in the order of [`super::order`].
 //!
-//! The kubelet calls a core or socket free when it has as many free CPUs as the machine's average,
-//! and then takes all its CPUs, free or not. Here it must also be as large as the average, so what
-//! is taken is free. Where the two differ, the kubelet's answer has CPUs that belong to another
-//! container.
+//! In the kubelet, a core or socket counts as free if its number of free CPUs is the average size
+//! of the machine's cores or sockets, and then the kubelet takes all its CPUs, free or not. Here
+//! its size must also be the average, so that only free CPUs are taken. Where the answers differ,
+//! the kubelet's has CPUs of another container.
 
 use super::free::Free;
 use super::order::Level;
@@ -20,7 +20,7 @@ use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// Takes `n` CPUs of `available`, which has only online ones and more than `n`.
+/// Takes `n` CPUs of `available`, which must have only online CPUs, and more than `n`.
 pub(super) fn packed(
     topology: &Topology,
     available: CpuSet,
@@ -37,7 +37,7 @@ pub(super) fn packed(
     free.taken
 }
 
-/// The same of any number of CPUs; `None` if there are fewer than `n`.
+/// As [`packed()`], but `available` may have any number of CPUs; `None` if fewer than `n`.
 pub(super) fn pack(topology: &Topology, available: CpuSet, n: usize) -> Option<CpuSet> {
     match available.len().checked_sub(n)? {
         0 => Some(available),
@@ -63,7 +63,7 @@ impl Free<'_> {
         let whole = |at: usize, free: usize| {
             free > 0 && free == sizes[at] && (level == Level::Node || free == average)
         };
-        // Most requests are smaller than a socket: look before sorting.
+        // Most requests are smaller than a socket, so avoid sorting if no domain fits.
         let fits = |(at, &free): (usize, &usize)| free <= self.need && whole(at, free);
         if !level.free(self).iter().enumerate().any(fits) {
             return;
@@ -100,8 +100,7 @@ impl Free<'_> {
         }
     }
 
-    /// Whether all CPUs of the core are free, and it has as many as the machine's cores have on
-    /// average.
+    /// Whether all CPUs of the core are free, and its size is the average of the machine.
     pub(super) fn is_whole_core(&self, at: usize) -> bool {
         let size = self.topology.sizes().cores[at];
         self.count.cores[at] == size && size == self.topology.cpus_per_core()

@@ -1,11 +1,11 @@
-//! [`resize()`]: the CPUs of a container that runs. [`grow`] keeps every CPU and adds the nearest
-//! ones, [`shrink`] gives back those that leave the tightest rest.
+//! [`resize()`]: the CPUs of a running container. [`grow`] keeps every CPU and adds the nearest
+//! ones; [`shrink`] keeps those that are closest together.
 //!
-//! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place). Near and tight
-//! are as in its packed algorithm: core before uncore cache before NUMA node before distance.
+//! The kubelet has no such algorithm: it refuses to resize exclusive CPUs in place. Nearness is as
+//! in its packed algorithm: core before uncore cache before NUMA node before distance.
 //!
-//! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a container
-//! may start (KEP-693), and this one runs already.
+//! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a
+//! container may start (KEP-693), and a resize is no start.
 
 use super::allocate::{Supply, check_whole_cores};
 use super::attempt;
@@ -30,7 +30,8 @@ pub(super) fn resize(
     }
 }
 
-/// As for a container that starts, under a topology manager that admits every affinity.
+/// Places a container that shared CPUs like one that starts, under a policy that admits every
+/// affinity.
 fn become_exclusive(machine: &Topology, mut request: Request) -> Result<CpuSet, Rejection> {
     let policy = &mut request.settings.topology_manager.policy;
     if *policy != TopologyPolicy::None {
@@ -39,8 +40,8 @@ fn become_exclusive(machine: &Topology, mut request: Request) -> Result<CpuSet, 
     Ok(attempt::place(machine, &request)?.cpus)
 }
 
-/// A container that asks for another number of CPUs keeps those that it holds and gets the nearest
-/// free ones, or gives some back.
+/// A container that grows keeps its CPUs and gets the nearest free ones. One that shrinks keeps
+/// those that are closest together.
 fn change(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
     let Request { settings, wishes, cpus: n, .. } = request;
     let near = growable(machine, request, held);
@@ -60,37 +61,38 @@ fn change(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet
     let reserved = &settings.reserved;
     if wishes.uncore == Some(Uncore::Require) && !is_met(machine, reserved, &all) {
         let caches = machine.uncores().iter().map(|cache| cache.cpus);
-        let around: CpuSet = caches.filter(|cache| !cache.is_disjoint(held)).collect();
+        let own: CpuSet = caches.filter(|cache| !cache.is_disjoint(held)).collect();
         let fewest = fewest(machine, reserved, all.len());
-        return Err(Rejection::uncore_alignment(*n, fewest, (around & (near | *held)).len()));
+        return Err(Rejection::uncore_alignment(*n, fewest, (own & (near | *held)).len()));
     }
     Ok(grown)
 }
 
-/// A container that lost CPUs gets the nearest free ones instead, whole cores or not: it did not
-/// ask for a change, so no rule about the start of containers refuses it.
+/// Replaces the CPUs that a container lost by the nearest free ones, whole cores or not. The
+/// container did not ask for a change, so rules about requests do not refuse it.
 fn complete(
     machine: &Topology,
     request: &Request,
     left: &CpuSet,
     broken: &CpuSet,
 ) -> Result<CpuSet, NotEnough> {
-    // The rest of a broken core is no whole core.
+    // With `full-pcpus-only`, first try to replace cores that lost a thread by whole ones.
     let whole = if request.settings.options.full_pcpus_only { *left - *broken } else { *left };
-    let completed = [whole, *left].into_iter().find_map(|kept| {
-        let more = request.cpus.checked_sub(kept.len())?;
-        let near = growable(machine, request, &kept);
-        grow(machine, &kept, &nearest(request, machine, &kept, &near, more), more).ok()
+    let completed = [whole, *left].into_iter().find_map(|base| {
+        let more = request.cpus.checked_sub(base.len())?;
+        let near = growable(machine, request, &base);
+        grow(machine, &base, &nearest(request, machine, &base, &near, more), more).ok()
     });
     let available = (request.free | *left).len();
     completed.ok_or(NotEnough { requested: request.cpus, available })
 }
 
-/// The part of the free CPUs that may be added to `held`: with `full-pcpus-only` (KEP-2625) whole
-/// cores, so that no other container runs on their siblings; with `smt: isolate` one CPU of each
-/// whole core. With `uncore: exclusive` these are in caches that are free as a whole or its own.
+/// The part of the free CPUs that may be added to `held`. With `full-pcpus-only` (KEP-2625) these
+/// are whole cores, so that no other container runs on their siblings; with `smt: isolate`, one CPU
+/// of each whole core. With `uncore: exclusive` they are in caches that are entirely free or the
+/// container's already.
 ///
-/// On a machine with one CPU per core on average that option has no effect.
+/// As in the kubelet, `full-pcpus-only` has no effect if cores have one CPU on average.
 fn growable(machine: &Topology, request: &Request, held: &CpuSet) -> CpuSet {
     let wishes = &request.wishes;
     let mut free = request.free;
@@ -103,12 +105,12 @@ fn growable(machine: &Topology, request: &Request, held: &CpuSet) -> CpuSet {
     if !request.settings.options.full_pcpus_only || machine.cpus_per_core() < 2 {
         return free;
     }
-    let ours = free | *held;
+    let free_or_held = free | *held;
     let cores = machine.cores().iter().map(|core| core.cpus);
-    cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & free
+    cores.filter(|core| core.is_subset(&free_or_held)).collect::<CpuSet>() & free
 }
 
-/// The part of these CPUs in which it grows by `more`.
+/// The part of `near` from which `more` CPUs may be added: with whole caches, the fewest of these.
 fn nearest(
     request: &Request,
     machine: &Topology,
@@ -124,9 +126,9 @@ fn nearest(
 
 /// `held` and the `more` CPUs of `free` that are nearest to it.
 ///
-/// It adds one CPU after the other: one with siblings in the set, else one that shares its uncore
-/// caches, else its NUMA nodes, else one of the nearest node; among these the one in the fullest
-/// domain. On ties used domains come first, so that whole cores and caches stay free for others.
+/// CPUs are added one by one: one with siblings in the set, else in its uncore caches, else in its
+/// NUMA nodes, else in the nearest node. The domain with the most CPUs of the set comes first, then
+/// the one with the fewest free CPUs, so that whole cores and caches stay free for others.
 fn grow(
     topology: &Topology,
     held: &CpuSet,
@@ -139,63 +141,62 @@ fn grow(
         return Err(NotEnough { requested: more, available: free.len() });
     }
     let mut set = *held;
-    let mut ours = topology.tally(&set);
-    let mut theirs = topology.tally(&free);
+    let mut in_set = topology.tally(&set);
+    let mut in_free = topology.tally(&free);
     for _ in 0..more {
         let places = free.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let nearest = places.min_by_key(|&(cpu, place)| {
             let near = (
-                Reverse(ours.cores[place.core()]),
-                Reverse(ours.uncores[place.uncore()]),
-                Reverse(ours.nodes[place.node()]),
-                distance(topology, &ours, place),
-                Reverse(ours.sockets[place.socket()]),
+                Reverse(in_set.cores[place.core()]),
+                Reverse(in_set.uncores[place.uncore()]),
+                Reverse(in_set.nodes[place.node()]),
+                distance(topology, &in_set, place),
+                Reverse(in_set.sockets[place.socket()]),
             );
-            let used_up = (
-                theirs.nodes[place.node()],
-                theirs.uncores[place.uncore()],
-                theirs.cores[place.core()],
+            let emptiest_last = (
+                in_free.nodes[place.node()],
+                in_free.uncores[place.uncore()],
+                in_free.cores[place.core()],
             );
-            (near, used_up, cpu)
+            (near, emptiest_last, cpu)
         });
         let Some((cpu, place)) = nearest else { break };
         free.remove(cpu);
-        theirs.remove(place);
-        ours.add(place);
+        in_free.remove(place);
+        in_set.add(place);
         set |= CpuSet::of(cpu).unwrap_or_default();
     }
     Ok(set)
 }
 
-/// The `n` CPUs of `held` that are closest together; all of it if it has no more.
+/// The `n` CPUs of `held` that are closest together; all of `held` if it has no more.
 ///
-/// It takes one CPU after the other out: from the NUMA node with the fewest of the set, in it from
-/// the uncore cache with the fewest, in it from the core with the fewest; the highest number on
-/// ties.
+/// CPUs are removed one by one: from the NUMA node with the fewest CPUs of the set, there from the
+/// uncore cache with the fewest, there from the core with the fewest; on ties the highest number.
 fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
     let mut set = *held;
-    let mut ours = topology.tally(&set);
+    let mut in_set = topology.tally(&set);
     for _ in n..held.len() {
         let places = set.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let loosest = places.min_by_key(|&(cpu, place)| {
             (
-                ours.nodes[place.node()],
-                ours.uncores[place.uncore()],
-                ours.cores[place.core()],
+                in_set.nodes[place.node()],
+                in_set.uncores[place.uncore()],
+                in_set.cores[place.core()],
                 Reverse(cpu),
             )
         });
         let Some((cpu, place)) = loosest else { break };
         set.remove(cpu);
-        ours.remove(place);
+        in_set.remove(place);
     }
     set
 }
 
 /// The sum of distances from the node of `place` to every CPU of the set; 0 if the machine reports
 /// no distances.
-fn distance(topology: &Topology, ours: &Tally, place: Place) -> u64 {
-    let to = topology.nodes()[place.node()].distances.iter().zip(&ours.nodes);
+fn distance(topology: &Topology, in_set: &Tally, place: Place) -> u64 {
+    let to = topology.nodes()[place.node()].distances.iter().zip(&in_set.nodes);
     to.map(|(&distance, &cpus)| u64::from(distance) * cpus as u64).sum()
 }
 
@@ -209,8 +210,8 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Two sockets of two nodes, each with two caches of four cores with two threads: 64 CPUs,
-    /// siblings adjacent.
+    /// Two sockets of two nodes of two caches of four cores of two threads: 64 CPUs, siblings
+    /// adjacent.
     fn machine() -> Topology {
         let machine = Machine {
             sockets: 2,
@@ -235,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_core_then_cache_then_node_then_distance() {
+    fn growth_takes_siblings_then_the_same_cache_then_the_same_node_then_the_nearest() {
         grows("2", "0-1,3-63", 1, "2-3");
         grows("2-3", "0-1,4-63", 2, "0-3");
         grows("2-3", "8-63", 2, "2-3,8-9");
-        // Node 0 and its neighbour on the same socket are full: the nearest of the rest.
+        // No CPU is free in node 0 and the other node of its socket.
         grows("2-3", "32-63", 2, "2-3,32-33");
         grows("2-3", "16-63", 2, "2-3,16-17");
         // A half-used core before a whole one.
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_leaves_the_tightest_rest() {
+    fn shrinking_keeps_the_cpus_that_are_closest_together() {
         shrinks("0-7", 4, "0-3");
         shrinks("0-7,8-9", 8, "0-7");
         shrinks("6-7,8-15", 8, "8-15");
@@ -258,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn no_room_to_grow() {
+    fn growth_beyond_the_free_cpus_is_refused() {
         let error = grow(&machine(), &set("0-3"), &set("0-5"), 4).unwrap_err();
         assert_eq!(error, NotEnough { requested: 4, available: 2 });
     }
 
     proptest! {
         #[test]
-        fn nothing_held_is_lost_and_nothing_taken_is_not_free(
+        fn growth_keeps_all_held_cpus_and_takes_only_free_ones(
             held in prop::collection::btree_set(0..48usize, 0..20),
             free in prop::collection::btree_set(0..48usize, 0..40),
             more in 0..30usize,
@@ -275,7 +276,8 @@ mod tests {
             let collect = |cpus: &std::collections::BTreeSet<usize>| -> CpuSet {
                 cpus.iter().map(|&cpu| CpuSet::of(cpu).unwrap()).collect()
             };
-            let (held, free) = (collect(&held), collect(&free));
+            let held = collect(&held);
+            let free = collect(&free);
             match grow(&topology, &held, &free, more) {
                 Ok(grown) => {
                     prop_assert!(held.is_subset(&grown));
@@ -284,9 +286,9 @@ mod tests {
                 }
                 Err(_) => prop_assert!((free - held).len() < more),
             }
-            let kept = shrink(&topology, &held, more);
-            prop_assert!(kept.is_subset(&held));
-            prop_assert_eq!(kept.len(), more.min(held.len()));
+            let shrunk = shrink(&topology, &held, more);
+            prop_assert!(shrunk.is_subset(&held));
+            prop_assert_eq!(shrunk.len(), more.min(held.len()));
         }
     }
 }

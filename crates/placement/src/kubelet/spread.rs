@@ -1,15 +1,15 @@
 //! The spread algorithm (policy option `distribute-cpus-across-cores`): whole NUMA nodes and
 //! sockets as in [`super::packed`], then CPUs by number inside the most used socket.
 //!
-//! As in the kubelet, cores do not matter: if SMT siblings have far numbers (as on most x86
-//! servers) this uses one thread of each core; if their numbers are adjacent it does not.
+//! As in the kubelet, cores do not matter. If the numbers of SMT siblings are far apart, as on most
+//! x86 servers, this uses one thread of each core; if they are adjacent, it uses both.
 
 use super::free::Free;
 use super::order::Level;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// Takes `n` CPUs of `available`, which has only online ones and more than `n`.
+/// Takes `n` CPUs of `available`, which must have only online CPUs, and more than `n`.
 pub(super) fn spread(topology: &Topology, available: CpuSet, n: usize) -> CpuSet {
     let mut free = Free::new(topology, available, n);
     free.take_whole_nodes_and_sockets();

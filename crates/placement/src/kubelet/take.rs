@@ -10,10 +10,9 @@ use topology::Topology;
 
 /// Chooses `n` CPUs of `available`.
 ///
-/// Never names a CPU outside `available`, and always names exactly `n`. CPUs of `available` that
-/// are not online are left alone. Where the kubelet's answer keeps to both rules, this is the same
-/// one; it breaks them on machines whose cores or sockets are of unequal sizes
-/// (kubernetes/kubernetes#140495, #124066).
+/// The answer has exactly `n` CPUs, all of `available` and online. Where the kubelet's answer has,
+/// too, both are the same. On machines whose cores or sockets are of unequal sizes, the kubelet's
+/// answer may have other CPUs (kubernetes/kubernetes#140495, #124066).
 ///
 /// # Errors
 /// If fewer than `n` CPUs of `available` are online.
@@ -54,7 +53,8 @@ mod tests {
     const ACROSS_2: Strategy = Strategy::AcrossNuma { group: 2 };
     const NUMERICAL: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::Numerical) };
 
-    /// Requests in a row, each taking its answer out of what the next one finds.
+    /// Makes requests one after the other. The CPUs of an answer are not available to the next
+    /// request.
     #[track_caller]
     fn check(topology: &Topology, available: &str, strategy: Strategy, requests: &[(usize, &str)]) {
         let mut available = set(available);
@@ -66,46 +66,46 @@ mod tests {
     }
 
     #[test]
-    fn kep_4800_32_cores_in_4_caches_numerical() {
+    fn kep_4800_fills_whole_caches_by_number() {
         let requests = [(10, "8-17"), (8, "24-31"), (6, "2-7")];
         check(&caches(4, 8), "2-31", NUMERICAL, &requests);
     }
 
     #[test]
-    fn kep_4800_32_cores_in_4_caches_fewest_free() {
+    fn kep_4800_fills_caches_with_the_fewest_free_cpus_first() {
         let requests = [(10, "2-3,8-15"), (8, "16-23"), (6, "24-29")];
         check(&caches(4, 8), "2-31", FEWEST_FREE, &requests);
     }
 
     #[test]
-    fn kep_4800_32_cores_in_4_caches_without_the_option() {
+    fn kep_4800_without_the_option_caches_are_ignored() {
         let requests = [(10, "2-11"), (8, "12-19"), (6, "20-25")];
         check(&caches(4, 8), "2-31", PACKED, &requests);
     }
 
     #[test]
-    fn kep_4800_16_cores_in_2_caches() {
+    fn kep_4800_both_orders_agree_on_16_cores_in_2_caches() {
         let requests = [(4, "2-5"), (4, "8-11"), (4, "12-15")];
         check(&caches(2, 8), "2-15", NUMERICAL, &requests);
         check(&caches(2, 8), "2-15", FEWEST_FREE, &requests);
     }
 
     #[test]
-    fn numerical_asks_a_cache_it_passed_by_again() {
-        // Cache 1 is taken whole; of the 2 CPUs left, cache 2 has only 1, cache 0 has 4.
+    fn numerical_order_returns_to_a_skipped_cache() {
+        // Cache 1 is taken whole. For the 2 CPUs left, cache 2 has only 1, and cache 0 has 4.
         check(&caches(3, 8), "4-16", NUMERICAL, &[(10, "4-5,8-15")]);
     }
 
     #[test]
-    fn numerical_prefers_whole_cores_inside_a_cache() {
-        // Two caches of 4 cores with 2 threads: 0,8 1,9 2,10 3,11. Core 0 is half used; the kubelet
+    fn numerical_order_prefers_whole_cores_inside_a_cache() {
+        // Two caches of 4 cores of 2 threads: 0,8 1,9 2,10 3,11. Core 0 is half used. The kubelet
         // fails here.
         let shape = Shape { sockets: 1, nodes: 1, uncores: 2, cores: 4, threads: 2 };
         check(&shape.build(), "1-3,8-11", NUMERICAL, &[(4, "1-2,9-10"), (3, "3,8,11")]);
     }
 
     #[test]
-    fn whole_sockets_then_whole_cores_then_threads() {
+    fn packed_takes_whole_sockets_then_whole_cores_then_threads() {
         // Socket 0 has cores 0-3 with threads 8-11, socket 1 cores 4-7 with threads 12-15.
         let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 4, threads: 2 };
         let topology = shape.build();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_says_so_in_the_kubelets_words() {
+    fn too_large_a_request_is_refused_in_the_kubelets_words() {
         let error = take(&caches(1, 8), &set("2-7,12"), 7, PACKED).unwrap_err();
         assert_eq!(error, NotEnough { requested: 7, available: 6 });
         assert_eq!(
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn r140495_a_half_used_core_larger_than_the_average_is_not_whole() {
-        // Core 0 has CPUs 0 and 1, all others one CPU: on average one. The kubelet takes 0-1
-        // although 0 is reserved.
+        // Core 0 has CPUs 0 and 1, all others have one CPU, so the average is one. The kubelet
+        // takes 0-1 although 0 is not available.
         let cpus = [(0, 0), (1, 0), (2, 2), (3, 3)];
         let cpus = cpus.map(|(id, core)| Cpu {
             id,
@@ -148,7 +148,7 @@ mod tests {
         check(&topology, "1-3", PACKED, &[(2, "2-3")]);
     }
 
-    /// Any machine of up to 48 CPUs, cores and caches of any size and anywhere, and any part of it
+    /// A machine of up to 48 CPUs with cores and caches of any size anywhere, and any part of it
     /// free.
     fn machine_and_free() -> impl proptest::strategy::Strategy<Value = (Topology, CpuSet)> {
         let cpu = (0..2usize, 0..4usize, 0..4usize, 0..24usize, any::<bool>());
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_n_of_the_available((topology, free) in machine_and_free(), n in 0..50usize) {
+        fn every_strategy_takes_exactly_n_available_cpus((topology, free) in machine_and_free(), n in 0..50usize) {
             for strategy in [PACKED, FEWEST_FREE, NUMERICAL, Strategy::Spread, ACROSS_1, ACROSS_2] {
                 match take(&topology, &free, n, strategy) {
                     Ok(cpus) => {

@@ -1,8 +1,8 @@
 //! The uncore step of the packed algorithm (KEP-4800, policy option
 //! `prefer-align-cpus-by-uncorecache`): whole caches first, then one cache that can hold the rest.
-//! Best effort: if no cache can, the steps after it decide.
+//! If no cache can, the later steps decide.
 //!
-//! The kubelet's code and the KEP's text differ in the order of caches, so both exist
+//! The kubelet's code and the KEP's text differ in the order of caches. Both orders exist here
 //! ([`UncoreOrder`]).
 
 use super::free::Free;
@@ -21,11 +21,11 @@ impl Free<'_> {
         }
     }
 
-    /// As the kubelet does: all whole caches that fit, then the first cache with exactly fitting
-    /// low cores.
+    /// As in the kubelet: all whole caches that fit, then the first cache whose low cores fit
+    /// exactly.
     ///
-    /// Caches sorted by: rank of the NUMA node, free CPUs, number; all as they were before the
-    /// step.
+    /// The order of caches is that before the step: by rank of the NUMA node, free CPUs, and
+    /// number.
     fn take_uncores_fewest_free(&mut self) {
         let order = self.order_within(Level::Uncore, &self.ranks_of(Level::Node));
         if self.need >= self.topology.cpus_per_uncore() {
@@ -41,9 +41,9 @@ impl Free<'_> {
         }
     }
 
-    /// As KEP-4800 says: caches by number; one that is entirely free and fits is taken whole, the
-    /// first that can hold what is left ends the walk. Caches passed by are asked again at its end,
-    /// when less is left.
+    /// As in KEP-4800: caches by number. A cache that is entirely free and fits is taken whole; the
+    /// first one that can hold the rest ends the loop. Skipped caches are tried again after the
+    /// loop, when less is left.
     fn take_uncores_numerical(&mut self) {
         for at in 0..self.count.uncores.len() {
             self.take_whole_uncore(at);
@@ -65,37 +65,36 @@ impl Free<'_> {
         self.topology.uncores()[at].cpus
     }
 
-    /// The cores with free CPUs in a cache: their positions, in a set that can hold as many cores
-    /// as CPUs.
+    /// The cores with free CPUs in a cache, as a set of positions, which fit because a machine has
+    /// no more cores than CPUs.
     fn cores_in(&self, uncore: usize) -> CpuSet {
         let cpus = self.uncore(uncore) & self.cpus;
         let mut cores = CpuSet::EMPTY;
         for place in cpus.iter().filter_map(|cpu| self.topology.place(cpu)) {
-            // There are no more cores than CPUs, so every position is within the limit.
             let _ = cores.insert(place.core());
         }
         cores
     }
 
-    /// The free CPUs of the lowest cores of a cache, as many cores as the rest would fill if they
-    /// were whole; `None` unless that is exactly the rest.
+    /// The free CPUs of the lowest cores of a cache: as many cores as the rest would fill if they
+    /// were whole. `None` unless these are exactly the needed number of CPUs.
     ///
-    /// An odd rest on an SMT machine may leave out the highest of those CPUs. Half-used low cores
-    /// make this fail although the cache has room (kubernetes/kubernetes#137315); it must, for the
-    /// kubelet's answer.
+    /// If the rest is odd and cores have several threads, the highest CPU may be left out.
+    /// Half-used low cores make this fail although the cache has room
+    /// (kubernetes/kubernetes#137315). That is intended, because the kubelet answers so.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
-        let per_core = self.topology.cpus_per_core().max(1);
+        let per_core = self.topology.cpus_per_core();
         let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
         let mut cpus = cores.map(|core| self.core(core)).collect::<CpuSet>() & self.cpus;
         let size = cpus.len();
         if self.need % 2 == 1 && per_core > 1 && size > self.need {
             cpus = cpus.lowest(size - 1);
         }
-        (cpus.len() == self.need).then_some(cpus)
+        if cpus.len() == self.need { Some(cpus) } else { None }
     }
 
-    /// Takes the rest in a cache if it has that many free CPUs: whole cores first, then of cores
-    /// with the fewest free CPUs, then by number.
+    /// Takes the rest from a cache if it has that many free CPUs: whole cores first, then CPUs of
+    /// the cores with the fewest free CPUs, by number.
     fn take_rest_in(&mut self, uncore: usize) {
         if self.need == 0 || self.count.uncores[uncore] < self.need {
             return;

@@ -9,27 +9,27 @@ use crate::wishes::{Smt, Uncore};
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// A NUMA node too many makes every access to memory slower that goes there; an uncore cache too
-/// many costs less.
+/// An additional NUMA node costs more than an uncore cache: accesses to its memory are slower.
 const NODE: usize = 3;
 const CACHE: usize = 2;
 
 /// How badly a container with this request is placed on `cpus`: 3 for each NUMA node and 2 for each
-/// uncore cache more than it would need on the empty machine. NUMA nodes without its devices count
-/// like those too many; with `uncore: ignore` caches do not count.
+/// uncore cache in excess of its need on the empty machine. NUMA nodes without its devices count as
+/// excess, too. With `uncore: ignore` caches do not count.
 pub fn badness(machine: &Topology, request: &Request, cpus: &CpuSet) -> u32 {
     Needs::of(machine).need(request).badness(&Occupancy::of(machine, cpus))
 }
 
-/// What containers need at least on the empty machine; remembers the room for each kind of them.
+/// Computes what containers need on the empty machine, and caches the room there by
+/// [`Constraints`].
 pub(super) struct Needs<'t> {
     machine: &'t Topology,
-    kinds: Vec<(Kind, Room)>,
+    rooms: Vec<(Constraints, Room)>,
 }
 
-/// What decides which CPUs a container could get on the empty machine.
+/// The parts of a request on which the CPUs depend that it could get on the empty machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Kind {
+struct Constraints {
     smt: Option<Smt>,
     takes_caches: bool,
     full_pcpus_only: bool,
@@ -37,7 +37,7 @@ struct Kind {
     isolated: IsolatedCpus,
 }
 
-/// What one container needs at least.
+/// The least that a container needs on the empty machine.
 #[derive(Debug, Clone)]
 pub(super) struct Need {
     pub(super) cpus: usize,
@@ -46,15 +46,15 @@ pub(super) struct Need {
     caches: Option<usize>,
     /// The positions of the NUMA nodes of its devices.
     near: Vec<usize>,
-    /// The container is refused with more NUMA nodes than this.
+    /// With more NUMA nodes the container is refused.
     most_nodes: Option<usize>,
-    /// The container is refused with more uncore caches than this.
+    /// With more uncore caches the container is refused.
     most_caches: Option<usize>,
 }
 
 impl<'t> Needs<'t> {
     pub(super) fn of(machine: &'t Topology) -> Needs<'t> {
-        Needs { machine, kinds: Vec::new() }
+        Needs { machine, rooms: Vec::new() }
     }
 
     pub(super) fn need(&mut self, request: &Request) -> Need {
@@ -62,7 +62,7 @@ impl<'t> Needs<'t> {
         let settings = &request.settings;
         let cpus = request.cpus;
         let all = self.room(request);
-        // More CPUs than the machine has: such a container is never placed.
+        // The maximum stands for a request that exceeds the machine, which is never placed.
         let nodes_for = |n| all.fewest_nodes(n).unwrap_or(usize::MAX);
         let nodes = nodes_for(cpus);
         let caches = all.fewest_caches(cpus).unwrap_or(usize::MAX);
@@ -76,8 +76,8 @@ impl<'t> Needs<'t> {
             // Several NUMA nodes of one socket are as good as one.
             _ if settings.options.align_by_socket => None,
             TopologyPolicy::Restricted => {
-                let together = request.pod.map_or(cpus, |pod| pod.cpus.max(cpus));
-                Some(nodes_for(together).max(near.len()))
+                let pod_cpus = request.pod.map_or(cpus, |pod| pod.cpus.max(cpus));
+                Some(nodes_for(pod_cpus).max(near.len()))
             }
             TopologyPolicy::SingleNumaNode => Some(1),
         };
@@ -95,33 +95,33 @@ impl<'t> Needs<'t> {
     /// The room that a container with this request has on the empty machine.
     fn room(&mut self, request: &Request) -> &Room {
         let settings = &request.settings;
-        let kind = Kind {
+        let constraints = Constraints {
             smt: request.wishes.smt,
             takes_caches: request.wishes.takes_caches(),
             full_pcpus_only: settings.options.full_pcpus_only,
             reserved: settings.reserved,
             isolated: settings.isolated,
         };
-        let at = match self.kinds.iter().position(|(known, _)| *known == kind) {
+        let at = match self.rooms.iter().position(|(known, _)| *known == constraints) {
             Some(at) => at,
             None => {
-                let all = self.machine.online() - kind.reserved;
-                let mut all = kind.isolated.allowed(self.machine, &all);
-                if kind.full_pcpus_only {
-                    all -= whole_cores(self.machine, &kind.reserved);
+                let all = self.machine.online() - constraints.reserved;
+                let mut all = constraints.isolated.allowed(self.machine, &all);
+                if constraints.full_pcpus_only {
+                    all -= whole_cores(self.machine, &constraints.reserved);
                 }
                 let all = request.wishes.offered(self.machine, &all, &CpuSet::EMPTY);
-                self.kinds.push((kind, Room::of(self.machine, &all)));
-                self.kinds.len() - 1
+                self.rooms.push((constraints, Room::of(self.machine, &all)));
+                self.rooms.len() - 1
             }
         };
-        &self.kinds[at].1
+        &self.rooms[at].1
     }
 }
 
 impl Need {
-    /// How badly the container is placed on `cpus`, and what `taken` occupies: these, with those
-    /// that stay idle around them, which can be on other NUMA nodes and do not count.
+    /// The badness of `cpus`, and the occupancy of `taken`, which also has the CPUs that stay idle
+    /// around them. Idle CPUs can be on other NUMA nodes and do not count as badness.
     pub(super) fn weigh(
         &self,
         machine: &Topology,
@@ -139,17 +139,18 @@ impl Need {
 
     pub(super) fn badness(&self, occupied: &Occupancy) -> u32 {
         let nodes = occupied.nodes().count();
-        let foreign = occupied.nodes().filter(|node| !self.near.contains(node)).count();
+        let without_devices = occupied.nodes().filter(|node| !self.near.contains(node)).count();
         let mut excess = nodes.saturating_sub(self.nodes);
         if !self.near.is_empty() {
+            // The nodes of the devices may be too few for the CPUs.
             let unavoidable = self.nodes.saturating_sub(self.near.len());
-            excess = excess.max(foreign.saturating_sub(unavoidable));
+            excess = excess.max(without_devices.saturating_sub(unavoidable));
         }
         self.weighed(excess, occupied.caches())
     }
 
-    /// The least badness that is possible with this room, by counts alone; `None` if the container
-    /// has no room or would be refused.
+    /// A lower bound of the badness with this room, by counts alone; `None` if the container has no
+    /// room or would be refused.
     pub(super) fn least(&self, room: &Room) -> Option<u32> {
         let nodes = room.fewest_nodes(self.cpus)?;
         let caches = room.fewest_caches(self.cpus)?;
@@ -160,7 +161,7 @@ impl Need {
 
     fn weighed(&self, excess_nodes: usize, caches: usize) -> u32 {
         let excess_caches = self.caches.map_or(0, |least| caches.saturating_sub(least));
-        // Small numbers: a machine has far fewer nodes and caches than fit.
+        // The sum always fits: machines have few nodes and caches.
         u32::try_from(NODE * excess_nodes + CACHE * excess_caches).unwrap_or(u32::MAX)
     }
 }

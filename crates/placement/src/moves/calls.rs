@@ -1,5 +1,5 @@
-//! [`Calls`]: the engine as a search may use it. A plan takes bounded time because the work of its
-//! calls is bounded.
+//! [`Calls`]: calls the engine for a search, with a limit of work, so that a plan takes bounded
+//! time.
 
 use super::plan::{Limits, Resident};
 use crate::cores::whole_cores;
@@ -9,13 +9,13 @@ use crate::request::Request;
 use cpuset::CpuSet;
 use topology::{NumaNode, Topology};
 
-/// The work that is left, in calls for a request that fits into one NUMA node.
 pub(super) struct Calls<'t> {
     machine: &'t Topology,
+    /// The work that is left, in calls for a request that fits one NUMA node.
     left: usize,
-    /// CPUs in the largest NUMA node.
+    /// The number of CPUs of the largest NUMA node.
     node: usize,
-    /// What a request costs that needs several nodes: the engines compare sets of nodes for it.
+    /// The work of a call for a larger request, for which the engines compare sets of nodes.
     wide: usize,
 }
 
@@ -41,9 +41,8 @@ impl<'t> Calls<'t> {
         place(self.machine, request).ok()
     }
 
-    /// Where a resident could run if these CPUs were free, its own among them or not; `None` if it
-    /// would be refused or would take more CPUs than it has. So moves leave enough CPUs for every
-    /// promise.
+    /// Where a resident could run if `free` were free, which may include its own CPUs. `None` if it
+    /// would be refused, or would take more CPUs than it has now, which could break promises.
     pub(super) fn place_again(
         &mut self,
         resident: &Resident,
@@ -52,15 +51,15 @@ impl<'t> Calls<'t> {
     ) -> Option<CpuSet> {
         let Resident { held, mut request, .. } = *resident;
         request.free = *free;
-        // An engine goes beyond the pod's affinity where it has too little room: then the container
-        // stays.
+        // An engine leaves the pod's affinity if that has too little room. A container that moves
+        // must not.
         let affinity = request.pod.and_then(|pod| pod.chosen).and_then(|hint| hint.nodes);
         if !limits.across_numa_nodes || affinity.is_some() {
             let allowed = |node: &&NumaNode| {
-                let is_entered = node.cpus.is_disjoint(&held);
+                let is_used = !node.cpus.is_disjoint(&held);
                 let may_enter = limits.across_numa_nodes
                     && affinity.is_none_or(|affinity| affinity.contains(node.id));
-                !is_entered || may_enter
+                is_used || may_enter
             };
             let nodes = self.machine.nodes().iter().filter(allowed);
             request.free &= nodes.map(|node| node.cpus).collect::<CpuSet>();
@@ -69,14 +68,12 @@ impl<'t> Calls<'t> {
         let taken = request.footprint(self.machine, &held).len();
         request.promised = request.free.len().saturating_sub(taken);
         let cpus = self.place(&request)?.cpus;
-        // It is on isolated CPUs for a reason, or on others.
+        // A container does not move between isolated and other CPUs.
         let isolated = self.machine.isolated();
         if (cpus & isolated).len() != (held & isolated).len() {
             return None;
         }
-        // Where cores are of unequal sizes, the kubelet's answer may be parts of cores.
-        let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
-        // Its devices do not move with it.
+        // Devices do not move, so the container must not get farther from them.
         let near = |cpus: &CpuSet| {
             let nodes = self.machine.nodes().iter();
             let near = nodes.filter(|node| resident.request.devices.all().contains(node.id));
@@ -85,6 +82,8 @@ impl<'t> Calls<'t> {
         if near(&cpus) < near(&held) {
             return None;
         }
+        // Where cores are of unequal sizes, the kubelet's answer may have parts of cores.
+        let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
         let breaks = request.settings.options.full_pcpus_only && whole(&held) && !whole(&cpus);
         if breaks { None } else { Some(cpus) }
     }

@@ -1,26 +1,25 @@
-//! Which sets of residents a [`Search`] lifts, and in which order.
+//! Which sets of residents a [`MoveSearch`] lifts, and in which order.
 
 use super::calls::Calls;
 use super::occupancy::Room;
 use super::plan::Plan;
 use super::sets;
-use super::trial::{Search, Subject};
+use super::trial::{MoveSearch, Subject};
 use std::cmp::Reverse;
 
-/// A set of residents to lift.
-struct Candidate {
-    /// The largest first: it is the hardest to place again.
+struct LiftCandidate {
+    /// The largest resident comes first, because it is the hardest to place again.
     lifted: Vec<usize>,
-    /// What the subject's badness is at least when they are lifted.
+    /// A lower bound of the subject's badness when these are lifted.
     least: u32,
-    /// How many CPUs they have.
+    /// The number of CPUs of the lifted residents.
     cpus: usize,
 }
 
-impl Search<'_> {
-    /// Tries sets of none to three other residents, larger ones only as long as there is something
-    /// to gain.
+impl MoveSearch<'_> {
+    /// Tries sets of up to three other residents, larger ones only while they could gain more.
     pub(super) fn run(&mut self, calls: &mut Calls<'_>) {
+        // A subject that is a resident moves, too, and counts against the limit.
         let own = usize::from(self.resident().is_some());
         if own == 1 {
             self.try_each([vec![]].into_iter(), calls);
@@ -33,6 +32,7 @@ impl Search<'_> {
         self.try_each(sets::singles(&classes), calls);
         if others >= 2 && self.gain() < self.badness() {
             if classes.len() > sets::MOST_IN_PAIRS {
+                // Only the first classes are paired, so put the most promising ones first.
                 let mut room = self.room.clone();
                 classes.sort_by_cached_key(|class| {
                     let alone = self.candidate(vec![class.first], &mut room);
@@ -49,7 +49,7 @@ impl Search<'_> {
 
     fn resident(&self) -> Option<usize> {
         match self.subject {
-            Subject::Newcomer { .. } => None,
+            Subject::New { .. } => None,
             Subject::Resident(at) => Some(at),
         }
     }
@@ -59,8 +59,9 @@ impl Search<'_> {
         let mut room = self.room.clone();
         let candidates = sets.filter_map(|lifted| self.candidate(lifted, &mut room));
         let most = self.badness();
-        let hope = most.saturating_sub(self.gain());
-        let mut candidates: Vec<Candidate> = candidates.filter(|one| one.least < hope).collect();
+        let limit = most.saturating_sub(self.gain());
+        let mut candidates: Vec<LiftCandidate> =
+            candidates.filter(|one| one.least < limit).collect();
         candidates.sort_by_key(|candidate| (candidate.least, candidate.cpus));
         for candidate in candidates {
             if calls.left() == 0 {
@@ -76,13 +77,13 @@ impl Search<'_> {
         }
     }
 
-    /// `None` if the subject has no room even then. `room` is scratch space.
-    fn candidate(&self, mut lifted: Vec<usize>, room: &mut Room) -> Option<Candidate> {
+    /// `None` if the subject has no room even when these are lifted. `room` is a buffer.
+    fn candidate(&self, mut lifted: Vec<usize>, room: &mut Room) -> Option<LiftCandidate> {
         room.copy(&self.room);
         lifted.iter().for_each(|&at| room.add(&self.profiles[at].occupancy));
         let least = self.need().least(room)?;
         lifted.sort_by_key(|&at| Reverse(self.profiles[at].need.cpus));
         let cpus = lifted.iter().map(|&at| self.profiles[at].need.cpus).sum();
-        Some(Candidate { lifted, least, cpus })
+        Some(LiftCandidate { lifted, least, cpus })
     }
 }

@@ -1,20 +1,21 @@
-//! Plans of moves: containers that run on exclusive CPUs make room for a newcomer, or for one of
-//! them that is placed badly.
+//! Plans of moves: containers that run on exclusive CPUs make room for a new container, or for one
+//! of them that is placed badly.
 //!
-//! Placement alone cannot keep a machine in order: containers end, and what they leave is
-//! scattered. A few moves can. A plan lifts up to three containers, asks the engine to place the
-//! newcomer, then them, and counts what everybody gains and loses ([`badness()`]):
+//! Placement alone cannot keep a machine in order: containers end, and the CPUs that they leave are
+//! scattered. A few moves can. A plan lifts up to three containers off their CPUs, has the engine
+//! place the new container and then the lifted ones, and sums up the gains and losses of all
+//! ([`badness()`]):
 //!
 //! ```text
-//! sets ── lift one ── place the newcomer ── place the lifted ── gain? ── can it be done? ── the best
-//! (sets, candidates)            (trial, calls)              (badness)      (steps)
+//! sets ── lift one ── place the new one ── place the lifted ── gain? ── can it be done? ── the best
+//! (sets, candidates)           (trial, calls)              (badness)      (steps)
 //! ```
 //!
-//! Sets are tried in the order of what they could gain by the number of CPUs alone, and the engine
-//! is given a limited amount of work: a plan takes bounded time, and may miss something.
+//! Sets are tried in the order of their possible gain, by numbers of CPUs alone. The engine does
+//! only a limited amount of work, so a plan takes bounded time, and a better one may exist.
 //!
-//! Like the engine, all of this is pure. It decides nothing: who is movable, how many moves a node
-//! can bear, and carrying a plan out are the ledger's business.
+//! Like the engines, this is pure. The ledger decides which containers are movable and how many
+//! moves a node can bear, and carries plans out.
 
 mod badness;
 mod calls;
@@ -41,72 +42,74 @@ use plan::Ctx;
 use profile::Profile;
 use std::cmp::Reverse;
 use topology::Topology;
-use trial::{Search, Subject};
+use trial::{MoveSearch, Subject};
 
-/// The engine's work for one plan, in calls for a request that fits into one NUMA node: such a call
-/// takes a few microseconds.
+/// The limit of the engine's work for one plan, in calls for a request that fits one NUMA node.
+/// Such a call takes a few microseconds.
 const MOST_CALLS: usize = 1_000;
 
-/// How many containers that are placed badly are looked at for one plan.
+/// How many badly placed containers are tried for one plan.
 const MOST_SUBJECTS: usize = 8;
 
-/// The best plan for a container that starts; `None` if moves gain nothing.
+/// The best plan for a container that starts with `request`; `None` if moves gain nothing.
 ///
-/// `free` are the CPUs that are exclusive to no container, as in [`Request::free`], and take the
-/// place of the newcomer's. `placed` is where it would go without moves, `None` if it is refused.
+/// `free` are the CPUs that are exclusive to no container; they replace [`Request::free`].
+/// `unmoved` is the placement without moves; `None` if the container is refused without them.
 pub fn for_arrival(
     machine: &Topology,
     free: CpuSet,
     residents: &[Resident],
-    newcomer: &Request,
-    placed: Option<&Placement>,
+    request: &Request,
+    unmoved: Option<&Placement>,
     limits: &Limits,
 ) -> Option<Plan> {
     let mut calls = Calls::at_most(machine, MOST_CALLS);
     let ctx = Ctx { machine, free, residents, limits };
-    arrival(&mut calls, &ctx, newcomer, placed)
+    arrival(&mut calls, &ctx, request, unmoved)
 }
 
 fn arrival(
     calls: &mut Calls<'_>,
     ctx: &Ctx<'_>,
-    newcomer: &Request,
-    placed: Option<&Placement>,
+    request: &Request,
+    unmoved: Option<&Placement>,
 ) -> Option<Plan> {
     let Ctx { machine, free, residents, limits } = *ctx;
-    let need = Needs::of(machine).need(newcomer);
-    let badness = match placed {
+    let need = Needs::of(machine).need(request);
+    let badness = match unmoved {
         Some(placement) => need.badness(&Occupancy::of(machine, &placement.cpus)),
         None => REFUSED,
     };
     if badness == 0 || limits.containers == 0 {
         return None;
     }
-    let allowed = |cpus: CpuSet| newcomer.settings.isolated.allowed(machine, &cpus);
-    let usable = ((free | newcomer.reuse.cpus()) & machine.online()) - newcomer.settings.reserved;
-    let usable = allowed(usable);
-    let has_room = placed.is_some() || usable.len() >= newcomer.cpus;
-    if !has_room || placed.is_none() && !could_be_admitted(calls, ctx, newcomer) {
+    let usable = ((free | request.reuse.cpus()) & machine.online()) - request.settings.reserved;
+    let usable = request.settings.isolated.allowed(machine, &usable);
+    // Moves leave the number of free CPUs as it is, so a container that is refused needs enough of
+    // them.
+    if unmoved.is_none() && (usable.len() < request.cpus || !could_be_admitted(calls, ctx, request))
+    {
         return None;
     }
     let profiles = Profile::all(machine, residents);
-    let subject = Subject::Newcomer { request: newcomer, need, badness };
-    let mut search = Search::new(ctx, &profiles, subject, &usable);
+    let subject = Subject::New { request, need, badness };
+    let mut search = MoveSearch::new(ctx, &profiles, subject, &usable);
     search.run(calls);
     search.best
 }
 
-/// Whether the newcomer would be admitted if all residents were gone.
-fn could_be_admitted(calls: &mut Calls<'_>, ctx: &Ctx<'_>, newcomer: &Request) -> bool {
+/// Whether the new container would be admitted on the machine without residents. The CPUs of these
+/// are promised, so that only their placement changes.
+fn could_be_admitted(calls: &mut Calls<'_>, ctx: &Ctx<'_>, request: &Request) -> bool {
     let held = ctx.residents.iter().map(|one| one.request.footprint(ctx.machine, &one.held));
     let held: CpuSet = held.collect();
-    let isolated = newcomer.settings.isolated;
-    let promised = newcomer.promised + isolated.allowed(ctx.machine, &held).len();
-    calls.place(&Request { free: ctx.free | held, promised, ..*newcomer }).is_some()
+    let isolated = request.settings.isolated;
+    let promised = request.promised + isolated.allowed(ctx.machine, &held).len();
+    calls.place(&Request { free: ctx.free | held, promised, ..*request }).is_some()
 }
 
-/// The best plan for the container that is placed worst, or else for the next one; `None` if moves
-/// gain nothing.
+/// The best plan for the worst placed container for which there is one; `None` if moves gain
+/// nothing.
 ///
 /// `free` is as in [`for_arrival`].
 pub fn for_departure(
@@ -131,7 +134,7 @@ fn departure(calls: &mut Calls<'_>, ctx: &Ctx<'_>) -> Option<Plan> {
     for at in worst.into_iter().take(MOST_SUBJECTS) {
         let reserved = residents[at].request.settings.reserved;
         let usable = ((free | profiles[at].footprint) & machine.online()) - reserved;
-        let mut search = Search::new(ctx, &profiles, Subject::Resident(at), &usable);
+        let mut search = MoveSearch::new(ctx, &profiles, Subject::Resident(at), &usable);
         search.run(calls);
         if search.best.is_some() || calls.left() == 0 {
             return search.best;

@@ -4,8 +4,8 @@ use cpuset::CpuSet;
 use std::cmp::Reverse;
 use topology::Topology;
 
-/// The number of CPUs of a set in each cell, ordered. A cell is the CPUs that have the NUMA node
-/// and the uncore cache in common: caches that span nodes need no special case then.
+/// The number of CPUs of a set in each cell, sorted. A cell is the CPUs with the same NUMA node and
+/// uncore cache, so that caches which span nodes need no special case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Occupancy {
     cells: Vec<Share>,
@@ -13,7 +13,7 @@ pub(super) struct Occupancy {
 
 /// A NUMA node or an uncore cache, by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Domain {
+pub(super) enum NodeOrCache {
     Node(usize),
     Cache(usize),
 }
@@ -31,7 +31,8 @@ impl Occupancy {
     pub(super) fn of(machine: &Topology, cpus: &CpuSet) -> Occupancy {
         let mut cells: Vec<Share> = Vec::new();
         for place in cpus.iter().filter_map(|cpu| machine.place(cpu)) {
-            let (node, cache) = (place.node(), place.uncore());
+            let node = place.node();
+            let cache = place.uncore();
             match cells.iter_mut().find(|cell| cell.node == node && cell.cache == cache) {
                 Some(cell) => cell.cpus += 1,
                 None => cells.push(Share { node, cache, cpus: 1 }),
@@ -43,8 +44,8 @@ impl Occupancy {
 
     /// The positions of the NUMA nodes, each once.
     pub(super) fn nodes(&self) -> impl Iterator<Item = usize> {
-        let first = |at: usize| self.cells[..at].iter().all(|c| c.node != self.cells[at].node);
-        (0..self.cells.len()).filter(move |&at| first(at)).map(|at| self.cells[at].node)
+        // Cells are sorted by node.
+        self.cells.chunk_by(|one, other| one.node == other.node).map(|cells| cells[0].node)
     }
 
     /// The CPUs of each cell, with the position of its NUMA node.
@@ -52,15 +53,14 @@ impl Occupancy {
         self.cells.iter().map(|cell| (cell.node, cell.cpus))
     }
 
-    pub(super) fn in_domain(&self, domain: Domain) -> usize {
+    pub(super) fn in_domain(&self, domain: NodeOrCache) -> usize {
         let inside = self.cells.iter().filter(|cell| match domain {
-            Domain::Node(at) => cell.node == at,
-            Domain::Cache(at) => cell.cache == at,
+            NodeOrCache::Node(at) => cell.node == at,
+            NodeOrCache::Cache(at) => cell.cache == at,
         });
         inside.map(|cell| cell.cpus).sum()
     }
 
-    /// The number of uncore caches.
     pub(super) fn caches(&self) -> usize {
         let first = |at: &usize| self.cells[..*at].iter().all(|c| c.cache != self.cells[*at].cache);
         (0..self.cells.len()).filter(first).count()
@@ -80,7 +80,7 @@ impl Room {
         Room { nodes: tally.nodes, caches: tally.uncores }
     }
 
-    /// Becomes a copy of `other`, which is of the same machine, without an allocation.
+    /// Makes this a copy of `other` without an allocation.
     pub(super) fn copy(&mut self, other: &Room) {
         self.nodes.clone_from(&other.nodes);
         self.caches.clone_from(&other.caches);
@@ -93,7 +93,7 @@ impl Room {
         }
     }
 
-    /// `taken` must be part of what is free.
+    /// `taken` must be free.
     pub(super) fn remove(&mut self, taken: &Occupancy) {
         for cell in &taken.cells {
             self.nodes[cell.node] = self.nodes[cell.node].saturating_sub(cell.cpus);
@@ -101,31 +101,31 @@ impl Room {
         }
     }
 
-    pub(super) fn domains(&self) -> impl Iterator<Item = Domain> {
-        let caches = (0..self.caches.len()).map(Domain::Cache);
-        caches.chain((0..self.nodes.len()).map(Domain::Node))
+    pub(super) fn domains(&self) -> impl Iterator<Item = NodeOrCache> {
+        let caches = (0..self.caches.len()).map(NodeOrCache::Cache);
+        caches.chain((0..self.nodes.len()).map(NodeOrCache::Node))
     }
 
-    pub(super) fn in_domain(&self, domain: Domain) -> usize {
+    pub(super) fn in_domain(&self, domain: NodeOrCache) -> usize {
         match domain {
-            Domain::Node(at) => self.nodes[at],
-            Domain::Cache(at) => self.caches[at],
+            NodeOrCache::Node(at) => self.nodes[at],
+            NodeOrCache::Cache(at) => self.caches[at],
         }
     }
 
-    /// The fewest NUMA nodes that can hold `n` CPUs; `None` if all together cannot.
+    /// The fewest NUMA nodes that can hold `n` CPUs; `None` if even all cannot.
     pub(super) fn fewest_nodes(&self, n: usize) -> Option<usize> {
         fewest(&self.nodes, n)
     }
 
-    /// The fewest uncore caches that can hold `n` CPUs; `None` if all together cannot.
+    /// The fewest uncore caches that can hold `n` CPUs; `None` if even all cannot.
     pub(super) fn fewest_caches(&self, n: usize) -> Option<usize> {
         fewest(&self.caches, n)
     }
 }
 
 fn fewest(room: &[usize], n: usize) -> Option<usize> {
-    // Almost always one is enough, and a search asks thousands of times.
+    // One is almost always enough, and a search calls this thousands of times.
     if room.iter().any(|&free| free >= n) {
         return Some(1);
     }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn nodes_and_caches_are_counted_once() {
-        // Nodes of two caches of two cores.
+        // Two nodes of two caches of two cores of two threads.
         let shape = Shape { sockets: 1, nodes: 2, uncores: 2, cores: 2, threads: 2 };
         let machine = shape.build();
         let occupancy = Occupancy::of(&machine, &set("0-2,4,8"));

@@ -1,4 +1,4 @@
-//! [`Plan`]: which containers move where, and the vocabulary around it.
+//! [`Plan`]: which containers move where; and what plans are made from.
 
 use crate::engine::Placement;
 use crate::request::Request;
@@ -6,35 +6,35 @@ use cpuset::CpuSet;
 use std::cmp::Reverse;
 use topology::Topology;
 
-/// The badness of a newcomer that is refused although enough CPUs are free: more than any placement
-/// can have, so that a plan that admits it wins.
+/// The badness of a new container that is refused although enough CPUs are free. It exceeds that of
+/// any placement, so a plan that admits the container wins.
 pub const REFUSED: u32 = 10_000;
 
 /// A container that runs on exclusive CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resident {
-    /// As many CPUs as it requests; otherwise it does not move.
+    /// If these are more or fewer than the request, the container does not move.
     pub held: CpuSet,
-    /// What it would ask for if it started now. The planner fills in `free` and `promised`; `reuse`
-    /// must be empty. In pod scope, `pod` must name the affinity chosen for the pod, which the
-    /// container does not leave: the planner does not know who belongs to the same pod.
+    /// The request that the container would make if it started now. The planner sets `free` and
+    /// `promised`; `reuse` must be empty. In pod scope, `pod` must have the affinity that was
+    /// chosen for the pod. The container does not leave it, because the planner does not know the
+    /// pod's other containers.
     pub request: Request,
     pub movable: bool,
 }
 
-/// What a plan may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of containers that may move.
+    /// How many containers may move.
     pub containers: usize,
     /// Whether a container may move to a NUMA node where it has no CPU.
     pub across_numa_nodes: bool,
-    /// What a CPU costs that enters another NUMA node; any other costs 1. More than 1 if memory
-    /// stays behind.
+    /// The cost of a CPU in a NUMA node where the container had none; any other CPU costs 1. It
+    /// should exceed 1 if memory stays behind.
     pub weight_across: usize,
 }
 
-/// What a plan is made for.
+/// The node that a plan is for.
 #[derive(Clone, Copy)]
 pub(super) struct Ctx<'a> {
     pub(super) machine: &'a Topology,
@@ -43,7 +43,6 @@ pub(super) struct Ctx<'a> {
     pub(super) limits: &'a Limits,
 }
 
-/// One container's new CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     /// The index of the resident.
@@ -51,21 +50,19 @@ pub struct Move {
     pub to: CpuSet,
 }
 
-/// Moves that are worth it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// At least one, each of a different container, in no particular order.
+    /// At least one, each of a different container, in any order.
     pub moves: Vec<Move>,
-    /// The moves in an order in which no CPU ever has two owners, one or two steps for each.
+    /// The moves in an order in which no CPU ever has two owners; one or two steps for each move.
     pub steps: Vec<Step>,
-    /// Where the newcomer goes after the moves; `None` for a plan after a departure.
+    /// The placement of the new container after the moves; `None` for a plan after a departure.
     pub newcomer: Option<Placement>,
-    /// What the newcomer takes: its CPUs, and their siblings if they stay idle.
+    /// The CPUs of the new container, and those that stay idle around them.
     pub taken: CpuSet,
     /// By how much the sum of all containers' badness falls.
     pub gain: u32,
-    /// The number of CPUs that containers get and did not have, weighted by
-    /// [`Limits::weight_across`].
+    /// The number of CPUs that are new to their containers, weighted by [`Limits::weight_across`].
     pub cost: usize,
 }
 
@@ -73,17 +70,17 @@ pub struct Plan {
 pub(super) type Rank = (Reverse<u32>, usize, usize);
 
 impl Plan {
-    /// The plan with the lowest rank is the best.
+    /// The lowest rank is the best.
     pub(super) fn rank(&self) -> Rank {
         (Reverse(self.gain), self.cost, self.moves.len())
     }
 }
 
-/// A step of a plan: the container gets CPUs that no other container has at that moment.
+/// A step of a plan: the container moves to CPUs that no other container has at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     pub resident: usize,
     pub to: CpuSet,
-    /// It only makes way for another container, and a later step takes it to its CPUs of the plan.
+    /// The container only makes way for another one; a later step moves it to its planned CPUs.
     pub staged: bool,
 }

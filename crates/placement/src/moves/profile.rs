@@ -1,4 +1,4 @@
-//! [`Profile`]: a resident, and what follows from where it is.
+//! [`Profile`]: a resident, and what follows from its placement.
 
 use super::badness::{Need, Needs};
 use super::occupancy::Occupancy;
@@ -9,9 +9,9 @@ use topology::Topology;
 pub(super) struct Profile<'a> {
     pub(super) resident: &'a Resident,
     pub(super) need: Need,
-    /// Its CPUs, with their siblings if they stay idle.
+    /// Its CPUs, and those that stay idle around them.
     pub(super) footprint: CpuSet,
-    /// That of the footprint.
+    /// The occupancy of the footprint.
     pub(super) occupancy: Occupancy,
     pub(super) badness: u32,
     pub(super) movable: bool,
@@ -24,20 +24,19 @@ impl<'a> Profile<'a> {
             let need = needs.need(&resident.request);
             let footprint = resident.request.footprint(machine, &resident.held);
             let (badness, occupancy) = need.weigh(machine, &resident.held, &footprint);
-            // A move changes no container's number of CPUs.
+            // A move never changes the number of CPUs, which an outstanding resize would require.
             let movable = resident.movable && resident.held.len() == resident.request.cpus;
             Profile { resident, need, footprint, occupancy, badness, movable }
         });
         profiles.collect()
     }
 
-    /// What a move to these CPUs costs.
     pub(super) fn cost(&self, machine: &Topology, to: &CpuSet, limits: &Limits) -> usize {
         let entered = Occupancy::of(machine, &(*to - self.resident.held));
-        let is_known = |node| self.occupancy.nodes().any(|held| held == node);
-        let weighed = entered
+        let is_used = |node| self.occupancy.nodes().any(|held| held == node);
+        let weighted = entered
             .by_node()
-            .map(|(node, cpus)| if is_known(node) { cpus } else { cpus * limits.weight_across });
-        weighed.sum()
+            .map(|(node, cpus)| if is_used(node) { cpus } else { cpus * limits.weight_across });
+        weighted.sum()
     }
 }

@@ -5,20 +5,20 @@ use super::profile::Profile;
 use crate::request::Request;
 use cpuset::CpuSet;
 
-/// Pairs are made of the first so many classes.
+/// Only this many classes form pairs.
 pub(super) const MOST_IN_PAIRS: usize = 96;
 
-/// There are no more sets of three than this.
+/// The most sets of three.
 const MOST_TRIPLES: usize = 4_000;
 
-/// Movable residents that are alike: the same request, the same cells. It makes no difference which
-/// of them are lifted, so a class has three at most.
+/// Movable residents with the same request in the same cells. It makes no difference which of them
+/// are lifted, and at most three are, so a class has at most three.
 pub(super) struct Class {
     pub(super) first: usize,
     others: Vec<usize>,
 }
 
-/// All movable residents but for one.
+/// All movable residents except one.
 pub(super) fn classes(profiles: &[Profile<'_>], except: Option<usize>) -> Vec<Class> {
     let movable = |&at: &usize| profiles[at].movable && except != Some(at);
     let mut all: Vec<usize> = (0..profiles.len()).filter(movable).collect();
@@ -39,7 +39,7 @@ pub(super) fn classes(profiles: &[Profile<'_>], except: Option<usize>) -> Vec<Cl
 }
 
 fn asks_the_same(one: &Profile<'_>, other: &Profile<'_>) -> bool {
-    // The planner fills these in, whatever they are.
+    // The planner sets these two fields, so their values do not matter.
     let request = |profile: &Profile<'_>| Request {
         free: CpuSet::EMPTY,
         promised: 0,
@@ -61,8 +61,8 @@ pub(super) fn pairs(classes: &[Class]) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Sets of three that together, but no two of them, make room for `n` CPUs in one NUMA node or
-/// uncore cache. All sets of three would be far too many.
+/// Sets of three residents that make room for `n` CPUs in one NUMA node or uncore cache, if no two
+/// of them do. All sets of three would be too many.
 pub(super) fn triples(
     classes: &[Class],
     profiles: &[Profile<'_>],
@@ -71,11 +71,12 @@ pub(super) fn triples(
 ) -> Vec<Vec<usize>> {
     let mut triples = Vec::new();
     for domain in room.domains() {
-        // With enough free CPUs the subject would be there, if it could.
+        // If nothing is missing in a domain and the subject is not there, lifting does not help.
         let missing = n.saturating_sub(room.in_domain(domain));
         let members = classes
             .iter()
             .flat_map(|class| [class.first].into_iter().chain(class.others.iter().copied()));
+        // A resident with all missing CPUs is enough alone.
         let held = members.map(|at| (at, profiles[at].occupancy.in_domain(domain)));
         let held: Vec<(usize, usize)> = held.filter(|(_, n)| (1..missing).contains(n)).collect();
         for (first, &(one, a)) in held.iter().enumerate() {

@@ -1,28 +1,28 @@
 //! [`steps()`]: the order in which a plan is carried out.
 //!
-//! At every moment each CPU has one owner at most. A container moves when its CPUs of the plan are
-//! free or its own. In a ring no container can move; the smallest one that can be staged then waits
-//! on free CPUs that the plan does not need. There it is in no other container's way, so each is
-//! staged once at most and the loop ends.
+//! At every moment each CPU has at most one owner. A container moves when its planned CPUs are free
+//! or its own. In a ring of containers that wait for each other, none can move. Then the smallest
+//! one for which there are other free CPUs is *staged*: it waits on CPUs that the plan does not
+//! need. There it blocks no other container, so each is staged at most once, and the loop ends.
 
 use super::calls::Calls;
 use super::plan::{Ctx, Move, Resident, Step};
 use cpuset::CpuSet;
 
-/// A move that is still to be made.
-struct Pending {
+struct PendingMove {
     resident: usize,
     to: CpuSet,
-    /// What it holds now, and what it holds after the move, with idle siblings.
+    /// What the resident holds now, including CPUs that stay idle.
     holds: CpuSet,
+    /// What it holds after the move, including CPUs that stay idle.
     takes: CpuSet,
     staged: bool,
 }
 
-/// The steps that carry these moves out; after them the newcomer's CPUs (`taken`) are free. `None` if
-/// a ring cannot be opened with the calls that are left.
+/// The steps of these moves. No step uses the CPUs of the new container, `taken`. `None` if a ring
+/// cannot be opened with the work that is left.
 ///
-/// A staged container is placed by its own request: no step breaks its policy.
+/// A staged container is placed by its own request, so no step breaks its policy.
 pub(super) fn steps(
     calls: &mut Calls<'_>,
     ctx: &Ctx<'_>,
@@ -32,7 +32,7 @@ pub(super) fn steps(
     let Ctx { machine, mut free, residents, limits } = *ctx;
     let pending = moves.iter().map(|planned| {
         let Resident { held, request, .. } = &residents[planned.resident];
-        Pending {
+        PendingMove {
             resident: planned.resident,
             to: planned.to,
             holds: request.footprint(machine, held),
@@ -40,7 +40,7 @@ pub(super) fn steps(
             staged: false,
         }
     });
-    let mut pending: Vec<Pending> = pending.collect();
+    let mut pending: Vec<PendingMove> = pending.collect();
     pending.sort_by_key(|planned| planned.takes.len());
     let mut steps = Vec::new();
     while !pending.is_empty() {

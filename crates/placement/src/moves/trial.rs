@@ -1,5 +1,5 @@
-//! [`Search`]: tries sets of containers, each lifted from its CPUs and placed again after the
-//! container that the plan is for.
+//! [`MoveSearch`]: lifts a set of containers off their CPUs, places the subject, and then places
+//! the lifted containers again.
 
 use super::badness::Need;
 use super::calls::Calls;
@@ -14,18 +14,18 @@ use std::cmp::Reverse;
 
 /// The container that a plan is for.
 pub(super) enum Subject<'a> {
-    Newcomer {
+    /// A container that starts.
+    New {
         request: &'a Request,
         need: Need,
-        /// Where it would go without moves, or [`REFUSED`](super::plan::REFUSED).
+        /// The badness without moves, or [`REFUSED`](super::plan::REFUSED).
         badness: u32,
     },
     /// The index of a resident.
     Resident(usize),
 }
 
-/// The search for the best plan for one container.
-pub(super) struct Search<'a> {
+pub(super) struct MoveSearch<'a> {
     pub(super) ctx: Ctx<'a>,
     pub(super) profiles: &'a [Profile<'a>],
     pub(super) subject: Subject<'a>,
@@ -33,8 +33,7 @@ pub(super) struct Search<'a> {
     pub(super) best: Option<Plan>,
 }
 
-/// A plan in the making: what is free when the containers placed so far are on their new CPUs, and
-/// those still lifted on none.
+/// An unfinished plan. The containers placed so far are on their new CPUs, the lifted ones on none.
 struct Draft {
     free: CpuSet,
     room: Room,
@@ -45,29 +44,29 @@ struct Draft {
     cost: usize,
 }
 
-impl<'a> Search<'a> {
-    /// `usable` is what the subject can use: free CPUs, and its own.
+impl<'a> MoveSearch<'a> {
+    /// `usable` are the CPUs that the subject can use: free ones and its own.
     pub(super) fn new(
         ctx: &Ctx<'a>,
         profiles: &'a [Profile<'a>],
         subject: Subject<'a>,
         usable: &CpuSet,
-    ) -> Search<'a> {
+    ) -> MoveSearch<'a> {
         let room = Room::of(ctx.machine, usable);
-        Search { ctx: *ctx, profiles, subject, room, best: None }
+        MoveSearch { ctx: *ctx, profiles, subject, room, best: None }
     }
 
-    /// The subject's badness without a plan.
+    /// The subject's badness without moves.
     pub(super) fn badness(&self) -> u32 {
         match self.subject {
-            Subject::Newcomer { badness, .. } => badness,
+            Subject::New { badness, .. } => badness,
             Subject::Resident(at) => self.profiles[at].badness,
         }
     }
 
     pub(super) fn need(&self) -> &Need {
         match &self.subject {
-            Subject::Newcomer { need, .. } => need,
+            Subject::New { need, .. } => need,
             Subject::Resident(at) => &self.profiles[*at].need,
         }
     }
@@ -76,31 +75,31 @@ impl<'a> Search<'a> {
         self.best.as_ref().map_or(0, |plan| plan.gain)
     }
 
-    /// Lifts these residents, the largest first, places the subject, then them, and keeps the plan
-    /// if it is the best so far.
+    /// Lifts these residents, places the subject, then them in this order, and keeps the plan if it
+    /// is the best so far.
     pub(super) fn try_lifting(&mut self, others: &[usize], calls: &mut Calls<'_>) {
         if let Some(plan) = self.better_plan(others, calls) {
             self.best = Some(plan);
         }
     }
 
-    /// The plan that lifts these; `None` if it gains nothing, cannot be carried out, or is no better
-    /// than the best so far.
+    /// The plan that lifts these residents; `None` if it gains nothing, cannot be carried out, or
+    /// is no better than the best so far.
     fn better_plan(&self, others: &[usize], calls: &mut Calls<'_>) -> Option<Plan> {
         let lifted = others.iter().map(|&at| self.profiles[at].badness).sum::<u32>();
         let before = self.badness() + lifted;
         let mut draft = self.lift(others);
         self.place_subject(&mut draft, others, calls)?;
-        for (placed, &at) in others.iter().enumerate() {
-            // Give up as soon as the best that can still follow is no gain.
-            let left = others[placed..].iter().map(|&at| self.profiles[at].need.least(&draft.room));
+        for (number, &at) in others.iter().enumerate() {
+            // Give up as soon as even the best placement of the rest would gain nothing.
+            let left = others[number..].iter().map(|&at| self.profiles[at].need.least(&draft.room));
             let least = left.sum::<Option<u32>>()?;
             if before < draft.badness + least + self.gain().max(1) {
                 return None;
             }
             self.place_resident(&mut draft, at, calls)?;
         }
-        self.place_newcomer_again(&mut draft, calls)?;
+        self.place_new_again(&mut draft, calls)?;
         let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
         let Draft { newcomer, taken, moves, cost, .. } = draft;
         if moves.is_empty() || moves.len() > self.ctx.limits.containers {
@@ -142,10 +141,10 @@ impl<'a> Search<'a> {
         calls: &mut Calls<'_>,
     ) -> Option<()> {
         let (request, need) = match &self.subject {
-            Subject::Newcomer { request, need, .. } => (*request, need),
+            Subject::New { request, need, .. } => (*request, need),
             Subject::Resident(at) => return self.place_resident(draft, *at, calls),
         };
-        // Lifted CPUs are promised to the containers that they were lifted from.
+        // As many CPUs as were lifted must stay free for the lifted containers.
         let lifted = others.iter().map(|&at| self.profiles[at].footprint.len()).sum::<usize>();
         let promised = request.promised + lifted;
         let placement = calls.place(&Request { free: draft.free, promised, ..*request })?;
@@ -159,10 +158,10 @@ impl<'a> Search<'a> {
         Some(())
     }
 
-    /// When the newcomer is created, the engine decides again, without the CPUs that were lifted: it
-    /// may choose others, and only that counts.
-    fn place_newcomer_again(&self, draft: &mut Draft, calls: &mut Calls<'_>) -> Option<()> {
-        let Subject::Newcomer { request, need, .. } = &self.subject else { return Some(()) };
+    /// When the container is created after the moves, the engine decides again, with other CPUs
+    /// free. It may choose other CPUs than before, and only these count.
+    fn place_new_again(&self, draft: &mut Draft, calls: &mut Calls<'_>) -> Option<()> {
+        let Subject::New { request, need, .. } = &self.subject else { return Some(()) };
         let free = draft.free | (draft.taken - request.reuse.cpus());
         let placement = calls.place(&Request { free, ..**request })?;
         let first = draft.newcomer.as_ref()?.cpus;
@@ -178,7 +177,7 @@ impl<'a> Search<'a> {
         Some(())
     }
 
-    /// A container whose CPUs are still free stays, unless the plan is for it.
+    /// Places a lifted container. It stays if its CPUs are still free, unless it is the subject.
     fn place_resident(&self, draft: &mut Draft, at: usize, calls: &mut Calls<'_>) -> Option<()> {
         let profile = &self.profiles[at];
         let is_subject = matches!(self.subject, Subject::Resident(subject) if subject == at);

@@ -4,11 +4,11 @@ use crate::NumaNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The most nodes in a table; distances of more are grouped.
+/// The most nodes in a table. With more nodes, distances are grouped.
 const LARGEST_TABLE: usize = 16;
 
-/// Draws the distances: in a line if all nodes are alike, else as a table, or in groups for many
-/// nodes.
+/// Draws the distances: in a line if all nodes are alike, otherwise as a table, or in groups if
+/// there are many nodes.
 pub(super) fn draw(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     if nodes.iter().all(|node| node.distances.is_empty()) {
         return writeln!(f, "NUMA distances: unknown");
@@ -52,7 +52,7 @@ fn table(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     Ok(())
 }
 
-/// For each node, the other nodes by distance.
+/// Draws a line per node, with the other nodes grouped by distance.
 fn grouped(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     writeln!(f, "NUMA distances")?;
     for node in nodes {
@@ -68,7 +68,7 @@ fn grouped(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     Ok(())
 }
 
-/// Ascending numbers of any size in list format.
+/// Ascending numbers in list format. Unlike in a set, they may be of any size.
 fn ranges(numbers: &[usize]) -> String {
     let mut words = Vec::new();
     for run in numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {

@@ -1,8 +1,8 @@
-//! The machine as text.
+//! [`TopologyText`]: the machine as text.
 //!
-//! One row per socket, NUMA node and uncore cache, then the distances, isolated and offline CPUs.
-//! `+` joins the threads of one core, and regular numbers become runs, so that 512 CPUs fit on a
-//! page.
+//! The text has a row for each socket, NUMA node and uncore cache, then distances, isolated and
+//! offline CPUs. `+` joins the threads of a core. Regular numbers become runs, so that 512 CPUs fit
+//! on a page.
 
 mod distances;
 mod runs;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use wording::{count, or_none};
 
-/// Draws a machine; [`Display`](fmt::Display) gives the text, ending in a new line.
+/// Displays a machine as text that ends in a newline.
 #[derive(Debug, Clone, Copy)]
 pub struct TopologyText<'a> {
     pub topology: &'a Topology,
     pub sizes: &'a Sizes,
 }
 
-/// One line of the tree of domains.
+/// A line of the tree of domains.
 struct Row {
     label: String,
     size: String,
@@ -125,7 +125,7 @@ impl TopologyText<'_> {
         rows
     }
 
-    /// The rows of the uncore caches among some CPUs.
+    /// The rows of the uncore caches of these CPUs.
     fn caches(&self, cpus: &CpuSet) -> Vec<Row> {
         let uncores: Vec<&Domain> = self
             .topology
@@ -140,7 +140,7 @@ impl TopologyText<'_> {
         };
         let bytes = |id| size(id).and_then(|size| size.bytes).map(bytes).unwrap_or_default();
         let cores = self.cores(cpus);
-        // On a machine without shared caches one row stands for all.
+        // On a machine without shared caches, one row stands for all.
         if let [first, _, ..] = uncores.as_slice()
             && uncores.len() == cores.len()
             && uncores.iter().all(|uncore| uncore.cpus.is_subset(cpus))
@@ -172,13 +172,13 @@ impl TopologyText<'_> {
             .collect()
     }
 
-    /// The parts of cores that are among these CPUs.
+    /// The CPUs of `cpus`, by core.
     fn cores(&self, cpus: &CpuSet) -> Vec<CpuSet> {
         let cores = self.topology.cores().iter();
         cores.map(|core| core.cpus & *cpus).filter(|core| !core.is_empty()).collect()
     }
 
-    /// Cores as runs, by kind on hybrid machines.
+    /// Cores as runs, on hybrid machines by kind.
     fn drawn(&self, cores: &[CpuSet]) -> String {
         let mut by_kind: BTreeMap<Option<CoreKind>, Vec<CpuSet>> = BTreeMap::new();
         for core in cores {
@@ -207,8 +207,8 @@ fn part(here: &CpuSet, whole: &CpuSet) -> String {
     if here == whole { String::new() } else { format!(" {PART}") }
 }
 
-/// A number of bytes in the largest binary unit that keeps it above 1, rounded: `1.5 GiB`, `126
-/// GiB`.
+/// A number of bytes, rounded, in the largest binary unit of which it has at least 1: `1.5 GiB`,
+/// `126 GiB`.
 fn bytes(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|&(_, shift)| 0 < bytes >> shift) else {

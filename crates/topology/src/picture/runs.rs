@@ -1,11 +1,11 @@
-//! Short lists of cores and CPUs.
+//! Short text for lists of cores and CPUs.
 
 use cpuset::CpuSet;
 
-/// The most characters of a CPU list; a longer one becomes runs.
+/// The most characters of a CPU list. A longer list becomes runs.
 const LONGEST_LIST: usize = 64;
 
-/// The kernel's list, or runs if these are shorter than a long list.
+/// The kernel's list format, or runs if the list is long and runs are shorter.
 pub(super) fn list(cpus: &CpuSet) -> String {
     let list = cpus.to_string();
     if list.len() <= LONGEST_LIST {
@@ -16,7 +16,7 @@ pub(super) fn list(cpus: &CpuSet) -> String {
     if runs.len() < list.len() { runs } else { list }
 }
 
-/// Cores: as a list without SMT, else as runs.
+/// Cores as a list without SMT, otherwise as runs.
 pub(super) fn runs(cores: &[CpuSet]) -> String {
     if cores.iter().all(|core| core.len() == 1) {
         return list(&cores.iter().copied().collect());
@@ -24,7 +24,7 @@ pub(super) fn runs(cores: &[CpuSet]) -> String {
     joined_runs(cores)
 }
 
-/// `0+8..3+11` for four cores if all numbers grow by one from core to core, `0+1 2+3..6+7` if they
+/// `0+8..3+11` for four cores if all numbers grow by one from core to core; `0+1 2+3..6+7` if they
 /// grow by more.
 fn joined_runs(cores: &[CpuSet]) -> String {
     let mut words = Vec::new();
@@ -40,10 +40,12 @@ fn joined_runs(cores: &[CpuSet]) -> String {
             last = next;
             length += 1;
         }
+        // How many cores to write out before the `..`, and whether there is one.
         let (shown, dotted) = match (length, step) {
             (3.., Some(1)) => (1, true),
+            // Two cores show the step.
             (4.., _) => (2, true),
-            // The second core of a pair may start a run.
+            // Only the first core: the second one may start a run.
             _ => (1, false),
         };
         let mut word: Vec<String> = rest.iter().take(shown).map(joined).collect();
@@ -56,14 +58,15 @@ fn joined_runs(cores: &[CpuSet]) -> String {
     words.join(" ")
 }
 
-/// The growth of the numbers from one core to the next, if it is the same for all threads.
+/// The difference between the numbers of two cores, if it is the same for all threads.
 fn step(a: &CpuSet, b: &CpuSet) -> Option<usize> {
     let mut steps = a.iter().zip(b).map(|(a, b)| b.checked_sub(a));
     let first = steps.next()??;
-    (a.len() == b.len() && steps.all(|step| step == Some(first))).then_some(first)
+    let is_regular = a.len() == b.len() && steps.all(|step| step == Some(first));
+    if is_regular { Some(first) } else { None }
 }
 
-/// A core's threads: `0+64`.
+/// The threads of a core: `0+64`.
 pub(super) fn joined(core: &CpuSet) -> String {
     let cpus: Vec<String> = core.iter().map(|cpu| cpu.to_string()).collect();
     cpus.join("+")
@@ -73,7 +76,7 @@ pub(super) fn joined(core: &CpuSet) -> String {
 mod tests {
     use super::*;
 
-    /// Cores as lists of their CPUs, separated by blanks.
+    /// `cores` are lists of CPUs, separated by spaces.
     #[track_caller]
     fn check(cores: &str, expect: &str) {
         let cores: Vec<CpuSet> =
@@ -82,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn cores() {
+    fn regular_cores_become_runs() {
         check("", "");
         check("0 1 2 3 8", "0-3,8");
         check("0-1", "0+1");
@@ -91,14 +94,14 @@ mod tests {
         check("0-1 2-3 4-5", "0+1 2+3 4+5");
         check("0-1 2-3 4-5 6-7", "0+1 2+3..6+7");
         check("0-3 4-7 8-11 12-15", "0+1+2+3 4+5+6+7..12+13+14+15");
-        // A thread is offline, then the numbers jump.
+        // A thread is offline, and the numbers jump after core 3.
         check("0 1,9 2,10 3,11 16,24 17,25", "0 1+9..3+11 16+24 17+25");
-        // The numbers of two threads grow by different steps.
+        // The numbers of the two threads grow by different steps.
         check("0,8 1,10 2,12", "0+8 1+10 2+12");
     }
 
     #[test]
-    fn lists() {
+    fn a_long_list_becomes_runs_and_a_short_one_does_not() {
         let every_second: CpuSet = "0-127:1/2".parse().unwrap();
         assert_eq!(list(&every_second), "0 2..126");
         assert_eq!(list(&"0-7:1/2".parse().unwrap()), "0,2,4,6");

@@ -15,7 +15,7 @@ fn check(machine: &Machine, expect: &str) {
 }
 
 #[test]
-fn one_cpu() {
+fn a_machine_with_one_cpu_is_drawn() {
     check(
         &Machine::default(),
         "
@@ -32,7 +32,7 @@ offline CPUs:  none",
 }
 
 #[test]
-fn a_server() {
+fn a_server_with_offline_and_isolated_cpus_is_drawn() {
     let machine = Machine {
         sockets: 2,
         nodes: 2,
@@ -79,9 +79,9 @@ offline CPUs:  35",
     );
 }
 
-/// The nodes of a socket share its cache, and its CPUs are every second one.
+/// The nodes of a socket share its cache, and each socket has every second CPU.
 #[test]
-fn sub_numa_clusters() {
+fn caches_that_span_nodes_are_drawn_in_parts() {
     let machine = Machine {
         sockets: 2,
         nodes: 2,
@@ -120,7 +120,7 @@ offline CPUs:  none",
 }
 
 #[test]
-fn hybrid() {
+fn kinds_of_cores_are_drawn_on_a_hybrid_machine() {
     check(
         &Machine { cores: 12, threads: 2, efficient: 8, ..Machine::default() },
         "
@@ -137,7 +137,7 @@ offline CPUs:  none",
 }
 
 #[test]
-fn caches_of_single_cores() {
+fn caches_of_single_cores_are_drawn_in_one_row() {
     check(
         &Machine { cores: 64, caches: 64, dies: 2, ..Machine::default() },
         "
@@ -153,9 +153,8 @@ offline CPUs:  none",
     );
 }
 
-/// 512 CPUs fit on a page.
 #[test]
-fn a_large_server() {
+fn the_picture_of_512_cpus_fits_a_page() {
     let machine: Machine = "pack:2 numa:4 l3:4 core:8 pu:2".parse().unwrap();
     let machine = Machine { numbering: Numbering::Interleaved, ..machine };
     let topology = machine.topology().unwrap();
@@ -166,7 +165,7 @@ fn a_large_server() {
 }
 
 #[test]
-fn sizes() {
+fn bytes_are_rounded_in_the_largest_unit() {
     for (size, expect) in [
         (0, "0 B"),
         (1023, "1023 B"),

@@ -1,6 +1,6 @@
 //! Uncore caches.
 
-use super::groups::{Groups, adopt, partition};
+use super::groups::{CpuGroups, adopt, partition};
 use super::tree::{Format, Lookup, SysfsTree};
 use super::warning::{Fact, Problem, Warnings};
 use crate::CacheSize;
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 /// The socket and NUMA node of a CPU.
 pub(super) type SocketAndNode = (usize, usize);
 
-/// The level that counts as uncore where it exists. So much of the machine shares an L4 in front of
-/// the memory that it separates nothing.
+/// The level of uncore caches, if the machine has it. An L4 is not one: it lies in front of the
+/// memory, and too many CPUs share it.
 const UNCORE_LEVEL: u32 = 3;
 
 pub(super) struct Caches {
@@ -20,14 +20,14 @@ pub(super) struct Caches {
     pub(super) sizes: BTreeMap<usize, CacheSize>,
 }
 
-/// The uncore cache in a CPU's directory.
+/// The uncore cache as the directory of one CPU describes it.
 struct CacheEntry {
     shared: CpuSet,
     size: CacheSize,
 }
 
-/// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one
-/// level.
+/// Reads the uncore caches. The CPUs that share a cache identify it: the `id` files are optional,
+/// and unique only in one level.
 pub(super) fn read(
     tree: &SysfsTree<'_>,
     places: &BTreeMap<usize, SocketAndNode>,
@@ -43,16 +43,16 @@ pub(super) fn read(
                 claims.insert(cpu, claim.shared & online);
                 sizes.insert(cpu, claim.size);
             }
-            // A number out of a set fits into one.
+            // Cannot fail: the CPU comes from a set.
             None => silent.insert(cpu).unwrap_or_default(),
         }
     }
     adopt(&mut claims, &silent);
-    let Groups { groups: mut of, conflicting, example } = partition(&claims);
+    let CpuGroups { groups: mut of, conflicting, example } = partition(&claims);
     if let Some(example) = example {
         warnings.of_all(conflicting, Fact::Caches, Problem::Conflicting, example);
     }
-    // Each cache has the size that its lowest CPU with one reports.
+    // A cache has the size that its lowest CPU reports, of those that report one.
     let mut sizes_of_caches = BTreeMap::new();
     for (cpu, size) in sizes {
         if let Some(&cache) = of.get(&cpu) {
@@ -66,7 +66,7 @@ pub(super) fn read(
     Caches { of, sizes: sizes_of_caches }
 }
 
-/// A CPU's own L3, or the last level it has.
+/// The L3 of a CPU, or its last level if it has no L3.
 fn claim(tree: &SysfsTree<'_>, cpu: usize, warnings: &mut Warnings) -> Option<CacheEntry> {
     let caches = format!("devices/system/cpu/cpu{cpu}/cache");
     let indices = tree.numbered(&caches, "index");
@@ -101,7 +101,7 @@ fn claim(tree: &SysfsTree<'_>, cpu: usize, warnings: &mut Warnings) -> Option<Ca
     Some(CacheEntry { shared, size: CacheSize { level, bytes } })
 }
 
-/// Reads a cache's `size` like `32768K`; the kernel always writes KiB.
+/// Reads the `size` of a cache, such as `32768K`. The kernel always writes KiB.
 fn bytes(text: &str) -> Option<u64> {
     text.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -1,13 +1,13 @@
-//! Cores, the sockets and dies they are in, and their kinds.
+//! Cores, their kinds, and their sockets and dies.
 
-use super::groups::{Groups, adopt, partition};
+use super::groups::{CpuGroups, adopt, partition};
 use super::tree::{Format, Lookup, SysfsTree};
 use super::warning::{Fact, Problem, Warnings};
 use crate::CoreKind;
 use cpuset::CpuSet;
 use std::collections::BTreeMap;
 
-/// The files with the threads of a core, the best one first. Linux before 5.3 has only the
+/// The files with the threads of a core, in the order of preference. Linux before 5.3 has only the
 /// `thread_siblings` names.
 const SIBLINGS: [(&str, Format); 4] = [
     ("core_cpus_list", Format::List),
@@ -20,9 +20,9 @@ fn topology_dir(cpu: usize) -> String {
     format!("devices/system/cpu/cpu{cpu}/topology")
 }
 
-/// The core of each online CPU, by the core's lowest online CPU.
+/// The core of each online CPU, named by the core's lowest online CPU.
 ///
-/// It uses the lists of siblings only: the kernel's `core_id` repeats in every die and socket.
+/// Only the lists of siblings are used: the kernel's `core_id` repeats in every die and socket.
 pub(super) fn read(
     tree: &SysfsTree<'_>,
     online: CpuSet,
@@ -37,12 +37,12 @@ pub(super) fn read(
             Some(siblings) => {
                 claims.insert(cpu, siblings & online);
             }
-            // A number out of a set fits into one.
+            // Cannot fail: the CPU comes from a set.
             None => silent.insert(cpu).unwrap_or_default(),
         }
     }
     adopt(&mut claims, &silent);
-    let Groups { groups: mut cores, conflicting, example } = partition(&claims);
+    let CpuGroups { groups: mut cores, conflicting, example } = partition(&claims);
     if let Some(example) = example {
         warnings.of_all(conflicting, Fact::Cores, Problem::Conflicting, example);
     }
@@ -52,13 +52,13 @@ pub(super) fn read(
     cores
 }
 
-/// The kernel writes -1 if the firmware does not report it.
+/// The socket of a CPU. The kernel writes -1 if the firmware does not report it.
 pub(super) fn package(tree: &SysfsTree<'_>, cpu: usize) -> Lookup<usize> {
     tree.number(&format!("{}/physical_package_id", topology_dir(cpu)))
 }
 
-/// The number of a CPU's die in its socket, if the kernel has it (since Linux 5.3, and not on all
-/// architectures).
+/// The number of a CPU's die in its socket. The kernel reports it since Linux 5.3, and not on all
+/// architectures.
 pub(super) fn die(tree: &SysfsTree<'_>, cpu: usize) -> Option<usize> {
     tree.number(&format!("{}/die_id", topology_dir(cpu))).value
 }
@@ -83,7 +83,7 @@ pub(super) fn sockets(
     }
     let mut sockets = known.clone();
     for cpu in unknown {
-        // The socket of the lowest CPU with a known one that has the same entry in `map`.
+        // The socket of the lowest CPU that has the same core or node and whose socket is known.
         let sibling = |map: &BTreeMap<usize, usize>| {
             let place = map.get(&cpu)?;
             known.iter().find(|(other, _)| map.get(other) == Some(place)).map(|(_, &socket)| socket)
@@ -113,14 +113,14 @@ impl Kinds {
     }
 }
 
-/// Hybrid machines have a performance monitoring unit for each kind of core, which lists its CPUs.
+/// Hybrid machines have a performance monitoring unit for each kind of core, which lists the CPUs.
 pub(super) fn kinds(tree: &SysfsTree<'_>, warnings: &mut Warnings) -> Kinds {
     let mut unit = |name: &str| {
         let cpus = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);
         warnings.value(Fact::Kinds, cpus).unwrap_or_default()
     };
     let performance = unit("cpu_core");
-    // Some machines have a third, still slower kind with its own unit.
+    // Some machines have a third, even slower kind with its own unit.
     let efficient = unit("cpu_atom") | unit("cpu_lowpower");
     let both = performance & efficient;
     if !both.is_empty() {

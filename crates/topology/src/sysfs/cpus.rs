@@ -1,4 +1,4 @@
-//! The CPUs of the machine.
+//! Which CPUs are online, offline and isolated.
 
 use super::tree::{Format, Lookup, ReadError, SysfsTree};
 use super::warning::{Fact, Problem, Warnings};
@@ -8,8 +8,8 @@ const DIR: &str = "devices/system/cpu";
 
 pub(super) struct Population {
     pub(super) online: CpuSet,
-    /// Present, but not online. The kernel's own file `offline` also has CPUs that could be plugged
-    /// in one day, and numbers past any that the machine can have.
+    /// Present, but not online. The kernel's file `offline` is not used: it also has CPUs that
+    /// could be plugged in later, and numbers that the machine cannot have.
     pub(super) offline: CpuSet,
     pub(super) isolated: CpuSet,
 }
@@ -37,8 +37,8 @@ pub(super) fn read(tree: &SysfsTree<'_>, warnings: &mut Warnings) -> Result<Popu
     Ok(Population { online, offline: present - online, isolated })
 }
 
-/// A list that defines the machine. A CPU past the limit is an error here, as a list without it
-/// would hide a part of the machine.
+/// Reads a list that defines the machine. A CPU past the limit is an error, because without it a
+/// part of the machine would be missing.
 fn list(tree: &SysfsTree<'_>, file: &str) -> Result<Lookup<CpuSet>, ReadError> {
     let path = format!("{DIR}/{file}");
     let Lookup { value, trouble } = tree.text(&path);
@@ -63,7 +63,7 @@ fn directories(tree: &SysfsTree<'_>) -> Result<CpuSet, ReadError> {
     Ok(set)
 }
 
-/// The CPUs with a directory, but for those with a 0 in its file `online`. CPUs that cannot go
+/// The CPUs with a directory, except those with a 0 in its file `online`. CPUs that cannot go
 /// offline have no such file.
 fn online_by_directory(tree: &SysfsTree<'_>) -> Result<CpuSet, ReadError> {
     let mut set = directories(tree)?;

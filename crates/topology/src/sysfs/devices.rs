@@ -1,27 +1,28 @@
 //! [`located_device`]: the NUMA node of a device.
 //!
 //! `/sys/dev/char/MAJOR:MINOR` and `/sys/dev/block/MAJOR:MINOR`
-//! (Documentation/ABI/testing/sysfs-dev) are links to the device's directory; the nearest directory
-//! above it that is a PCI function or the like has a file `numa_node`. A VFIO group (`/dev/vfio/N`)
-//! is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
+//! (Documentation/ABI/testing/sysfs-dev) are links to the device's directory. The nearest directory
+//! above it that is a PCI function or similar has a file `numa_node`. A VFIO group (`/dev/vfio/N`)
+//! is not on a bus: its functions are in `kernel/iommu_groups/N/devices`.
 
 use super::tree::SysfsTree;
 use kernel::Kernel;
 use std::path::Path;
 
-/// The most directories to check; a path in sysfs has fewer.
+/// The most directories to check. Paths in sysfs have fewer.
 const DEEPEST: usize = 40;
 
-/// A device of which the kernel knows the NUMA node.
+/// A device whose NUMA node the kernel knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocatedDevice {
-    /// The PCI address, or the name of another kind of directory. Several files of one device have one
-    /// name.
+    /// The PCI address, or the name of another kind of directory. Several files of one device have
+    /// one name.
     pub name: String,
     pub node: usize,
 }
 
 /// The device with these numbers; `None` if the kernel does not know its node, as for `/dev/null`.
+/// `root` is the sysfs directory.
 pub fn located_device(
     kernel: &dyn Kernel,
     root: &Path,
@@ -36,7 +37,7 @@ pub fn located_device(
     node_above(kernel, &root, &device).or_else(|| group_node(kernel, &root, &device))
 }
 
-/// The node of the nearest directory with one, from this one up.
+/// The node of the nearest directory with a file `numa_node`, from `device` up to `root`.
 fn node_above(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<LocatedDevice> {
     let mut above = device.ancestors().take(DEEPEST).take_while(|dir| dir.starts_with(root));
     above.find_map(|dir| {
@@ -45,12 +46,12 @@ fn node_above(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<Located
     })
 }
 
-/// The node in a device's own file; -1 stands for unknown.
+/// The node in a device's file `numa_node`; `None` for -1, which means unknown.
 pub(super) fn node_of(kernel: &dyn Kernel, dir: &Path) -> Option<usize> {
     SysfsTree::at(kernel, dir.to_owned()).number("numa_node").value
 }
 
-/// The node of the functions behind a VFIO group, if all are on one node.
+/// The node of the functions of a VFIO group, if all are on one node.
 fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<LocatedDevice> {
     let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
     if !is_group {
@@ -91,9 +92,8 @@ mod tests {
         symlink(to, from).unwrap();
     }
 
-    /// As Linux has it.
     #[test]
-    fn devices_of_all_kinds() {
+    fn devices_have_the_node_of_their_function_or_vfio_group() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         write(root, "devices/pci0000:40/0000:41:00.0/numa_node", "1\n");
@@ -120,11 +120,11 @@ mod tests {
             (false, 242, 0, Some(("VFIO group 12", 1))),
             (false, -1, 0, None),
         ] {
-            let found = located_device(&Linux, root, block, major, minor);
-            let found = found.as_ref().map(|one| (one.name.as_str(), one.node));
-            assert_eq!(found, expect, "{block} {major}:{minor}");
+            let actual = located_device(&Linux, root, block, major, minor);
+            let actual = actual.as_ref().map(|one| (one.name.as_str(), one.node));
+            assert_eq!(actual, expect, "{block} {major}:{minor}");
         }
-        // Functions on several nodes have none in common.
+        // The functions of the group are on several nodes.
         link(
             root,
             &format!("{functions}/0000:43:00.0"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_out_are_not_followed_up() {
+    fn a_link_that_leads_out_of_sysfs_has_no_node() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "numa_node", "3\n");
         write(dir.path(), "elsewhere/dev", "");

@@ -1,20 +1,20 @@
-//! Groups of CPUs from the CPUs' own, possibly contradictory lists.
+//! Groups of CPUs (cores, caches) from the lists in the CPUs' own directories, which may contradict
+//! each other.
 
 use cpuset::CpuSet;
 use std::collections::BTreeMap;
 
-/// CPUs cut into groups.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Groups {
-    /// Each CPU's group, by the group's lowest CPU.
+pub(super) struct CpuGroups {
+    /// The group of each CPU, named by the group's lowest CPU.
     pub(super) groups: BTreeMap<usize, usize>,
     /// The CPUs with claims that contradict those of others.
     pub(super) conflicting: CpuSet,
-    /// The first contradiction, in words.
+    /// The first contradiction, as text.
     pub(super) example: Option<String>,
 }
 
-/// Gives each silent CPU the claim of the lowest CPU that names it, if any does.
+/// Gives each CPU without a claim the claim of the lowest CPU that lists it, if any does.
 pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
     let named_by = |cpu: usize| claims.values().find(|claim| claim.contains(cpu)).copied();
     let adopted: Vec<(usize, CpuSet)> =
@@ -24,17 +24,18 @@ pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
 
 /// Cuts CPUs into groups by their claims.
 ///
-/// A CPU's claim is its own list of its group, itself included. On a sane machine all members of a
-/// group have the same claim. Elsewhere two CPUs are in one group only if each names the other, and
-/// lower CPUs choose first: a CPU that wrongly lists half the machine does not get it as its group.
-pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Groups {
+/// The claim of a CPU is its own list of its group, including itself. On a sane machine all members
+/// of a group have the same claim. Otherwise two CPUs are in one group only if each lists the
+/// other, and lower CPUs choose first, so that a CPU that wrongly lists half the machine does not
+/// get it as its group.
+pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> CpuGroups {
     let mut groups = BTreeMap::new();
     let mut conflicting = CpuSet::EMPTY;
     let mut example = None;
     for (&cpu, claim) in claims {
         for (other, others_claim) in claims_of(claim, claims) {
             if others_claim != claim {
-                // Numbers out of a set fit into one.
+                // Cannot fail: both come from a set.
                 let _ = conflicting.insert(cpu);
                 let _ = conflicting.insert(other);
                 example.get_or_insert_with(|| {
@@ -56,10 +57,10 @@ pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Groups {
             }
         }
     }
-    Groups { groups, conflicting, example }
+    CpuGroups { groups, conflicting, example }
 }
 
-/// The claims of the CPUs in a set.
+/// The claims of these CPUs.
 fn claims_of<'a>(
     set: &CpuSet,
     claims: &'a BTreeMap<usize, CpuSet>,
@@ -71,7 +72,7 @@ fn claims_of<'a>(
 mod tests {
     use super::*;
 
-    /// Claims like `0:0-1 1:0-1`, expected groups like `0-1 2`, then the CPUs in conflict.
+    /// Claims are written as `0:0-1 1:0-1`, expected groups as `0-1 2`.
     #[track_caller]
     fn check(claims: &str, expect: &str, conflicting: &str) {
         let claims = claims
@@ -81,19 +82,19 @@ mod tests {
                 (cpu.parse().unwrap(), set.parse().unwrap())
             })
             .collect();
-        let found = partition(&claims);
+        let actual = partition(&claims);
         let mut sets: BTreeMap<usize, CpuSet> = BTreeMap::new();
-        for (&cpu, &group) in &found.groups {
+        for (&cpu, &group) in &actual.groups {
             sets.entry(group).or_default().insert(cpu).unwrap();
         }
         let sets: Vec<String> = sets.values().map(CpuSet::to_string).collect();
         assert_eq!(sets.join(" "), expect);
-        assert_eq!(found.conflicting.to_string(), conflicting);
-        assert_eq!(found.example.is_some(), !conflicting.is_empty());
+        assert_eq!(actual.conflicting.to_string(), conflicting);
+        assert_eq!(actual.example.is_some(), !conflicting.is_empty());
     }
 
     #[test]
-    fn silent_cpus() {
+    fn a_cpu_without_a_claim_adopts_that_of_the_lowest_cpu_that_lists_it() {
         let set = |list: &str| list.parse::<CpuSet>().unwrap();
         let mut claims = BTreeMap::from([(0, set("0-2")), (1, set("0-1")), (4, set("4"))]);
         adopt(&mut claims, &set("2-3"));
@@ -102,20 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn groups() {
+    fn cpus_are_grouped_if_they_list_each_other() {
         check("0:0-1 1:0-1 2:2", "0-1 2", "");
         check("0:0,2 1:1,3 2:0,2 3:1,3", "0,2 1,3", "");
-        // One names the other, which does not name it back.
+        // One CPU lists the other, which does not list it.
         check("0:0-1 1:1", "0 1", "0-1");
         check("0:0 1:0-1", "0 1", "0-1");
         // A chain: the lowest CPU chooses first.
         check("0:0-1 1:0-2 2:1-2", "0-1 2", "0-2");
-        // A CPU that lists everything draws nothing in.
+        // A CPU that lists all others does not get them.
         check("0:0-1 1:0-1 2:0-3 3:3", "0-1 2 3", "0-3");
-        // Not in its own list.
+        // A CPU is not in its own list.
         check("0: 1:1", "0 1", "0");
         check("5:6 6:6", "5 6", "5");
-        // CPUs that claim nothing (offline ones) join no group.
+        // Offline CPUs have no claim and join no group.
         check("0:0-1", "0", "");
     }
 }

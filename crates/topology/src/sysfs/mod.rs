@@ -1,6 +1,6 @@
 //! Reads a machine from sysfs, or from a copy of it.
 //!
-//! The files below `/sys`, with the kernel documents that describe them:
+//! The files below `/sys`, and the kernel documents that describe them:
 //!
 //! ```text
 //! devices/
@@ -22,11 +22,11 @@
 //!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
 //! ```
 //!
-//! Much of this is wrong on real machines: firmware and virtual machines report false facts, old
-//! kernels lack files. A [`ReadError`] means that there is no machine at all. In all other cases
-//! the reader replaces the fact by the most careful assumption and returns a [`Warning`].
+//! Much of this is wrong on real machines: firmware and virtual machines report false facts, and
+//! old kernels lack files. The reader replaces a doubtful fact by the most careful assumption and
+//! returns a [`Warning`]. Only if no machine can be read at all, it returns a [`ReadError`].
 //!
-//! An uncore cache is the set of CPUs that share the L3, or the last level where there is no L3. It
+//! An uncore cache is the set of CPUs that share the L3, or the last level if there is no L3. It
 //! may be smaller or larger than a NUMA node.
 
 mod caches;
@@ -60,12 +60,12 @@ pub struct Reading {
     pub warnings: Vec<Warning>,
 }
 
-/// Reads the machine; sysfs is `root` or `root/sys`.
+/// Reads the machine. The sysfs directory is `root` or `root/sys`.
 pub fn read(kernel: &dyn Kernel, root: &Path) -> Result<Reading, ReadError> {
     let tree = SysfsTree::find(kernel, root)?;
     let mut warnings = Warnings::default();
     let cpus::Population { online, offline, isolated } = cpus::read(&tree, &mut warnings)?;
-    // Each of these readers covers every online CPU, whatever the files lack.
+    // Each of these maps has every online CPU, whatever files are missing.
     let nodes = nodes::read(&tree, online | offline, online, &mut warnings);
     let cores = cores::read(&tree, online, &mut warnings);
     let sockets = cores::sockets(&tree, online, &cores, &nodes.of, &mut warnings);
@@ -102,8 +102,8 @@ pub fn read(kernel: &dyn Kernel, root: &Path) -> Result<Reading, ReadError> {
     })
 }
 
-/// The online CPUs by the kernel's own list alone, which is cheap enough to poll. `None` if it
-/// cannot be read; [`read`] has other sources then.
+/// The online CPUs from the kernel's list alone, which is cheap enough to poll. `None` if it cannot
+/// be read, although [`read`] may succeed with other files.
 pub fn online(kernel: &dyn Kernel, root: &Path) -> Option<CpuSet> {
     let tree = SysfsTree::at(kernel, root.to_owned());
     let listed = tree.cpus("devices/system/cpu", &[("online", tree::Format::List)]);
@@ -116,7 +116,7 @@ pub fn possible(kernel: &dyn Kernel, root: &Path) -> Option<CpuSet> {
     tree.cpus("devices/system/cpu", &[("possible", tree::Format::List)]).value
 }
 
-/// Warns of cores in two uncore caches, nodes or sockets, which some hypervisors report.
+/// Warns of cores in several uncore caches, nodes or sockets, which some hypervisors report.
 fn warn_of_spanning_cores(cpus: &[Cpu], warnings: &mut Warnings) {
     let by_id: BTreeMap<usize, &Cpu> = cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
     for cpu in cpus {

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 const DIR: &str = "devices/system/node";
 
 pub(super) struct Nodes {
-    /// The node of each online CPU, and of offline CPUs if it is still known.
+    /// The node of each online CPU, and of those offline CPUs for which the kernel still reports
+    /// it.
     pub(super) of: BTreeMap<usize, usize>,
     /// All nodes, ascending.
     pub(super) nodes: Vec<NodeFacts>,
@@ -25,7 +26,7 @@ pub(super) fn read(
 ) -> Nodes {
     let ids = warnings.value(Fact::Nodes, tree.numbered(DIR, "node")).unwrap_or_default();
     if ids.is_empty() {
-        // A kernel without NUMA has no such directory. It has one node.
+        // A kernel without NUMA has no such directory; the machine counts as one node.
         return Nodes {
             of: online.iter().map(|cpu| (cpu, 0)).collect(),
             nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL_DISTANCE], memoryless: false }],
@@ -35,7 +36,8 @@ pub(super) fn read(
     let of = members(tree, &ids, present, online, warnings);
     let memory: BTreeMap<usize, u64> =
         ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
-    // The kernel allows the nodes of this list in a cpuset. Linux before 2.6.24 has no such list.
+    // In a cpuset, the kernel allows only the nodes of this list. Linux before 2.6.24 does not have
+    // it.
     let listed = tree.cpus(DIR, &[("has_memory", Format::List)]).value;
     let memoryless = |id| match listed {
         Some(listed) => !listed.contains(id),
@@ -103,7 +105,7 @@ fn members(
     of
 }
 
-/// The distances from one node to all, in ascending order of their numbers; empty if unknown.
+/// The distances from one node to all nodes, in ascending order of node numbers; empty if unknown.
 fn distances(tree: &SysfsTree<'_>, id: usize, ids: &[usize], warnings: &mut Warnings) -> Vec<u32> {
     let path = format!("{DIR}/node{id}/distance");
     let lookup = tree.parsed(&path, |text| {
@@ -118,7 +120,7 @@ fn distances(tree: &SysfsTree<'_>, id: usize, ids: &[usize], warnings: &mut Warn
         Ok(distances)
     });
     if lookup.value.is_none() && lookup.trouble.is_none() && ids.len() == 1 {
-        // The distance of a single node to itself needs no file.
+        // Without other nodes the file is not needed.
         return vec![LOCAL_DISTANCE];
     }
     let absent = || format!("{path}: no such file");
@@ -135,7 +137,7 @@ fn distances(tree: &SysfsTree<'_>, id: usize, ids: &[usize], warnings: &mut Warn
     distances
 }
 
-/// The line `Node 0 MemTotal:  65536 kB` of a node's `meminfo`, in bytes.
+/// The memory of a node in bytes, from the line `Node 0 MemTotal:  65536 kB` of its `meminfo`.
 fn memory(tree: &SysfsTree<'_>, id: usize) -> Option<u64> {
     let text = tree.text(&format!("{DIR}/node{id}/meminfo")).value?;
     let rest = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest))?;

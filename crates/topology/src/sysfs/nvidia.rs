@@ -1,42 +1,41 @@
 //! [`gpus`]: NVIDIA's GPUs, from the files of their driver.
 //!
-//! The driver registers its character devices (major number 195) without a class, so that sysfs has no
-//! link from their numbers. Its own files have the way: `/proc/driver/nvidia/gpus/ADDRESS/information`
-//! names the minor number and the UUID of the GPU at a PCI address. They are neither namespaced nor
-//! masked in ordinary containers.
+//! The driver registers its character devices (major number 195) without a class, so that sysfs has
+//! no link from their numbers. Its own files have the way:
+//! `/proc/driver/nvidia/gpus/ADDRESS/information` names the minor number and the UUID of the GPU at
+//! a PCI address. They are neither namespaced nor masked in ordinary containers.
 
 use super::devices::node_of;
 use kernel::Kernel;
 use std::path::Path;
 
-/// More than any server has.
-const MOST: usize = 256;
-/// Such a file has some 15 lines.
+/// More GPUs than any server has.
+const MAX_GPUS: usize = 256;
+/// The most bytes of a file, which has some 15 lines.
 const LONGEST: usize = 16 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// The PCI address, such as `0000:3b:00.0`.
     pub address: String,
-    /// Such as `GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77`; `None` if the driver does not say.
+    /// Such as `GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77`; `None` if the driver does not report it.
     pub uuid: Option<String>,
-    /// N in the name `/dev/nvidiaN`; `None` if the driver does not say.
+    /// N in the name `/dev/nvidiaN`; `None` if the driver does not report it.
     pub minor: Option<i64>,
-    /// The NUMA node; `None` if the kernel does not know it.
     pub node: Option<usize>,
 }
 
-/// All GPUs of the driver; none without the driver.
+/// All GPUs of the driver; empty without the driver.
 ///
-/// The driver can take long, for example while it resets a GPU: not for a thread on which a container
-/// waits.
+/// Reading may block for long, for example while the driver resets a GPU, so do not call this on a
+/// thread that a container waits for.
 pub fn gpus(kernel: &dyn Kernel, proc: &Path, sysfs: &Path) -> Vec<Gpu> {
     let directory = proc.join("driver/nvidia/gpus");
     let entries = kernel.entries(&directory).unwrap_or_default();
     let mut gpus: Vec<Gpu> = entries
         .into_iter()
         .filter(|(name, is_directory)| *is_directory && is_pci_address(name))
-        .take(MOST)
+        .take(MAX_GPUS)
         .map(|(address, _)| {
             let text = kernel.read(&directory.join(&address).join("information"));
             let text = text.ok().filter(|text| text.len() <= LONGEST).unwrap_or_default();
@@ -56,7 +55,7 @@ pub fn gpus(kernel: &dyn Kernel, proc: &Path, sysfs: &Path) -> Vec<Gpu> {
     gpus
 }
 
-/// Like `0000:3b:00.0`: nothing else becomes a part of a path.
+/// Whether a name is like `0000:3b:00.0`. Other names must not become part of a path.
 fn is_pci_address(name: &str) -> bool {
     name.len() <= 16
         && name.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
@@ -85,7 +84,7 @@ mod tests {
         )
     }
 
-    /// Made after the driver's documentation: eight GPUs of a server with two sockets.
+    /// Eight GPUs of a server with two sockets, made from the driver's documentation.
     #[test]
     fn gpus_have_the_node_of_their_pci_function() {
         let dir = tempfile::tempdir().unwrap();
@@ -94,14 +93,14 @@ mod tests {
             let address = format!("0000:{:02x}:00.0", 0x1a + 0x11 * n);
             let uuid = format!("GPU-00000000-0000-0000-0000-00000000000{n}");
             let path = format!("proc/driver/nvidia/gpus/{address}/information");
-            // The kernel numbers them by their addresses, the driver need not.
+            // The minor numbers of the driver need not have the order of the addresses.
             write(root, &path, &information(&uuid, &address, &(7 - n).to_string()));
             let node = format!("sys/bus/pci/devices/{address}/numa_node");
             write(root, &node, &format!("{}\n", n / 4));
         }
         write(root, "proc/driver/nvidia/version", "NVRM version: ...");
-        let found = gpus(&Linux, &root.join("proc"), &root.join("sys"));
-        let nodes: Vec<Option<usize>> = found.iter().map(|gpu| gpu.node).collect();
+        let actual = gpus(&Linux, &root.join("proc"), &root.join("sys"));
+        let nodes: Vec<Option<usize>> = actual.iter().map(|gpu| gpu.node).collect();
         assert_eq!(nodes, [0, 0, 0, 0, 1, 1, 1, 1].map(Some));
         let first = Gpu {
             address: "0000:1a:00.0".into(),
@@ -109,14 +108,15 @@ mod tests {
             minor: Some(7),
             node: Some(0),
         };
-        assert_eq!(found[0], first);
+        assert_eq!(actual[0], first);
     }
 
     #[test]
-    fn what_the_driver_does_not_say_is_unknown() {
+    fn facts_that_the_driver_does_not_report_are_unknown() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let (proc, sys) = (root.join("proc"), root.join("sys"));
+        let proc = root.join("proc");
+        let sys = root.join("sys");
         assert_eq!(gpus(&Linux, &proc, &sys), []);
         let at = |address: &str| format!("driver/nvidia/gpus/{address}/information");
         write(

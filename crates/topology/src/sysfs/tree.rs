@@ -1,14 +1,15 @@
-//! [`SysfsTree`]: small files under a sysfs directory, and [`ReadError`]: why there is no machine in one.
+//! [`SysfsTree`]: small files under a sysfs directory, and [`ReadError`]: why there is no machine
+//! in one.
 
 use cpuset::CpuSet;
 use kernel::Kernel;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a file; the kernel's files are shorter.
+/// The most bytes of a file. The kernel's files are shorter.
 const LONGEST: usize = 64 * 1024;
 
-/// A sysfs directory. Paths given to its methods are relative to it.
+/// A sysfs directory. Paths are relative to it.
 #[derive(Debug)]
 pub(super) struct SysfsTree<'a> {
     kernel: &'a dyn Kernel,
@@ -36,11 +37,11 @@ pub enum ReadError {
     TooLarge { path: PathBuf, what: String },
 }
 
-/// The result of looking for a value in one or several files.
+/// The result of reading a value from one or several files.
 #[derive(Debug)]
 pub(super) struct Lookup<T> {
     pub(super) value: Option<T>,
-    /// The first file that exists but is not usable, and why.
+    /// The first file that exists but cannot be used, and why.
     pub(super) trouble: Option<String>,
 }
 
@@ -81,7 +82,7 @@ impl<'a> SysfsTree<'a> {
         self.root.join(path)
     }
 
-    /// A file's text without white space around it.
+    /// The text of a file without surrounding white space.
     pub(super) fn text(&self, path: &str) -> Lookup<String> {
         match self.read(&self.path(path)) {
             Ok(text) => Lookup { value: Some(text.trim().to_owned()), trouble: None },
@@ -90,7 +91,7 @@ impl<'a> SysfsTree<'a> {
         }
     }
 
-    /// A file's text through `parse`; an error of `parse` is trouble.
+    /// The text of a file, parsed. An error of `parse` becomes trouble.
     pub(super) fn parsed<T>(
         &self,
         path: &str,
@@ -144,11 +145,13 @@ impl<'a> SysfsTree<'a> {
             .iter()
             .filter_map(|(name, _)| {
                 let digits = name.strip_prefix(prefix)?;
-                digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+                // `parse` alone would accept a sign.
+                let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+                if is_number { digits.parse().ok() } else { None }
             })
             .collect();
         numbers.sort_unstable();
-        // A copy may have `cpu01` beside `cpu1`.
+        // A copy may have both `cpu01` and `cpu1`.
         numbers.dedup();
         Lookup { value: Some(numbers), trouble: None }
     }
@@ -164,7 +167,7 @@ impl<'a> SysfsTree<'a> {
     }
 }
 
-/// Whether there is no such file, rather than one that cannot be read.
+/// Whether the file does not exist, as opposed to one that cannot be read.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -1,18 +1,18 @@
-//! [`Warning`]: a fact that the kernel reports wrongly or not at all, and the assumption instead.
+//! [`Warning`]: a fact that the kernel reports wrongly or not at all, and what is assumed instead.
 
 use super::tree::Lookup;
 use cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A doubtful fact. There is one warning per fact and problem, however many CPUs it concerns.
+/// A doubtful fact. There is one warning per fact and problem, for any number of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     pub fact: Fact,
     pub problem: Problem,
     /// CPUs, or nodes for facts about nodes; empty for facts about the whole machine.
     pub ids: CpuSet,
-    /// The first case: a file and its content, or the contradiction.
+    /// The first case: a file and its content, or a contradiction.
     pub example: String,
 }
 
@@ -26,15 +26,15 @@ pub enum Fact {
     Nodes,
     Distances,
     Sockets,
-    /// Performance and efficient cores.
+    /// Which cores are performance and which are efficient ones.
     Kinds,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Problem {
-    /// No usable file has it.
+    /// No usable file has the fact.
     Missing,
-    /// A file is not usable, but another one has the fact as well.
+    /// One file is not usable, but another one has the fact.
     Garbled,
     /// Files contradict each other.
     Conflicting,
@@ -59,7 +59,7 @@ impl Fact {
 }
 
 impl Warning {
-    /// The assumption of the reader.
+    /// What the reader assumes instead.
     pub fn assumed(&self) -> &'static str {
         match (self.fact, self.problem) {
             (_, Problem::Spanning) => "kept as the kernel reports it",
@@ -110,7 +110,7 @@ pub(super) struct Warnings {
 impl Warnings {
     /// Adds a case of one CPU or node. The warning keeps the first example only.
     pub(super) fn of(&mut self, id: usize, fact: Fact, problem: Problem, example: String) {
-        // A node's number may be past the limit of a set. The example still has it.
+        // Fails if a node's number is past the limit of a set. The example still has the number.
         let _ = self.entry(fact, problem, example).ids.insert(id);
     }
 
@@ -123,7 +123,7 @@ impl Warnings {
         self.entry(fact, problem, example);
     }
 
-    /// The fact about the whole machine, with a warning if its file is not usable.
+    /// The fact about the whole machine. Adds a warning if its file is not usable.
     pub(super) fn value<T>(&mut self, fact: Fact, lookup: Lookup<T>) -> Option<T> {
         if let Some(trouble) = lookup.trouble {
             self.machine(fact, Problem::Missing, trouble);
@@ -131,8 +131,8 @@ impl Warnings {
         lookup.value
     }
 
-    /// The fact about one CPU or node, with a warning if there is trouble with it; `absent` is the
-    /// example if there is no file.
+    /// The fact about one CPU or node. Adds a warning if a file is not usable or missing; `absent`
+    /// is the example if none exists.
     pub(super) fn judge<T>(
         &mut self,
         id: usize,

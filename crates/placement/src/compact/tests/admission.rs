@@ -1,5 +1,5 @@
-//! What the topology manager's strict policies admit is the same as with the kubelet's engine: they
-//! promise nodes, and no engine may promise less.
+//! Under the topology manager's strict policies, `compact` admits what the kubelet's engine admits:
+//! these policies promise nodes, and no engine may promise less.
 
 use super::{cpus, request};
 use crate::machines::Shape;

@@ -1,4 +1,4 @@
-//! Single cases, each on a machine drawn in its comment.
+//! Single cases.
 
 use super::request;
 use crate::machines::{Shape, caches, set};
@@ -10,7 +10,7 @@ use crate::{
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
-/// Two sockets, two nodes each, two caches each, of four CPUs: 32 CPUs.
+/// Two sockets of two nodes of two caches of four CPUs: 32 CPUs.
 fn server() -> Topology {
     let near = |node: usize| -> Vec<u32> {
         (0..4)
@@ -27,15 +27,15 @@ fn server() -> Topology {
     };
     let rows: Vec<Vec<u32>> = (0..4).map(near).collect();
     let rows: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
-    Shape { sockets: 2, nodes: 2, uncores: 2, cores: 4, threads: 1 }.with(&rows)
+    Shape { sockets: 2, nodes: 2, uncores: 2, cores: 4, threads: 1 }.with_distances(&rows)
 }
 
-/// Cores 0-7 with siblings 8-15, two caches of four cores.
+/// Two caches of four cores: cores 0-7 with siblings 8-15.
 fn smt() -> Topology {
     Shape { sockets: 1, nodes: 1, uncores: 2, cores: 4, threads: 2 }.build()
 }
 
-fn of(n: usize, free: &str) -> Request {
+fn plain(n: usize, free: &str) -> Request {
     request(n, set(free), CpuSet::EMPTY, TopologyPolicy::None)
 }
 
@@ -48,23 +48,23 @@ fn answer(machine: &Topology, request: &Request) -> String {
 
 #[track_caller]
 fn check(machine: &Topology, n: usize, free: &str, expect: &str) {
-    assert_eq!(answer(machine, &of(n, free)), expect, "{n} of {free}");
+    assert_eq!(answer(machine, &plain(n, free)), expect, "{n} of {free}");
 }
 
 #[test]
-fn nodes_then_distance_then_caches() {
+fn fewer_nodes_come_before_distance_and_distance_before_caches() {
     let machine = server();
     // One node in two caches rather than two nodes.
     check(&machine, 6, "0-2,4-6,8-11,16-19", "0-2,4-6");
-    // One cache rather than two of the same node, or of another.
+    // One cache rather than two, of the same node or of several.
     check(&machine, 3, "0-1,4-5,8-10,16-19", "8-10");
-    // Nodes 1 and 2 would be a better fit, but are on two sockets.
+    // Nodes 1 and 2 would fit better, but are on two sockets.
     check(&machine, 10, "0-7,8-13,16-19", "0-7,12-13");
     check(&machine, 10, "8-15,16-23", "8-9,12-19");
 }
 
 #[test]
-fn the_smallest_remainder_that_suffices() {
+fn caches_with_the_smallest_sufficient_remainder_are_used() {
     check(&caches(4, 8), 4, "0-7,8-13,16-20,24-26", "16-19");
     check(&caches(4, 8), 10, "0-7,8-13,16-20,24-25", "0-7,24-25");
     check(&caches(4, 8), 11, "0-7,8-13,16-20", "8-13,16-20");
@@ -72,19 +72,19 @@ fn the_smallest_remainder_that_suffices() {
 }
 
 #[test]
-fn the_odd_cpu_is_from_a_broken_core() {
+fn an_odd_cpu_comes_from_a_broken_core() {
     let machine = smt();
     check(&machine, 3, "0-3,8-9,11", "0,2,8");
     check(&machine, 1, "0-3,8-9,11", "2");
-    // Whole cores of a fuller cache rather than parts.
+    // A whole core of a fuller cache rather than parts of cores.
     check(&machine, 2, "0-1,4-5,13", "5,13");
 }
 
 #[test]
-fn whole_cores_only() {
+fn full_pcpus_only_gives_whole_cores_or_refuses() {
     let machine = smt();
     let whole = |n: usize, free: &str| {
-        let mut request = of(n, free);
+        let mut request = plain(n, free);
         request.settings.options.full_pcpus_only = true;
         request.settings.reserved = set("0");
         answer(&machine, &request)
@@ -102,15 +102,16 @@ fn whole_cores_only() {
 }
 
 #[test]
-fn wishes_of_one_container() {
+fn wishes_choose_caches_and_cores_or_refuse() {
     let with = |machine: &Topology, n, free, uncore, smt| {
-        let mut request = of(n, free);
+        let mut request = plain(n, free);
         request.wishes.uncore = uncore;
         request.wishes.smt = smt;
         request.settings = request.wishes.settings(&request.settings);
         answer(machine, &request)
     };
-    let (require, ignore) = (Some(Uncore::Require), Some(Uncore::Ignore));
+    let require = Some(Uncore::Require);
+    let ignore = Some(Uncore::Ignore);
     let four = caches(4, 8);
     assert_eq!(with(&four, 6, "0-4,8-12,16-22", require, None), "16-21");
     assert_eq!(
@@ -118,7 +119,7 @@ fn wishes_of_one_container() {
         "UncoreAlignmentError: Uncore Alignment Error: requested 6 cpus must be in 1 uncore cache, as few as can be on this machine; at most 5 are free in so few"
     );
     assert_eq!(with(&four, 6, "0-4,8-11,16-22", ignore, None), "0-1,8-11");
-    // Node 0 has room in three caches; two are as few as possible, in two nodes.
+    // Node 0 has room in three caches; two caches, the fewest possible, have room in two nodes.
     let server = Shape { sockets: 1, nodes: 2, uncores: 4, cores: 4, threads: 1 }.build();
     assert_eq!(with(&server, 8, "0-2,4-6,8-10,12-15,28-31", None, None), "0-1,4-6,8-10");
     assert_eq!(with(&server, 8, "0-2,4-6,8-10,12-15,28-31", require, None), "12-15,28-31");
@@ -130,7 +131,7 @@ fn wishes_of_one_container() {
 }
 
 #[test]
-fn whole_uncore_caches() {
+fn whole_uncore_caches_are_given_or_the_container_is_refused() {
     let with = |machine: &Topology, n, free: &str, smt, policy| {
         let mut request = request(n, set(free), set("0"), policy);
         request.wishes.uncore = Some(Uncore::Exclusive);
@@ -139,7 +140,7 @@ fn whole_uncore_caches() {
         answer(machine, &request)
     };
     let none = TopologyPolicy::None;
-    // The cache of CPU 0, which is reserved, is nobody's own.
+    // No container can have the cache of CPU 0, which is reserved.
     assert_eq!(with(&caches(4, 4), 3, "0-15", None, none), "4-6");
     assert_eq!(with(&caches(4, 4), 6, "0-5,7-15", None, none), "8-13");
     assert_eq!(
@@ -148,9 +149,9 @@ fn whole_uncore_caches() {
          free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be taken; request fewer \
          cpus, or wait until other containers leave a cache"
     );
-    // One CPU of each core of the only cache without a reserved one.
+    // One CPU of each core of the only cache without a reserved CPU.
     assert_eq!(with(&smt(), 3, "0-15", Some(Smt::Isolate), none), "4-6");
-    // Two whole caches: of one node, or else of two, if the policy admits that.
+    // Two whole caches: of one node, otherwise of two if the policy admits that.
     let single = TopologyPolicy::SingleNumaNode;
     assert_eq!(with(&server(), 8, "4-6,8-11,16-23", None, single), "16-23");
     assert_eq!(with(&server(), 8, "4-6,8-11,16-20", None, none), "8-11,16-19");
@@ -161,7 +162,7 @@ fn whole_uncore_caches() {
 }
 
 #[test]
-fn whole_caches_grow_in_their_own_first() {
+fn a_container_with_whole_caches_grows_in_its_own_first() {
     let to = |free: &str, running: Running, n| {
         let mut request = request(n, set(free), set("0"), TopologyPolicy::None);
         request.wishes.uncore = Some(Uncore::Exclusive);
@@ -182,7 +183,7 @@ fn whole_caches_grow_in_their_own_first() {
 fn a_pod_keeps_its_nodes() {
     let machine = server();
     let in_pod = |n, free: &str, pod: PodDemand| {
-        let mut request = of(n, free);
+        let mut request = plain(n, free);
         request.pod = Some(pod);
         request.settings.topology_manager.policy = TopologyPolicy::Restricted;
         request.settings.topology_manager.scope = Scope::Pod;
@@ -204,7 +205,7 @@ fn a_pod_keeps_its_nodes() {
 }
 
 #[test]
-fn near_the_devices() {
+fn cpus_are_near_the_devices() {
     let machine = server();
     let at = |n, free: &str, policy, devices: &[usize]| {
         let mut request = request(n, set(free), CpuSet::EMPTY, policy);
@@ -217,7 +218,7 @@ fn near_the_devices() {
     use TopologyPolicy::{BestEffort, Restricted};
     assert_eq!(at(2, "0-31", BestEffort, &[3]), "24-25");
     assert_eq!(at(2, "0-31", Restricted, &[3]), "24-25");
-    // As good on each of the two: where more of them are.
+    // Both nodes are equally good: the one with more devices is taken.
     let mostly = |n, most: usize| {
         let mut request = request(n, set("0-31"), CpuSet::EMPTY, BestEffort);
         request.devices = DeviceNodes::mostly([1, 3].into_iter().collect(), NodeSet::of(most));
@@ -226,27 +227,27 @@ fn near_the_devices() {
     assert_eq!(mostly(2, 1), "8-9");
     assert_eq!(mostly(2, 3), "24-25");
     assert_eq!(mostly(12, 3), "8-15,24-27");
-    // No room there: the nearest node.
+    // The node of the devices has no room: the nearest node is taken, or the policy refuses.
     assert_eq!(at(2, "0-1,16-23,24", BestEffort, &[3]), "16-17");
     assert_eq!(at(2, "0-1,16-23,24", Restricted, &[3]), "TopologyAffinityError");
 }
 
 #[test]
 fn cpus_of_ended_containers_are_used_again() {
-    let with = |n, free: &str, reuse| answer(&caches(4, 8), &Request { reuse, ..of(n, free) });
-    // They would be the worse fit.
+    let with = |n, free: &str, reuse| answer(&caches(4, 8), &Request { reuse, ..plain(n, free) });
+    // CPUs of ended containers come first although they fit worse.
     assert_eq!(with(2, "2-7,16-17", Reuse::Beside(set("0-1"))), "0-1");
     assert_eq!(with(4, "0-4,24", Reuse::Beside(set("25-27"))), "24-27");
-    // They come first, whatever is free beside.
+    // With `Reuse::First` they come first whatever else is free.
     assert_eq!(with(2, "16-19", Reuse::First(set("0,8,9"))), "8-9");
     assert_eq!(with(5, "1-4,16-23", Reuse::First(set("0,8,9"))), "0-2,8-9");
 }
 
 #[test]
-fn growth_and_shrinking() {
+fn growth_adds_the_nearest_cpus_and_shrinking_keeps_the_closest() {
     let change = |machine: &Topology, held: &str, n, free: &str| {
         let running = Running::Exclusive(set(held));
-        resize(machine, &of(n, free), &running).unwrap().to_string()
+        resize(machine, &plain(n, free), &running).unwrap().to_string()
     };
     let smt = smt();
     // The sibling, then the same cache, then the tightest of the others.
@@ -263,13 +264,13 @@ fn growth_and_shrinking() {
 }
 
 #[test]
-fn what_went_offline_is_replaced() {
+fn cpus_that_went_offline_are_replaced() {
     let whole = smt();
     let online = whole.cpus().iter().filter(|cpu| cpu.id != 9).copied().collect();
     let facts = topology::Facts { cpus: online, ..Default::default() };
     let machine = Topology::build(facts).unwrap();
     let running = Running::Reduced { left: set("0-1,8"), broken: set("1") };
-    let mut request = of(4, "2-7,10-15");
+    let mut request = plain(4, "2-7,10-15");
     assert_eq!(resize(&machine, &request, &running).unwrap().to_string(), "0-2,8");
     request.settings.options.full_pcpus_only = true;
     assert_eq!(resize(&machine, &request, &running).unwrap().to_string(), "0,2,8,10");
@@ -278,16 +279,16 @@ fn what_went_offline_is_replaced() {
 }
 
 #[test]
-fn a_container_that_shared_before() {
-    let mut request = of(10, "0-5,16-23");
+fn a_container_that_becomes_exclusive_is_not_refused_for_its_affinity() {
+    let mut request = plain(10, "0-5,16-23");
     request.settings.topology_manager.policy = TopologyPolicy::SingleNumaNode;
     assert!(place(&server(), &request).is_err());
     assert_eq!(resize(&server(), &request, &Running::Shared).unwrap().to_string(), "0-5,16-19");
 }
 
 #[test]
-fn what_was_weighed() {
-    let mut request = of(6, "0-2,4-6,8-11,16-23");
+fn an_explanation_lists_node_sets_caches_and_costs() {
+    let mut request = plain(6, "0-2,4-6,8-11,16-23");
     request.settings.topology_manager.policy = TopologyPolicy::Restricted;
     let placement = place(&server(), &request).unwrap();
     assert_eq!(placement.hint, Hint { nodes: Some(NodeSet::of(0)), preferred: true });

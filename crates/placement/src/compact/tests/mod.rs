@@ -1,5 +1,5 @@
-//! Single cases, and two comparisons: with all subsets of CPUs of small machines ([`subsets`]), and
-//! with what the kubelet's engine admits ([`admission`]).
+//! Single cases ([`cases`]), and comparisons with all subsets of CPUs of small machines
+//! ([`subsets`]) and with what the kubelet's engine admits ([`admission`]).
 
 mod admission;
 mod cases;
@@ -10,7 +10,7 @@ use crate::{
 };
 use cpuset::CpuSet;
 
-/// A request without wishes, devices, a pod and CPUs to use again.
+/// A request without wishes, devices, a pod and CPUs of ended containers.
 fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
     Request {
         cpus: n,
@@ -29,7 +29,7 @@ fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> 
     }
 }
 
-/// The CPUs of a number's binary digits.
+/// The CPUs whose bits are set.
 fn cpus(bits: u64) -> CpuSet {
     (0..64).filter(|cpu| bits >> cpu & 1 == 1).map(|cpu| CpuSet::of(cpu).unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! The engine against all subsets of CPUs of small machines.
+//! Compares the engine with all subsets of CPUs of small machines.
 
 use super::{cpus, request};
 use crate::wishes::{Smt, Uncore};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use topology::model::NodeFacts;
 use topology::{Cpu, Facts, Topology};
 
-/// Cores by number, each in any node and any cache, so that caches are across nodes; and distances.
+/// Cores in any node and any cache, so that some caches span nodes, with random distances.
 fn machines() -> impl Strategy<Value = Topology> {
     let shapes =
         prop_oneof![(1..=10usize, Just(1usize)), (1..=5usize, Just(2)), (1..=2usize, Just(4))];
@@ -42,7 +42,7 @@ fn policies() -> impl Strategy<Value = TopologyPolicy> {
     prop::sample::select(TopologyPolicy::ALL.to_vec())
 }
 
-/// Nodes, the sum of their distances, caches.
+/// The number of nodes, the sum of their distances, and the number of caches.
 fn cost(machine: &Topology, cpus: &CpuSet) -> (usize, u64, usize) {
     let nodes = machine.nodes().iter().enumerate();
     let used: Vec<usize> =
@@ -66,7 +66,7 @@ fn subsets(of: CpuSet, n: usize) -> impl Iterator<Item = CpuSet> {
     })
 }
 
-/// The fewest of these that hold `n`.
+/// How many of these sizes are needed at least for a sum of `n`.
 fn fewest(mut sizes: Vec<usize>, n: usize) -> usize {
     sizes.sort_unstable();
     let mut sum = 0;
@@ -107,10 +107,12 @@ fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
     };
     let clean = |core: &&topology::Domain| core.cpus.is_disjoint(&reserved);
     let clean: CpuSet = machine.cores().iter().filter(clean).map(|core| core.cpus).collect();
-    let size = |cache: &topology::Domain| match request.settings.options.full_pcpus_only {
-        _ if isolates => (cache.cpus & clean).len() / threads,
-        true => (cache.cpus & clean).len(),
-        false => (cache.cpus - reserved).len(),
+    let size = |cache: &topology::Domain| {
+        if request.settings.options.full_pcpus_only || isolates {
+            (cache.cpus & clean).len() / threads
+        } else {
+            (cache.cpus - reserved).len()
+        }
     };
     let most = if request.wishes.uncore == Some(Uncore::Require) {
         fewest(machine.uncores().iter().map(size).collect(), n)
@@ -144,20 +146,20 @@ proptest! {
         wishes in (0..4usize, 0..3usize),
     ) {
         let free = cpus(free) & machine.online();
-        // One CPU in eight.
+        // One CPU in eight is reserved.
         let reserved = cpus(reserved & another & another.rotate_left(7)) & machine.online();
         let mut request = request(n, free, reserved, policy);
         request.wishes.uncore = [None, Some(Uncore::Require), Some(Uncore::Prefer), Some(Uncore::Exclusive)][wishes.0];
         request.wishes.smt = [None, Some(Smt::Isolate), Some(Smt::FullCores)][wishes.1];
         request.settings.options = Options { full_pcpus_only: full, ..Options::default() };
         request.settings = request.wishes.settings(&request.settings);
-        let found = place(&machine, &request);
-        let found = found.as_ref().map(|placement| cost(&machine, &placement.cpus)).ok();
-        // Where requests must fit into one node, the room for others there counts before caches.
+        let actual = place(&machine, &request);
+        let actual = actual.as_ref().map(|placement| cost(&machine, &placement.cpus)).ok();
+        // Where requests must fit one node, room for others there comes before caches.
         let counts_room = matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
         let is_checked = request.wishes.takes_caches() || !counts_room;
         let rank = |(nodes, distance, caches)| (nodes, distance, if is_checked { caches } else { 0 });
-        prop_assert_eq!(found.map(rank), best(&machine, &request).map(rank));
+        prop_assert_eq!(actual.map(rank), best(&machine, &request).map(rank));
     }
 
     #[test]
@@ -171,15 +173,15 @@ proptest! {
         let held = cpus(held & another) & machine.online();
         let free = (cpus(free) & machine.online()) | held;
         let request = request(held.len() + more, free, CpuSet::EMPTY, TopologyPolicy::Restricted);
-        let found = resize(&machine, &request, &Running::Exclusive(held)).ok();
+        let actual = resize(&machine, &request, &Running::Exclusive(held)).ok();
         let all = subsets(free - held, more);
         let best = all.map(|set| cost(&machine, &(set | held))).min();
-        prop_assert!(found.is_none_or(|found| held.is_subset(&found)));
-        prop_assert_eq!(found.map(|found| cost(&machine, &found)), best);
+        prop_assert!(actual.is_none_or(|actual| held.is_subset(&actual)));
+        prop_assert_eq!(actual.map(|actual| cost(&machine, &actual)), best);
     }
 
     #[test]
-    fn no_other_part_is_better_to_keep(
+    fn shrinking_keeps_the_cheapest_part(
         machine in machines(),
         held in any::<u64>(),
         fewer in 1..6usize,
@@ -187,9 +189,9 @@ proptest! {
         let held = cpus(held) & machine.online();
         let n = held.len().saturating_sub(fewer);
         let request = request(n, held, CpuSet::EMPTY, TopologyPolicy::None);
-        let found = resize(&machine, &request, &Running::Exclusive(held)).unwrap();
-        prop_assert!(found.is_subset(&held) && found.len() == n);
+        let actual = resize(&machine, &request, &Running::Exclusive(held)).unwrap();
+        prop_assert!(actual.is_subset(&held) && actual.len() == n);
         let all = subsets(held, n);
-        prop_assert_eq!(Some(cost(&machine, &found)), all.map(|set| cost(&machine, &set)).min());
+        prop_assert_eq!(Some(cost(&machine, &actual)), all.map(|set| cost(&machine, &set)).min());
     }
 }

@@ -1,15 +1,14 @@
-//! Allocations under [`Wishes`](crate::Wishes), which the kubelet does not know.
+//! Allocations with [`Wishes`](crate::Wishes), which the kubelet does not have.
 //!
-//! Most wishes switch the node's own options for one container (`Wishes::settings`). Three go
-//! beyond the kubelet's options, and are ordinary allocations from a part of the supply
-//! ([`allocate()`]):
+//! Most wishes switch options of the node for one container (`Wishes::settings`). Three go beyond
+//! the kubelet's options. They are ordinary allocations ([`allocate()`]) from a part of the supply:
 //!
-//! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`required`];
-//! * `uncore: exclusive`: CPUs are offered of caches that are free as a whole, and the search for
-//!   the fewest of them is that of [`required`];
-//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each
-//!   core that is free as a whole, and the container that holds it holds the core. The ledger keeps
-//!   its siblings idle.
+//! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later KEP: see [`required`];
+//! * `uncore: exclusive`: the supply is the caches that are entirely free, and [`required`]
+//!   searches the fewest of them;
+//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: the supply is one CPU of each
+//!   core that is entirely free. The container gets the whole core, and the ledger keeps the
+//!   siblings idle.
 
 pub(super) mod required;
 
@@ -25,7 +24,7 @@ use cpuset::CpuSet;
 use std::borrow::Cow;
 use topology::Topology;
 
-/// The machine and the supply without what the wishes of `request` exclude.
+/// The machine and the supply without the CPUs that the wishes of `request` exclude.
 pub(super) fn narrowed<'t>(
     topology: &'t Topology,
     request: &Request,
@@ -35,9 +34,9 @@ pub(super) fn narrowed<'t>(
     let offered = wishes.offered(topology, &supply.usable(topology, settings), &CpuSet::EMPTY);
     let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
     let machine = match wishes.smt {
-        // A machine of one CPU per core: all that counts CPUs counts cores then.
+        // On a machine with one CPU per core, all counts of CPUs are counts of cores.
         Some(Smt::Isolate) if !offered.is_empty() => {
-            Cow::Owned(topology.with_one_cpu_a_core(&offered))
+            Cow::Owned(topology.with_one_cpu_per_core(&offered))
         }
         _ => Cow::Borrowed(topology),
     };
@@ -72,7 +71,7 @@ pub(super) fn allocate(
         };
         devices::allocate(machine, settings, &supply, n, hint, devices)?
     };
-    // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
+    // Where cores are of unequal sizes, the allocation may have parts of cores.
     let wants_whole = wishes.smt == Some(Smt::FullCores);
     if wants_whole && whole_cores(topology, &allocation.cpus) != allocation.cpus {
         return Err(Rejection::cores_of_other_sizes(n));

@@ -1,18 +1,18 @@
-//! `uncore: require`: all CPUs of a container in as few uncore caches as can be on this machine, or
-//! none at all.
+//! `uncore: require`: all CPUs of a container are in the fewest uncore caches that could hold them
+//! on the empty machine, or the container is refused.
 //!
-//! The number follows from the request and the machine, not from what is free: a container that
-//! fits one cache waits until one has room. The search tries sets of caches in order, each by an
-//! ordinary allocation from these caches alone, so that every other rule holds: the topology
-//! manager's policy may admit one set of caches and not another.
+//! The number of caches does not depend on what is free: a container that fits one cache waits
+//! until one has room. The search tries sets of caches in order. Each try is an ordinary allocation
+//! from these caches alone, so that all other rules hold: the topology manager's policy may admit
+//! one set of caches and not another.
 //!
-//! `uncore: exclusive` is the same in caches that are free as a whole. There the fewest that are
-//! free now count, and where the policy admits none of these sets, more.
+//! `uncore: exclusive` searches the caches that are entirely free now, in the same way. It takes
+//! the fewest of these that suffice, or more if the policy admits no set of that few.
 
 use crate::caches;
 use crate::engine::Placement;
 use crate::hint::Hint;
-use crate::kubelet::allocate::{self, Supply, inside};
+use crate::kubelet::allocate::{self, Supply, cpus_inside};
 use crate::kubelet::devices;
 use crate::rejection::Rejection;
 use crate::request::Request;
@@ -22,14 +22,14 @@ use cpuset::CpuSet;
 use std::cmp::Reverse;
 use topology::Topology;
 
-/// The fewest uncore caches for `n` CPUs on this machine if all but the reserved CPUs were free;
-/// all caches, if these are too few.
+/// The fewest uncore caches for `n` CPUs if all but the reserved CPUs were free; all caches if even
+/// these are too small.
 pub(crate) fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
     let sizes = topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len());
     caches::fewest(sizes.collect(), n)
 }
 
-/// Whether a set of CPUs is in as few uncore caches as possible on this machine.
+/// Whether a set of CPUs is in the fewest uncore caches that are possible on this machine.
 pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
     let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
     caches <= fewest(topology, reserved, cpus.len())
@@ -38,8 +38,8 @@ pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> b
 /// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
 ///
 /// # Errors
-/// [`Reason::UncoreAlignment`](crate::Reason::UncoreAlignment) if no set of so few
-/// caches has room; otherwise the first rejection of such a set.
+/// [`Reason::UncoreAlignment`](crate::Reason::UncoreAlignment) if no set of that few caches has
+/// room; otherwise the first rejection of such a set.
 pub(super) fn allocate(
     topology: &Topology,
     request: &Request,
@@ -51,11 +51,12 @@ pub(super) fn allocate(
     let options = &settings.options;
     let near = match within {
         Some(hint) => hint.nodes,
-        None => Some(devices.all()).filter(|nodes| !nodes.is_empty()),
+        None if devices.is_empty() => None,
+        None => Some(devices.all()),
     };
-    let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
-    // The pod's nodes are a must or come first, by the policy; the affinity decides about those of
-    // devices.
+    let near = near.map(|nodes| cpus_inside(topology, nodes, options.align_by_socket));
+    // Under a strict policy all CPUs must be in the nodes of the pod. Otherwise these nodes come
+    // first, and so do those of devices, about which `devices::affinity` decides.
     let must = within.is_some()
         && matches!(
             settings.topology_manager.policy,
@@ -97,8 +98,9 @@ pub(super) fn allocate(
     }))
 }
 
-/// The part of `free`, CPUs of caches that are free as a whole, in which a container that holds
-/// `held` grows by `more`: in its own caches, or else in the fewest others as well, the nearest ones.
+/// The part of `free` from which a container that holds `held` gets `more` CPUs: its own caches,
+/// and if these have too few, also the nearest of the fewest others. `free` must have only CPUs of
+/// these and of entirely free caches.
 pub(crate) fn growth(
     topology: &Topology,
     free: &CpuSet,
@@ -107,9 +109,10 @@ pub(crate) fn growth(
     order: UncoreOrder,
 ) -> CpuSet {
     let own = caches::whole_caches(topology, held) & *free;
-    let Some(missing) = more.checked_sub(own.len()).filter(|&missing| missing > 0) else {
+    if more <= own.len() {
         return own;
-    };
+    }
+    let missing = more - own.len();
     let others = *free - own;
     let sizes = caches_of(topology, &others).iter().map(CpuSet::len).collect();
     let candidates = candidates(topology, &others, missing, caches::fewest(sizes, missing), order);
@@ -119,8 +122,9 @@ pub(crate) fn growth(
     own | nearest.unwrap_or(others)
 }
 
-/// The parts of `free` in so few uncore caches that can hold `n` CPUs: within a cache, a NUMA node,
-/// a socket, the machine, in this order; on each level the tightest first, or by number.
+/// Parts of `free` in `fewest` uncore caches that can hold `n` CPUs: within a cache, a NUMA node, a
+/// socket, and the machine, in this order; on each level those with the fewest CPUs first, or by
+/// number.
 fn candidates(
     topology: &Topology,
     free: &CpuSet,
@@ -148,6 +152,7 @@ fn candidates(
     candidates
 }
 
+/// The free CPUs of each cache that has any, the most first.
 fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
     let parts = topology.uncores().iter().map(|cache| cache.cpus & *free);
     let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();
@@ -159,8 +164,8 @@ fn roomiest(caches: &[CpuSet], fewest: usize) -> CpuSet {
     caches.iter().take(fewest).copied().collect()
 }
 
-/// The roomiest caches, with the tightest sufficient one in the last place; `None` if they cannot
-/// hold `n` CPUs.
+/// The roomiest caches, except that the last one is the smallest that suffices; `None` if they
+/// cannot hold `n` CPUs.
 fn tightest(caches: &[CpuSet], n: usize, fewest: usize) -> Option<CpuSet> {
     let first = roomiest(caches, fewest.saturating_sub(1));
     let rest = caches.iter().skip(fewest.saturating_sub(1));

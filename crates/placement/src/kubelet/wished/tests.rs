@@ -1,4 +1,4 @@
-//! What each wish gives, and what it is refused with.
+//! The CPUs that each wish leads to, and the rejections.
 
 use super::*;
 use crate::caches::whole_caches;
@@ -39,13 +39,13 @@ fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection
     allocate(topology, request, &Supply { free: request.free, ..Supply::default() }, None)
 }
 
-/// One request for CPUs of `free`: the CPUs, or the refusal.
+/// Makes one request for CPUs of `free`, and compares the CPUs or the rejection.
 #[track_caller]
 fn check(topology: &Topology, node: &Settings, free: &str, wishes: Wishes, n: usize, expect: &str) {
     check_near(topology, node, free, (wishes, NodeSet::EMPTY), n, expect);
 }
 
-/// The same with devices on these NUMA nodes.
+/// As [`check`], with devices on these NUMA nodes.
 #[track_caller]
 fn check_near(
     topology: &Topology,
@@ -65,16 +65,17 @@ fn check_near(
 }
 
 #[test]
-fn uncore_caches() {
+fn uncore_wishes_choose_caches() {
     // Four caches of 8; 0-1 are reserved.
-    let (machine, node) = (caches(4, 8), reserving("0-1"));
+    let machine = caches(4, 8);
+    let node = reserving("0-1");
     let free = "2-3,8-11,16-23";
     check(&machine, &node, free, Wishes::NONE, 6, "2-3,8-11");
     check(&machine, &node, free, PREFER, 6, "16-21");
     check(&machine, &node, free, REQUIRE, 6, "16-21");
     check(&machine, &node, free, REQUIRE, 4, "8-11");
     check(&machine, &node, free, REQUIRE, 2, "2-3");
-    // Two caches are as few as can be, also if one of them is not entirely free.
+    // Two caches are the fewest possible, even if one of them is not entirely free.
     check(&machine, &node, free, REQUIRE, 12, "8-11,16-23");
     let aligned = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     let aligned = Settings { options: aligned, ..node };
@@ -83,8 +84,9 @@ fn uncore_caches() {
 }
 
 #[test]
-fn uncore_caches_that_have_no_room() {
-    let (machine, node) = (caches(4, 8), reserving("0-1"));
+fn uncore_require_is_refused_and_prefer_is_admitted_without_room() {
+    let machine = caches(4, 8);
+    let node = reserving("0-1");
     let refused = "UncoreAlignmentError: Uncore Alignment Error: requested 6 cpus must be in 1 uncore cache, as few as can be \
                    on this machine; at most 4 are free in so few";
     check(&machine, &node, "2-5,8-11,16-19", PREFER, 6, "2-5,8-9");
@@ -96,9 +98,10 @@ fn uncore_caches_that_have_no_room() {
 }
 
 #[test]
-fn whole_uncore_caches() {
-    // Four caches of 8; 0-1 are reserved, so no container can have the first one.
-    let (machine, node) = (caches(4, 8), reserving("0-1"));
+fn uncore_exclusive_gives_whole_caches_or_refuses() {
+    // Four caches of 8; 0-1 are reserved, so no container can have the first cache.
+    let machine = caches(4, 8);
+    let node = reserving("0-1");
     check(&machine, &node, "0-31", EXCLUSIVE, 3, "8-10");
     check(&machine, &node, "2-8,10-31", EXCLUSIVE, 8, "16-23");
     check(&machine, &node, "2-31", EXCLUSIVE, 12, "8-15,24-27");
@@ -113,12 +116,12 @@ fn whole_uncore_caches() {
 }
 
 #[test]
-fn whole_uncore_caches_where_the_topology_manager_admits_them() {
-    // Two nodes of three caches of two cores with two threads: siblings are 12 apart.
+fn whole_caches_are_chosen_where_the_topology_manager_admits_them() {
+    // Two nodes of three caches of two cores of two threads: siblings are 12 apart.
     let shape = Shape { sockets: 1, nodes: 2, uncores: 3, cores: 2, threads: 2 };
     let machine = shape.build();
     let node = reserving("");
-    // One whole cache is free in node 0, two are in node 1.
+    // Node 0 has one entirely free cache, node 1 has two.
     let free = "0-3,5-10,12-15,17-22";
     check(&machine, &node, free, EXCLUSIVE, 4, "0-1,12-13");
     let single = Wishes { numa: Some(Numa::Single), ..EXCLUSIVE };
@@ -143,7 +146,7 @@ fn whole_uncore_caches_where_the_topology_manager_admits_them() {
 }
 
 #[test]
-fn whole_caches_grow_in_their_own_first_and_shrink_out_of_the_last() {
+fn a_container_with_whole_caches_grows_in_its_own_first_and_leaves_the_last_first() {
     use crate::{Running, resize};
     let machine = caches(4, 4);
     let node = reserving("0");
@@ -162,7 +165,7 @@ fn whole_caches_grow_in_their_own_first_and_shrink_out_of_the_last() {
     assert_eq!(to("1-8,10-14", "4-5", 5), refused);
     assert_eq!(to("4-11", "4-9", 3), "4-6");
     assert_eq!(to("4-11", "4-9", 4), "4-7");
-    // It lost CPUs: first the rest of its cache, then another whole one.
+    // Lost CPUs are replaced from the rest of its cache first, then from another whole one.
     let lost = |free: &str, left: &str, n| {
         let request = request(&node, set(free), EXCLUSIVE, n);
         let broken = CpuSet::EMPTY;
@@ -176,9 +179,9 @@ fn whole_caches_grow_in_their_own_first_and_shrink_out_of_the_last() {
 }
 
 #[test]
-fn a_required_cache_is_looked_for_where_the_topology_manager_admits_it() {
-    // Two nodes of two caches of 4. Node 0 has room for 3, but in no cache; node 1 has a cache with
-    // room.
+fn a_required_cache_is_chosen_where_the_topology_manager_admits_it() {
+    // Two nodes of two caches of 4. Node 0 has room for 3 CPUs, but not in one cache; node 1 has a
+    // cache with room.
     let shape = Shape { sockets: 1, nodes: 2, uncores: 2, cores: 4, threads: 1 };
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::Restricted, ..TopologyManager::default() };
@@ -191,10 +194,11 @@ fn a_required_cache_is_looked_for_where_the_topology_manager_admits_it() {
 }
 
 #[test]
-fn numa_nodes() {
+fn numa_wishes_choose_nodes_or_refuse() {
     // Two sockets of two nodes of 4.
     let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
-    let (machine, node) = (shape.build(), reserving("0"));
+    let machine = shape.build();
+    let node = reserving("0");
     let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
     check(&machine, &node, "1-2,4-5,8-9", SINGLE, 3, refused);
     check(&machine, &node, "1-2,4-6,8-9", SINGLE, 3, "4-6");
@@ -207,15 +211,16 @@ fn numa_nodes() {
 }
 
 #[test]
-fn whole_cores_and_idle_siblings() {
-    // Cores 0-3 with threads 4-7; core 0 is reserved by half.
+fn smt_wishes_give_whole_cores_or_refuse() {
+    // Cores 0-3 with threads 4-7; half of core 0 is reserved.
     let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
-    let (machine, node) = (shape.build(), reserving("0"));
+    let machine = shape.build();
+    let node = reserving("0");
     check(&machine, &node, "1-7", FULL_CORES, 4, "1-2,5-6");
     let refused =
         "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2";
     check(&machine, &node, "1-7", FULL_CORES, 3, refused);
-    // Another container has CPU 1, so its sibling is no whole core.
+    // Another container has CPU 1, so core 1 is not whole.
     let refused = "SMTAlignmentError: SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 4, \
                    requested CPUs = 6, CPUs per core = 2";
     check(&machine, &node, "2-7", FULL_CORES, 6, refused);
@@ -229,10 +234,11 @@ fn whole_cores_and_idle_siblings() {
 
 #[test]
 fn cores_are_counted_where_siblings_stay_idle() {
-    // Two nodes of two caches of two cores with two threads: siblings are 8 apart.
+    // Two nodes of two caches of two cores of two threads: siblings are 8 apart.
     let shape = Shape { sockets: 1, nodes: 2, uncores: 2, cores: 2, threads: 2 };
-    let (machine, node) = (shape.build(), reserving(""));
-    // Four CPUs would fit the rest of node 0, four cores do not.
+    let machine = shape.build();
+    let node = reserving("");
+    // CPU 0 is taken. Four CPUs would fit the rest of node 0; four cores do not.
     let wishes = Wishes { numa: Some(Numa::Single), ..ISOLATE };
     check(&machine, &node, "1-15", wishes, 4, "4-7");
     let wishes = Wishes { uncore: Some(Uncore::Require), ..ISOLATE };
@@ -241,7 +247,7 @@ fn cores_are_counted_where_siblings_stay_idle() {
 }
 
 #[test]
-fn devices_count_beside_wishes() {
+fn devices_count_together_with_wishes() {
     // Four nodes of 4, each an uncore cache.
     let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
     let topology_manager =
@@ -255,7 +261,7 @@ fn devices_count_beside_wishes() {
     check_near(&shape.build(), &node, "1-15", near(SINGLE, 3), 2, "12-13");
     let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
     check_near(&shape.build(), &node, "1-12", near(SINGLE, 3), 2, refused);
-    // Without a policy of the topology manager devices have no say.
+    // Without a policy of the topology manager, devices do not matter.
     check_near(&shape.build(), &reserving("0"), "1-15", near(FULL_CORES, 3), 2, "1-2");
 }
 
@@ -273,9 +279,8 @@ fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
 }
 
 proptest! {
-    /// What is given is free, of the right size, and as it was wished.
     #[test]
-    fn given_as_wished(
+    fn cpus_are_free_of_the_right_number_and_as_wished(
         wishes in wishes(),
         shape in (1..3usize, 1..3usize, 1..3usize, 1..4usize, 1..3usize),
         taken in prop::collection::btree_set(0..48usize, 0..24),

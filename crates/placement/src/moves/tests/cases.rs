@@ -1,11 +1,11 @@
-//! Worked examples.
+//! Single cases.
 
 use super::super::super::machines::{Shape, caches, set};
 use super::super::super::wishes::Uncore;
 use super::super::super::{Hint, PodDemand};
 use super::*;
 
-/// Two sockets of one node, each with two caches of four cores, without SMT.
+/// Two sockets of one node of two caches of four cores, without SMT.
 fn two_nodes() -> Topology {
     Shape { sockets: 2, nodes: 1, uncores: 2, cores: 4, threads: 1 }.build()
 }
@@ -19,18 +19,14 @@ fn free(machine: &Topology, residents: &[Resident]) -> CpuSet {
     machine.online() - residents.iter().map(|resident| resident.held).collect()
 }
 
-/// A newcomer: the moves as `index: CPUs`, and its own CPUs; checked against the promises of a plan.
-fn arrival(
-    machine: &Topology,
-    residents: &[Resident],
-    newcomer: &Request,
-    limits: &Limits,
-) -> String {
+/// The plan for a new container, as moves `index: CPUs` and its own CPUs. Checks the plan's
+/// guarantees.
+fn arrival(machine: &Topology, residents: &[Resident], new: &Request, limits: &Limits) -> String {
     let free = free(machine, residents);
-    let placed = place(machine, &Request { free, ..*newcomer }).ok();
-    let plan = for_arrival(machine, free, residents, newcomer, placed.as_ref(), limits);
+    let unmoved = place(machine, &Request { free, ..*new }).ok();
+    let plan = for_arrival(machine, free, residents, new, unmoved.as_ref(), limits);
     let Some(plan) = plan else { return "none".to_owned() };
-    Ctx { machine, free, residents, limits }.check(&plan, Some((newcomer, placed.as_ref())));
+    Ctx { machine, free, residents, limits }.check(&plan, Some((new, unmoved.as_ref())));
     let moves = plan.moves.iter().map(|one| format!("{}: {}", one.resident, one.to));
     let all: Vec<String> = moves.chain([format!("new: {}", plan.newcomer.unwrap().cpus)]).collect();
     all.join("; ")
@@ -51,7 +47,7 @@ fn residents(settings: &Settings, held: &[&str]) -> Vec<Resident> {
 }
 
 #[test]
-fn badness_counts_what_is_too_much() {
+fn badness_counts_excess_nodes_and_caches() {
     let machine = two_nodes();
     let of = |wishes, cpus: &str| {
         let request = request(&aligned(), wishes, set(cpus).len());
@@ -72,50 +68,50 @@ fn badness_counts_what_is_too_much() {
 }
 
 #[test]
-fn one_makes_room_for_a_newcomer() {
+fn one_container_moves_for_a_new_one() {
     let settings = aligned();
     let machine = caches(3, 4);
     let all = residents(&settings, &["0-2", "4-5", "8-9"]);
-    let newcomer = request(&settings, Wishes::NONE, 4);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "1: 10-11; new: 4-7");
-    // A newcomer that is well placed moves nobody.
-    let newcomer = request(&settings, Wishes::NONE, 2);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "none");
+    let new = request(&settings, Wishes::NONE, 4);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "1: 10-11; new: 4-7");
+    // A new container that is placed well anyway moves no other.
+    let new = request(&settings, Wishes::NONE, 2);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "none");
 }
 
 #[test]
-fn displacing_others_is_no_gain() {
+fn a_move_that_places_another_container_worse_is_not_planned() {
     let settings = aligned();
     let machine = caches(2, 4);
     let all = residents(&settings, &["0-2", "4-6"]);
-    let newcomer = request(&settings, Wishes::NONE, 2);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "none");
+    let new = request(&settings, Wishes::NONE, 2);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "none");
 }
 
 #[test]
-fn two_make_room_for_a_newcomer() {
+fn two_containers_move_for_a_new_one() {
     let settings = aligned();
     let machine = caches(4, 4);
     let all = residents(&settings, &["0", "1", "4-6", "8-10", "12-13"]);
-    let newcomer = request(&settings, Wishes::NONE, 4);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "4: 2-3; new: 12-15");
+    let new = request(&settings, Wishes::NONE, 4);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "4: 2-3; new: 12-15");
     let pinned: Vec<Resident> =
         all.iter().map(|one| Resident { movable: one.held.len() == 1, ..*one }).collect();
-    assert_eq!(arrival(&machine, &pinned, &newcomer, &ANYWHERE), "0: 7; 1: 11; new: 0-3");
+    assert_eq!(arrival(&machine, &pinned, &new, &ANYWHERE), "0: 7; 1: 11; new: 0-3");
     let one = Limits { containers: 1, ..ANYWHERE };
-    assert_eq!(arrival(&machine, &pinned, &newcomer, &one), "0: 11; new: 0,2-3,7");
+    assert_eq!(arrival(&machine, &pinned, &new, &one), "0: 11; new: 0,2-3,7");
     let none: Vec<Resident> = all.iter().map(|one| Resident { movable: false, ..*one }).collect();
-    assert_eq!(arrival(&machine, &none, &newcomer, &ANYWHERE), "none");
+    assert_eq!(arrival(&machine, &none, &new, &ANYWHERE), "none");
 }
 
 #[test]
-fn three_make_room_for_a_newcomer() {
+fn three_containers_move_for_a_new_one() {
     let settings = Settings { engine: EngineKind::Compact, ..aligned() };
     let machine = caches(4, 6);
     let mut all = residents(&settings, &["0", "1", "2", "6-10", "12-16", "18-22"]);
     all[3..].iter_mut().for_each(|pinned| pinned.movable = false);
-    let newcomer = request(&settings, Wishes::NONE, 6);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "0: 11; 1: 17; 2: 23; new: 0-5");
+    let new = request(&settings, Wishes::NONE, 6);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "0: 11; 1: 17; 2: 23; new: 0-5");
 }
 
 #[test]
@@ -124,61 +120,61 @@ fn a_container_stays_in_the_affinity_of_its_pod() {
     let machine = two_nodes();
     let mut all = residents(&settings, &["0-1", "4-7", "8-11", "12-13"]);
     all[3].movable = false;
-    let newcomer = request(&settings, Wishes::NONE, 4);
+    let new = request(&settings, Wishes::NONE, 4);
     for (node, expect) in [(0, "none"), (1, "0: 14-15; new: 0-3")] {
         let hint = Hint { nodes: Some(NodeSet::of(node)), preferred: true };
         let pod = PodDemand { cpus: 2, held: CpuSet::EMPTY, chosen: Some(hint) };
         all[0].request.pod = Some(pod);
-        assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), expect, "node {node}");
+        assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), expect, "node {node}");
     }
 }
 
 #[test]
-fn moves_inside_a_node() {
+fn moves_stay_inside_a_node_if_configured() {
     let settings = aligned();
     let machine = two_nodes();
-    // The newcomer has room in node 0 if the first one leaves it.
+    // The new container has room in node 0 if the first one leaves the node.
     let all = residents(&settings, &["0-1", "4-7", "8-11", "12-13"]);
-    let newcomer = request(&settings, Wishes::NONE, 4);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "0: 14-15; new: 0-3");
+    let new = request(&settings, Wishes::NONE, 4);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "0: 14-15; new: 0-3");
     let inside = Limits { across_numa_nodes: false, ..ANYWHERE };
-    assert_eq!(arrival(&machine, &all, &newcomer, &inside), "none");
+    assert_eq!(arrival(&machine, &all, &new, &inside), "none");
     let all = residents(&settings, &["0-1", "4-5", "8-11", "12-15"]);
-    assert_eq!(arrival(&machine, &all, &newcomer, &inside), "0: 6-7; new: 0-3");
+    assert_eq!(arrival(&machine, &all, &new, &inside), "0: 6-7; new: 0-3");
 }
 
 #[test]
-fn refused_newcomers_are_admitted() {
+fn a_new_container_that_was_refused_is_admitted_after_moves() {
     let settings = under(TopologyPolicy::SingleNumaNode);
     let machine = two_nodes();
     let all = residents(&settings, &["0-3", "4-6", "8-11"]);
-    let newcomer = request(&settings, Wishes::NONE, 6);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "none", "not enough anywhere");
+    let new = request(&settings, Wishes::NONE, 6);
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "none", "not enough anywhere");
     let all = residents(&settings, &["0-3", "4", "8-10"]);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "2: 5-7; new: 8-13");
-    // As many CPUs are promised to other pods as are left over.
-    let promised = Request { promised: 2, ..newcomer };
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "2: 5-7; new: 8-13");
+    // As many CPUs are promised to other pods as are left over after the plan.
+    let promised = Request { promised: 2, ..new };
     assert_eq!(arrival(&machine, &all, &promised, &ANYWHERE), "2: 5-7; new: 8-13");
-    let promised = Request { promised: 3, ..newcomer };
+    let promised = Request { promised: 3, ..new };
     assert_eq!(arrival(&machine, &all, &promised, &ANYWHERE), "none");
     let never = request(&settings, Wishes::NONE, 9);
     assert_eq!(arrival(&machine, &residents(&settings, &["0"]), &never, &ANYWHERE), "none");
 
     let require = Wishes { uncore: Some(Uncore::Require), ..Wishes::NONE };
-    let newcomer = request(&aligned(), require, 3);
+    let new = request(&aligned(), require, 3);
     let all = residents(&aligned(), &["0-1", "4-5", "8-9", "12-13"]);
-    assert_eq!(arrival(&machine, &all, &newcomer, &ANYWHERE), "0: 6-7; new: 0-2");
+    assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "0: 6-7; new: 0-2");
 }
 
 #[test]
-fn after_a_departure_the_worst_moves() {
+fn after_a_departure_the_worst_placed_container_moves() {
     let settings = aligned();
     let machine = two_nodes();
     let all = residents(&settings, &["0-1,4-5", "2-3,8-9", "12-13"]);
     assert_eq!(departure(&machine, &all, &ANYWHERE), "1: 8-11");
     let all = residents(&settings, &["0-1,4-5", "2-3", "8-11", "12-15"]);
     assert_eq!(departure(&machine, &all, &ANYWHERE), "0: 4-7");
-    // It only has room if another one moves.
+    // The worst placed container has room alone, and then only if another one moves.
     let all = residents(&settings, &["0-2,12", "4-6", "8-11", "13"]);
     assert_eq!(departure(&machine, &all, &ANYWHERE), "0: 0-3");
     let all = residents(&settings, &["0-2,12", "4-6", "8-10", "13,15", "3"]);
@@ -189,7 +185,7 @@ fn after_a_departure_the_worst_moves() {
     assert_eq!(departure(&machine, &all, &ANYWHERE), "none");
 }
 
-/// The steps of moves from one list of CPUs to the other.
+/// The steps of moves, each from the first to the second list of CPUs.
 fn order(machine: &Topology, moves: &[(&str, &str)], taken: &str, limits: &Limits) -> String {
     let all: Vec<Resident> = moves.iter().map(|(from, _)| resident(&aligned(), from)).collect();
     let moves = moves.iter().enumerate();
@@ -207,7 +203,7 @@ fn order(machine: &Topology, moves: &[(&str, &str)], taken: &str, limits: &Limit
 }
 
 #[test]
-fn a_chain_starts_at_its_end() {
+fn a_chain_of_moves_starts_at_its_end() {
     let chain = [("0-1", "2-3"), ("2-3", "4-5"), ("4-5", "6-7")];
     assert_eq!(order(&caches(2, 4), &chain, "0-1", &ANYWHERE), "2: 6-7; 1: 4-5; 0: 2-3");
     // Old and new CPUs may overlap.
@@ -216,22 +212,26 @@ fn a_chain_starts_at_its_end() {
 }
 
 #[test]
-fn a_ring_is_opened_by_the_smallest() {
+fn the_smallest_container_opens_a_ring() {
     let swap = [("0-2", "4-6"), ("4-5", "0-1")];
     assert_eq!(order(&caches(3, 4), &swap, "", &ANYWHERE), "stage 1: 8-9; 0: 4-6; 1: 0-1");
     let ring = [("0-3", "4-7"), ("4-7", "8-11"), ("8-10", "0-2")];
     let expect = "stage 2: 12-14; 1: 8-11; 0: 4-7; 2: 0-2";
     assert_eq!(order(&caches(4, 4), &ring, "", &ANYWHERE), expect);
     assert_eq!(order(&caches(3, 4), &ring, "", &ANYWHERE), "none", "no room to stage it");
-    assert_eq!(order(&caches(4, 4), &ring, "12-14", &ANYWHERE), "none", "that is the newcomer's");
+    assert_eq!(
+        order(&caches(4, 4), &ring, "12-14", &ANYWHERE),
+        "none",
+        "these are the new container's"
+    );
     let inside = Limits { across_numa_nodes: false, ..ANYWHERE };
     let swap = [("0-2", "4-6"), ("4-5", "0-1")];
     assert_eq!(order(&two_nodes(), &swap, "3", &ANYWHERE), "stage 1: 8-9; 0: 4-6; 1: 0-1");
     assert_eq!(order(&two_nodes(), &swap, "3", &inside), "none");
 }
 
-/// Each has CPUs that the other one needs, and both are larger than a NUMA node. One waits on the
-/// scattered free CPUs meanwhile, which a machine with many nodes makes an expensive answer.
+/// Both containers are larger than a NUMA node, and each has CPUs that the other one needs. One
+/// waits on scattered free CPUs, for which the engine compares many sets of nodes.
 #[test]
 fn large_containers_change_places_on_a_machine_with_many_nodes() {
     let machine = Shape { sockets: 1, nodes: 8, uncores: 1, cores: 2, threads: 1 }.build();

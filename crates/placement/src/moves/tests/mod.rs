@@ -1,4 +1,4 @@
-//! Plans on small machines, worked out by hand, and on random ones.
+//! Plans on small machines, computed by hand, and on random ones.
 
 mod cases;
 mod random;
@@ -14,7 +14,7 @@ use cpuset::NodeSet;
 
 const ANYWHERE: Limits = Limits { containers: 3, across_numa_nodes: true, weight_across: 3 };
 
-/// The kubelet's answers, in few uncore caches.
+/// The kubelet's engine with aligned uncore caches.
 fn aligned() -> Settings {
     let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     Settings { options, ..Settings::default() }
@@ -43,8 +43,9 @@ impl Ctx<'_> {
         memory::memory_of(self.machine, cpus, NodeSet::EMPTY).unwrap_or_default()
     }
 
-    /// Carries a plan out and checks everything that a plan promises.
-    fn check(&self, plan: &Plan, newcomer: Option<(&Request, Option<&Placement>)>) {
+    /// Carries a plan out and checks all that a plan guarantees. `new` is the request of the new
+    /// container and its placement without moves.
+    fn check(&self, plan: &Plan, new: Option<(&Request, Option<&Placement>)>) {
         let Ctx { machine, residents, limits, .. } = *self;
         let mut free = self.free;
         let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
@@ -58,7 +59,7 @@ impl Ctx<'_> {
             assert_eq!(to.len(), before.len());
             let whole = |cpus: &CpuSet| whole_cores(machine, cpus) == *cpus;
             assert!(!request.settings.options.full_pcpus_only || !whole(&before) || whole(&to));
-            // Never more, so that promises hold; fewer where cores are of unequal sizes.
+            // Never more, so that promises hold. It may be fewer if cores are of unequal sizes.
             assert!(footprint(&to).len() <= footprint(&before).len());
             if request.wishes.isolates() {
                 assert!(machine.cores().iter().all(|core| core.cpus.common(&to) <= 1));
@@ -93,7 +94,7 @@ impl Ctx<'_> {
         };
         let mut before = sum(&|at| residents[at].held);
         let mut after = sum(&|at| held[at]);
-        if let Some((request, placed)) = newcomer {
+        if let Some((request, unmoved)) = new {
             let placement = plan.newcomer.unwrap();
             assert_eq!(plan.taken, request.footprint(machine, &placement.cpus));
             assert!(plan.taken.is_subset(&(free | request.reuse.cpus())));
@@ -103,7 +104,7 @@ impl Ctx<'_> {
             // The engine decides again when all moves are made.
             let again = place(machine, &Request { free, ..*request }).unwrap();
             assert_eq!(again.cpus, placement.cpus, "another answer after {plan:?}");
-            before += placed.map_or(REFUSED, |p| badness(machine, request, &p.cpus));
+            before += unmoved.map_or(REFUSED, |p| badness(machine, request, &p.cpus));
             after += badness(machine, request, &placement.cpus);
         }
         assert_eq!(plan.gain, before - after, "{plan:?} of {residents:?}");

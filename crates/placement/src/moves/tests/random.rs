@@ -1,4 +1,4 @@
-//! Random machines and containers: whatever the plan, it keeps its promises.
+//! Plans on random machines with random containers.
 
 use super::super::super::wishes::{Numa, Smt, Uncore};
 use super::super::super::{Hint, PodDemand, place};
@@ -40,8 +40,8 @@ fn wishes() -> impl Strategy<Value = Wishes> {
     (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, ..Wishes::NONE })
 }
 
-/// A container: its size, its wishes, whether it is movable, the start of the window of CPUs that
-/// it was placed in, whether it is still there, and whether its pod has the affinity of its CPUs.
+/// A container: its size, its wishes, whether it is movable, the start of the window of CPUs where
+/// it is placed, whether it stays, and whether its pod has the affinity of its CPUs.
 type Arrival = (usize, Wishes, bool, usize, bool, bool);
 
 fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
@@ -50,8 +50,8 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     prop::collection::vec(one, 4..40)
 }
 
-/// Containers placed one after the other, each in a window of the machine, so that some are placed
-/// badly; then some of them leave.
+/// Places containers one after the other, each in a window of the machine, so that some are placed
+/// badly. Then some of them leave.
 fn residents(machine: &Topology, settings: &Settings, arrivals: &[Arrival]) -> Vec<Resident> {
     let mut free = machine.online();
     let mut all = Vec::new();
@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn plans_keep_their_promises(
+    fn every_plan_is_legal_and_gains_what_it_says(
         machine in machine(),
         settings in settings(),
         reserved in 0..3usize,
@@ -104,16 +104,15 @@ proptest! {
         free -= reuse;
         // Mostly as many CPUs as are free, or fewer.
         let n = 1 + n % (free - settings.reserved).len().max(1);
-        let mut newcomer = request(&settings, wishes, n);
-        newcomer.reuse = Reuse::Beside(reuse);
-        newcomer.promised = promised;
+        let mut new = request(&settings, wishes, n);
+        new.reuse = Reuse::Beside(reuse);
+        new.promised = promised;
         let ctx = Ctx { free, ..ctx };
-        let placed = place(&machine, &Request { free, ..newcomer }).ok();
+        let unmoved = place(&machine, &Request { free, ..new }).ok();
         let mut calls = Calls::at_most(&machine, most);
-        let plan =
-            arrival(&mut calls, &ctx, &newcomer, placed.as_ref());
+        let plan = arrival(&mut calls, &ctx, &new, unmoved.as_ref());
         if let Some(plan) = plan {
-            ctx.check(&plan, Some((&newcomer, placed.as_ref())));
+            ctx.check(&plan, Some((&new, unmoved.as_ref())));
         }
     }
 }

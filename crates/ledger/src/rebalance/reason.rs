@@ -1,9 +1,10 @@
-//! What a move is for, in a sentence.
+//! The gain of a move, in words for the log.
 
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
-/// What a container gains by other CPUs; `before`: `None` if it would be refused.
+/// The gain of a container with the CPUs `after` instead of `before`, or instead of a refusal
+/// (`None`).
 pub(super) fn reason(
     machine: &Topology,
     subject: &str,
@@ -31,7 +32,7 @@ pub(super) fn reason(
     }
 }
 
-/// The NUMA nodes that have some of these CPUs.
+/// The NUMA nodes of these CPUs.
 pub(super) fn numa_nodes(machine: &Topology, cpus: &CpuSet) -> NodeSet {
     let touched = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
     touched.map(|node| node.id).collect()

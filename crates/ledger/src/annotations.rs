@@ -58,8 +58,7 @@ impl Annotations {
         self.named.values().chain([&self.others])
     }
 
-    /// Every container is refused. Until then the pod keeps no CPUs free for them, as they count as
-    /// shared.
+    /// Refuses every container. They count as shared, so that the pod keeps no CPUs free for them.
     fn too_many() -> Annotations {
         let message = format!(
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY{DOMAIN}; use KEY{DOMAIN}/pod for what \
@@ -72,8 +71,7 @@ impl Annotations {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
-    /// Parses the annotations of a pod, and ignores those for other programs. The names have to
-    /// differ.
+    /// Parses a pod's annotations, without those for other programs. The names have to differ.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
         let ours = all.into_iter().filter(|(name, _)| is_wish(name.as_ref()));
         let ours: Vec<(N, V)> = ours.take(MAX_ANNOTATIONS + 1).collect();
@@ -82,8 +80,7 @@ impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
         }
         let mut parsed: Vec<_> =
             ours.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
-        // The most specific one is applied last. Sorting by name makes the first error always the
-        // same.
+        // The most specific one comes last. With the name, the first error is always the same.
         parsed.sort_unstable_by_key(|(addressee, name, _)| (*addressee, *name));
         let mut annotations = Annotations::default();
         for (addressee, name, wish) in parsed {

@@ -1,5 +1,4 @@
-//! [`Claim`]: exclusive CPUs and their container; [`KubeletClaim`]: the same, assigned by the
-//! kubelet.
+//! [`Claim`]: exclusive CPUs and their container; [`KubeletClaim`]: those of the kubelet.
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use cpuset::CpuSet;
@@ -39,7 +38,6 @@ pub struct KubeletClaim {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Named {
-    /// By its pod's uid and its name in the pod.
     Container(PodUid, String),
     /// By the runtime's id, as in the state files of kubelets before 1.18.
     Id(ContainerId),

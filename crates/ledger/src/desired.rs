@@ -10,8 +10,7 @@ use super::setting::{CpuSetting, Reach, Update};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
 
-/// The desired setting of a container; `None` if it stays as it is, as under policy none a
-/// container that may run everywhere.
+/// The desired setting of a container; `None` if it stays as it is, as under policy none.
 ///
 /// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
 /// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
@@ -67,8 +66,7 @@ fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEnt
     if rest.is_empty() { cpus } else { rest }
 }
 
-/// Whether a container without any setting needs none, because cgroups above it keep it in the
-/// pool.
+/// Whether a container has no setting and needs none, as cgroups above it keep it in the pool.
 fn is_bound_without_cpuset(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
     !entry.applied.is_set()
         && entry.claim().is_none()
@@ -94,8 +92,7 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     }
 }
 
-/// Whether the ledger has probably set the memory nodes of a running container: they are those of
-/// its CPUs.
+/// Whether the ledger has probably set a container's memory nodes: they are those of its CPUs.
 pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option<NodeSet>) -> bool {
     let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);
     node.settings.mems_follow_cpus && mems.is_some() && mems == follow()
@@ -108,7 +105,6 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
     Due { updates, waiting, written: *channel == Channel::Groups, complete: true }
 }
 
-/// Whether updates are due, or containers wait for some.
 pub(super) fn owes(node: &Node, books: &Books, pool: &Pool) -> bool {
     node.assigns()
         && books.containers().any(|container| {

@@ -56,8 +56,7 @@ impl GivenDevices {
     }
 }
 
-/// The devices of a container that count for its NUMA affinity; `described` are those of the
-/// runtime.
+/// The devices of a container that count for its NUMA affinity; the runtime `described` some.
 pub(super) fn counting<'a>(
     pod: &'a PodEntry,
     container: &str,
@@ -71,8 +70,7 @@ pub(super) fn counting<'a>(
 }
 
 impl Terms {
-    /// These terms with the NUMA nodes of the container's devices. Without a topology manager no
-    /// device counts.
+    /// These terms with the container's devices, which count only for a topology manager.
     pub(super) fn near(
         mut self,
         node: &Node,

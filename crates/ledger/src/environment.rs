@@ -44,8 +44,7 @@ pub struct Description {
 impl Description {
     pub fn of(topology: &Topology, cpus: CpuSet) -> Description {
         let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));
-        // A `CpuSet` of node ids, for its format. No id is too large: a machine has fewer nodes
-        // than CPUs.
+        // A `CpuSet` of node ids, for its format: a machine has fewer nodes than CPUs.
         let nodes: CpuSet = nodes.filter_map(|node| CpuSet::of(node.id).ok()).collect();
         let parts = topology.uncores().iter().map(|uncore| uncore.cpus & cpus);
         let caches: Vec<String> =

@@ -12,9 +12,7 @@ use cpuset::{CgroupPath, CpuSet};
 use std::collections::BTreeSet;
 use topology::Topology;
 
-/// An input of the ledger.
-///
-/// Any of them may arrive twice, late or never, and may name an unknown object.
+/// An input of the ledger. Any may arrive twice, late or never, and may name an unknown object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// A request, which the ledger can refuse.
@@ -48,7 +46,6 @@ pub enum Admission {
     },
 }
 
-/// Something that has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The runtime has connected, and lists all pods and containers. An object that is not listed
@@ -92,15 +89,13 @@ pub enum Event {
     /// cpuset partitions are offline in it.
     Machine(Topology),
     Settings(Settings),
-    /// This mechanism enforces exclusivity from now on.
     Mechanism(Mechanism),
     /// The kubelet's record of containers' devices.
     Devices(Vec<PodDevices>),
     /// The complete set of pods whose containers no cgroup above them keeps in the pool: the
     /// runtime has to update these containers.
     Unbound(BTreeSet<PodUid>),
-    /// The complete set of cgroups that cannot be relied on to keep the containers below them in
-    /// the pool.
+    /// The complete set of cgroups that may not keep the containers below them in the pool.
     Distrusted(BTreeSet<CgroupPath>),
     /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
     /// ledger takes over its assignments.
@@ -109,12 +104,10 @@ pub enum Event {
         /// The kubelet's present or last assignments; empty if they are not known.
         claims: Vec<KubeletClaim>,
     },
-    /// The answer to a request has been sent.
     Answered(Decision),
     /// Updates have been sent or written without a decision.
     Sent(Due),
-    /// The daemon cannot answer with the decision on this container's creation. The container gets
-    /// nothing, as if it had been refused.
+    /// The daemon could not answer with a creation's decision: the container counts as refused.
     Revoked(ContainerId),
     /// A step of a plan: the container has other exclusive CPUs from now on. A step that no longer
     /// fits changes nothing.
@@ -148,8 +141,8 @@ pub enum Channel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     pub updates: Vec<Update>,
-    /// Containers some of whose CPUs are still in use by others; they get these with a later
-    /// message.
+    /// Containers that get some of their CPUs only with a later message, when others have left
+    /// them.
     pub(super) waiting: Vec<ContainerId>,
     /// For [`Channel::Groups`]: the daemon writes the updates.
     pub(super) written: bool,
@@ -244,19 +237,16 @@ pub struct Wanted {
 /// [`Ledger::revised`](super::Ledger::revised) updates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The container of the request.
     pub container: ContainerId,
     /// For [`Admission::Create`] only.
     pub creation: Option<Creation>,
-    /// Updates of existing containers. For [`Admission::Update`] that of the container itself is
-    /// among them.
+    /// Updates of existing containers, including the one that an [`Admission::Update`] is about.
     pub due: Due,
     pub outcome: Outcome,
 }
 
 impl Decision {
-    /// Where the new container runs; `None` if the request creates none, or the ledger does not pin
-    /// it.
+    /// `None` if the request creates no container, or the ledger does not pin it.
     pub fn setting(&self) -> Option<CpuSetting> {
         self.creation.as_ref()?.setting
     }
@@ -286,6 +276,5 @@ pub struct Outcome {
     /// The machine, the settings or the mechanism may have changed, or the ledger assigns CPUs from
     /// now on: the targets of all containers may differ.
     pub rules: bool,
-    /// A step of a plan was taken.
     pub moved: bool,
 }

@@ -9,7 +9,7 @@ use crate::model::{Container, Pod, PodUid};
 use crate::node::Node;
 use crate::terms::opts_out;
 
-/// Which instance of its name a container is.
+/// Which instance of its name the container of an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instance {
     /// The instance in the books.

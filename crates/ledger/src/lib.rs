@@ -116,7 +116,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use topology::Topology;
 
-/// Owns the node's CPUs.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     node: Node,
@@ -199,8 +198,7 @@ impl Ledger {
         match admission {
             Admission::Create { pod, container } => {
                 let created = life::create(node, books, pod, &container);
-                // A refused request changes the books, too: it may enter its pod and recall a
-                // claim.
+                // Also after a refusal: the request may have entered its pod and recalled a claim.
                 self.recompute();
                 let uid = created?;
                 let outcome = self.report(Outcome::default());
@@ -254,7 +252,6 @@ impl Ledger {
         }
     }
 
-    /// Records something that has happened.
     pub fn apply(&mut self, event: Event) -> Outcome {
         if matches!(event, Event::Synchronize { .. }) {
             self.rehearse(&event, |trial, event| {
@@ -411,7 +408,6 @@ impl Ledger {
         let mut trial = self.clone();
         trial.node.stance = Stance::Assign;
         trial.books.journal.take();
-        // The result does not matter: a refusal is among the notes, too.
         handle(&mut trial, call.clone());
         let worth_noting = |note: &Note| {
             matches!(

@@ -88,7 +88,6 @@ impl MilliCpu {
             .flatten()
     }
 
-    /// The number of CPUs, rounded down.
     pub fn cpus_floor(self) -> usize {
         usize::try_from(self.0 / 1000).unwrap_or(usize::MAX)
     }
@@ -148,7 +147,6 @@ pub enum ContainerKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// The pod's present sandbox.
     pub sandbox: SandboxId,
     pub uid: PodUid,
     pub namespace: String,
@@ -226,14 +224,12 @@ pub enum DeviceRef {
 pub struct Container {
     pub id: ContainerId,
     pub sandbox: SandboxId,
-    /// The name in the pod's specification.
     pub name: String,
     pub kind: ContainerKind,
     pub cpu: CpuRequest,
     /// The CPUs that the runtime has set; `None` if it has set none.
     pub cpus: Option<CpuSet>,
-    /// The part of `cpus` that the cgroups above the container allow. The daemon reads it from the
-    /// kernel.
+    /// The part of `cpus` that the cgroups above the container allow. The daemon reads it.
     pub runs_on: Option<CpuSet>,
     /// The NUMA nodes that the runtime has set for its memory; `None` if it has set none.
     pub mems: Option<NodeSet>,
@@ -247,7 +243,6 @@ pub struct Container {
     /// Whether the runtime's description is older than the present settings: CRI-O, after a
     /// restart, lists containers as it created them, `cpu` included.
     pub outdated: bool,
-    /// Whether the runtime reports that its process does not run yet.
     pub not_started: bool,
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.

@@ -25,7 +25,6 @@ impl MovePlan {
     }
 }
 
-/// One container's move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     pub occasion: Occasion,
@@ -95,7 +94,6 @@ impl MoveOutcome {
     }
 }
 
-/// Why nothing is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPlan {
     /// `rebalance` is not in the configuration, or `off`.
@@ -104,8 +102,7 @@ pub enum NoPlan {
     NotAssigning,
     /// The new container needs no exclusive CPUs, or has them.
     NoNeed,
-    /// Programs have to get notice of moves (`noticeSeconds`), and a creation cannot wait that
-    /// long.
+    /// Programs get notice of moves (`noticeSeconds`), and a creation cannot wait that long.
     Notice,
     BudgetUsedUp,
     /// The rest of the budget is kept for new containers.
@@ -140,8 +137,7 @@ pub enum StayReason {
     OwnAffinity,
     /// Another program has set its memory nodes.
     MemoryNodes,
-    /// In pod scope the containers of a pod have one affinity, and its pod has or can get other
-    /// exclusive CPUs.
+    /// In pod scope a pod has one NUMA affinity, and other containers have or can get CPUs in it.
     PodScope,
     /// Its process does not run, or its CPUs are about to change.
     Changing,

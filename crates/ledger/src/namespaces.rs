@@ -144,8 +144,7 @@ mod tests {
         }
     }
 
-    /// The configuration is read while containers wait, so thousands of names must not cost much
-    /// time.
+    /// Containers wait while the configuration is read, so thousands of names must not take long.
     #[test]
     fn only_patterns_of_equal_closeness_are_compared() {
         let names = |from: usize| (from..from + 1000).map(|at| format!("team-{at}")).collect();

@@ -21,10 +21,9 @@ pub(super) struct Node {
     pub(super) mechanism: Mechanism,
     /// See [`Event::Unbound`](super::Event::Unbound).
     pub(super) unbound: BTreeSet<PodUid>,
-    /// See [`Event::Distrusted`](super::Event::Distrusted). The containers' own cgroups keep them
-    /// in the pool instead.
+    /// See [`Event::Distrusted`](super::Event::Distrusted).
     pub(super) distrusted: BTreeSet<CgroupPath>,
-    /// The time of the last [`Event::Time`](super::Event::Time).
+    /// See [`Event::Time`](super::Event::Time).
     pub(super) now: Duration,
 }
 
@@ -35,8 +34,7 @@ pub(super) struct Pool {
     /// reserved ones under strict reservation. CPUs of an ended container are in it while they are
     /// lent, see [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
-    /// Where cgroups, or the runtime's updates, keep these containers: the pool, unless it is
-    /// empty.
+    /// Where cgroups, or the runtime's updates, keep these containers: in the pool.
     ///
     /// With strict reservation, or if all other CPUs are isolated, the pool can be empty. A
     /// container without a cpuset would then run on the exclusive CPUs of others, as under the
@@ -44,8 +42,8 @@ pub(super) struct Pool {
     /// offline the isolated ones that no container has. If there are none either, the set is empty,
     /// and shared containers keep their CPUs.
     pub(super) bound: CpuSet,
-    /// Where the containers of [`PoolKind::Reserved`] are kept: the reserved CPUs that are online,
-    /// or `bound` if none is.
+    /// Where those of [`PoolKind::Reserved`] are kept: on reserved CPUs, or if all are offline on
+    /// `bound`.
     pub(super) reserved: CpuSet,
     /// All CPUs that the machine has, online or not. Containers that cgroups keep in the pool have
     /// these in their own cpusets.
@@ -86,8 +84,7 @@ impl Node {
         margin.footprint(&self.topology, &self.reserved(), cpus)
     }
 
-    /// CPUs that no other container can have because of this one: its exclusive CPUs, and those
-    /// that stay idle for it.
+    /// The exclusive CPUs of a container, and those that stay idle for it.
     pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
         self.with_idle(&entry.held(), entry.margin())
     }
@@ -154,14 +151,12 @@ impl Node {
         Pool { cpus, bound, reserved, possible: self.possible() }
     }
 
-    /// Whether the runtime has to keep a pod's shared containers in the pool, by an update of each
-    /// of them when the pool changes.
+    /// Whether the runtime has to update a pod's shared containers when the pool changes.
     pub(super) fn is_updated(&self, pod: &PodUid) -> bool {
         self.mechanism == Mechanism::Runtime || self.unbound.contains(pod)
     }
 
-    /// Whether no cgroup above the containers of this pod can be relied on, so that their own
-    /// cgroups have to keep them in the pool.
+    /// Whether the own cgroups of a pod's containers have to keep them in the pool.
     pub(super) fn is_distrusted(&self, pod: &PodEntry) -> bool {
         if self.distrusted.is_empty() {
             return false;

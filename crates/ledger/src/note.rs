@@ -7,7 +7,6 @@ use cpuset::CpuSet;
 use placement::{Placement, Request};
 use std::fmt;
 
-/// The container of a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub namespace: String,
@@ -22,7 +21,6 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub warning: bool,
@@ -41,8 +39,7 @@ pub enum What {
     },
     /// A restarted container got the CPUs of its predecessor.
     Kept(CpuSet),
-    /// A container that does not run keeps these exclusive CPUs until its pod ends: an init
-    /// container, or one that may be restarted.
+    /// A container that does not run keeps these exclusive CPUs: it may be restarted.
     Held(CpuSet),
     /// A running container keeps these exclusive CPUs.
     Adopted(CpuSet),
@@ -53,7 +50,6 @@ pub enum What {
         to: CpuSet,
         why: MoveReason,
     },
-    /// A running container moved to better CPUs.
     Rebalanced {
         from: CpuSet,
         to: CpuSet,
@@ -86,8 +82,7 @@ pub enum What {
         devices: Vec<Device>,
     },
     Released(CpuSet),
-    /// New settings put its pod on the reserved CPUs. The container keeps its exclusive ones until
-    /// it ends.
+    /// New settings put its pod on the reserved CPUs; it keeps its exclusive ones until it ends.
     Outlasts(CpuSet),
     /// A kubelet with an active CPU manager, or another plugin, named these CPUs for the container.
     Contested(CpuSet),

@@ -18,7 +18,6 @@ pub(super) struct CpuChange<'a> {
     pub(super) to: CpuSetting,
 }
 
-/// The updates of one message, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OrderedUpdates {
     pub(super) updates: Vec<Update>,

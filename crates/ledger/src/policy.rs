@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Which containers may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
+/// The kubelet's `cpuManagerPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// No container: all stay as the runtime creates them.
@@ -24,15 +24,13 @@ impl Policy {
     }
 }
 
-/// What keeps other containers off exclusive CPUs. It follows from what the node can do; there is
-/// no setting for it.
+/// What keeps other containers off exclusive CPUs. It follows from the node; no setting names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mechanism {
     /// The runtime updates every shared container to run elsewhere.
     #[default]
     Runtime,
-    /// The cgroups above the other containers keep these off, even if their own cgroups name the
-    /// CPUs.
+    /// Cgroups above the other containers keep these off, even if their own cgroups name the CPUs.
     Groups,
     /// The container's cgroup is a cpuset partition: no process outside it runs on its CPUs.
     Partitions,

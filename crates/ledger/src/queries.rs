@@ -30,7 +30,7 @@ impl Ledger {
         self.node.stance
     }
 
-    /// The claims of the containers, in order of pod uid and container name, then those of the
+    /// First the claims of containers, in order of pod uid and container name, then those of the
     /// state file whose containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
         self.books.claims()
@@ -116,19 +116,16 @@ impl Ledger {
         &self.books.moves.totals
     }
 
-    /// Whether this container waits for CPUs that others are about to leave.
     pub fn is_waiting(&self, container: &ContainerId) -> bool {
         self.books.find(container).is_some_and(|container| container.entry.waits())
     }
 
-    /// Where each existing container should run that the ledger decides about, in order of pod uid
-    /// and container name.
+    /// In order of pod uid and container name.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
         self.books.containers().filter_map(|container| self.target_of(container))
     }
 
-    /// Where this container should run; `None` if it is unknown or has ended, or the ledger does
-    /// not decide about it.
+    /// `None` if the container is unknown or has ended, or the ledger does not decide about it.
     pub fn target(&self, id: &ContainerId) -> Option<Target> {
         self.target_of(self.books.find(id)?)
     }
@@ -137,8 +134,7 @@ impl Ledger {
         target::target(&self.node, &self.pool, container)
     }
 
-    /// The CPUs that this container has once no update is due; `None` if none of them are
-    /// exclusive.
+    /// The CPUs that this container has once no update is due; `None` without exclusive ones.
     pub fn reach(&self, id: &ContainerId) -> Option<Reach> {
         if !self.node.assigns() {
             return None;
@@ -163,18 +159,17 @@ impl Ledger {
         self.books.pod(pod).is_some()
     }
 
-    /// The cgroups of all pods, in order of pod uid.
+    /// In order of pod uid.
     pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
         self.books.pods().map(|(uid, pod)| target::place(&self.pool, uid, pod))
     }
 
-    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
-    /// container name.
+    /// Those whose pod's cgroup is known, in order of pod uid and container name.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.books.containers().filter_map(target::holder)
     }
 
-    /// The exclusive CPUs of each container that exists, in order of pod uid and container name.
+    /// The exclusive CPUs of each container that has not ended.
     pub fn live_exclusive(&self) -> impl Iterator<Item = CpuSet> {
         self.books
             .containers()
@@ -191,7 +186,6 @@ impl Ledger {
         })
     }
 
-    /// An immutable view of the present state.
     pub fn view(&self) -> Arc<View> {
         let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
         Arc::clone(self.view.get_or_init(view))

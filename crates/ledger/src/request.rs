@@ -30,16 +30,15 @@ impl Grant {
     }
 }
 
-/// The CPUs that the node has for new exclusive containers. All requests of one decision use the
-/// same supply.
+/// The node's CPUs for exclusive containers. All requests of one decision use the same supply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeSupply {
     /// CPUs that could become exclusive now.
     pub(super) free: CpuSet,
-    /// The sum of [`PodEntry::promise`] of the pods that do not require isolated CPUs. A runtime
-    /// may report budgets of any size; their sum fits in a `u128`.
+    /// The sum of [`PodEntry::promise`] of pods that do not require isolated CPUs. A runtime may
+    /// report budgets of any size; their sum fits in a `u128`.
     promised: u128,
-    /// The sum of the pods that require isolated CPUs.
+    /// The sum of [`PodEntry::promise`] of pods that require isolated CPUs.
     promised_isolated: u128,
 }
 
@@ -58,8 +57,7 @@ impl NodeSupply {
     }
 
     /// How many CPUs the other pods keep free for themselves, of the kind (isolated or not) that a
-    /// container of this pod gets with these settings. The pod has to be in the books of the
-    /// supply.
+    /// container of this pod gets with these settings.
     fn promised_to_others(
         &self,
         node: &Node,
@@ -68,9 +66,9 @@ impl NodeSupply {
     ) -> usize {
         let required = settings.isolated == IsolatedCpus::Require;
         let all = if required { self.promised_isolated } else { self.promised };
-        // If it is of the other kind, `all` does not have the pod's own promise.
+        // If the pod is of the other kind, `all` does not have its own promise.
         let own = if requires_isolated(node, pod) == required { pod.promise() } else { 0 };
-        // No underflow: the sum has this pod's promise.
+        // No underflow: the pod is in the books, so `all` has its promise.
         usize::try_from(all - own as u128).unwrap_or(usize::MAX)
     }
 }
@@ -78,9 +76,8 @@ impl NodeSupply {
 /// Whether a pod promises isolated CPUs: those of its containers that no annotation names get no
 /// others.
 ///
-/// A promise is for containers that no event has named yet, so it cannot be split by the
-/// annotations of single containers. Until these are created, it may count for the wrong kind of
-/// CPUs.
+/// A promise is for containers that no event has named yet, so annotations of single containers
+/// cannot split it. Until these are created, it may count for the wrong kind of CPUs.
 fn requires_isolated(node: &Node, pod: &PodEntry) -> bool {
     // On such a node a container that requires them is refused anyway.
     if node.isolated().is_empty() {
@@ -187,9 +184,8 @@ fn pod_demand(pod: &PodEntry, supply: &CpuSet, n: usize) -> Option<PodDemand> {
 
 /// The request of a running container, for `n` CPUs instead of those that it holds.
 ///
-/// The kubelet chooses a NUMA affinity only for a new container, so the pod's does not count, and
-/// CPUs of ended containers are not moved to a running one. The kubelet has checked the pod's
-/// limit.
+/// As under the kubelet, only a new container gets a NUMA affinity and CPUs of ended containers.
+/// The kubelet has checked the pod's limit.
 pub(super) fn running_request(
     node: &Node,
     supply: &NodeSupply,

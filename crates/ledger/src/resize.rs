@@ -1,8 +1,7 @@
 //! In-place resize: a running container gets more or fewer CPUs, or becomes exclusive or shared.
 //!
-//! The kubelet refuses to resize containers with exclusive CPUs under its own static policy; under
-//! policy none it asks the runtime, and so this plugin. If the plugin refuses, the resize fails and
-//! changes nothing.
+//! The kubelet refuses this for exclusive CPUs under its own static policy; under policy none it
+//! asks the runtime, and so this plugin. A refused resize changes nothing.
 
 use super::identity::identify;
 use crate::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
@@ -95,8 +94,7 @@ fn give_or_announce(
 }
 
 /// Adopts a resize that happened while the plugin did not run. If there are no CPUs for it, the
-/// container keeps its present ones: the runtime has already accepted the resize, so it cannot be
-/// refused.
+/// container keeps its present ones, as it is too late to refuse the resize.
 pub(crate) fn adopt_resize(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return;

@@ -71,8 +71,7 @@ impl CpuSetting {
         (!reach.all().is_empty()).then_some(setting)
     }
 
-    /// This setting with memory on these NUMA nodes only. `None` or an empty set leaves memory as
-    /// it is.
+    /// This setting with memory on these NUMA nodes; `None` or an empty set leaves memory as it is.
     pub fn with_mems(self, mems: Option<NodeSet>) -> CpuSetting {
         CpuSetting { mems: mems.filter(|mems| !mems.is_empty()), ..self }
     }
@@ -92,8 +91,7 @@ impl CpuSetting {
         (!reach.all().is_empty()).then_some(CpuSetting { reach, ..self })
     }
 
-    /// The limit whose quota has to be restored, as the container shares CPUs again; `None` leaves
-    /// the quota as it is.
+    /// The limit whose quota has to be restored, as the container shares CPUs again.
     pub fn limit(&self) -> Option<MilliCpu> {
         self.limit
     }

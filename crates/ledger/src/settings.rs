@@ -13,8 +13,7 @@ pub struct Settings {
     /// The engine, its options, and the reserved CPUs.
     pub placement: placement::Settings,
     pub expose_cpus: Exposure,
-    /// How many seconds before a planned loss of CPUs a container's files name them; 0 for no
-    /// notice.
+    /// How many seconds before a planned loss of CPUs a container's files name them.
     pub notice_seconds: u32,
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
@@ -34,8 +33,7 @@ impl Settings {
         self.placement.options.scale_delay.unwrap_or(notice)
     }
 
-    /// Which CPUs a pod's containers share: the reserved ones if its namespace or its cgroup is for
-    /// these.
+    /// Which CPUs a pod's containers share, by its namespace and its cgroup.
     pub(super) fn pool_of(&self, pod: &Pod) -> PoolKind {
         match self.policy {
             Policy::None => PoolKind::General,

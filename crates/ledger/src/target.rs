@@ -9,7 +9,7 @@ use super::policy::Mechanism;
 use super::setting::{CpuSetting, Reach};
 use cpuset::{CgroupPath, CpuSet};
 
-/// A container that exists, and where it should run.
+/// Where a container should run that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub subject: Subject,
@@ -23,7 +23,7 @@ pub struct Target {
     pub kept_from_siblings: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,
-    /// Whether its cgroup has to be a partition now.
+    /// Whether its cgroup has to be a partition.
     pub partition: bool,
     pub running: bool,
     /// Whether the CFS quota of the pod's cgroup has to be lifted, as it would throttle exclusive
@@ -94,7 +94,7 @@ pub(super) fn target(node: &Node, pool: &Pool, container: ContainerRef<'_>) -> O
     })
 }
 
-/// The CPUs that a container has once no update is due; `None` if none of them are exclusive.
+/// The CPUs that a container has once no update is due; `None` without exclusive ones.
 pub(super) fn reach(
     node: &Node,
     pool: &Pool,
@@ -153,7 +153,6 @@ fn is_partition(pod: &PodEntry, entry: &ContainerEntry) -> bool {
         && !pod.containers().any(|(_, other)| may_name(other))
 }
 
-/// A pod's cgroup and what it needs.
 #[derive(Debug, Clone)]
 pub struct PodPlace<'a> {
     pub uid: &'a PodUid,
@@ -169,7 +168,6 @@ pub struct PodPlace<'a> {
     pub containers: Vec<LeafPlace<'a>>,
 }
 
-/// A container's cgroup and what it needs.
 #[derive(Debug, Clone, Copy)]
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,

@@ -47,7 +47,7 @@ impl Terms {
     /// The rejection of a container that does not request whole CPUs, though its pod wishes for
     /// exclusive ones.
     pub(super) fn missing_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
-        // With an unknown class it is also unknown how much the container requests.
+        // With an unknown class it asks for none, even if it requests whole CPUs.
         if qos == Qos::Unknown {
             return None;
         }
@@ -76,8 +76,7 @@ impl Terms {
         }
     }
 
-    /// The terms of a new container. It is refused if an annotation for it is unknown or not
-    /// allowed.
+    /// Refuses a new container if an annotation for it is unknown or not allowed.
     pub(super) fn of_new(
         node: &Node,
         pod: &PodEntry,

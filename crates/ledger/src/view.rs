@@ -62,11 +62,10 @@ pub struct ContainerCounts {
 pub struct ContainerView {
     pub pod: Arc<Pod>,
     pub name: String,
-    /// The runtime's id of the present or last instance.
+    /// Of the present or last instance.
     pub id: ContainerId,
     pub cpu: CpuRequest,
-    /// How many exclusive CPUs it asks for, by the kubelet's rule or a wish; `None` if it asks for
-    /// none.
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or a wish.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
     /// The exclusive CPUs that it leaves after the notice of a resize.
@@ -74,8 +73,7 @@ pub struct ContainerView {
     pub pool: PoolKind,
     /// The shared CPUs that a container with exclusive CPUs also uses (`cpus: exclusive+shared`).
     pub beside: CpuSet,
-    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for
-    /// it.
+    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
     /// Which of these stay idle.
     pub margin: Margin,
@@ -85,8 +83,7 @@ pub struct ContainerView {
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
-    /// Why `rebalance` does not move it now; `None` if it may move, has no exclusive CPUs, or
-    /// `rebalance` is off.
+    /// Why `rebalance` does not move it now; `None` if it may, or there is nothing to move.
     pub stays: Option<StayReason>,
     /// The devices whose NUMA nodes count for its NUMA affinity.
     pub devices: Vec<Device>,

@@ -8,20 +8,15 @@ use std::collections::BTreeSet;
 const MAX_STEPS: usize = 10_000;
 
 /// The smallest set of `claims`, as indices, without which the remaining ones do not overlap. Of
-/// two equally small sets it is the one that keeps the earlier claims. An empty claim overlaps with
-/// none.
+/// two equally small sets it is the one that keeps the earlier claims.
 pub(super) fn fewest_to_move(claims: &[CpuSet]) -> BTreeSet<usize> {
     let all: BTreeSet<usize> = (0..claims.len()).collect();
     let mut steps_left = MAX_STEPS;
-    vertex_cover(claims, all, &mut steps_left)
+    cover(claims, all, &mut steps_left)
 }
 
 /// A minimum vertex cover: the nodes are claims, the edges are overlaps.
-fn vertex_cover(
-    claims: &[CpuSet],
-    mut left: BTreeSet<usize>,
-    steps_left: &mut usize,
-) -> BTreeSet<usize> {
+fn cover(claims: &[CpuSet], mut left: BTreeSet<usize>, steps_left: &mut usize) -> BTreeSet<usize> {
     let mut out = BTreeSet::new();
     loop {
         let overlaps: Vec<(usize, Vec<usize>)> = left
@@ -45,10 +40,10 @@ fn vertex_cover(
             left.iter().copied().filter(|one| !gone.contains(one)).collect()
         };
         // Either the worst one moves, or all that it overlaps with.
-        let mut goes = vertex_cover(claims, without(&[worst]), steps_left);
+        let mut goes = cover(claims, without(&[worst]), steps_left);
         goes.insert(worst);
         if *steps_left > 0 {
-            let mut stays = vertex_cover(claims, without(&others), steps_left);
+            let mut stays = cover(claims, without(&others), steps_left);
             stays.extend(others);
             if stays.len() < goes.len() {
                 goes = stays;

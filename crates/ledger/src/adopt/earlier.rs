@@ -13,8 +13,7 @@ pub(super) struct EarlierFacts {
     /// The budget of each pod, and [`PodEntry::resized`](crate::books::PodEntry::resized). A list
     /// has the budgets with which the pods were created.
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
-    /// Pods with pod-level resources. A list may not show that: their containers may be between two
-    /// instances.
+    /// Pods with pod-level resources. A list does not show these while containers are restarted.
     have_resources: HashSet<PodUid>,
     /// Containers whose partition the kernel refused.
     fallen_back: HashSet<ContainerId>,
@@ -31,8 +30,7 @@ impl EarlierFacts {
         let fallen_back = books.containers().map(|container| container.entry).filter(|entry| {
             node.mechanism == Mechanism::Partitions && entry.enforced_by == Mechanism::Groups
         });
-        // Some containers are listed as running before they run: for these, `minStay` begins with
-        // the list.
+        // A container may be listed as running before it runs: its `minStay` begins with the list.
         let running = books.containers().map(|container| container.entry);
         let running = running.filter(|entry| entry.phase() == Phase::Running);
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));

@@ -100,8 +100,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
         let entitled = asks(&found, container).is_some();
-        // Under cgroups, a shared container's own cpuset can name exclusive CPUs on which it does
-        // not run.
+        // The cpuset of a shared container can name exclusive CPUs on which it does not run.
         let set = if entitled { None } else { container.runs_on };
         Some((set.or(container.cpus)?, entitled))
     });
@@ -126,8 +125,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
         }
     }
     books.pods_mut().for_each(|(_, pod)| pod.detect_resources());
-    // Before the repairs, so that these do not take the CPUs of containers that are between two
-    // instances.
+    // Before the repairs, so that these take no CPUs of containers between two instances.
     keep_for_restart(node, books, &evidence);
     if node.assigns() {
         for (uid, container) in containers {
@@ -205,9 +203,8 @@ pub(super) fn readopt(
     settle(node, books, &running, evidence);
 }
 
-/// If the container of an event has a remembered claim, enters it as an ended container with this
-/// claim. Some runtimes never list running containers, so remembered claims have to last until
-/// then.
+/// Enters the remembered claim of an event's container as that of an ended one. Some runtimes never
+/// list running containers, so claims are remembered until an event names their container.
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);
@@ -267,8 +264,7 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
     for (pod_uid, container, cpus) in kubelet {
         let Some(pod) = books.pod(&pod_uid).map(|entry| &entry.pod) else { continue };
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
-        // The kubelet's file has no id. This placeholder cannot be the id of any runtime's
-        // container.
+        // The kubelet's file has no id. No runtime creates an id of this form.
         let id = ContainerId(format!("{pod_uid}/{container}"));
         let (margin, mixed, cpu) = (Margin::NONE, false, CpuRequest::default());
         let claim = Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu };

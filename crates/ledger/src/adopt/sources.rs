@@ -30,8 +30,7 @@ impl ClaimSource {
     pub(super) const RECORDED: &[ClaimSource] = &[ClaimSource::Remembered, ClaimSource::Kubelet];
 }
 
-/// The indices of containers that cannot keep the CPUs that `source` names for them, as others keep
-/// these.
+/// The indices of containers that have to leave the CPUs that `source` names for them.
 pub(super) fn must_move(
     node: &Node,
     books: &Books,

@@ -4,7 +4,6 @@ use crate::model::{Container, MilliCpu};
 use crate::setting::{CpuSetting, Reach};
 use cpuset::{CpuSet, NodeSet};
 
-/// The setting that the runtime, the kubelet or the daemon last applied to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AppliedSetting {
     /// `None` if no CPUs are set: the container may run on all of them.
@@ -14,7 +13,6 @@ pub(crate) struct AppliedSetting {
     quota: CfsQuota,
 }
 
-/// How certain it is that the CPUs are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Certainty {
     /// The kernel may have others: an update is due.
@@ -25,7 +23,6 @@ pub(crate) enum Certainty {
     Set,
 }
 
-/// The NUMA nodes that are set for a container's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mems {
     Unset,
@@ -150,8 +147,7 @@ impl AppliedSetting {
         self.mems != Mems::Unset
     }
 
-    /// Whether the ledger has lifted its quota: while it shares CPUs, updates have to carry its
-    /// limit.
+    /// Whether its quota was lifted: updates have to carry its limit while it shares CPUs.
     pub(crate) fn has_lifted_quota(&self) -> bool {
         matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
     }

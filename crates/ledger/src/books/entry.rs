@@ -51,8 +51,7 @@ struct Predecessor {
 /// it, and no instance that has ended runs again.
 #[derive(Debug, Clone, Copy)]
 enum Life {
-    /// The runtime waits for the answer to its creation, or the answer was lost. The runtime cannot
-    /// update the instance.
+    /// The runtime waits for the answer to its creation, or the answer was lost: no updates yet.
     Creating {
         /// Whether its exclusive CPUs are those of its predecessor, which the state file has.
         inherited: bool,
@@ -68,8 +67,7 @@ enum Life {
         /// When its process started or it last moved, as [`Event::Time`](crate::Event::Time)
         /// counts; `None` after a staged move, which a later step completes.
         settled_at: Option<Duration>,
-        /// Whether it waits for CPUs that others have yet to leave, see
-        /// [`order`](crate::order).
+        /// Whether it waits for CPUs that others have yet to leave ([`order`](crate::order)).
         waits: bool,
     },
     /// Its process has ended, or its creation has failed; it keeps its CPUs until its pod ends.

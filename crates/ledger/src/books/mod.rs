@@ -1,6 +1,6 @@
-//! [`Books`]: pods, their containers, and everything that follows from these alone. Only the
-//! methods here change the indexes of ids and sandboxes. The books have no totals that could become
-//! wrong: sums over several pods are computed when a decision needs them.
+//! [`Books`]: pods, their containers, and everything that follows from these alone. Only methods
+//! here change the indexes of ids and sandboxes. Sums over pods are computed when a decision needs
+//! them, so none can become wrong.
 
 mod applied_setting;
 mod entry;
@@ -91,13 +91,12 @@ impl Books {
         &self.remembered
     }
 
-    /// The claims of the containers, in order of pod uid and container name, then the remembered
+    /// First the claims of containers, in order of pod uid and container name, then remembered
     /// ones.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         self.held_claims().chain(self.remembered.iter().cloned())
     }
 
-    /// The claims of the containers.
     pub(super) fn held_claims(&self) -> impl Iterator<Item = Claim> {
         self.pods().flat_map(|(_, pod)| pod.claims())
     }
@@ -175,8 +174,7 @@ impl Books {
         self.pods.iter_mut()
     }
 
-    /// Enters a pod as an event describes it. Returns its uid, and whether the books had it with
-    /// the same wishes and bounds.
+    /// Enters a pod of an event. Returns its uid, and whether it was known with the same terms.
     pub(super) fn enter_pod(&mut self, pod: Pod) -> (PodUid, bool) {
         let uid = pod.uid.clone();
         let Books { pods, sandboxes, .. } = self;
@@ -301,7 +299,7 @@ impl Books {
         Some(self.remembered.swap_remove(at))
     }
 
-    /// Drops the remembered claim of this instance, if there is one.
+    /// Drops the remembered claim of this instance.
     pub(super) fn forget(&mut self, id: &ContainerId) {
         self.remembered.retain(|claim| claim.id != *id);
     }

@@ -17,22 +17,18 @@ impl MoveBook {
         self.budget.map_or_else(|| MoveBudget::full(rate), |budget| budget.at(rate))
     }
 
-    /// The number of containers that may move now.
     pub(crate) fn moves_left(&self, rebalance: &Rebalance) -> usize {
         self.budget(rebalance).moves()
     }
 
-    /// The number of containers that may move though no new container needs it.
     pub(crate) fn spare_moves(&self, rebalance: &Rebalance) -> usize {
         self.budget(rebalance).spare_moves()
     }
 
-    /// The most containers that may move at once.
     pub(crate) fn burst(&self, rebalance: &Rebalance) -> usize {
         self.budget(rebalance).burst()
     }
 
-    /// A container has moved.
     pub(crate) fn moved(&mut self, rebalance: &Rebalance) {
         self.change(rebalance, MoveBudget::spend);
     }

@@ -103,7 +103,6 @@ impl PodEntry {
         }
     }
 
-    /// The claims of its containers, for the state file.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         self.containers.iter().filter_map(|(name, entry)| {
             Some(Claim {
@@ -155,7 +154,7 @@ impl PodEntry {
         self.pod = Pod { sandbox, uid, namespace, name, qos, pool, budget, annotations, cgroup };
     }
 
-    /// Whether the wishes and their bounds stay the same with an event's description of the pod.
+    /// Whether an event's description of the pod changes neither its wishes nor their bounds.
     pub(crate) fn has_terms_of(&self, pod: &Pod) -> bool {
         (pod.annotations.is_empty() || pod.annotations == self.pod.annotations)
             && (pod.namespace.is_empty() || pod.namespace == self.pod.namespace)
@@ -184,11 +183,9 @@ impl PodEntry {
         self.has_resources |= shares && whole() && running().count() > 1;
     }
 
-    /// Records the end of a container.
-    ///
-    /// If it is the last one that runs, the pod is ending, or between an init container and the
-    /// next container. The answer to this event is the last one before the pod's end that can carry
-    /// updates, so the pool gets the CPUs now.
+    /// Records the end of a container. If it is the last one that runs, the pod is ending, or
+    /// between an init container and the next container. The answer to this event is the last one
+    /// before the pod's end that can carry updates, so the pool gets the CPUs now.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
         entry.end();
@@ -212,13 +209,11 @@ impl PodEntry {
         }
     }
 
-    /// Whether none of its containers has an instance. The pod may have ended, or the kubelet may
-    /// be between two attempts to create one.
+    /// Whether none of its containers has an instance: see [`Deserted`](crate::Deserted).
     pub(super) fn is_deserted(&self) -> bool {
         self.containers.values().all(|entry| entry.is_removed() || entry.is_unlisted())
     }
 
-    /// Whether the runtime has removed the instances of all its containers.
     pub(crate) fn is_empty(&self) -> bool {
         self.containers.values().all(ContainerEntry::is_removed)
     }
@@ -248,8 +243,7 @@ impl PodEntry {
     /// decides. The containers of a pod with pod-level resources can ask for more than it has, so
     /// there the CPUs of an ended container wait for its restart.
     ///
-    /// `budget` is in CPUs, and idle CPUs do not count. `taken` is [`Node::taken`]: it includes
-    /// them.
+    /// `budget` is in CPUs, without idle ones; `taken` is [`Node::taken`], which includes them.
     pub(crate) fn budget_fit(
         &self,
         budget: Option<usize>,
@@ -257,7 +251,6 @@ impl PodEntry {
         n: usize,
         taken: impl Fn(&ContainerEntry) -> CpuSet,
     ) -> BudgetFit {
-        // The numbers are of CPUs that cannot be reused, and of those that can.
         let mut fixed = 0;
         let mut reusable = 0;
         let mut ended = CpuSet::EMPTY;
@@ -317,7 +310,7 @@ impl PodEntry {
         })
     }
 
-    /// Raises the budget to the number of exclusive CPUs that one container of the pod gets.
+    /// Raises the budget to at least these exclusive CPUs of one container.
     pub(crate) fn raise_budget(&mut self, cpus: &CpuSet) {
         let needed = MilliCpu(cpus.len() as u64 * 1000);
         self.pod.budget = self.pod.budget.map(|budget| budget.max(needed));

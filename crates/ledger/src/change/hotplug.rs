@@ -20,8 +20,7 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     let online = node.topology.online();
     let mut held = Vec::new();
     for (uid, pod) in books.pods_mut() {
-        // It was chosen among the NUMA nodes of the old machine. After a restart it is unknown,
-        // too.
+        // It was chosen among the NUMA nodes of the old machine. A restart forgets it, too.
         pod.affinity = None;
         for (name, entry) in pod.containers_mut() {
             let had = entry.claim();
@@ -38,8 +37,7 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     }
 }
 
-/// Gives a container that has fewer exclusive CPUs than it asks for the nearest free ones, if there
-/// are enough.
+/// Gives a container that lacks exclusive CPUs the nearest free ones, if there are enough.
 fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, name) else { return };
     let Some(n) = entry.asks(pod.pod.qos) else { return };

@@ -51,7 +51,7 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
 /// settings have put on the reserved CPUs.
 fn read_wishes(node: &Node, books: &mut Books) -> Vec<PodUid> {
     for (_, pod) in books.pods_mut() {
-        // It was chosen under the old settings. After a restart it is unknown, too.
+        // It was chosen under the old settings. A restart forgets it, too.
         pod.affinity = None;
         let described = pod.pod.clone();
         for (name, entry) in pod.containers_mut() {
@@ -74,8 +74,7 @@ fn read_wishes(node: &Node, books: &mut Books) -> Vec<PodUid> {
     newly_reserved
 }
 
-/// Another mechanism enforces exclusivity from now on. Containers whose partition the kernel has
-/// refused follow it, too.
+/// Changes the mechanism of all containers, even of those whose partition the kernel has refused.
 pub(super) fn enforce_by(books: &mut Books, mechanism: Mechanism) {
     for (_, pod) in books.pods_mut() {
         pod.containers_mut().for_each(|(_, entry)| entry.enforce_by(mechanism));

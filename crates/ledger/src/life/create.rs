@@ -82,13 +82,10 @@ fn enter(
         let demand = pod.demand();
         let mut margin = Margin::NONE;
         let what = match grant {
+            // Under policy none every container shares, which needs no note.
+            Grant::Shared if !node.is_static() => None,
             Grant::Shared => {
-                // Under policy none every container shares, which needs no note.
-                let asks = if node.is_static() {
-                    terms.exclusive_cpus(pod.pod.qos, &container.cpu)
-                } else {
-                    None
-                };
+                let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
                 asks.and_then(|n| Some(What::LeftShared(pod.why_shared(n)?)))
             }
             Grant::Inherited(cpus) => {

@@ -46,7 +46,6 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     }
 }
 
-/// A container's process has ended, or its creation failed.
 pub(super) fn stop(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
@@ -75,9 +74,8 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     }
     pod.promises_nothing = true;
     pod.affinity = None;
-    // A Guaranteed pod and one on the reserved CPUs stay in the books until their sandbox ends: the
-    // cgroup of their QoS class does not bind their pause container, only the pod's own cgroup
-    // does.
+    // A Guaranteed pod and one on the reserved CPUs stay as long as their sandbox: their own cgroup
+    // has to bind the pause container, as that of their QoS class does not.
     if pod.pod.qos != Qos::Guaranteed && pod.pool == PoolKind::General {
         books.remove_pod(&uid);
     }
@@ -92,7 +90,6 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
     books.remove_pod(&uid);
 }
 
-/// The answer to a container's creation has been sent.
 pub(super) fn created(books: &mut Books, id: &ContainerId, setting: Option<&CpuSetting>) {
     books.change_by_id(id, |entry| entry.record_answer(setting));
 }

@@ -38,8 +38,7 @@ pub(super) fn for_arrival(
             Err((_, Some(request))) => (None, request),
             _ => return Err(NoPlan::NoNeed),
         };
-    // It can use CPUs of an ended container of its pod, which are not free for containers that
-    // would move.
+    // It can reuse CPUs of its pod, which are not free for containers that would move.
     if !request.reuse.cpus().is_empty() {
         return Err(NoPlan::NoNeed);
     }
@@ -115,8 +114,7 @@ fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
     }
 }
 
-/// All containers that have exclusive CPUs: their ids, and the planner's view of them in the same
-/// order.
+/// All containers with exclusive CPUs: their ids, and in the same order the planner's view of them.
 fn residents(
     node: &Node,
     books: &Books,
@@ -179,7 +177,6 @@ pub(super) fn next_movable(node: &Node, books: &Books) -> Option<Duration> {
     Some(node.now.saturating_add(left.min()?))
 }
 
-/// Converts the planner's plan.
 fn move_plan(
     residents: &[Resident],
     ids: &[ContainerId],
@@ -226,7 +223,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     if !fits {
         return false;
     }
-    // Only at its CPUs of the plan does `minStay` begin.
+    // `minStay` begins only when a container has its CPUs of the plan.
     let settled_at = (step.outcome == MoveOutcome::Done).then_some(node.now);
     let uid = found.uid.clone();
     books.change_by_id(&step.container, |entry| {

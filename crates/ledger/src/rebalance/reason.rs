@@ -3,8 +3,7 @@
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
-/// The gain of a container with the CPUs `after` instead of `before`, or instead of a refusal
-/// (`None`).
+/// The gain of a container by the CPUs `after`; `before` is `None` if it would be refused.
 pub(super) fn reason(
     machine: &Topology,
     subject: &str,
@@ -32,7 +31,6 @@ pub(super) fn reason(
     }
 }
 
-/// The NUMA nodes of these CPUs.
 pub(super) fn numa_nodes(machine: &Topology, cpus: &CpuSet) -> NodeSet {
     let touched = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
     touched.map(|node| node.id).collect()

@@ -1,10 +1,10 @@
-//! [`Annotations`]: what a pod's annotations ask for. They are parsed where they arrive, and the
-//! ledger keeps only the result.
+//! [`Annotations`]: the wishes in a pod's annotations. The edge parses them, and the ledger keeps
+//! only the result.
 //!
 //! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
 //! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most
-//! specific one counts. What the settings allow of that can change while the pod runs and is
-//! [`terms`](super::terms).
+//! specific one counts. [`terms`](super::terms) compares the wishes with the settings, which can
+//! change while the pod runs.
 
 use super::wish::{Cpus, Wish};
 use placement::wishes::Wishes;
@@ -12,11 +12,11 @@ use placement::{Reason, Rejection};
 use std::collections::BTreeMap;
 use wording::unknown;
 
-/// The end of the key of this plugin's annotations.
+/// The suffix of the keys of this plugin's annotations.
 pub const DOMAIN: &str = ".cpu-manager.nri.io";
 
-/// The most annotations of this plugin that a pod can have: every key for nine containers. It
-/// bounds what a pod's author makes the plugin keep and compare.
+/// The most annotations for this plugin that a pod can have: every key for nine containers. The
+/// limit bounds the memory and the time that the annotations of one pod can cost.
 pub const MAX_ANNOTATIONS: usize = 64;
 
 /// Whether an annotation of this name is meant for this plugin.
@@ -24,22 +24,22 @@ pub fn is_wish(name: &str) -> bool {
     name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
 }
 
-/// A pod's annotations for this plugin, by the containers that they are for.
+/// A pod's wishes, by container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Annotations {
-    /// Containers that no annotation names.
+    /// For containers that no annotation names.
     others: Asked,
-    /// Containers that annotations name, with what the pod asks for all of them.
+    /// For containers that annotations name, including the wishes for all containers.
     named: BTreeMap<String, Asked>,
 }
 
-/// What a pod asks for a container.
+/// The wishes for a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
     pub cpus: Option<Cpus>,
     pub wishes: Wishes,
     pub movable: Option<bool>,
-    /// Why the container is refused: an annotation for it is wrong.
+    /// Refuses the container, as an annotation for it is wrong.
     pub(super) error: Option<Rejection>,
 }
 
@@ -48,18 +48,17 @@ impl Annotations {
         self.named.is_empty() && self.others == Asked::default()
     }
 
-    /// What is asked for a container of this name.
+    /// The wishes for the container of this name.
     pub fn of(&self, container: &str) -> &Asked {
         self.named.get(container).unwrap_or(&self.others)
     }
 
-    /// What is asked for each container that is named, and for all others.
+    /// The wishes for each container that is named, then for all others.
     pub(super) fn all(&self) -> impl Iterator<Item = &Asked> {
         self.named.values().chain([&self.others])
     }
 
-    /// Which annotations there are too many to know, so the containers share CPUs until they are
-    /// refused.
+    /// Refuses every container. They count as shared, so that the pod keeps no CPUs free for them.
     fn too_many() -> Annotations {
         let message = format!(
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY{DOMAIN}; use KEY{DOMAIN}/pod for what \
@@ -72,7 +71,7 @@ impl Annotations {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
-    /// Parses the annotations of a pod, of which those for others are ignored. No name comes twice.
+    /// Parses a pod's annotations, without those for other programs. The names have to differ.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
         let ours = all.into_iter().filter(|(name, _)| is_wish(name.as_ref()));
         let ours: Vec<(N, V)> = ours.take(MAX_ANNOTATIONS + 1).collect();
@@ -81,7 +80,7 @@ impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
         }
         let mut parsed: Vec<_> =
             ours.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
-        // The most specific one last; and of several errors always the same one first.
+        // The most specific one comes last. With the name, the first error is always the same.
         parsed.sort_unstable_by_key(|(addressee, name, _)| (*addressee, *name));
         let mut annotations = Annotations::default();
         for (addressee, name, wish) in parsed {
@@ -123,7 +122,7 @@ fn parse<'a>(name: &'a str, value: &str) -> (Addressee<'a>, &'a str, Result<Wish
         Some("pod") => (Addressee::Pod, name, wish),
         Some(addressee) => match addressee.strip_prefix("container.") {
             Some(container) => (Addressee::Container(container), name, wish),
-            // It may be meant for any container.
+            // Any container may be meant, so the error is for all of them.
             None => (Addressee::Bare, name, Err(unknown(addressee, &["pod", "container.NAME"]))),
         },
     }
@@ -142,7 +141,6 @@ impl Asked {
         }
     }
 
-    /// Each by itself.
     pub(super) fn list(&self) -> impl Iterator<Item = Wish> {
         let cpus = self.cpus.map(Wish::Cpus).into_iter();
         cpus.chain(Wish::list(&self.wishes)).chain(self.movable.map(Wish::Movable))

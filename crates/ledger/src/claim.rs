@@ -1,11 +1,11 @@
-//! [`Claim`]: exclusive CPUs and whose they are; [`KubeletClaim`]: those that the kubelet assigned.
+//! [`Claim`]: exclusive CPUs and their container; [`KubeletClaim`]: those of the kubelet.
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use cpuset::CpuSet;
 use placement::wishes::Margin;
 use std::fmt;
 
-/// Exclusive CPUs and their container: the checkpoint has all of them.
+/// Exclusive CPUs and their container. The state file has all claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub pod_uid: PodUid,
@@ -14,12 +14,12 @@ pub struct Claim {
     pub container: String,
     pub id: ContainerId,
     pub cpus: CpuSet,
-    /// What is kept idle around them.
+    /// Which of their neighbours stay idle.
     pub margin: Margin,
-    /// Whether the container uses shared CPUs beside them.
+    /// Whether the container also uses shared CPUs (`cpus: exclusive+shared`).
     pub mixed: bool,
-    /// What it asked for in the last event that says so; nothing if that is unknown. A runtime's
-    /// list may say less.
+    /// The request in the last event that had one; empty if no event did. It is kept because a
+    /// runtime's list can be incomplete.
     pub cpu: CpuRequest,
 }
 
@@ -38,9 +38,8 @@ pub struct KubeletClaim {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Named {
-    /// By its pod's uid and its name in the pod.
     Container(PodUid, String),
-    /// By the runtime's id, as kubelets before 1.18.
+    /// By the runtime's id, as in the state files of kubelets before 1.18.
     Id(ContainerId),
 }
 

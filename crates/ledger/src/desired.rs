@@ -1,5 +1,5 @@
-//! What each container should have, and the updates that bring it there: the difference from what
-//! was applied. Nothing counts as applied before it has gone out.
+//! The desired setting of each container, and the updates that are due: where it differs from the
+//! applied one. Nothing counts as applied before it was sent.
 
 use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
 use super::event::{Channel, Due};
@@ -10,12 +10,11 @@ use super::setting::{CpuSetting, Reach, Update};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
 
-/// What a container should have; `None` if it stays as it is.
+/// The desired setting of a container; `None` if it stays as it is, as under policy none.
 ///
-/// Under policy none a container that may run everywhere stays as it is. The kernel makes no
-/// partition of CPUs that a sibling group names, and ends a partition when a sibling names its
-/// CPUs. So the updates of a pod's other containers leave out the CPUs of its partitions, though
-/// they could not run there anyway.
+/// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
+/// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
+/// partitions, though they could not run there anyway.
 pub(super) fn desired(
     node: &Node,
     pool: &Pool,
@@ -29,7 +28,7 @@ pub(super) fn desired(
             CpuSetting::of(Reach { exclusive: claim, shared })?
         }
         None => {
-            let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
+            let limit = if entry.applied.has_lifted_quota() { entry.cpu.limit } else { None };
             let cpus = cpus_of_shared(node, pool, pod, entry);
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
             if everywhere && !entry.applied.is_set() {
@@ -41,106 +40,104 @@ pub(super) fn desired(
     Some(setting.with_mems(mems(node, entry)))
 }
 
-/// The CPUs of the shared pool that the runtime sets for a container.
+/// The shared CPUs that the runtime sets for a container.
 ///
-/// Where cgroups keep it in the pool, that does not depend on the pool: beside exclusive containers
-/// of its own pod it gets all other CPUs that there are, and elsewhere it keeps what it has. So what
-/// a runtime sets again with an in-place resize, or systemd at a daemon-reload,
-/// stays right. Where these cgroups are not relied on, a new container begins in the pool, and its
-/// own cgroup follows that.
+/// If cgroups above the container keep it in the pool, its own CPUs do not depend on the pool: they
+/// stay as they are, or in a pod with exclusive containers they are all possible CPUs except the
+/// exclusive ones. So CPUs that the runtime sets again with an in-place resize, or systemd at a
+/// daemon-reload, stay right. If these cgroups are distrusted, a new container starts in the pool,
+/// and its own cgroup follows the pool.
 fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
     let is_distrusted = node.is_distrusted(pod);
-    let apart = if pod.has_exclusive() { pod.kept_from_siblings() } else { CpuSet::EMPTY };
-    // What a mixed container has besides its own CPUs follows the pool.
+    let excluded = if pod.has_exclusive() { pod.kept_from_siblings() } else { CpuSet::EMPTY };
+    // Not for a mixed container: its shared CPUs follow the pool.
     if !is_updated
         && !entry.applied.is_exclusive()
         && let Some(kept) = entry.applied.certain_cpus()
         && entry.claim().is_none()
-        && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&apart)))
+        && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&excluded)))
     {
         return kept;
     }
     let cpus = if is_updated || is_distrusted { pool.bound_of(pod) } else { pool.possible };
-    let beside = cpus - apart;
-    if beside.is_empty() { cpus } else { beside }
+    let rest = cpus - excluded;
+    // An empty set would mean "no change" to the runtime.
+    if rest.is_empty() { cpus } else { rest }
 }
 
-/// Whether nothing is set for a container, and cgroups keep it in the pool all the same.
-fn is_bound_as_it_is(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
+/// Whether a container has no setting and needs none, as cgroups above it keep it in the pool.
+fn is_bound_without_cpuset(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
     !entry.applied.is_set()
         && entry.claim().is_none()
         && !pod.has_exclusive()
         && !node.is_updated(&pod.pod.uid)
 }
 
-/// `cpuset.mems` of a container: the NUMA nodes of its exclusive CPUs, if the settings say so;
+/// `cpuset.mems` of a container: with `mems_follow_cpus` the NUMA nodes of its exclusive CPUs;
 /// `None` leaves it as it is.
 ///
-/// A container that was bound and is no longer, because it shares CPUs now or because the settings
-/// have changed, may use all memory. Memory nodes that something else has set (the kubelet's memory
-/// manager, under its policy `Static`) stay for the container's life.
+/// A container that was bound and shares CPUs now, or was bound under other settings, may use all
+/// memory. Memory nodes that another program has set (the kubelet's memory manager, under its
+/// policy `Static`) stay for the container's life.
 fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
-    if entry.applied.keeps_mems() {
+    if entry.applied.has_foreign_mems() {
         return None;
     }
     let claim = if node.settings.mems_follow_cpus { entry.claim() } else { None };
     match claim {
         Some(claim) => memory_of(&node.topology, &claim, node.settings.memory_only_nodes),
-        None => entry.applied.has_mems().then(|| all_memory(&node.topology)).flatten(),
+        None if entry.applied.has_mems() => all_memory(&node.topology),
+        None => None,
     }
 }
 
-/// Whether the ledger has probably set the memory nodes of a container that is found running: they
-/// are those of its CPUs.
+/// Whether the ledger has probably set a container's memory nodes: they are those of its CPUs.
 pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option<NodeSet>) -> bool {
     let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);
     node.settings.mems_follow_cpus && mems.is_some() && mems == follow()
 }
 
-/// The updates that are due on this channel, each once, in the order in which they must be made.
-///
-/// Writes into cgroups are what no answer can carry. A container that does not run yet may have no
-/// cgroup; but it is as much in the way of others as one that runs.
+/// The updates that are due on this channel, in the order in which they must be made.
 pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> Due {
     let OrderedUpdates { updates, waiting } =
         if node.assigns() { steps(node, books, pool, channel) } else { OrderedUpdates::default() };
     Due { updates, waiting, written: *channel == Channel::Groups, complete: true }
 }
 
-/// Whether updates are due, or containers wait for some.
 pub(super) fn owes(node: &Node, books: &Books, pool: &Pool) -> bool {
     node.assigns()
-        && books.containers().any(|found| {
-            found.entry.waits() || change(node, pool, found, &Channel::Runtime).is_some()
+        && books.containers().any(|container| {
+            container.entry.waits() || change(node, pool, container, &Channel::Runtime).is_some()
         })
 }
 
-/// Records what has gone out.
+/// Records updates that were sent.
 pub(super) fn record(books: &mut Books, due: &Due) {
     if due.complete {
-        // What the others waited for is no longer theirs.
+        // A container that waited and is in neither list waits no longer: the CPUs that it waited
+        // for may have become another container's.
         for (_, pod) in books.pods_mut() {
-            pod.containers_mut().for_each(|(_, entry)| entry.wait(false));
+            pod.containers_mut().for_each(|(_, entry)| entry.set_waiting(false));
         }
     }
     for Update { container, setting } in &due.updates {
-        books.change_found(container, |entry| {
+        books.change_by_id(container, |entry| {
             if due.written {
                 entry.applied.record_written(setting);
             } else {
-                entry.update(setting);
+                entry.record_update(setting);
             }
-            entry.wait(false);
+            entry.set_waiting(false);
         });
     }
     for id in &due.waiting {
-        books.change_found(id, |entry| entry.wait(true));
+        books.change_by_id(id, |entry| entry.set_waiting(true));
     }
 }
 
-/// What is due for a container on a channel. One that is being created cannot be updated before its
-/// answer is there, which has all that it needs.
+/// The change that is due for a container on a channel. A container that is being created cannot be
+/// updated; the answer to its creation has its setting.
 fn change<'a>(
     node: &Node,
     pool: &Pool,
@@ -156,7 +153,7 @@ fn change<'a>(
         Channel::Runtime | Channel::Update(_) => entry.applied.differs(&to),
     };
     let unset = to.mems().is_none() && to.limit().is_none();
-    if differs && !(unset && is_bound_as_it_is(node, pod, entry)) {
+    if differs && !(unset && is_bound_without_cpuset(node, pod, entry)) {
         Some(CpuChange { entry, to })
     } else {
         None
@@ -164,12 +161,10 @@ fn change<'a>(
 }
 
 fn steps(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> OrderedUpdates {
-    let changes = books.containers().filter_map(|found| change(node, pool, found, channel));
+    let changes = books.containers().filter_map(|container| change(node, pool, container, channel));
     let changes: Vec<CpuChange<'_>> = changes.collect();
     let leave = changes.iter().any(|change| change.leaves().is_some());
     let exclusive = changes.iter().filter(|change| change.to.is_exclusive()).count();
-    // In most cases the shared containers leave the CPUs of a new container, and nothing else
-    // moves.
     let is_update = matches!(channel, Channel::Update(_));
     if leave || exclusive > 1 || (exclusive > 0 && is_update) {
         let bound = node.mechanism != Mechanism::Runtime && node.unbound.is_empty();
@@ -179,6 +174,8 @@ fn steps(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> OrderedU
         };
         return in_order(changes, last, bound);
     }
+    // The common case, without `in_order`: shared containers leave the CPUs of at most one
+    // exclusive container, so their updates come first.
     let mut updates: Vec<Update> = changes.iter().map(CpuChange::update).collect();
     updates.sort_by_key(|update| update.setting.is_exclusive());
     OrderedUpdates { updates, waiting: Vec::new() }

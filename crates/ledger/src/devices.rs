@@ -1,9 +1,9 @@
-//! Which of a container's devices count for its NUMA affinity, and who says where they are.
+//! Which of a container's devices count for its NUMA affinity.
 //!
-//! The kubelet knows what its device plugins have told it ([`Event::Devices`](crate::Event::Devices)), and
-//! used just that for its own hints. It knows nothing of devices by resource claims (DRA), and some
-//! device plugins name no nodes: then the devices that the runtime describes count as well, as far as
-//! a driver or sysfs says where they are.
+//! The kubelet has the NUMA nodes that its device plugins report
+//! ([`Event::Devices`](crate::Event::Devices)), which it uses for its own hints. It has none for
+//! devices of resource claims (DRA), and some device plugins report none. Then the devices that the
+//! runtime describes count as well, if their driver or sysfs shows their NUMA nodes.
 
 use super::books::{Books, PodEntry};
 use super::node::Node;
@@ -12,33 +12,31 @@ use cpuset::NodeSet;
 use placement::{DeviceNodes, TopologyPolicy};
 use std::collections::BTreeMap;
 
-/// A device that a container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// For people.
+    /// For messages.
     pub name: String,
-    /// The NUMA nodes that it is on: as near to each. None if they are unknown.
+    /// The NUMA nodes to which it is equally near; empty if they are unknown.
     pub nodes: NodeSet,
     pub source: DeviceSource,
 }
 
-/// Who says on which NUMA nodes a device is.
+/// The source of a device's NUMA nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceSource {
-    /// The kubelet, by its podresources API.
+    /// The kubelet's podresources API.
     Kubelet,
     /// Files of the device's driver.
     Driver,
     Sysfs,
 }
 
-/// What the kubelet says of the devices of a pod.
+/// The kubelet's record of a pod's devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodDevices {
     pub namespace: String,
-    /// The pod's.
     pub name: String,
-    /// By container; those without devices can be left out.
+    /// By container; containers without devices may be missing.
     pub containers: BTreeMap<String, GivenDevices>,
 }
 
@@ -46,19 +44,19 @@ pub struct PodDevices {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GivenDevices {
     pub devices: Vec<Device>,
-    /// Whether it has others, by resource claims.
+    /// Whether the container also has devices of resource claims (DRA), which are not in `devices`.
     pub has_claims: bool,
 }
 
 impl GivenDevices {
-    /// Whether the kubelet knows the nodes of all devices of the container.
+    /// Whether these are all devices of the container, with their NUMA nodes.
     fn is_complete(&self) -> bool {
         let has_nodes = |device: &Device| !device.nodes.is_empty();
         !self.has_claims && !self.devices.is_empty() && self.devices.iter().all(has_nodes)
     }
 }
 
-/// The devices of a container that count; `described` are those that the runtime has described.
+/// The devices of a container that count for its NUMA affinity; the runtime `described` some.
 pub(super) fn counting<'a>(
     pod: &'a PodEntry,
     container: &str,
@@ -72,7 +70,7 @@ pub(super) fn counting<'a>(
 }
 
 impl Terms {
-    /// With the NUMA nodes of the container's devices. Without a topology manager they do not matter.
+    /// These terms with the container's devices, which count only for a topology manager.
     pub(super) fn near(
         mut self,
         node: &Node,
@@ -91,13 +89,13 @@ impl Terms {
     }
 }
 
-/// Follows what the kubelet says. It changes no container's CPUs: it counts for decisions that come.
+/// Records the kubelet's report. It changes no container's CPUs, but later decisions use it.
 pub(super) fn record(node: &Node, books: &mut Books, pods: Vec<PodDevices>) {
     let mut pods: BTreeMap<(String, String), BTreeMap<String, GivenDevices>> =
         pods.into_iter().map(|pod| ((pod.namespace, pod.name), pod.containers)).collect();
     for (_, entry) in books.pods_mut() {
         let name = (entry.pod.namespace.clone(), entry.pod.name.clone());
-        // A pod that is not listed may be too new, or may have ended: what is known stays.
+        // A pod that is not listed may be too new for the report, so its record stays.
         if let Some(given) = pods.remove(&name) {
             entry.given = given;
         }
@@ -105,7 +103,7 @@ pub(super) fn record(node: &Node, books: &mut Books, pods: Vec<PodDevices>) {
     locate(node, books);
 }
 
-/// Finds the NUMA nodes of all containers' devices again.
+/// Computes the nearest NUMA nodes of all containers' devices again, for a new machine or report.
 pub(super) fn locate(node: &Node, books: &mut Books) {
     for (_, pod) in books.pods_mut() {
         pod.locate_devices(node);

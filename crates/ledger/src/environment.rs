@@ -1,5 +1,5 @@
-//! What a program gets to know of its container's CPUs. Environment variables are set at creation
-//! and never change; files with the same values can follow.
+//! How a program learns the CPUs of its container. Environment variables are set at creation and
+//! never change; files with the same values follow later changes.
 
 use super::setting::Reach;
 use cpuset::CpuSet;
@@ -9,16 +9,16 @@ pub type Variable = (&'static str, String);
 
 /// The container's exclusive CPUs, in the kernel's list format: `8-15,40`.
 pub const CPUS: &str = "NRI_CPU_MANAGER_CPUS";
-/// The NUMA nodes that these are in, in the same format: `0-1`.
+/// The NUMA nodes of these CPUs, in the same format: `0-1`.
 pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
-/// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
+/// These CPUs by uncore cache: a list for each, separated by semicolons: `8-15;40`.
 pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 
-/// Shared CPUs that the container may use beside these, in the first format; only with `cpus:
+/// Shared CPUs that the container may also use, in the format of [`CPUS`]; only with `cpus:
 /// exclusive+shared`.
 pub const SHARED_CPUS: &str = "NRI_CPU_MANAGER_SHARED_CPUS";
 
-/// The directory in the container with files that follow its CPUs.
+/// The directory in the container whose files have its present CPUs.
 pub const DIRECTORY: &str = "NRI_CPU_MANAGER_DIR";
 
 /// The variables of a new container with exclusive CPUs.
@@ -44,11 +44,11 @@ pub struct Description {
 impl Description {
     pub fn of(topology: &Topology, cpus: CpuSet) -> Description {
         let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));
-        // A machine has fewer nodes than a set has room for CPUs.
+        // A `CpuSet` of node ids, for its format: a machine has fewer nodes than CPUs.
         let nodes: CpuSet = nodes.filter_map(|node| CpuSet::of(node.id).ok()).collect();
-        let shares = topology.uncores().iter().map(|uncore| uncore.cpus & cpus);
+        let parts = topology.uncores().iter().map(|uncore| uncore.cpus & cpus);
         let caches: Vec<String> =
-            shares.filter(|share| !share.is_empty()).map(|share| share.to_string()).collect();
+            parts.filter(|part| !part.is_empty()).map(|part| part.to_string()).collect();
         Description {
             cpus: cpus.to_string(),
             numa_nodes: nodes.to_string(),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_by_node_and_cache() {
+    fn a_description_lists_the_numa_nodes_and_the_cpus_of_each_cache() {
         let machine = "pack:2 numa:2 l3:2 core:4 pu:1";
         check(machine, "3", ["3", "0", "3"]);
         check(machine, "2-9,16", ["2-9,16", "0-2", "2-3;4-7;8-9;16"]);

@@ -1,4 +1,4 @@
-//! Everything that changes the ledger, and its answers.
+//! The inputs of the ledger, and its answers: the complete language between the edge and the core.
 
 use super::claim::KubeletClaim;
 use super::devices::PodDevices;
@@ -12,14 +12,12 @@ use cpuset::{CgroupPath, CpuSet};
 use std::collections::BTreeSet;
 use topology::Topology;
 
-/// A call of the runtime, or anything else that the ledger has to know.
-///
-/// Each may come twice, late or never, and may name something unknown.
+/// An input of the ledger. Any may arrive twice, late or never, and may name an unknown object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// A request, which the ledger can refuse.
     Admission(Admission),
-    /// A fact, which it cannot.
+    /// A fact, which the ledger cannot refuse.
     Event(Event),
 }
 
@@ -38,121 +36,117 @@ impl From<Event> for Call {
 /// A request for CPUs. A refusal changes no container's CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// A container is about to be created: the one moment at which it can be pinned before it runs.
+    /// A container is about to be created: only this answer can pin it before it runs.
     Create { pod: Pod, container: Container },
     Update {
         pod: Pod,
-        /// The container as it was before.
+        /// The container before the update.
         container: Container,
-        /// What it is to have from now on.
         wanted: Wanted,
     },
 }
 
-/// Something that has happened, in the order in which the runtime reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// All pods and containers that exist, after the runtime has connected. What is not listed no
-    /// longer exists.
+    /// The runtime has connected, and lists all pods and containers. An object that is not listed
+    /// no longer exists.
     Synchronize {
         pods: Vec<Pod>,
-        /// The pods' containers that are created or running.
+        /// The containers that are created or running.
         containers: Vec<Container>,
     },
     RunPod(Pod),
-    /// A pod is being resized in place; its budget is the new one. Other events go on naming the
-    /// old one.
+    /// A pod is resized in place; its budget here is the new one. All later events still have the
+    /// old budget.
     UpdatePod(Pod),
-    /// A container's process is about to run; its cgroup exists. The daemon reports it only where
-    /// the kernel keeps exclusivity.
+    /// A container's process is about to run; its cgroup exists. The daemon reports this only where
+    /// cgroups or partitions enforce exclusivity.
     Starting {
         pod: Pod,
         container: Container,
     },
-    /// A container's process runs.
     Started {
         pod: Pod,
         container: Container,
     },
     /// A container's process has ended, or its creation failed.
     Stop(ContainerId),
-    /// The runtime has removed an instance of a container, or could not create it. Its pod may go
-    /// on, and a new instance of its name may come.
+    /// The runtime has removed an instance of a container, or could not create it. Its pod may live
+    /// on, with a new instance of the same name.
     Remove(ContainerId),
     StopPod(SandboxId),
     RemovePod(SandboxId),
-    /// About half a minute has passed. A container that has ended and has not come back since the
-    /// last one lends its CPUs.
+    /// About half a minute has passed since the last one. A container that ended before the last
+    /// one and has not been restarted lends its CPUs.
     QuietPeriod,
-    /// [`Ledger::next_notice`](super::Ledger::next_notice) is over: containers leave what was announced.
+    /// The time of [`Ledger::next_notice`](super::Ledger::next_notice) has come: containers leave
+    /// the CPUs that were announced.
     NoticeOver,
-    /// How long ago a fixed moment was. The ledger has no clock: nothing else moves its time, and it
-    /// never goes back.
+    /// The time since a fixed moment. The ledger has no clock: only this event advances its time,
+    /// which never goes back.
     Time(Duration),
     /// CPUs have gone offline or come online: the machine as it is now. CPUs of other programs'
     /// cpuset partitions are offline in it.
     Machine(Topology),
     Settings(Settings),
-    /// This keeps exclusivity from now on.
     Mechanism(Mechanism),
-    /// What the kubelet says of containers' devices.
+    /// The kubelet's record of containers' devices.
     Devices(Vec<PodDevices>),
-    /// No cgroup can bind the containers of these pods, and of no others: the runtime has to update
-    /// them.
+    /// The complete set of pods whose containers no cgroup above them keeps in the pool: the
+    /// runtime has to update these containers.
     Unbound(BTreeSet<PodUid>),
-    /// These cgroups, and no others, are not relied on to keep what is in them in the pool.
+    /// The complete set of cgroups that may not keep the containers below them in the pool.
     Distrusted(BTreeSet<CgroupPath>),
     /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
-    /// ledger takes over what it assigned.
+    /// ledger takes over its assignments.
     Kubelet {
         stance: Stance,
-        /// What the kubelet has, or last had, assigned; empty if that is not known.
+        /// The kubelet's present or last assignments; empty if they are not known.
         claims: Vec<KubeletClaim>,
     },
-    /// The answer to a request has gone out.
     Answered(Decision),
-    /// Updates have gone out otherwise.
+    /// Updates have been sent or written without a decision.
     Sent(Due),
-    /// The daemon cannot answer with the decision on this container's creation. The container gets
-    /// nothing, as if it had been refused.
+    /// The daemon could not answer with a creation's decision: the container counts as refused.
     Revoked(ContainerId),
-    /// A step of a plan: the container has other exclusive CPUs from now on. It changes nothing if
-    /// it does not fit any more.
+    /// A step of a plan: the container has other exclusive CPUs from now on. A step that no longer
+    /// fits changes nothing.
     Move(Move),
     /// A dry run would have carried out this plan.
     Suggested(MovePlan),
-    /// Threads of this container have affinities of their own: it does not move.
+    /// Threads of this container have set their own affinities, so it must not move.
     BoundItself(ContainerId),
-    /// The kernel makes no partition for this container: groups have to keep others off its CPUs.
+    /// The kernel refuses a partition for this container: cgroups have to keep others off its CPUs.
     PartitionRefused(ContainerId),
-    /// These containers may have other CPUs than were sent: they are due again.
+    /// The CPUs of these containers may differ from those that were sent: they are due again.
     Drifted(Vec<ContainerId>),
 }
 
 /// How updates reach containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channel {
-    /// The answer to an update of this container. The runtime changes it after all others, wherever
-    /// its own update stands.
+    /// The answer to an update of this container. The runtime applies the update of this container
+    /// last, not in the order of the answer.
     Update(ContainerId),
-    /// Any other answer, or a call of the runtime.
+    /// Any other answer, or a call to the runtime.
     Runtime,
-    /// The daemon writes them into the cgroups of running containers, and the next answer repeats
-    /// them to the runtime. Some updates wait until others are written: the daemon asks until none
-    /// is due.
+    /// The daemon writes the cgroups of running containers, and the next answer repeats the updates
+    /// to the runtime. Some updates wait until others are written, so the daemon asks until none is
+    /// due.
     Groups,
 }
 
-/// The updates that are due on one channel, in the order in which they must be made. Once they have
-/// gone out they return as [`Event::Sent`], or with the [`Decision`] that they are part of.
+/// The updates that are due on one channel, in the order in which they must be made. After they are
+/// sent, they return to the ledger as [`Event::Sent`], or as part of a [`Decision`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     pub updates: Vec<Update>,
-    /// Containers that get the rest of their CPUs, or all, when others have left these.
+    /// Containers that get some of their CPUs only with a later message, when others have left
+    /// them.
     pub(super) waiting: Vec<ContainerId>,
-    /// Whether the daemon writes them.
+    /// For [`Channel::Groups`]: the daemon writes the updates.
     pub(super) written: bool,
-    /// Whether they are all that is due.
+    /// False after [`Due::hold_back`]: other updates are due, too.
     pub(super) complete: bool,
 }
 
@@ -161,7 +155,7 @@ impl Due {
         self.updates.is_empty() && self.waiting.is_empty()
     }
 
-    /// Takes out updates that must not go out yet: they stay due.
+    /// Removes updates that must not be sent yet: they stay due.
     pub fn hold_back(&mut self, held: impl Fn(&ContainerId) -> bool) {
         let all = self.updates.len();
         self.updates.retain(|update| !held(&update.container));
@@ -173,7 +167,7 @@ impl Due {
 }
 
 impl Call {
-    /// A short name that stays, for figures.
+    /// A stable name, for metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Call::Admission(Admission::Create { .. }) => "create",
@@ -189,8 +183,8 @@ impl Event {
         matches!(self, Event::Synchronize { .. } | Event::Stop(_))
     }
 
-    /// Whether it says only what has gone out, what time it is, or what decisions to come have to
-    /// consider: none changes.
+    /// Whether the event changes no claim and no pool: it only records what was sent, the time, or
+    /// facts for later decisions.
     pub fn decides_nothing(&self) -> bool {
         matches!(self, Event::Answered(_) | Event::Sent(_) | Event::Time(_) | Event::Devices(_))
     }
@@ -228,64 +222,59 @@ impl Event {
     }
 }
 
-/// New resources for a container, as the kubelet asks for them.
+/// The resources that the kubelet requests for an existing container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
-    /// Its CPU time; a part that is `None` stays as it is.
+    /// A part that is `None` does not change.
     pub cpu: CpuRequest,
-    /// Whether the request carries a CFS quota. It would throttle exclusive CPUs.
+    /// Whether the request has a CFS quota, which would throttle exclusive CPUs.
     pub sets_quota: bool,
-    /// CPUs named in the request, by a kubelet whose own CPU manager is active or by another
-    /// plugin.
+    /// CPUs that a kubelet with an active CPU manager, or another plugin, named in the request.
     pub cpus: Option<CpuSet>,
 }
 
-/// What the answer to a request says. It stands until an [`Event`] comes between it and its answer,
-/// see [`Ledger::revised`](super::Ledger::revised).
+/// The content of the answer to a request. If an [`Event`] comes before the answer is sent,
+/// [`Ledger::revised`](super::Ledger::revised) updates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The container of the request.
     pub container: ContainerId,
-    /// For [`Admission::Create`].
+    /// For [`Admission::Create`] only.
     pub creation: Option<Creation>,
-    /// Changes of containers that exist. For [`Admission::Update`] the container's own is among
-    /// them.
+    /// Updates of existing containers, including the one that an [`Admission::Update`] is about.
     pub due: Due,
     pub outcome: Outcome,
 }
 
 impl Decision {
-    /// Where the new container runs; `None` if the request creates none, or leaves it alone.
+    /// `None` if the request creates no container, or the ledger does not pin it.
     pub fn setting(&self) -> Option<CpuSetting> {
         self.creation.as_ref()?.setting
     }
 }
 
-/// How a new container begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creation {
-    /// Where it runs; `None` leaves it alone.
+    /// Where the new container runs; `None` does not pin it.
     pub setting: Option<CpuSetting>,
-    /// The CPUs that it is to use in the end, if it learns them (`exposeCpus`) and has exclusive ones.
+    /// The CPUs that it has once no update is due, for `exposeCpus`; `None` without exclusive CPUs.
     pub exposed: Option<Box<Reach>>,
 }
 
-/// What has changed since the outcome before.
+/// What has changed since the previous outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// [`Ledger::claims`](super::Ledger::claims): the state file is out of date.
+    /// [`Ledger::claims`](super::Ledger::claims) has changed: the state file is out of date.
     pub claims: bool,
-    /// The [`Reach`] of any container: files that name it are out of date.
+    /// The [`Reach`] of a container may have changed: files that name its CPUs are out of date.
     pub reach: bool,
     /// Updates are due, see [`Ledger::owes`](super::Ledger::owes).
     pub due: bool,
     /// Exclusive CPUs have become free.
     pub freed: bool,
-    /// Running containers were taken over.
+    /// The ledger has adopted running containers.
     pub adopted: bool,
-    /// Where all containers run may follow from something else now: the machine, the settings, the
-    /// mechanism, or a stance in which the ledger assigns CPUs.
+    /// The machine, the settings or the mechanism may have changed, or the ledger assigns CPUs from
+    /// now on: the targets of all containers may differ.
     pub rules: bool,
-    /// A step of a plan was taken.
     pub moved: bool,
 }

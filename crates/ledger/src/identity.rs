@@ -1,31 +1,30 @@
 //! Which pod and container an event is about.
 //!
-//! Every event has the runtime's ids of container and sandbox. Uid and name may be missing: of a
-//! sandbox that containerd has removed from its store it reports the id alone. So the ids decide,
-//! and uid and name never contradict them.
+//! Every event has the runtime's ids of container and sandbox. Uid and name may be missing: for a
+//! sandbox that containerd has removed from its store, it reports only the id. So the ids decide,
+//! and the books ignore a uid or a name that contradicts them.
 
 use crate::books::{Books, ContainerRef};
 use crate::model::{Container, Pod, PodUid};
 use crate::node::Node;
 use crate::terms::opts_out;
 
-/// Which instance of its name a container is.
+/// Which instance of its name the container of an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instance {
-    /// The one that is in the books.
+    /// The instance in the books.
     Present,
-    /// The one before that: its events come late and must not change its successor.
+    /// The predecessor of that instance: its events are late and must not change the successor.
     Replaced,
-    /// One that no event has named, or that the runtime did not list: while it starts and stops
-    /// containers it lists some of them as neither.
+    /// An instance that no event has named, or that the runtime's list left out: a container that
+    /// starts or stops during the list may be missing from it.
     Unknown,
 }
 
-/// Which instance of its name the container of an event is.
 pub(crate) fn instance(books: &Books, uid: &PodUid, container: &Container) -> Instance {
     match books.container(uid, &container.name).map(|found| found.entry) {
         Some(entry) if *entry.id() == container.id && !entry.is_unlisted() => Instance::Present,
-        Some(entry) if entry.follows(&container.id) => Instance::Replaced,
+        Some(entry) if entry.has_replaced(&container.id) => Instance::Replaced,
         _ => Instance::Unknown,
     }
 }
@@ -33,30 +32,36 @@ pub(crate) fn instance(books: &Books, uid: &PodUid, container: &Container) -> In
 /// Enters a pod, known or not, and returns its uid.
 pub(crate) fn identify(node: &Node, books: &mut Books, mut pod: Pod) -> PodUid {
     if let Some(owner) = books.owner(&pod.sandbox).filter(|owner| **owner != pod.uid).cloned() {
-        // For an event without a uid the NRI layer uses the sandbox's id.
-        let nameless = owner.0 == pod.sandbox.0;
-        if nameless {
+        // For an event without a uid the edge uses the sandbox's id as the uid.
+        let is_placeholder = owner.0 == pod.sandbox.0;
+        if is_placeholder {
             books.rename_pod(&owner, &pod.uid);
         } else {
             pod.uid = owner;
         }
     }
-    let (uid, asked) = books.enter_pod(pod);
-    if !asked {
-        note_terms(node, books, &uid);
+    let (uid, same_terms) = books.enter_pod(pod);
+    if !same_terms {
+        record_terms(node, books, &uid);
     }
     uid
 }
 
 /// Records whether all containers of a pod share CPUs, and which.
-pub(crate) fn note_terms(node: &Node, books: &mut Books, uid: &PodUid) {
-    let Some(pod) = books.change(uid) else { return };
+pub(crate) fn record_terms(node: &Node, books: &mut Books, uid: &PodUid) {
+    let Some(pod) = books.pod_mut(uid) else { return };
     pod.opted_out = opts_out(&node.settings, &pod.pod);
     pod.pool = node.settings.pool_of(&pod.pod);
 }
 
-/// Sets the name of the container of an event and returns its pod, by its id if that is known.
-pub(crate) fn whose(node: &Node, books: &mut Books, pod: Pod, container: &mut Container) -> PodUid {
+/// Returns the pod of an event's container, and corrects the container's name. If the container's
+/// id is known, it decides both.
+pub(crate) fn identify_container(
+    node: &Node,
+    books: &mut Books,
+    pod: Pod,
+    container: &mut Container,
+) -> PodUid {
     let Some(ContainerRef { uid, name, .. }) = books.find(&container.id) else {
         return identify(node, books, pod);
     };
@@ -65,6 +70,6 @@ pub(crate) fn whose(node: &Node, books: &mut Books, pod: Pod, container: &mut Co
     if uid == pod.uid || books.owner(&pod.sandbox) == Some(&uid) {
         identify(node, books, pod);
     }
-    // This event may be the first one with the pod's uid.
+    // If this event is the first one with the pod's uid, the pod has just been renamed.
     books.find(&container.id).map_or(uid, |found| found.uid.clone())
 }

@@ -7,12 +7,13 @@
 //!     └──────────────────────────── answered, sent ◄────────────────────────────┘
 //! ```
 //!
-//! [`Ledger::admit`] decides about a request and may refuse it: the [`Decision`] is what the answer
-//! says. [`Ledger::apply`] records a fact: the [`Outcome`] is what has changed. Nothing else changes
-//! the ledger. [`Ledger::due`] is what differs from what was applied, and nothing counts as applied
-//! before [`Event::Answered`] or [`Event::Sent`] says so. The ledger does no I/O, has no clock, and
-//! does not know the protocol. An [engine](placement) that the settings name chooses CPUs; the
-//! ledger decides which container gets them, and when they are free again:
+//! [`Ledger::admit`] decides about a request, which it may refuse, and returns the [`Decision`] for
+//! the answer. [`Ledger::apply`] records a fact and returns the [`Outcome`]: what has changed.
+//! Nothing else changes the ledger. [`Ledger::due`] lists the settings that differ from the applied
+//! ones; a setting counts as applied only after [`Event::Answered`] or [`Event::Sent`]. The ledger
+//! does no I/O, has no clock, and does not know the protocol. The [engine](placement) that the
+//! settings name chooses CPUs; the ledger decides which container gets them and when they are free
+//! again:
 //!
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
 //!   container gets the same ones;
@@ -115,12 +116,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use topology::Topology;
 
-/// Owns the node's CPUs.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     node: Node,
     books: Books,
-    /// What the kubelet assigned, until the ledger takes it over.
+    /// The kubelet's assignments that the ledger has yet to take over.
     kubelet: Vec<KubeletClaim>,
     /// Computed from the books after each event.
     pool: Pool,
@@ -128,13 +128,12 @@ pub struct Ledger {
     view: OnceLock<Arc<View>>,
 }
 
-/// What the last [`Outcome`] was about. A refused request has none: the next outcome has what it
-/// left.
+/// The state at the last [`Outcome`]. A refused request has no outcome: the next one includes its
+/// changes.
 #[derive(Debug, Clone)]
 struct Reported {
     held: Vec<Claim>,
     remembered: Vec<Claim>,
-    /// Where containers share CPUs.
     pool: Pool,
 }
 
@@ -151,8 +150,8 @@ impl Reported {
         self.held.iter().map(|claim| claim.cpus).collect()
     }
 
-    /// Adds to an outcome what has changed since the last one. After an adoption claims count as
-    /// changed even if they are the same: the state file may be older.
+    /// Adds to an outcome what has changed since the last one. After an adoption, equal claims also
+    /// count as changed: the state file may be older.
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
         let same = books.holds(&self.held) && books.remembered() == self.remembered;
         let claims = outcome.claims || !same;
@@ -169,21 +168,26 @@ impl Reported {
 impl Ledger {
     /// A ledger of a machine on which nothing runs yet.
     ///
-    /// `remembered` are the claims of the last process. The next [`Event::Synchronize`] shows which
-    /// of them still count; until then no container gets their CPUs.
+    /// `remembered` are the claims in the state file of the previous process. The next
+    /// [`Event::Synchronize`] shows which of them are still valid; until then no other container
+    /// gets their CPUs.
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
-        let (topology, settings) = (Arc::new(topology), Arc::new(settings));
-        let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
-        let (unbound, distrusted) = (BTreeSet::new(), BTreeSet::new());
-        let now = Duration::ZERO;
-        let node = Node { topology, settings, stance, mechanism, unbound, distrusted, now };
+        let node = Node {
+            topology: Arc::new(topology),
+            settings: Arc::new(settings),
+            stance: Stance::Assign,
+            mechanism: Mechanism::Runtime,
+            unbound: BTreeSet::new(),
+            distrusted: BTreeSet::new(),
+            now: Duration::ZERO,
+        };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         let reported = Reported::of(&books, &pool);
         Ledger { node, books, kubelet: Vec::new(), pool, reported, view: OnceLock::new() }
     }
 
-    /// Decides about a request. What the answer says counts as applied once it has gone out
+    /// Decides about a request. The decision counts as applied once the answer has been sent
     /// ([`Event::Answered`]).
     ///
     /// # Errors
@@ -194,6 +198,7 @@ impl Ledger {
         match admission {
             Admission::Create { pod, container } => {
                 let created = life::create(node, books, pod, &container);
+                // Also after a refusal: the request may have entered its pod and recalled a claim.
                 self.recompute();
                 let uid = created?;
                 let outcome = self.report(Outcome::default());
@@ -211,7 +216,7 @@ impl Ledger {
         }
     }
 
-    /// This decision as it is now, after events between it and its answer.
+    /// Updates a decision to the present state: events may have come between it and its answer.
     pub fn revised(&self, Decision { container, creation, outcome, .. }: Decision) -> Decision {
         let creation = creation.map(|_| self.creation(self.books.find(&container)));
         self.decision(container, creation, outcome)
@@ -231,23 +236,22 @@ impl Ledger {
         Decision { container, creation, due, outcome }
     }
 
-    fn creation(&self, found: Option<ContainerRef<'_>>) -> Creation {
-        let found = if self.node.assigns() { found } else { None };
-        let Some(found) = found else {
+    fn creation(&self, container: Option<ContainerRef<'_>>) -> Creation {
+        let container = if self.node.assigns() { container } else { None };
+        let Some(container) = container else {
             return Creation { setting: None, exposed: None };
         };
         let exposed = if self.node.settings.expose_cpus == Exposure::None {
             None
         } else {
-            target::reach(&self.node, &self.pool, found).map(Box::new)
+            target::reach(&self.node, &self.pool, container).map(Box::new)
         };
         Creation {
-            setting: desired::desired(&self.node, &self.pool, found.pod, found.entry),
+            setting: desired::desired(&self.node, &self.pool, container.pod, container.entry),
             exposed,
         }
     }
 
-    /// Records something that has happened.
     pub fn apply(&mut self, event: Event) -> Outcome {
         if matches!(event, Event::Synchronize { .. }) {
             self.rehearse(&event, |trial, event| {
@@ -294,15 +298,12 @@ impl Ledger {
                 outcome.rules = true;
             }
             Event::Devices(pods) => devices::record(node, books, pods),
-            Event::Unbound(pods) => {
-                node.unbound = pods;
-            }
-            Event::Distrusted(groups) => {
-                node.distrusted = groups;
-            }
+            Event::Unbound(pods) => node.unbound = pods,
+            Event::Distrusted(groups) => node.distrusted = groups,
             Event::Kubelet { stance, claims } => {
-                outcome.claims = self.stand(stance, claims);
-                (outcome.adopted, outcome.rules) = (self.node.assigns(), self.node.assigns());
+                outcome.claims = self.set_stance(stance, claims);
+                outcome.adopted = self.node.assigns();
+                outcome.rules = self.node.assigns();
             }
             Event::Answered(Decision { container, creation, due, .. }) => {
                 if let Some(Creation { setting, .. }) = creation {
@@ -315,15 +316,18 @@ impl Ledger {
             Event::Move(step) => outcome.moved = rebalance::take(node, books, &step),
             Event::Suggested(plan) => rebalance::suggest(node, books, &plan),
             Event::BoundItself(id) => {
-                books.change_found(&id, |entry| entry.bind_itself());
+                books.change_by_id(&id, |entry| entry.fix_by_own_affinity());
             }
-            Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
-                if entry.enforced_by == Mechanism::Partitions {
-                    entry.enforced_by = Mechanism::Groups;
-                }
-            })),
+            Event::PartitionRefused(id) => {
+                books.change_by_id(&id, |entry| {
+                    // The mechanism may have changed since the kernel was asked.
+                    if entry.enforced_by == Mechanism::Partitions {
+                        entry.enforced_by = Mechanism::Groups;
+                    }
+                });
+            }
             Event::Drifted(ids) => ids.iter().for_each(|id| {
-                books.change_found(id, |entry| entry.applied.invalidate());
+                books.change_by_id(id, |entry| entry.applied.invalidate());
             }),
         }
         if same_pool {
@@ -336,7 +340,7 @@ impl Ledger {
         Outcome { due: self.owes(), ..outcome }
     }
 
-    /// Completes an outcome, but for the updates that are due.
+    /// Completes an outcome, except for `due`.
     fn report(&mut self, outcome: Outcome) -> Outcome {
         self.reported.complete(outcome, &self.books, &self.pool)
     }
@@ -347,20 +351,20 @@ impl Ledger {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// The best moves of running containers for one that is about to be created. Carry out its
-    /// steps one after the other ([`Event::Move`]), and then decide about the creation.
+    /// The best moves of running containers for one that is about to be created. The caller carries
+    /// out the steps one after the other ([`Event::Move`]) before it asks for the creation.
     ///
     /// # Errors
-    /// Why no container is to move.
+    /// Why no container moves.
     pub fn plan_arrival(&self, creation: &Admission) -> Result<MovePlan, NoPlan> {
         rebalance::for_arrival(&self.node, &self.books, creation)
     }
 
-    /// The same without a newcomer, after CPUs have become free, or a container has stayed for long
-    /// enough.
+    /// The best moves when no container is about to be created: after CPUs have become free, or
+    /// after a container's `minStay`.
     ///
     /// # Errors
-    /// Why no container is to move.
+    /// Why no container moves.
     pub fn plan_departure(&self) -> Result<MovePlan, NoPlan> {
         rebalance::for_departure(&self.node, &self.books)
     }
@@ -370,23 +374,24 @@ impl Ledger {
         desired::due(&self.node, &self.books, &self.pool, channel)
     }
 
-    /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet
-    /// assigned; if it knows nothing of the node yet, it waits for the first list of containers.
-    /// Returns whether it has adopted the node.
-    fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
+    /// Returns whether the ledger has adopted the node. At the change to [`Stance::Assign`] it
+    /// takes over the kubelet's assignments; before the runtime's first list of containers it has
+    /// nothing to adopt, and that list adopts them.
+    fn set_stance(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
         let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
         if adopts {
             let kubelet = self.kubelet_claims();
-            // What the kubelet or another plugin has set since has ended the claim.
+            // CPUs that the kubelet or another plugin set meanwhile have ended the claim.
             let set = |entry: &ContainerEntry| entry.claim().or(entry.applied.certain_cpus());
-            adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
+            adopt::readopt(&self.node, &mut self.books, kubelet, set);
         }
         adopts
     }
 
-    /// What the kubelet assigned; kept for another take-over while the kubelet assigns CPUs.
+    /// The kubelet's assignments. They are needed again at the next adoption while the kubelet
+    /// assigns CPUs, and only once after that.
     fn kubelet_claims(&mut self) -> Vec<KubeletClaim> {
         match self.node.stance {
             Stance::Assign => std::mem::take(&mut self.kubelet),
@@ -394,7 +399,7 @@ impl Ledger {
         }
     }
 
-    /// With [`Stance::Observe`]: notes what the ledger would do, without doing it.
+    /// With [`Stance::Observe`], notes what the ledger would do: a copy of the ledger does it.
     fn rehearse<C: Clone>(&mut self, call: &C, handle: impl FnOnce(&mut Ledger, C)) {
         use What::{Assigned, LeftShared, Moved, Refused, Resized};
         if self.node.stance != Stance::Observe {
@@ -403,7 +408,6 @@ impl Ledger {
         let mut trial = self.clone();
         trial.node.stance = Stance::Assign;
         trial.books.journal.take();
-        // A refusal is among the notes.
         handle(&mut trial, call.clone());
         let worth_noting = |note: &Note| {
             matches!(
@@ -415,7 +419,7 @@ impl Ledger {
         self.books.journal.extend(notes.map(|note| Note { done: false, ..note }));
     }
 
-    /// The notes for the log since the last call.
+    /// Returns and removes the notes for the log.
     pub fn take_notes(&mut self) -> Vec<Note> {
         self.books.journal.take()
     }

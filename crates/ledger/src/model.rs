@@ -6,7 +6,7 @@ use cpuset::{CgroupPath, CpuSet, NodeSet};
 use std::fmt;
 use std::iter::Sum;
 
-/// A pod's uid: the same for the pod's whole life, also when its sandbox is made anew.
+/// A pod's uid: the same for the pod's whole life, also when its sandbox is created again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodUid(pub String);
 
@@ -40,12 +40,12 @@ impl fmt::Display for ContainerId {
 pub struct MilliCpu(pub u64);
 
 impl MilliCpu {
-    /// The lowest value of `cpu.shares`: any request of up to 2 thousandths, or none.
+    /// The lowest value of `cpu.shares`: no request, or one of at most 2m.
     const MIN_SHARES: u64 = 2;
     /// The highest value of `cpu.shares`: any request of 256 CPUs or more.
     const MAX_SHARES: u64 = 262_144;
 
-    /// From here on all requests have the same `cpu.shares`.
+    /// The smallest request that the kubelet writes as [`MilliCpu::MAX_SHARES`].
     const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
 
     /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
@@ -72,10 +72,10 @@ impl MilliCpu {
         u64::try_from(if exact { milli } else { milli + 1 }).ok().map(MilliCpu)
     }
 
-    /// The CFS quota of a limit, and the period that it is for, in microseconds:
-    /// [`MilliCpu::from_quota`] reads it back.
+    /// The CFS quota and period of this limit, in microseconds; the inverse of
+    /// [`MilliCpu::from_quota`].
     pub fn quota(self) -> (i64, u64) {
-        /// The kernel takes none below.
+        /// The kernel rejects smaller quotas.
         const LEAST: i64 = 1000;
         let quota = i64::try_from(self.0.saturating_mul(100)).unwrap_or(i64::MAX);
         (quota.max(LEAST), 100_000)
@@ -88,13 +88,12 @@ impl MilliCpu {
             .flatten()
     }
 
-    /// Whole CPUs in this amount, the fraction dropped.
     pub fn cpus_floor(self) -> usize {
         usize::try_from(self.0 / 1000).unwrap_or(usize::MAX)
     }
 }
 
-/// Saturates: what a runtime reports need not make sense.
+/// The sum saturates: a runtime may report any amounts.
 impl Sum for MilliCpu {
     fn sum<I: Iterator<Item = MilliCpu>>(amounts: I) -> MilliCpu {
         amounts.fold(MilliCpu(0), |sum, amount| MilliCpu(sum.0.saturating_add(amount.0)))
@@ -119,11 +118,11 @@ pub enum Qos {
     Burstable,
     /// No requests, no limits.
     BestEffort,
-    /// Not made by a kubelet, or its cgroup parent is not known yet.
+    /// No kubelet created the pod, or its cgroup parent is not known yet.
     Unknown,
 }
 
-/// Which CPUs the containers of a pod share that have no exclusive ones.
+/// Which CPUs the containers without exclusive CPUs of a pod share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PoolKind {
     /// The shared pool.
@@ -133,63 +132,61 @@ pub enum PoolKind {
     Reserved,
 }
 
-/// What sort of container this is in its pod. The runtime's events do not say.
+/// The kind of a container in its pod. The runtime's events do not have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ContainerKind {
     /// Runs to its end before the next container of the pod starts.
     Init,
-    /// An init container with `restartPolicy: Always`: a sidecar, it runs beside the others.
+    /// A sidecar: an init container with `restartPolicy: Always`, which runs as long as the others.
     RestartableInit,
     App,
-    /// The source of the event does not know.
+    /// The source of the event does not have it.
     #[default]
     Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// The sandbox that carries the pod now.
     pub sandbox: SandboxId,
     pub uid: PodUid,
     pub namespace: String,
     pub name: String,
     pub qos: Qos,
-    /// As its cgroup says: the kubelet's system partition (KEP-5894) is for the reserved CPUs. The
-    /// pod's namespace may say it as well, see [`Settings`](super::Settings).
+    /// The pool that its cgroup shows: the kubelet's system partition (KEP-5894) is for the
+    /// reserved CPUs. The settings can also reserve them for the pod's namespace
+    /// ([`Settings::reserved_namespaces`](super::Settings::reserved_namespaces)).
     pub pool: PoolKind,
-    /// The most that can be exclusive in the pod at a time; its NUMA affinity in pod scope is for
-    /// that many CPUs. From the runtime this is the CPU time of the whole pod; from a source that
-    /// knows the containers, the sum of their requests for whole CPUs. `None` if the event does not
-    /// say.
+    /// The most CPUs that can be exclusive in the pod at a time; its NUMA affinity in pod scope is
+    /// for that many CPUs. From the runtime this is the CPU time of the whole pod; from a source
+    /// that knows the containers, the sum of their requests for whole CPUs. `None` if the event
+    /// does not have it.
     pub budget: Option<MilliCpu>,
-    /// Those for this plugin; empty if it has none, or if the event does not say.
+    /// The annotations for this plugin; empty if the pod has none, or if the event has none.
     pub annotations: Annotations,
-    /// Its cgroup, which is there as long as the pod is; `None` if the event does not say.
+    /// It exists as long as the pod does; `None` if the event does not have it.
     pub cgroup: Option<CgroupPath>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuRequest {
-    /// Its request, if `cpu.shares` show it, see [`MilliCpu::from_shares`].
+    /// `None` if `cpu.shares` does not show it, see [`MilliCpu::from_shares`].
     pub request: Option<MilliCpu>,
-    /// Its limit; `None` without one (or when the kubelet sets no CFS quota at all).
+    /// `None` without a limit, or when the kubelet sets no CFS quotas at all.
     pub limit: Option<MilliCpu>,
 }
 
 impl CpuRequest {
-    /// The CPU time of a whole pod that asks for this: the larger of the two. The limit can be more
-    /// than 256 CPUs. It can also be too small: the kubelet sums the limits that the containers
-    /// declare, and some may declare none.
+    /// The budget of a pod with this request and limit: the larger of the two. Shares do not show
+    /// requests of 256 CPUs or more, so the limit can be the larger one. It can also be too small:
+    /// the kubelet sums the limits that the containers declare, and some may declare none.
     pub fn budget(self) -> Option<MilliCpu> {
         self.limit.max(self.request)
     }
-}
 
-impl CpuRequest {
-    /// What it is after a change that names only what changes.
+    /// This request after a change; a part that is `None` in `wanted` does not change.
     ///
-    /// Shares do not show requests of 256 CPUs or more: beside such a limit a missing request is
-    /// not the old one.
+    /// Shares do not show requests of 256 CPUs or more: with a limit of that size, a missing
+    /// request is unknown.
     pub fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
         let unknown = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
         CpuRequest {
@@ -198,10 +195,10 @@ impl CpuRequest {
         }
     }
 
-    /// The amount asked for, if request and limit do not differ.
+    /// The requested amount, unless request and limit differ.
     ///
-    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an
-    /// exclusive container has been lifted.
+    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the quota of an
+    /// exclusive container is lifted.
     pub(super) fn amount(&self) -> Option<MilliCpu> {
         match (self.request, self.limit) {
             (Some(request), Some(limit)) => (request == limit).then_some(limit),
@@ -214,12 +211,12 @@ impl CpuRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceRef {
     File {
-        /// Whether it is a block device; a character device else.
+        /// A block device; otherwise a character device.
         block: bool,
         major: i64,
         minor: i64,
     },
-    /// The UUID of a GPU, for a hook of NVIDIA's that adds the device's files later.
+    /// The UUID of a GPU. NVIDIA's hook adds the device files later, so the runtime lists none.
     Gpu(String),
 }
 
@@ -227,35 +224,33 @@ pub enum DeviceRef {
 pub struct Container {
     pub id: ContainerId,
     pub sandbox: SandboxId,
-    /// The name in the pod's specification.
     pub name: String,
     pub kind: ContainerKind,
     pub cpu: CpuRequest,
-    /// The CPUs the runtime has set for it; `None` if none are set.
+    /// The CPUs that the runtime has set; `None` if it has set none.
     pub cpus: Option<CpuSet>,
-    /// Those of `cpus` that the cgroups above it leave it. The daemon reads it.
+    /// The part of `cpus` that the cgroups above the container allow. The daemon reads it.
     pub runs_on: Option<CpuSet>,
-    /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
+    /// The NUMA nodes that the runtime has set for its memory; `None` if it has set none.
     pub mems: Option<NodeSet>,
-    /// Its devices; none for a container that may use all devices.
+    /// Empty for a container that may use all devices.
     pub described_devices: Vec<DeviceRef>,
-    /// Those of them whose NUMA nodes are known. The daemon finds them.
+    /// The described devices whose NUMA nodes are known. The daemon finds these nodes.
     pub devices: Vec<Device>,
     /// Whether its cgroup is a partition, so that the kernel keeps other containers off
-    /// `cpus`. The daemon reads it; runtimes do not report it.
+    /// `cpus`. The daemon reads it from the kernel; runtimes do not report it.
     pub partitioned: bool,
-    /// Whether the runtime's description is older than what is set: CRI-O, after a restart, lists
-    /// containers as it created them, `cpu` included.
+    /// Whether the runtime's description is older than the present settings: CRI-O, after a
+    /// restart, lists containers as it created them, `cpu` included.
     pub outdated: bool,
-    /// Whether its process does not run yet, as the runtime says.
     pub not_started: bool,
     pub cgroup: Option<CgroupPath>,
-    /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
+    /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.
     pub created_at: Option<i64>,
 }
 
 impl Container {
-    /// A container of unknown kind for which nothing is set.
+    /// A container of unknown kind without any setting.
     pub fn new(
         id: ContainerId,
         sandbox: SandboxId,
@@ -286,19 +281,19 @@ impl Container {
 mod tests {
     use super::*;
 
-    /// The kubelet's own arithmetic, from facts: shares are floor(milli * 1024 / 1000).
+    /// The kubelet computes shares as floor(milli * 1024 / 1000).
     #[test]
-    fn shares_read_back_exactly() {
+    fn requests_are_read_exactly_from_shares() {
         for milli in 3..256_000 {
             assert_eq!(MilliCpu::from_shares(milli * 1024 / 1000), Some(MilliCpu(milli)));
         }
-        for silent in [0, 1, 2, 262_144, u64::MAX] {
-            assert_eq!(MilliCpu::from_shares(silent), None);
+        for ambiguous in [0, 1, 2, 262_144, u64::MAX] {
+            assert_eq!(MilliCpu::from_shares(ambiguous), None);
         }
     }
 
     #[test]
-    fn quotas_read_back_exactly() {
+    fn limits_are_read_exactly_from_quotas() {
         for milli in 10..300_000_i64 {
             let amount = MilliCpu(milli as u64);
             assert_eq!(amount.quota(), (milli * 100, 100_000));
@@ -311,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn sums_do_not_overflow() {
+    fn sums_saturate() {
         let much = MilliCpu(u64::MAX - 1);
         assert_eq!([MilliCpu(2), MilliCpu(3)].into_iter().sum::<MilliCpu>(), MilliCpu(5));
         assert_eq!([much, much].into_iter().sum::<MilliCpu>(), MilliCpu(u64::MAX));
     }
 
     #[test]
-    fn whole_cpus() {
+    fn only_multiples_of_1000_are_whole_cpus() {
         for (milli, cpus) in
             [(0, None), (500, None), (1000, Some(1)), (2500, None), (64_000, Some(64))]
         {

@@ -6,7 +6,7 @@ use cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-/// Moves that are worth it, in an order in which no CPU ever has two owners.
+/// Moves that improve the placement, in an order in which no CPU ever belongs to two containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovePlan {
     pub occasion: Occasion,
@@ -14,51 +14,50 @@ pub struct MovePlan {
 }
 
 impl MovePlan {
-    /// The number of containers that move.
+    /// The number of containers that move; staged steps do not count.
     pub fn containers(&self) -> usize {
         self.steps.iter().filter(|step| step.outcome == MoveOutcome::Done).count()
     }
 
-    /// Whether a container has to wait on other CPUs until its new ones are free.
+    /// Whether a container runs on temporary CPUs until its new ones are free.
     pub fn is_staged(&self) -> bool {
         self.steps.iter().any(|step| step.outcome == MoveOutcome::Staged)
     }
 }
 
-/// One container's move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     pub occasion: Occasion,
     pub container: ContainerId,
-    /// Its exclusive CPUs before.
+    /// Its exclusive CPUs before the move.
     pub from: CpuSet,
-    /// As many, which no other container has then.
+    /// The same number of CPUs, which no other container has at that time.
     pub to: CpuSet,
     pub outcome: MoveOutcome,
-    /// What for.
+    /// The gain, for the log.
     pub why: String,
 }
 
 impl Move {
-    /// The way back, for a step that could not be carried out.
+    /// The reverse move, for a step that could not be carried out.
     pub fn undone(self, why: String) -> Move {
         Move { outcome: MoveOutcome::Undone, from: self.to, to: self.from, why, ..self }
     }
 }
 
-/// When containers move.
+/// The reason for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Occasion {
-    /// Another container starts.
+    /// Another container is about to be created.
     Arrival,
-    /// CPUs have become free.
+    /// CPUs have become free, or a container's `minStay` has ended.
     Departure,
 }
 
 impl Occasion {
     pub const ALL: [Occasion; 2] = [Occasion::Arrival, Occasion::Departure];
 
-    /// A short name that stays, for figures.
+    /// A stable name, for metrics.
     pub fn name(self) -> &'static str {
         match self {
             Occasion::Arrival => "arrival",
@@ -67,16 +66,16 @@ impl Occasion {
     }
 }
 
-/// What a step comes to.
+/// The kind of a step, which is also what it counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MoveOutcome {
-    /// The container is where the plan wants it.
+    /// The container moves to its CPUs of the plan.
     Done,
-    /// It makes way for another container, and a later step takes it to its CPUs of the plan.
+    /// The container moves to temporary CPUs; a later step moves it to its CPUs of the plan.
     Staged,
-    /// A step could not be carried out, and is taken back.
+    /// The reverse of a step that could not be carried out.
     Undone,
-    /// A dry run would have moved it.
+    /// A dry run would have moved the container.
     Suggested,
 }
 
@@ -84,7 +83,7 @@ impl MoveOutcome {
     pub const ALL: [MoveOutcome; 4] =
         [MoveOutcome::Done, MoveOutcome::Staged, MoveOutcome::Undone, MoveOutcome::Suggested];
 
-    /// A short name that stays, for figures.
+    /// A stable name, for metrics.
     pub fn name(self) -> &'static str {
         match self {
             MoveOutcome::Done => "done",
@@ -95,19 +94,18 @@ impl MoveOutcome {
     }
 }
 
-/// Why nothing is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPlan {
     /// `rebalance` is not in the configuration, or `off`.
     Off,
-    /// No CPUs are assigned on this node, or the runtime has not listed its containers yet.
+    /// The ledger assigns no CPUs, or the runtime has not listed its containers yet.
     NotAssigning,
-    /// The starting container needs no CPUs, or has them.
+    /// The new container needs no exclusive CPUs, or has them.
     NoNeed,
-    /// Programs have notice of moves (`noticeSeconds`), and a creation cannot wait.
+    /// Programs get notice of moves (`noticeSeconds`), and a creation cannot wait that long.
     Notice,
     BudgetUsedUp,
-    /// What is left of the budget is for containers that start.
+    /// The rest of the budget is kept for new containers.
     BudgetKept,
     AllStay,
     NoGain,
@@ -135,19 +133,20 @@ pub enum StayReason {
     Wish,
     /// Its environment lists its CPUs (`exposeCpus: true`).
     Environment,
+    /// Its threads have set their own affinities.
     OwnAffinity,
     /// Another program has set its memory nodes.
     MemoryNodes,
-    /// In pod scope the containers of a pod have one affinity, and its pod has or can have more CPUs.
+    /// In pod scope a pod has one NUMA affinity, and other containers have or can get CPUs in it.
     PodScope,
-    /// Its process does not run, or it has not got all of its CPUs yet.
+    /// Its process does not run, or its CPUs are about to change.
     Changing,
-    /// It started or moved less than `minStay` ago: so much is left.
+    /// It started or moved less than `minStay` ago; with the time that is left.
     MinStay(Duration),
 }
 
 impl StayReason {
-    /// A short name that stays.
+    /// A stable name, for the status.
     pub fn name(self) -> &'static str {
         match self {
             StayReason::Wish => "wish",
@@ -173,7 +172,7 @@ impl Display for StayReason {
             }
             StayReason::Changing => "it is starting, ending or changing its CPUs",
             StayReason::MinStay(left) => {
-                // A started second counts, so that 0 s is never left.
+                // Rounded up, so that it never says "0 s left".
                 let seconds = left.as_millis().div_ceil(1000);
                 return write!(f, "{seconds} s of minStay left");
             }
@@ -181,22 +180,22 @@ impl Display for StayReason {
     }
 }
 
-/// What was moved so far.
+/// Counts of moves since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MoveTotals {
     steps: BTreeMap<(Occasion, MoveOutcome), u64>,
-    /// CPUs that containers got and did not have.
+    /// CPUs that containers moved to.
     pub cpus: u64,
-    /// Containers that got CPUs in a NUMA node where they had none.
+    /// Moves to a NUMA node where the container had no CPU.
     pub across_numa_nodes: u64,
 }
 
 impl MoveTotals {
     pub fn of(&self, occasion: Occasion, outcome: MoveOutcome) -> u64 {
-        self.steps.get(&(occasion, outcome)).map_or(0, |count| *count)
+        self.steps.get(&(occasion, outcome)).copied().unwrap_or(0)
     }
 
-    /// The same for all occasions.
+    /// The count for all occasions.
     pub fn all(&self, outcome: MoveOutcome) -> u64 {
         Occasion::ALL.iter().map(|occasion| self.of(*occasion, outcome)).sum()
     }

@@ -1,4 +1,4 @@
-//! What the pods of each namespace may wish for, and their defaults.
+//! [`Namespaces`]: what the pods of each namespace may wish for, and their defaults.
 
 use super::policy::Policy;
 use super::wish::Wish;
@@ -7,14 +7,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What holds in one or several namespaces.
+/// The bounds and defaults of one or several namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Whether its pods can have exclusive CPUs at all; `None` follows the node's policy.
+    /// Whether the pods can have exclusive CPUs; `None` follows the node's policy.
     pub policy: Option<Policy>,
-    /// What its pods may wish for.
+    /// The wishes that pods may have.
     pub allow: BTreeSet<Wish>,
-    /// The wishes of pods that say nothing.
+    /// The wishes of pods that have none for the same key.
     pub defaults: Vec<Wish>,
 }
 
@@ -22,7 +22,7 @@ pub struct Bounds {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Namespaces(Arc<[(Vec<String>, Bounds)]>);
 
-/// Two patterns that can match the same namespace, and of which neither is more specific.
+/// Two patterns that can match the same namespace and are equally specific.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{:?} and {:?} can mean the same namespace, and neither is more specific: an entry for it would be a guess",
@@ -32,16 +32,15 @@ pub struct Namespaces(Arc<[(Vec<String>, Bounds)]>);
 pub struct Tie {
     /// The patterns, the earlier one first.
     pub patterns: (String, String),
-    /// Which entries they are in, counted from 0.
+    /// The indices of their entries.
     pub entries: (usize, usize),
 }
 
 impl Namespaces {
-    /// From patterns of names (`*` stands for any text, `?` for any character) and what holds for
-    /// them.
+    /// Creates the bounds from patterns of names (`*` stands for any text, `?` for any character).
     ///
     /// # Errors
-    /// If two patterns of different entries, or the same pattern twice, are ambiguous.
+    /// If a pattern occurs twice, or two patterns of different entries are ambiguous.
     pub fn new(entries: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, Tie> {
         match tie(&entries, overlap) {
             Some(tie) => Err(tie),
@@ -57,7 +56,7 @@ impl Namespaces {
         self.0.is_empty()
     }
 
-    /// All names and patterns with their bounds, the most specific first: the first one that
+    /// All names and patterns with their bounds, the most specific first. The first one that
     /// matches a namespace counts.
     pub fn by_closeness(&self) -> Vec<(&str, &Bounds)> {
         let named = self
@@ -72,23 +71,21 @@ impl Namespaces {
     /// The bounds of a namespace, by the most specific pattern that matches it: its own name first,
     /// then the pattern with most literal characters.
     pub fn of(&self, namespace: &str) -> Option<&Bounds> {
-        let meant = |(names, bounds)| {
-            let names: &Vec<String> = names;
-            let closest = names.iter().filter_map(|name| closeness(name, namespace)).max();
-            closest.map(|closeness| (closeness, bounds))
-        };
-        let fitting = self.0.iter().filter_map(|(names, bounds)| meant((names, bounds)));
-        fitting.max_by_key(|(closeness, _)| *closeness).map(|(_, bounds)| bounds)
+        let matching = self.0.iter().filter_map(|(names, bounds)| {
+            let closest = names.iter().filter_map(|name| closeness(name, namespace)).max()?;
+            Some((closest, bounds))
+        });
+        matching.max_by_key(|(closeness, _)| *closeness).map(|(_, bounds)| bounds)
     }
 }
 
-/// The first two patterns that are ambiguous. `overlap` compares only patterns of equal closeness,
-/// and no names: there can be thousands of names.
+/// The first two patterns that are ambiguous. `overlap` is called only for patterns of equal
+/// closeness, and never for names, of which there can be thousands.
 fn tie(
     entries: &[(Vec<String>, Bounds)],
     mut overlap: impl FnMut(&str, &str) -> bool,
 ) -> Option<Tie> {
-    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut first_entries: HashMap<&str, usize> = HashMap::new();
     let mut patterns: HashMap<usize, Vec<(usize, &str)>> = HashMap::new();
     let named = entries.iter().enumerate();
     let named =
@@ -98,14 +95,14 @@ fn tie(
             patterns: (one.to_owned(), name.to_owned()),
             entries: (first, at),
         };
-        if let Some(first) = seen.insert(name, at) {
+        if let Some(first) = first_entries.insert(name, at) {
             return Some(tie(first, name));
         }
         let Closeness::Pattern(literals) = Closeness::of(name) else { continue };
         let rivals = patterns.entry(literals).or_default();
         // Within one entry it does not matter which pattern counts.
-        let found = rivals.iter().find(|(first, one)| *first != at && overlap(one, name));
-        if let Some((first, one)) = found {
+        let rival = rivals.iter().find(|(first, one)| *first != at && overlap(one, name));
+        if let Some((first, one)) = rival {
             return Some(tie(*first, one));
         }
         rivals.push((at, name));
@@ -137,7 +134,7 @@ mod tests {
             (&[&["a", "b-*"], &["c"]], "b-1", Some(0)),
             (&[&["a"], &["c"]], "b", None),
             (&[&["hpc"]], "hpc-1", None),
-            // A name of its own beats a pattern that names more.
+            // A name is more specific than any pattern.
             (&[&["trading*"], &["trading"]], "trading", Some(1)),
         ] {
             let all = namespaces(entries).unwrap();
@@ -147,10 +144,9 @@ mod tests {
         }
     }
 
-    /// What is read while containers wait is read in no time: names are not held against each
-    /// other.
+    /// Containers wait while the configuration is read, so thousands of names must not take long.
     #[test]
-    fn only_patterns_as_close_as_each_other_are_compared() {
+    fn only_patterns_of_equal_closeness_are_compared() {
         let names = |from: usize| (from..from + 1000).map(|at| format!("team-{at}")).collect();
         let patterns = ["hpc-*", "web-*", "*", "hpc-prod-*"].map(str::to_owned).to_vec();
         let entries =
@@ -172,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_a_guess_is_refused() {
+    fn ambiguous_patterns_are_refused() {
         for (entries, tie) in [
             (&[&["a"][..], &["a"]][..], Some((("a", "a"), (0, 1)))),
             (&[&["a", "a"]], Some((("a", "a"), (0, 0)))),

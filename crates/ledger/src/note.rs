@@ -1,4 +1,4 @@
-//! What the ledger did, for the log.
+//! Notes of the ledger's decisions, for the log.
 
 use super::devices::Device;
 use super::model::ContainerId;
@@ -21,13 +21,10 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Something worth a line in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Whether a person should look at it.
     pub warning: bool,
-    /// Whether the ledger did it; with [`Stance::Observe`](super::Stance::Observe) it only would
-    /// have.
+    /// False with [`Stance::Observe`](super::Stance::Observe): the ledger only would have done it.
     pub done: bool,
     pub subject: Subject,
     pub what: What,
@@ -36,80 +33,75 @@ pub struct Note {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     Assigned {
-        /// The CPUs, and the NUMA affinity they were chosen under.
         placement: Placement,
-        /// What the engine chose from.
+        /// The engine chose the placement for this request.
         request: Box<Request>,
     },
-    /// It came back and got the CPUs it had.
+    /// A restarted container got the CPUs of its predecessor.
     Kept(CpuSet),
-    /// It does not run, and has these exclusive CPUs until its pod ends. It may be an init container
-    /// or one that will be restarted.
+    /// A container that does not run keeps these exclusive CPUs: it may be restarted.
     Held(CpuSet),
-    /// It was found running with these exclusive CPUs, and keeps them.
+    /// A running container keeps these exclusive CPUs.
     Adopted(CpuSet),
-    /// It was found running, and its CPUs had to be changed.
+    /// A running container could not keep its CPUs.
     Moved {
-        /// What the runtime had set before; `None` if nothing.
+        /// The CPUs that the runtime had set; `None` if it had set none.
         from: Option<CpuSet>,
         to: CpuSet,
         why: MoveReason,
     },
-    /// It runs, and moved to better CPUs.
     Rebalanced {
         from: CpuSet,
         to: CpuSet,
         why: String,
     },
-    /// What a dry run would have moved.
+    /// A dry run would have moved the container.
     Suggested {
         from: CpuSet,
         to: CpuSet,
         why: String,
     },
     Resized {
-        /// Its exclusive CPUs before; `None` if it was a shared one.
+        /// The exclusive CPUs before; `None` if it shared CPUs.
         from: Option<CpuSet>,
-        /// Its exclusive CPUs from now on; `None` if it is a shared one.
+        /// The exclusive CPUs from now on; `None` if it shares CPUs.
         to: Option<CpuSet>,
     },
-    /// It is resized to fewer exclusive CPUs, and leaves these after a while.
+    /// A resize to fewer exclusive CPUs takes effect after this delay.
     Announced {
         leaving: CpuSet,
         delay: Duration,
     },
-    /// It asks for exclusive CPUs but runs in the shared pool, for this reason.
+    /// The container asks for exclusive CPUs but runs in the shared pool, for this reason.
     LeftShared(String),
     Refused {
         why: String,
-        /// What the engine chose from, if it found no CPUs.
+        /// The request that the engine refused; `None` if it was not asked.
         request: Option<Box<Request>>,
-        /// The devices that counted.
+        /// The devices that counted for the NUMA affinity.
         devices: Vec<Device>,
     },
     Released(CpuSet),
-    /// Its pod belongs on the reserved CPUs from now on. It keeps its exclusive ones for now.
+    /// New settings put its pod on the reserved CPUs; it keeps its exclusive ones until it ends.
     Outlasts(CpuSet),
-    /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another
-    /// plugin.
+    /// A kubelet with an active CPU manager, or another plugin, named these CPUs for the container.
     Contested(CpuSet),
 }
 
-/// Why a running container is moved to other CPUs.
+/// Why a running container cannot keep its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MoveReason {
-    /// Its CPUs were decided earlier, and the runtime has not set them.
+    /// The runtime has not set the CPUs of an earlier decision.
     NotSet,
-    /// No plugin had pinned it: it was created while no plugin ran, or while the kubelet assigned
-    /// CPUs.
+    /// It is not pinned: it was created while the plugin did not run or did not assign CPUs.
     Unpinned,
-    /// Its CPUs are exclusive to another container, too.
+    /// Its CPUs are also exclusive to another container.
     Conflict,
     Reserved,
     Offline,
     /// CPUs have come online, and it had fewer than it asks for.
     Online,
-    /// It asks for exclusive CPUs and ran on shared ones, or on another number.
+    /// It asks for exclusive CPUs and ran on shared ones, or on a different number.
     NotExclusive,
 }
 
@@ -124,7 +116,7 @@ impl MoveReason {
         MoveReason::NotExclusive,
     ];
 
-    /// A short name that stays, for figures.
+    /// A stable name, for metrics.
     pub fn name(self) -> &'static str {
         match self {
             MoveReason::NotSet => "not-set",

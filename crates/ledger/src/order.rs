@@ -1,7 +1,7 @@
 //! The order of the updates in one message.
 //!
-//! If one of two containers has CPUs for itself, the other leaves them before it gets them, or the
-//! other way round: at no moment are they in the sets of both. One message changes a container only
+//! A container leaves CPUs before another one gets them exclusively, or the other way round: at no
+//! moment are exclusive CPUs in the sets of two containers. One message changes a container only
 //! once. So a container that leaves CPUs and gets some that another one has yet to leave needs two
 //! steps; the second one is in the next message.
 
@@ -14,15 +14,14 @@ use cpuset::CpuSet;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuChange<'a> {
     pub(super) entry: &'a ContainerEntry,
-    /// Where it is to run in the end.
+    /// The desired setting. A step of one message may lead only to a part of it.
     pub(super) to: CpuSetting,
 }
 
-/// The updates of one message, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OrderedUpdates {
     pub(super) updates: Vec<Update>,
-    /// Containers that get the rest of their CPUs, or all, with a later message.
+    /// Containers that get some of their CPUs only with a later message.
     pub(super) waiting: Vec<ContainerId>,
 }
 
@@ -36,18 +35,21 @@ impl CpuChange<'_> {
         self.entry.applied.cpus()
     }
 
-    /// The CPUs that it gets and does not have. A container without a cpuset has all of them.
+    /// The CPUs that it gets and does not have yet. A container without a cpuset has all CPUs.
     fn gains(&self) -> CpuSet {
         self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
-    /// The exclusive CPUs that it has to leave, if any; one without any from now on may go on using
-    /// them together with others. Of a partition the kernel takes them by itself.
+    /// The exclusive CPUs that it has to leave; `None` if there are none. A container that becomes
+    /// a shared one may keep using them with others. From a partition the kernel takes them without
+    /// an update.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
-        let itself = self.entry.enforced_by != Mechanism::Partitions;
-        let own = self.entry.applied.exclusive().filter(|_| itself)?;
-        let left =
-            own - if self.to.is_exclusive() { self.to.exclusive_cpus() } else { self.to.cpus() };
+        if self.entry.enforced_by == Mechanism::Partitions {
+            return None;
+        }
+        let own = self.entry.applied.exclusive()?;
+        let kept = if self.to.is_exclusive() { self.to.exclusive_cpus() } else { self.to.cpus() };
+        let left = own - kept;
         (!left.is_empty()).then_some(left)
     }
 
@@ -55,8 +57,8 @@ impl CpuChange<'_> {
         Update { container: self.entry.id().clone(), setting: self.to }
     }
 
-    /// Of `wanted`, the CPUs that it has and leaves, exclusive or not.
-    fn gives_way(&self, wanted: &CpuSet) -> CpuSet {
+    /// The CPUs of `wanted` that it has and leaves, exclusive or not.
+    fn leaves_of(&self, wanted: &CpuSet) -> CpuSet {
         self.before().map_or(*wanted, |before| before & *wanted) - self.to.cpus()
     }
 
@@ -69,22 +71,26 @@ impl CpuChange<'_> {
         OrderedUpdate { update, waits: to != self.to }
     }
 
-    /// A step to all of its CPUs but these. `None` if none are left.
+    /// A step to all of its new CPUs except these; `None` if none are left.
     fn step_without(&self, cpus: &CpuSet) -> Option<OrderedUpdate> {
         Some(self.step_to(self.to.on(self.to.cpus() - *cpus)?))
     }
 
-    /// A step of a container to those of its exclusive CPUs that others do not get. `None` if there
-    /// are none, or these are all.
+    /// A step to the part of its present exclusive CPUs that no other container gets; `None` if
+    /// that is none of them, or all.
     fn step_within(&self, gained_by_others: &CpuSet) -> Option<OrderedUpdate> {
         let own = self.entry.applied.exclusive()?;
         let rest = own - *gained_by_others;
         if rest == own { None } else { Some(self.step_to(self.to.on(rest)?)) }
     }
 
-    /// The same for one that has shared its CPUs until now: it goes on sharing the rest.
+    /// A step of a container that shares its present CPUs: it keeps sharing those that no other
+    /// container gets. `None` if that is none of them, or all.
     fn step_sharing(&self, gained_by_others: &CpuSet) -> Option<OrderedUpdate> {
-        let before = self.before().filter(|_| !self.entry.applied.is_exclusive())?;
+        if self.entry.applied.is_exclusive() {
+            return None;
+        }
+        let before = self.before()?;
         let rest = before - *gained_by_others;
         if rest == before {
             None
@@ -93,24 +99,25 @@ impl CpuChange<'_> {
         }
     }
 
-    /// Whether this step changes where the container runs.
+    /// Whether this step changes its CPUs.
     fn is_moved_by(&self, step: &OrderedUpdate) -> bool {
         self.before() != Some(step.update.setting.cpus())
     }
 
-    /// A step of a container that shares CPUs, if others have yet to leave all that it gets: it
-    /// leaves `wanted` and keeps the rest, at least one CPU.
-    fn step_aside(&self, wanted: &CpuSet) -> OrderedUpdate {
+    /// A step of a container that shares CPUs, if others have yet to leave all of its new CPUs: it
+    /// leaves `wanted` and keeps the rest of its present ones.
+    fn step_out_of(&self, wanted: &CpuSet) -> OrderedUpdate {
         let before = self.before().unwrap_or_default();
         let rest = before - *wanted;
+        // A cpuset cannot be empty.
         let rest = if rest.is_empty() { before.lowest(1) } else { rest };
         self.to.on(rest).map_or_else(|| self.step(), |to| self.step_to(to))
     }
 }
 
 /// The steps of one message, in order. The runtime changes the container `last` after all others,
-/// wherever its update stands. `bound`: cgroups keep shared containers in the pool, whatever they
-/// are told.
+/// not in this order. `bound`: cgroups keep shared containers in the pool, so their own cpusets may
+/// name CPUs of exclusive containers.
 pub(super) fn in_order(
     changes: Vec<CpuChange<'_>>,
     last: Option<&ContainerId>,
@@ -122,27 +129,32 @@ pub(super) fn in_order(
     let left: CpuSet = all().filter_map(CpuChange::leaves).collect();
     let wanted: CpuSet = exclusive.iter().map(|change| change.to.exclusive_cpus()).collect();
     let late = all().filter(|change| Some(change.entry.id()) == last);
-    // Also shared CPUs, unless cgroups have taken them from it by now.
+    // Its shared CPUs count, too, unless cgroups have already taken them from it.
     let late = late.map(|change| {
-        let given = if bound { CpuSet::EMPTY } else { change.gives_way(&wanted) };
-        change.leaves().unwrap_or_default() | given
+        let shared = if bound { CpuSet::EMPTY } else { change.leaves_of(&wanted) };
+        change.leaves().unwrap_or_default() | shared
     });
+    // CPUs that are still in use when all updates but the last one are made.
     let late: CpuSet = late.collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
-    // Whether a container leaves CPUs, so that the next message can bring others further.
+    // Whether a step leaves CPUs, so that a later message can complete others.
     let mut leave = false;
     for change in &shared {
+        // A container that only gets CPUs is updated last, when others have left these.
         if change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
             widened.push(change);
         } else {
-            let step = change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted));
+            let step = change.step_without(&left).unwrap_or_else(|| change.step_out_of(&wanted));
             leave |= change.is_moved_by(&step);
             steps.push(step);
         }
     }
-    let in_the_way = steps.iter().filter(|_| !bound);
-    let shared_now: CpuSet = in_the_way.map(|step| step.update.setting.cpus()).collect();
+    let shared_now: CpuSet = if bound {
+        CpuSet::EMPTY
+    } else {
+        steps.iter().map(|step| step.update.setting.cpus()).collect()
+    };
     let (exclusive, mut waiting) = exclusive_in_order(exclusive, &(shared_now | late), leave);
     steps.extend(exclusive);
     let widen =
@@ -153,12 +165,16 @@ pub(super) fn in_order(
     OrderedUpdates { waiting, updates: steps.into_iter().map(|step| step.update).collect() }
 }
 
-/// Containers with exclusive CPUs: each after those that leave CPUs which it gets, and without those
-/// that are still `taken` by then. In a cycle one goes first, with the CPUs that are free by then, or
-/// with those of its own that no other one gets. If there are neither, the rest waits for a later
-/// message, as long as others `leave` CPUs with this one; if none does, one that shares CPUs leaves
-/// what others get; only if there is none do two containers overlap for a moment. Returns the steps,
-/// and the containers that wait.
+/// The steps of the containers that get exclusive CPUs, and the containers that have to wait. Each
+/// step comes after those that leave its CPUs, and without CPUs that are still `taken` then. If the
+/// rest wait for each other, this makes the first step that is possible, and continues:
+///
+/// 1. to the part of a container's new CPUs that is free;
+/// 2. to the part of its present exclusive CPUs that no other one gets;
+/// 3. none, if a step of this message lets containers `leave` CPUs: the rest wait for a later
+///    message;
+/// 4. to the part of its present shared CPUs that no other one gets;
+/// 5. to all of its new CPUs, so that two containers overlap for a moment.
 fn exclusive_in_order<'a>(
     mut waiting: Vec<CpuChange<'a>>,
     taken: &CpuSet,
@@ -177,7 +193,7 @@ fn exclusive_in_order<'a>(
             let mut parts = waiting.iter().zip(&blocked).enumerate();
             parts.find_map(|(at, (change, cpus))| Some((at, change.step_without(cpus)?)))
         };
-        let aside = |step: fn(&CpuChange<'a>, &CpuSet) -> Option<OrderedUpdate>| {
+        let step_back = |step: fn(&CpuChange<'a>, &CpuSet) -> Option<OrderedUpdate>| {
             let gains = |at: usize| -> CpuSet {
                 let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
                 others.map(|(_, other)| other.gains()).collect()
@@ -186,11 +202,12 @@ fn exclusive_in_order<'a>(
             all.find_map(|(at, change)| Some((at, step(change, &gains(at))?)))
         };
         let next = whole.and_then(|at| Some((at, waiting.get(at)?.step())));
-        let next = next.or_else(in_part).or_else(|| aside(CpuChange::step_within));
+        let next = next.or_else(in_part).or_else(|| step_back(CpuChange::step_within));
         if next.is_none() && leave {
             break;
         }
-        let next = next.or_else(|| aside(CpuChange::step_sharing));
+        let next = next.or_else(|| step_back(CpuChange::step_sharing));
+        // The loop's condition: `waiting` is not empty.
         let (at, step) = next.unwrap_or_else(|| (0, waiting[0].step()));
         leave |= waiting[at].is_moved_by(&step);
         steps.push(step);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use wildmatch::WildMatch;
 
-/// Names, and patterns of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Patterns(Arc<[String]>);
 
@@ -25,7 +24,7 @@ impl Patterns {
     }
 }
 
-/// How specific a pattern is; greater is more specific.
+/// How specific a pattern is. The greater one is more specific.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closeness {
     /// The number of characters that are not wildcards.
@@ -56,7 +55,8 @@ pub fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
 
 /// Whether two patterns can match the same text.
 ///
-/// A table over the prefixes of both, row by row: the cost is at most the product of their lengths.
+/// Dynamic programming over the prefixes of both, row by row: the cost is the product of their
+/// lengths. An element of a row is whether the two prefixes overlap.
 pub fn overlap(one: &str, other: &str) -> bool {
     let mut row = vec![true];
     for y in other.bytes() {
@@ -84,9 +84,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Patterns overlap if trying finds a text that both match, and for short ones only then.
+        /// A text of eight characters is enough for two patterns of four.
         #[test]
-        fn overlap_is_what_trying_finds(one in "[ab*?]{0,4}", other in "[ab*?]{0,4}") {
+        fn patterns_overlap_if_and_only_if_a_text_matches_both(one in "[ab*?]{0,4}", other in "[ab*?]{0,4}") {
             let mut texts = vec![String::new()];
             let mut longest = texts.clone();
             for _ in 0..8 {
@@ -98,7 +98,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_means_itself_alone(one in "[ab]{0,6}", other in "[ab]{0,6}") {
+        fn a_text_without_wildcards_matches_only_itself(one in "[ab]{0,6}", other in "[ab]{0,6}") {
             prop_assert_eq!(overlap(&one, &other), one == other);
         }
     }

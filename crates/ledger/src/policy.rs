@@ -1,15 +1,15 @@
-//! Which containers may have exclusive CPUs, what keeps other containers off them, and who assigns the
-//! node's CPUs.
+//! [`Policy`]: which containers may have exclusive CPUs; [`Mechanism`]: what keeps other containers
+//! off these; [`Stance`]: whether the ledger or the kubelet assigns the node's CPUs.
 
 use std::fmt;
 
-/// Which containers may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
+/// The kubelet's `cpuManagerPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// None: containers stay as the runtime makes them.
+    /// No container: all stay as the runtime creates them.
     #[default]
     None,
-    /// Containers of Guaranteed pods that ask for whole CPUs.
+    /// Containers of Guaranteed pods that request whole CPUs.
     Static,
 }
 
@@ -24,15 +24,15 @@ impl Policy {
     }
 }
 
-/// What keeps other containers off exclusive CPUs: what the node can do, and not a setting.
+/// What keeps other containers off exclusive CPUs. It follows from the node; no setting names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mechanism {
     /// The runtime updates every shared container to run elsewhere.
     #[default]
     Runtime,
-    /// The cgroups above other containers bind these, whatever is set for the containers.
+    /// Cgroups above the other containers keep these off, even if their own cgroups name the CPUs.
     Groups,
-    /// The container's cgroup is a cpuset partition: nothing else on the machine runs there.
+    /// The container's cgroup is a cpuset partition: no process outside it runs on its CPUs.
     Partitions,
 }
 
@@ -46,15 +46,15 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// Whether the ledger or the kubelet assigns the node's CPUs, and what follows for new containers.
+/// Whether the ledger assigns the node's CPUs, and what it does otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stance {
     #[default]
     Assign,
-    /// The kubelet or another plugin does. The ledger refuses new containers that ask for exclusive
-    /// CPUs and changes nothing else.
+    /// The kubelet or another plugin assigns them. The ledger refuses new containers that ask for
+    /// exclusive CPUs and changes nothing else.
     Refuse,
-    /// The kubelet or another plugin does. The ledger changes nothing, and the log says what it
+    /// The kubelet or another plugin assigns them. The ledger changes nothing and logs what it
     /// would decide.
     Observe,
 }

@@ -1,4 +1,4 @@
-//! What other rooms may ask the ledger; nothing here changes it.
+//! Queries of the ledger; none of them changes it.
 
 use super::Ledger;
 use super::books::ContainerRef;
@@ -30,8 +30,8 @@ impl Ledger {
         self.node.stance
     }
 
-    /// All claims, in order of pod uid and container name; last those of the last process whose
-    /// containers no event has named yet.
+    /// First the claims of containers, in order of pod uid and container name, then those of the
+    /// state file whose containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
         self.books.claims()
     }
@@ -42,8 +42,8 @@ impl Ledger {
         self.pool.cpus
     }
 
-    /// Where cgroups, or updates by the runtime, keep shared containers: the pool, or where it is
-    /// empty the reserved CPUs.
+    /// Where cgroups, or the runtime's updates, keep shared containers: the pool, or the reserved
+    /// CPUs if the pool is empty.
     pub fn bound(&self) -> CpuSet {
         self.pool.bound
     }
@@ -57,17 +57,17 @@ impl Ledger {
         self.node.mechanism
     }
 
-    /// All CPUs that are exclusive to a container, those that are lent out too.
+    /// All CPUs that are exclusive to a container, including idle and lent ones.
     pub fn exclusive(&self) -> CpuSet {
         self.node.exclusive(&self.books)
     }
 
-    /// Exclusive CPUs of containers that run as partitions.
+    /// Exclusive CPUs of running containers whose cgroups are partitions.
     pub fn held_by_kernel(&self) -> CpuSet {
         self.books.held_by_kernel()
     }
 
-    /// CPUs that could become exclusive now, the isolated ones by a wish at least.
+    /// CPUs that could become exclusive now; the isolated ones among them may need a wish.
     pub fn free(&self) -> CpuSet {
         self.node.free(&self.books)
     }
@@ -79,11 +79,11 @@ impl Ledger {
 
     /// Whether containers wait for CPUs that others are about to leave.
     pub fn waits(&self) -> bool {
-        self.books.containers().any(|found| found.entry.waits())
+        self.books.containers().any(|container| container.entry.waits())
     }
 
-    /// Whether cgroups, or the kernel by partitions, keep the containers of all pods off others'
-    /// exclusive CPUs, without updates by the runtime.
+    /// Whether cgroups or partitions keep the containers of all pods off others' exclusive CPUs, so
+    /// that exclusivity needs no updates by the runtime.
     pub fn is_bound_by_cgroups(&self) -> bool {
         self.node.mechanism != Mechanism::Runtime && self.node.unbound.is_empty()
     }
@@ -94,50 +94,47 @@ impl Ledger {
         rebalance.is_some_and(|rebalance| rebalance.mode == RebalanceMode::Move)
     }
 
-    /// When the next container may move, as [`Event::Time`](super::Event::Time) counts; `None` if
-    /// none is waiting for that.
+    /// When the next `minStay` ends, as [`Event::Time`](super::Event::Time) counts; `None` if no
+    /// container has to stay for that.
     pub fn next_movable(&self) -> Option<Duration> {
         rebalance::next_movable(&self.node, &self.books)
     }
 
-    /// When the next resized container leaves CPUs ([`Event::NoticeOver`](super::Event::NoticeOver)), as
-    /// [`Event::Time`](super::Event::Time) counts; `None` if none is about to.
+    /// When the next notice of a resize ends ([`Event::NoticeOver`](super::Event::NoticeOver)), as
+    /// [`Event::Time`](super::Event::Time) counts; `None` if there is none.
     pub fn next_notice(&self) -> Option<Duration> {
-        self.books.containers().filter_map(|found| Some(found.entry.notice()?.at)).min()
+        self.books.containers().filter_map(|container| Some(container.entry.notice()?.at)).min()
     }
 
-    /// The exclusive CPUs that a resized container has when its notice is over, none if it shares CPUs
-    /// then; `None` if it keeps those that it has.
+    /// The exclusive CPUs that a resized container has after its notice, empty if it shares CPUs
+    /// then; `None` if it has no notice.
     pub fn announced(&self, container: &ContainerId) -> Option<CpuSet> {
         Some(self.books.find(container)?.entry.notice()?.to)
     }
 
-    /// What was moved so far.
     pub fn move_totals(&self) -> &MoveTotals {
         &self.books.moves.totals
     }
 
-    /// Whether this container waits for CPUs that others are about to leave.
     pub fn is_waiting(&self, container: &ContainerId) -> bool {
-        self.books.find(container).is_some_and(|found| found.entry.waits())
+        self.books.find(container).is_some_and(|container| container.entry.waits())
     }
 
-    /// Where all containers should run that exist and that the ledger decides about, in order of
-    /// pod uid and container name.
+    /// In order of pod uid and container name.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
-        self.books.containers().filter_map(|found| self.target_of(found))
+        self.books.containers().filter_map(|container| self.target_of(container))
     }
 
-    /// Where this container should run; `None` if there is no such container or it has ended.
+    /// `None` if the container is unknown or has ended, or the ledger does not decide about it.
     pub fn target(&self, id: &ContainerId) -> Option<Target> {
         self.target_of(self.books.find(id)?)
     }
 
-    fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
-        target::target(&self.node, &self.pool, found)
+    fn target_of(&self, container: ContainerRef<'_>) -> Option<Target> {
+        target::target(&self.node, &self.pool, container)
     }
 
-    /// Which CPUs this container is to use in the end; `None` if it has no exclusive ones.
+    /// The CPUs that this container has once no update is due; `None` without exclusive ones.
     pub fn reach(&self, id: &ContainerId) -> Option<Reach> {
         if !self.node.assigns() {
             return None;
@@ -145,11 +142,13 @@ impl Ledger {
         target::reach(&self.node, &self.pool, self.books.find(id)?)
     }
 
-    /// Whether this container was given exclusive CPUs that no instance of it had before: the state
-    /// file must have them before the runtime does.
+    /// Whether this container has exclusive CPUs that its predecessor did not have: the state file
+    /// must have them before the runtime does.
     pub fn is_newly_exclusive(&self, id: &ContainerId) -> bool {
-        let found = self.books.find(id).filter(|_| self.node.assigns());
-        found.is_some_and(|found| found.entry.claim().is_some() && !found.entry.is_inheriting())
+        let is_new = |container: ContainerRef<'_>| {
+            container.entry.claim().is_some() && !container.entry.is_inheriting()
+        };
+        self.node.assigns() && self.books.find(id).is_some_and(is_new)
     }
 
     pub fn knows(&self, container: &ContainerId) -> bool {
@@ -160,27 +159,25 @@ impl Ledger {
         self.books.pod(pod).is_some()
     }
 
-    /// The cgroups of all pods, in order of pod uid.
+    /// In order of pod uid.
     pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
         self.books.pods().map(|(uid, pod)| target::place(&self.pool, uid, pod))
     }
 
-    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
-    /// container name.
+    /// Those whose pod's cgroup is known, in order of pod uid and container name.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.books.containers().filter_map(target::holder)
     }
 
-    /// The exclusive CPUs of each container that exists, in order of pod uid and container name.
+    /// The exclusive CPUs of each container that has not ended.
     pub fn live_exclusive(&self) -> impl Iterator<Item = CpuSet> {
         self.books
             .containers()
-            .filter(|found| found.entry.is_alive())
-            .filter_map(|found| found.entry.claim())
+            .filter(|container| container.entry.is_alive())
+            .filter_map(|container| container.entry.claim())
     }
 
-    /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
-    /// containers.
+    /// Pods whose end the daemon has to detect, as the runtime may not report it.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
         self.books.deserted().map(|pod| Deserted {
             sandbox: pod.pod.sandbox.clone(),
@@ -189,7 +186,6 @@ impl Ledger {
         })
     }
 
-    /// An immutable view of the present state.
     pub fn view(&self) -> Arc<View> {
         let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
         Arc::clone(self.view.get_or_init(view))

@@ -1,5 +1,5 @@
-//! Builds the [`Request`] to the engine: from the pod's budget, its NUMA affinity and the CPUs that
-//! it can use again.
+//! Decides what a new container gets, and builds the [`Request`] to the engine from the pod's
+//! budget, its NUMA affinity and the CPUs that it can reuse.
 
 use super::books::{Books, BudgetFit, ContainerEntry, PodEntry};
 use super::model::Container;
@@ -11,40 +11,40 @@ use placement::{self, IsolatedCpus, Placement, PodDemand, Rejection, Request, Re
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
     Shared,
-    /// The exclusive CPUs that its name had before.
-    Kept(CpuSet),
-    /// Exclusive CPUs from the engine, and what it chose from.
+    /// The exclusive CPUs of its predecessor.
+    Inherited(CpuSet),
+    /// Exclusive CPUs that the engine chose for this request.
     Chosen(Placement, Box<Request>),
 }
 
-/// A refusal, and what the engine chose from, if the ledger asked it.
+/// A refusal, with the request if it is the engine's.
 pub(super) type RefusedRequest = (Rejection, Option<Box<Request>>);
 
 impl Grant {
     pub(super) fn claim(&self) -> Option<CpuSet> {
         match self {
             Grant::Shared => None,
-            Grant::Kept(cpus) => Some(*cpus),
+            Grant::Inherited(cpus) => Some(*cpus),
             Grant::Chosen(placement, _) => Some(placement.cpus),
         }
     }
 }
 
-/// What the containers of a node leave for exclusive ones: the same for all requests of one decision.
+/// The node's CPUs for exclusive containers. All requests of one decision use the same supply.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Supply {
+pub(super) struct NodeSupply {
     /// CPUs that could become exclusive now.
     pub(super) free: CpuSet,
-    /// How many CPUs all pods together keep free for themselves, see [`PodEntry::promise`]. A runtime
-    /// may report budgets of any size; their sum fits in here.
+    /// The sum of [`PodEntry::promise`] of pods that do not require isolated CPUs. A runtime may
+    /// report budgets of any size; their sum fits in a `u128`.
     promised: u128,
-    /// The same of pods that require isolated CPUs.
+    /// The sum of [`PodEntry::promise`] of pods that require isolated CPUs.
     promised_isolated: u128,
 }
 
-impl Supply {
-    pub(super) fn of(node: &Node, books: &Books) -> Supply {
-        let mut supply = Supply { free: node.free(books), promised: 0, promised_isolated: 0 };
+impl NodeSupply {
+    pub(super) fn of(node: &Node, books: &Books) -> NodeSupply {
+        let mut supply = NodeSupply { free: node.free(books), promised: 0, promised_isolated: 0 };
         for (_, pod) in books.pods() {
             let promise = pod.promise() as u128;
             if requires_isolated(node, pod) {
@@ -56,9 +56,9 @@ impl Supply {
         supply
     }
 
-    /// How many CPUs all pods but this one keep free for themselves, of the kind that a container
-    /// with these settings gets.
-    fn promised_beside(
+    /// How many CPUs the other pods keep free for themselves, of the kind (isolated or not) that a
+    /// container of this pod gets with these settings.
+    fn promised_to_others(
         &self,
         node: &Node,
         pod: &PodEntry,
@@ -66,17 +66,24 @@ impl Supply {
     ) -> usize {
         let required = settings.isolated == IsolatedCpus::Require;
         let all = if required { self.promised_isolated } else { self.promised };
+        // If the pod is of the other kind, `all` does not have its own promise.
         let own = if requires_isolated(node, pod) == required { pod.promise() } else { 0 };
+        // No underflow: the pod is in the books, so `all` has its promise.
         usize::try_from(all - own as u128).unwrap_or(usize::MAX)
     }
 }
 
-/// Whether a pod's containers get isolated CPUs only, as far as no annotation names them.
+/// Whether a pod promises isolated CPUs: those of its containers that no annotation names get no
+/// others.
+///
+/// A promise is for containers that no event has named yet, so annotations of single containers
+/// cannot split it. Until these are created, it may count for the wrong kind of CPUs.
 fn requires_isolated(node: &Node, pod: &PodEntry) -> bool {
+    // On such a node a container that requires them is refused anyway.
     if node.isolated().is_empty() {
         return false;
     }
-    let wishes = Terms::standing(&node.settings, &pod.pod, "").wishes;
+    let wishes = Terms::still_allowed(&node.settings, &pod.pod, "").wishes;
     wishes.settings(&node.settings.placement).isolated == IsolatedCpus::Require
 }
 
@@ -89,23 +96,29 @@ pub(super) fn grant(
     terms: &Terms,
 ) -> Result<Grant, RefusedRequest> {
     let Some(n) = terms.exclusive_cpus(pod.pod.qos, &container.cpu) else {
-        return match terms.without_whole_cpus(pod.pod.qos, &container.cpu) {
+        return match terms.missing_whole_cpus(pod.pod.qos, &container.cpu) {
             Some(rejection) => Err((rejection, None)),
             None => Ok(Grant::Shared),
         };
     };
     let before = pod.container(&container.name);
+    // As under the kubelet, the CPUs belong to the name for the life of the pod. A new instance
+    // gets them even if other CPUs would fit its wishes, its devices or the settings better by now,
+    // and under policy none. The predecessor leaves them at its end, which may be reported late.
     if let Some(held) = before.and_then(|entry| entry.claim()).filter(|held| held.len() == n) {
-        return Ok(Grant::Kept(held));
+        return Ok(Grant::Inherited(held));
     }
     if !node.is_static() {
         return Ok(Grant::Shared);
     }
     let fit = budget_fit(node, pod, pod.budget_cpus(), container, n);
     let own = before.map(|entry| node.taken(entry)).unwrap_or_default();
-    let supply = Supply::of(node, books);
-    let Some(request) = request(node, &supply, pod, fit, own, n, terms) else {
-        let shared = terms.without_room().map(|()| Grant::Shared);
+    let supply = NodeSupply::of(node, books);
+    let Some(request) = exclusive_request(node, &supply, pod, fit, own, n, terms) else {
+        // The container shares CPUs, as under the kubelet: it has no resources in a pod with
+        // pod-level resources, so the kubelet gave it the amount of the pod. A retry would not
+        // help, while CPUs of the node can become free.
+        let shared = terms.fall_back_to_shared().map(|()| Grant::Shared);
         return shared.map_err(|rejection| (rejection, None));
     };
     let request = Box::new(request);
@@ -125,11 +138,11 @@ pub(super) fn budget_fit(
     pod.budget_fit(budget, container, n, |entry| node.taken(entry))
 }
 
-/// A request for `n` exclusive CPUs, of the free ones and of `own`, those that the container holds;
-/// `None` without room in its pod's budget.
-pub(super) fn request(
+/// A request for `n` exclusive CPUs, out of the free ones and of `own`, which the container holds;
+/// `None` if they exceed its pod's budget.
+pub(super) fn exclusive_request(
     node: &Node,
-    supply: &Supply,
+    supply: &NodeSupply,
     pod: &PodEntry,
     fit: BudgetFit,
     own: CpuSet,
@@ -138,53 +151,55 @@ pub(super) fn request(
 ) -> Option<Request> {
     let free = supply.free | own;
     let reuse = match fit {
-        BudgetFit::None => return None,
-        BudgetFit::Fresh(cpus) => Reuse::Beside(cpus),
-        BudgetFit::Reuse(cpus) => Reuse::First(cpus),
+        BudgetFit::Exceeds => return None,
+        BudgetFit::MayReuse(cpus) => Reuse::Beside(cpus),
+        BudgetFit::MustReuse(cpus) => Reuse::First(cpus),
     };
     let settings = terms.wishes.settings(&node.settings.placement);
-    let in_pod = settings.topology_manager.scope == Scope::Pod;
+    let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
     Some(Request {
         cpus: n,
         free,
         reuse,
-        promised: supply.promised_beside(node, pod, &settings),
-        pod: in_pod.then(|| pod_demand(pod, &(free | reuse.cpus()), n)).flatten(),
+        promised: supply.promised_to_others(node, pod, &settings),
+        pod: if in_pod_scope { pod_demand(pod, &(free | reuse.cpus()), n) } else { None },
         wishes: terms.wishes,
         devices: terms.devices,
         settings,
     })
 }
 
-/// What the NUMA affinity of a pod is chosen by when a container asks for `n` CPUs of a supply
-/// (KEP-693).
+/// The input to the choice of a pod's NUMA affinity (KEP-693), when a container asks for `n` CPUs
+/// of a supply.
 ///
-/// The engine chooses it with the first container that has exclusive CPUs, for the pod's budget,
-/// and again after the budget changes or the plugin restarts. If the pod's budget is a limit and no
-/// request, the engine chooses it with each container, for what the pod has then. Without a known
-/// budget each container has an affinity of its own.
+/// The engine chooses the affinity with the first exclusive container, for the pod's budget, and
+/// again after the budget changes or the plugin restarts. The budget of a Burstable pod is a limit,
+/// not a request: there the engine chooses again with each container, for the CPUs that the pod has
+/// then. If the budget is unknown, each container has its own affinity.
 fn pod_demand(pod: &PodEntry, supply: &CpuSet, n: usize) -> Option<PodDemand> {
     let cpus = pod.demand_with(supply, n)?;
     let chosen = pod.affinity.filter(|(of, _)| *of == cpus).map(|(_, hint)| hint);
-    Some(PodDemand { cpus, held: pod.held_together(), chosen })
+    Some(PodDemand { cpus, held: pod.held_with_pod_affinity(), chosen })
 }
 
 /// The request of a running container, for `n` CPUs instead of those that it holds.
-pub(super) fn running(
+///
+/// As under the kubelet, only a new container gets a NUMA affinity and CPUs of ended containers.
+/// The kubelet has checked the pod's limit.
+pub(super) fn running_request(
     node: &Node,
-    supply: &Supply,
+    supply: &NodeSupply,
     pod: &PodEntry,
     entry: &ContainerEntry,
     n: usize,
 ) -> Request {
     let wishes = entry.wishes();
-    let own = node.with_idle(&entry.held(), wishes.margin());
     let settings = wishes.settings(&node.settings.placement);
     Request {
         cpus: n,
-        free: supply.free | own,
+        free: supply.free | node.taken(entry),
         reuse: Reuse::Beside(CpuSet::EMPTY),
-        promised: supply.promised_beside(node, pod, &settings),
+        promised: supply.promised_to_others(node, pod, &settings),
         pod: None,
         wishes,
         devices: entry.terms.devices,

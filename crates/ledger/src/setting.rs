@@ -1,5 +1,5 @@
-//! [`CpuSetting`]: what is to be set for a container, or was sent. [`Reach`]: its CPUs, by whether
-//! others may use them too.
+//! [`CpuSetting`]: what is to be set for a container, or was sent. [`Reach`]: its exclusive and its
+//! shared CPUs.
 
 use super::model::{ContainerId, MilliCpu};
 use cpuset::{CpuSet, NodeSet};
@@ -9,7 +9,7 @@ use cpuset::{CpuSet, NodeSet};
 pub struct Reach {
     /// CPUs that no other container uses.
     pub exclusive: CpuSet,
-    /// CPUs that it uses together with others (`cpus: exclusive+shared`, or all of its CPUs).
+    /// CPUs that other containers use, too: all or, with `cpus: exclusive+shared`, some.
     pub shared: CpuSet,
 }
 
@@ -22,7 +22,7 @@ impl Reach {
         Reach { exclusive: CpuSet::EMPTY, shared: cpus }
     }
 
-    /// These CPUs, of which those that are among `exclusive` are used by no other container.
+    /// These CPUs; those that are also in `exclusive` are used by no other container.
     pub(super) fn divided(cpus: CpuSet, exclusive: CpuSet) -> Reach {
         Reach { exclusive: cpus & exclusive, shared: cpus - exclusive }
     }
@@ -35,7 +35,7 @@ impl Reach {
         !self.exclusive.is_empty()
     }
 
-    /// The same kind of use of other CPUs: what was shared stays so.
+    /// This kind of use of other CPUs. CPUs that were shared stay shared.
     fn on(&self, cpus: CpuSet) -> Reach {
         if self.is_exclusive() {
             Reach { exclusive: cpus - self.shared, shared: cpus & self.shared }
@@ -45,8 +45,8 @@ impl Reach {
     }
 }
 
-/// What is set for a container: its CPUs, its memory, its CFS quota. There is at least one CPU: the
-/// runtime would read an empty set as "no change".
+/// The setting of a container: its CPUs, its memory nodes, its CFS quota. It has at least one CPU:
+/// the runtime would read an empty set as "no change".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSetting {
     reach: Reach,
@@ -55,12 +55,12 @@ pub struct CpuSetting {
 }
 
 impl CpuSetting {
-    /// CPUs that this container alone uses; its CFS quota is lifted.
+    /// CPUs that no other container uses; the CFS quota is lifted. `None` without any CPU.
     pub fn exclusive(cpus: CpuSet) -> Option<CpuSetting> {
         CpuSetting::of(Reach::exclusive(cpus))
     }
 
-    /// CPUs used together with others.
+    /// CPUs that other containers use, too. `None` without any CPU.
     pub fn shared(cpus: CpuSet) -> Option<CpuSetting> {
         CpuSetting::of(Reach::shared(cpus))
     }
@@ -71,29 +71,27 @@ impl CpuSetting {
         (!reach.all().is_empty()).then_some(setting)
     }
 
-    /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as
-    /// it is.
+    /// This setting with memory on these NUMA nodes; `None` or an empty set leaves memory as it is.
     pub fn with_mems(self, mems: Option<NodeSet>) -> CpuSetting {
         CpuSetting { mems: mems.filter(|mems| !mems.is_empty()), ..self }
     }
 
-    /// The same with the CFS quota of this limit set. `None` leaves the quota as it is.
+    /// This setting with the CFS quota of this limit. `None` leaves the quota as it is.
     pub fn with_limit(self, limit: Option<MilliCpu>) -> CpuSetting {
         CpuSetting { limit, ..self }
     }
 
-    /// The same on other CPUs; `None` if there are none.
+    /// This setting with other CPUs; `None` without any CPU.
     pub(super) fn on(self, cpus: CpuSet) -> Option<CpuSetting> {
         self.reaching(self.reach.on(cpus))
     }
 
-    /// The same with this reach; `None` without any CPU.
+    /// This setting with this reach; `None` without any CPU.
     pub(super) fn reaching(self, reach: Reach) -> Option<CpuSetting> {
         (!reach.all().is_empty()).then_some(CpuSetting { reach, ..self })
     }
 
-    /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota
-    /// as it is.
+    /// The limit whose quota has to be restored, as the container shares CPUs again.
     pub fn limit(&self) -> Option<MilliCpu> {
         self.limit
     }
@@ -103,22 +101,21 @@ impl CpuSetting {
         self.mems
     }
 
-    /// At least one CPU.
     pub(super) fn reach(&self) -> &Reach {
         &self.reach
     }
 
-    /// The CPUs, at least one.
+    /// At least one CPU.
     pub fn cpus(&self) -> CpuSet {
         self.reach.all()
     }
 
-    /// Those of the CPUs that no other container uses; as a rule none or all.
+    /// The CPUs that no other container uses: none or all, or with `cpus: exclusive+shared` some.
     pub fn exclusive_cpus(&self) -> CpuSet {
         self.reach.exclusive
     }
 
-    /// Whether it alone uses some of the CPUs. The CFS quota is lifted then, as the kubelet does.
+    /// Whether some CPUs are exclusive. Then the CFS quota is lifted, as by the kubelet.
     pub fn is_exclusive(&self) -> bool {
         self.reach.is_exclusive()
     }

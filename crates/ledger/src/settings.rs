@@ -10,33 +10,30 @@ use cpuset::NodeSet;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     pub policy: Policy,
-    /// Which engine chooses their CPUs and how, and which ones are reserved.
+    /// The engine, its options, and the reserved CPUs.
     pub placement: placement::Settings,
     pub expose_cpus: Exposure,
-    /// How many seconds before a planned loss of CPUs a container's file names these; 0 where
-    /// nothing waits for that.
+    /// How many seconds before a planned loss of CPUs a container's files name them.
     pub notice_seconds: u32,
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
-    /// The nodes without CPUs that may be among them.
+    /// NUMA nodes without CPUs that such a container may use as well, if they are near its CPUs.
     pub memory_only_nodes: NodeSet,
     pub namespaces: Namespaces,
-    /// The containers of these run on the reserved CPUs.
+    /// The namespaces whose containers run on the reserved CPUs.
     pub reserved_namespaces: Patterns,
-    /// Moves of running containers to better CPUs; `None` if they stay where they are.
+    /// Moves of running containers to better CPUs; `None` for no moves.
     pub rebalance: Option<Rebalance>,
 }
 
 impl Settings {
-    /// How long a running container keeps CPUs that a resize takes away. Its files name them, if it has
-    /// any.
+    /// How long a running container keeps CPUs that a resize takes away.
     pub(super) fn shrink_notice(&self) -> Duration {
         let notice = Duration::from_secs(self.notice_seconds.into());
         self.placement.options.scale_delay.unwrap_or(notice)
     }
 
-    /// Which CPUs a pod's containers share: its cgroup or its namespace can make these the reserved
-    /// ones.
+    /// Which CPUs a pod's containers share, by its namespace and its cgroup.
     pub(super) fn pool_of(&self, pod: &Pod) -> PoolKind {
         match self.policy {
             Policy::None => PoolKind::General,
@@ -48,14 +45,14 @@ impl Settings {
     }
 }
 
-/// How a container with exclusive CPUs learns their numbers.
+/// How the program in a container with exclusive CPUs learns their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exposure {
     #[default]
     None,
-    /// By its [`environment`](super::environment), which cannot follow changes.
+    /// From its [`environment`](super::environment), which cannot follow changes.
     Environment,
-    /// By files that follow changes.
+    /// From files that follow changes.
     File,
 }
 
@@ -76,18 +73,18 @@ impl Exposure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebalance {
     pub mode: RebalanceMode,
-    /// How many containers may move while 100 with exclusive CPUs start. A fifth of that may move
-    /// at once.
+    /// How many containers may move for every 100 containers with exclusive CPUs that start. A
+    /// fifth of this number may move at once.
     pub moves_per_100_starts: u32,
     /// Whether a container may move to a NUMA node where it has no CPU.
     pub across_numa_nodes: bool,
-    /// How long a container stays after its start and after a move.
+    /// How long a container stays after its start and after each move.
     pub min_stay: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RebalanceMode {
     Move,
-    /// Only notes what it would do.
+    /// Only logs the moves that it would make.
     Suggest,
 }

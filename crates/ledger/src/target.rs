@@ -1,4 +1,4 @@
-//! What the enforcer and the verifier need to know of a container.
+//! Views of containers and pods for the code that writes and checks their cgroups.
 
 use super::books::{ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::desired::desired;
@@ -9,86 +9,83 @@ use super::policy::Mechanism;
 use super::setting::{CpuSetting, Reach};
 use cpuset::{CgroupPath, CpuSet};
 
-/// A container that exists, and where it should run.
+/// Where a container should run that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Which it is, for people; with the runtime's id.
     pub subject: Subject,
     pub cgroup: Option<CgroupPath>,
-    /// What the runtime sets for it.
+    /// The setting that the runtime has, or gets.
     pub setting: CpuSetting,
-    /// Where its processes may really run: without the CPUs that the kernel keeps for others.
+    /// Where its processes can run: without the CPUs that cgroups and partitions keep for others.
     pub runs_on: CpuSet,
-    /// For a container that cgroups keep in the pool: the CPUs of its own pod that it must not name
-    /// (`PodEntry::kept_from_siblings`). Whatever else is set for it is right.
+    /// For a container that cgroups keep in the pool: the CPUs of its own pod that its cpuset must
+    /// not name (`PodEntry::kept_from_siblings`). It may name any other CPUs.
     pub kept_from_siblings: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,
-    /// Whether its cgroup is to be a partition now.
+    /// Whether its cgroup has to be a partition.
     pub partition: bool,
     pub running: bool,
-    /// Whether the pod's own CFS quota would throttle exclusive CPUs and should be lifted. A pod's
-    /// quota is the sum of its containers' quotas.
+    /// Whether the CFS quota of the pod's cgroup has to be lifted, as it would throttle exclusive
+    /// CPUs. It is the sum of the containers' quotas.
     pub lifts_pod_quota: bool,
 }
 
 impl Target {
-    /// The cgroup of its pod.
     pub fn pod_group(&self) -> Option<CgroupPath> {
         self.cgroup.as_ref()?.parent()
     }
 
-    /// Whether the kernel is to keep others off its CPUs now, too.
+    /// Whether its cgroup has to be a partition now, of the CPUs in `setting`.
     pub fn is_partition(&self) -> bool {
         self.setting.is_exclusive() && self.partition
     }
 }
 
+/// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pub id: ContainerId,
     pub sandbox: SandboxId,
-    /// The cgroup of that instance, where known.
     pub group: Option<CgroupPath>,
-    /// That of its pod.
     pub pod_group: CgroupPath,
     pub ended: bool,
 }
 
-/// A pod that has exclusive CPUs and no instance of any container. Either it has ended and the
-/// runtime does not report it (containerd does not for pods that are older than its last start), or
-/// the kubelet is between two tries to create its containers.
+/// A pod without an instance of any container, which has exclusive CPUs or had containers. Either
+/// it has ended and the runtime does not report that (containerd does not for pods that are older
+/// than its last start), or the kubelet is between two attempts to create its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deserted {
     pub sandbox: SandboxId,
-    /// Its cgroup, which is there as long as the pod is; `None` where the runtime does not
-    /// tell.
+    /// Its cgroup, which exists as long as the pod does; `None` if the runtime does not report it.
     pub group: Option<CgroupPath>,
     /// Whether the runtime has removed all instances. Otherwise its list had none, as for a
-    /// container that the kubelet restarts after a pause: only the missing group shows the end.
+    /// container that the kubelet restarts after a delay: then only the missing cgroup shows the
+    /// end of the pod.
     pub removed: bool,
 }
 
-/// Where a container should run; `None` if it has ended or the ledger decides nothing about it.
-pub(super) fn target(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Option<Target> {
-    let ContainerRef { pod, entry, .. } = found;
+/// Where a container should run; `None` if it has ended or the ledger does not decide about it.
+pub(super) fn target(node: &Node, pool: &Pool, container: ContainerRef<'_>) -> Option<Target> {
+    let ContainerRef { uid, pod, entry, .. } = container;
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
     let setting = desired(node, pool, pod, entry)?;
-    // One that waits has what was set last.
-    let by_now = entry.applied.cpus().filter(|_| entry.waits());
+    // Until others have left its new CPUs, a container keeps the applied ones.
+    let applied = if entry.waits() { entry.applied.cpus() } else { None };
     let exclusive = entry.applied.exclusive().unwrap_or_default();
-    let by_now = by_now.and_then(|cpus| setting.reaching(Reach::divided(cpus, exclusive)));
-    let setting = by_now.unwrap_or(setting);
-    let bound = !setting.is_exclusive() && !node.is_updated(found.uid);
+    let applied = applied.and_then(|cpus| setting.reaching(Reach::divided(cpus, exclusive)));
+    let setting = applied.unwrap_or(setting);
+    let bound = !setting.is_exclusive() && !node.is_updated(uid);
     let kept_from_siblings = pod.kept_from_siblings();
     let may_use = if bound { CpuSetting::shared(pool.possible - kept_from_siblings) } else { None };
     Some(Target {
-        subject: found.subject(),
+        subject: container.subject(),
         cgroup: entry.cgroup.clone(),
         setting,
-        runs_on: left_of(node, pool.bound_of(pod), &may_use.unwrap_or(setting)),
+        runs_on: effective_cpus(node, pool.bound_of(pod), &may_use.unwrap_or(setting)),
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
         partition: is_partition(pod, entry),
@@ -97,13 +94,17 @@ pub(super) fn target(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Optio
     })
 }
 
-/// Which CPUs a container is to use in the end; `None` without exclusive ones.
-pub(super) fn reach(node: &Node, pool: &Pool, found: ContainerRef<'_>) -> Option<Reach> {
-    let exclusive = found.entry.claim()?;
+/// The CPUs that a container has once no update is due; `None` without exclusive ones.
+pub(super) fn reach(
+    node: &Node,
+    pool: &Pool,
+    ContainerRef { pod, entry, .. }: ContainerRef<'_>,
+) -> Option<Reach> {
+    let exclusive = entry.claim()?;
     let mut shared = CpuSet::EMPTY;
-    if found.entry.is_mixed() {
-        let setting = desired(node, pool, found.pod, found.entry)?;
-        shared = left_of(node, pool.bound_of(found.pod), &setting) - exclusive;
+    if entry.is_mixed() {
+        let setting = desired(node, pool, pod, entry)?;
+        shared = effective_cpus(node, pool.bound_of(pod), &setting) - exclusive;
     }
     Some(Reach { exclusive, shared })
 }
@@ -119,60 +120,61 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
     })
 }
 
-/// Where a container with this setting runs, if its pod is kept within `bound`. The kernel lets a group that has no CPU left run
-/// where its parent does.
-pub(super) fn left_of(node: &Node, bound: CpuSet, setting: &CpuSetting) -> CpuSet {
-    let (cpus, own) = (setting.cpus(), setting.exclusive_cpus());
+/// Where a container with this setting runs, if its pod is kept within `bound`
+/// (`cpuset.cpus.effective`). A cgroup whose CPUs are all outside its parent's runs where the
+/// parent does.
+pub(super) fn effective_cpus(node: &Node, bound: CpuSet, setting: &CpuSetting) -> CpuSet {
+    let cpus = setting.cpus();
+    let own = setting.exclusive_cpus();
     if cpus == own {
         return own;
     }
     let everywhere = node.topology.online();
     let bound = bound & everywhere;
     let by_groups = node.mechanism != Mechanism::Runtime && !bound.is_empty();
-    let around = if by_groups { bound } else { everywhere };
-    let left = own | (cpus & around);
-    if left.is_empty() { around } else { left }
+    let parent = if by_groups { bound } else { everywhere };
+    let effective = own | (cpus & parent);
+    if effective.is_empty() { parent } else { effective }
 }
 
-/// Whether a container's cgroup is to be a partition now.
+/// Whether a container's cgroup has to be a partition now.
 ///
-/// Linux before 7.0 ends a partition, and loses its CPUs, if the runtime sets some of these for another
-/// container of the pod: one that has not started may have been sent CPUs which the partition has got
-/// since.
+/// Linux before 7.0 ends a partition, and loses its CPUs, if a sibling cgroup names some of them.
+/// The runtime may still write the cpuset of a sibling that has not started, with CPUs that it was
+/// sent before they became the partition's. So the partition waits until then.
 fn is_partition(pod: &PodEntry, entry: &ContainerEntry) -> bool {
     let Some(claim) = entry.claim() else { return false };
-    let names = |other: &ContainerEntry| {
-        let sent = other.applied.cpus().filter(|_| other.phase() != Phase::Running);
-        other.is_alive()
+    let may_name = |other: &ContainerEntry| {
+        other.phase() == Phase::Created
             && other.id() != entry.id()
-            && sent.is_some_and(|cpus| !cpus.is_disjoint(&claim))
+            && other.applied.cpus().is_some_and(|sent| !sent.is_disjoint(&claim))
     };
-    entry.enforced_by == Mechanism::Partitions && !pod.containers().any(|(_, other)| names(other))
+    entry.enforced_by == Mechanism::Partitions
+        && !pod.containers().any(|(_, other)| may_name(other))
 }
 
 #[derive(Debug, Clone)]
 pub struct PodPlace<'a> {
     pub uid: &'a PodUid,
-    /// For people: `NAMESPACE/NAME`.
+    /// `NAMESPACE/NAME`, for messages.
     pub name: String,
     pub group: Option<CgroupPath>,
     pub qos: Qos,
-    /// Where its containers without exclusive CPUs are to run.
+    /// Where its containers without exclusive CPUs have to run.
     pub bound: CpuSet,
-    /// The CPUs that its containers without exclusive CPUs must not name.
+    /// The CPUs that the cpusets of its containers without exclusive CPUs must not name.
     pub kept_from_siblings: CpuSet,
-    /// Of its containers that exist.
+    /// The containers that have not ended.
     pub containers: Vec<LeafPlace<'a>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,
-    /// Its exclusive CPUs.
     pub exclusive: Option<CpuSet>,
-    /// Whether it uses the shared pool beside these.
+    /// Whether it uses the shared pool in addition to these.
     pub mixed: bool,
-    /// Whether a partition keeps others off them.
+    /// Whether its cgroup has to be a partition now.
     pub partitioned: bool,
     pub running: bool,
 }

@@ -1,8 +1,8 @@
-//! What the settings allow of a pod's [`Annotations`](super::Annotations), and what follows for a
-//! container.
+//! [`Terms`]: a container's wishes, as far as the settings allow them, and the defaults of its
+//! namespace.
 //!
-//! The bounds are those of the pod's namespace ([`Namespaces`](super::Namespaces)). They can change
-//! while the pod runs, so they are applied whenever they matter.
+//! The bounds of the namespace ([`Namespaces`](super::Namespaces)) can change while the pod runs,
+//! so the terms are computed again with each change.
 
 use super::annotations::Asked;
 use super::books::PodEntry;
@@ -16,23 +16,23 @@ use placement::wishes::{Numa, Uncore, Wishes};
 use placement::{DeviceNodes, EngineKind, Reason, Rejection};
 use std::collections::BTreeSet;
 
-/// What a container's wishes and its namespace's defaults come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Terms {
-    /// Whether it has exclusive CPUs; `None` leaves that to the kubelet's rule.
+    /// Whether the container gets exclusive CPUs; `None` follows the kubelet's rule.
     pub(super) cpus: Option<Cpus>,
-    /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
+    /// Whether `cpus` is the pod's own wish, not a default: if it cannot be met, the container is
+    /// refused.
     pub(super) insists: bool,
     pub(super) wishes: Wishes,
     pub(super) devices: DeviceNodes,
-    /// Whether it may move to other exclusive CPUs while it runs; it may unless this says no.
+    /// Whether it may move to other exclusive CPUs while it runs; `None` allows it.
     pub(super) movable: Option<bool>,
 }
 
 impl Terms {
-    /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these
-    /// are the whole CPUs of a Guaranteed pod. In a Burstable pod a wish is needed, and the request
-    /// counts.
+    /// How many exclusive CPUs a container asks for; `None` if it asks for none. By the kubelet's
+    /// rule it is the request for whole CPUs in a Guaranteed pod. A Burstable pod needs a wish, and
+    /// its request may be smaller than its limit.
     pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         match (self.cpus, qos) {
             (Some(Cpus::Shared), _) => None,
@@ -44,10 +44,14 @@ impl Terms {
         }
     }
 
-    /// The rejection of a container that its pod wants exclusive CPUs for and that does not request
-    /// whole ones.
-    pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
-        let wish = self.insisted().filter(|_| qos != Qos::Unknown)?;
+    /// The rejection of a container that does not request whole CPUs, though its pod wishes for
+    /// exclusive ones.
+    pub(super) fn missing_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
+        // With an unknown class it asks for none, even if it requests whole CPUs.
+        if qos == Qos::Unknown {
+            return None;
+        }
+        let wish = self.insisted()?;
         let asks = || match cpu.request.or(cpu.limit) {
             Some(amount) => format!("{amount} CPUs are"),
             None => "none is".to_owned(),
@@ -55,18 +59,15 @@ impl Terms {
         Some(unmet(format!("{wish} needs a request for whole CPUs, but {} requested", asks())))
     }
 
-    /// The wish for exclusive CPUs, if the pod itself has it.
+    /// The wish for exclusive CPUs, if it is the pod's own.
     fn insisted(&self) -> Option<Wish> {
         let cpus = self.cpus.filter(|cpus| self.insists && *cpus != Cpus::Shared)?;
         Some(Wish::Cpus(cpus))
     }
 
-    /// What follows if the rest of the pod uses its budget up: the container shares, as under the
-    /// kubelet.
-    ///
-    /// # Errors
-    /// If the pod itself wants exclusive CPUs for the container.
-    pub(super) fn without_room(&self) -> Result<(), Rejection> {
+    /// Allows a container to share CPUs, as under the kubelet, because the rest of its pod uses up
+    /// the budget. It is refused if its pod wishes for exclusive CPUs.
+    pub(super) fn fall_back_to_shared(&self) -> Result<(), Rejection> {
         match self.insisted() {
             Some(wish) => Err(unmet(format!(
                 "{wish} is more than the CPU limit of the pod leaves for this container"
@@ -74,19 +75,15 @@ impl Terms {
             None => Ok(()),
         }
     }
-}
 
-impl Terms {
-    /// The terms of a new container.
-    ///
-    /// # Errors
-    /// If an annotation for it is unknown or not allowed.
+    /// Refuses a new container if an annotation for it is unknown or not allowed.
     pub(super) fn of_new(
         node: &Node,
         pod: &PodEntry,
         container: &Container,
     ) -> Result<Terms, Rejection> {
-        let (settings, described) = (&node.settings, &pod.pod);
+        let settings = &node.settings;
+        let described = &pod.pod;
         let terms = if settings.policy == Policy::None {
             Terms::default()
         } else {
@@ -97,23 +94,19 @@ impl Terms {
     }
 
     pub(super) fn of_running(node: &Node, pod: &PodEntry, container: &Container) -> Terms {
-        Terms::standing(&node.settings, &pod.pod, &container.name).near(
-            node,
-            pod,
-            &container.name,
-            &container.devices,
-        )
+        let terms = Terms::still_allowed(&node.settings, &pod.pod, &container.name);
+        terms.near(node, pod, &container.name, &container.devices)
     }
 
-    /// The terms of a container that runs already, without its devices. Wishes that are no longer
-    /// allowed do not count, except the one to share CPUs: no container gets exclusive CPUs because
-    /// it may not ask to share.
-    pub(super) fn standing(settings: &Settings, pod: &Pod, container: &str) -> Terms {
+    /// The terms of a running container, without its devices. If one of its wishes is no longer
+    /// allowed, none counts except the one to share CPUs: no container gets exclusive CPUs because
+    /// it may not wish to share.
+    pub(super) fn still_allowed(settings: &Settings, pod: &Pod, container: &str) -> Terms {
         if settings.policy == Policy::None {
             return Terms::default();
         }
         let bounds = bounds_of(settings, pod);
-        standing(pod.annotations.of(container), &pod.namespace, bounds)
+        resolve_leniently(pod.annotations.of(container), &pod.namespace, bounds)
     }
 }
 
@@ -123,11 +116,12 @@ pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
         return false;
     }
     let bounds = bounds_of(settings, pod);
-    let shares = |asked| standing(asked, &pod.namespace, bounds).cpus == Some(Cpus::Shared);
+    let shares =
+        |asked| resolve_leniently(asked, &pod.namespace, bounds).cpus == Some(Cpus::Shared);
     pod.annotations.all().all(shares)
 }
 
-/// What holds for a pod's wishes. A pod on the reserved CPUs gets no others.
+/// The bounds of a pod's wishes. No container of a pod on the reserved CPUs gets exclusive ones.
 fn bounds_of<'a>(settings: &'a Settings, pod: &Pod) -> Option<&'a Bounds> {
     static WITHOUT_EXCLUSIVE: Bounds =
         Bounds { policy: Some(Policy::None), allow: BTreeSet::new(), defaults: Vec::new() };
@@ -137,7 +131,7 @@ fn bounds_of<'a>(settings: &'a Settings, pod: &Pod) -> Option<&'a Bounds> {
     }
 }
 
-fn standing(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Terms {
+fn resolve_leniently(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Terms {
     resolve(asked, namespace, bounds).unwrap_or_else(|_| {
         let cpus = asked.cpus.filter(|cpus| *cpus == Cpus::Shared);
         Terms { cpus, ..Terms::default() }
@@ -146,7 +140,7 @@ fn standing(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Terms {
 
 fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
     if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
-        // No container there has exclusive CPUs, so all other wishes are void.
+        // All other wishes are about exclusive CPUs, which no container there gets.
         return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
     }
     if let Some(error) = &asked.error {
@@ -171,7 +165,8 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
         engine: own.engine.or(default.engine),
         isolated: own.isolated.or(default.isolated),
     };
-    // A default gives way to a wish that it contradicts.
+    // The pod's own wishes do not contradict each other, so a default does: the defaults for uncore
+    // caches, NUMA nodes and the engine do not count then.
     if contradiction(&wishes).is_some() {
         wishes = Wishes { smt: wishes.smt, isolated: wishes.isolated, ..*own };
     }
@@ -184,7 +179,7 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
     })
 }
 
-/// Two wishes that exclude each other, as the policy options behind them do.
+/// Two wishes that exclude each other, as the policy options that they stand for do.
 pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
     if wishes.numa != Some(Numa::Spread) {
         return None;

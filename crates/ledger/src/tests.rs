@@ -1,4 +1,4 @@
-//! The ledger on one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
+//! Tests of the ledger on a small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 mod budget;
 mod combinations;
@@ -56,10 +56,9 @@ fn settings() -> Settings {
     }
 }
 
-/// A node under test.
 struct Node {
     ledger: Ledger,
-    /// The CPUs that the runtime has set, by container.
+    /// The CPUs that the runtime has set, by container id.
     set: BTreeMap<String, CpuSet>,
 }
 
@@ -87,7 +86,7 @@ impl Node {
         Ok(setting)
     }
 
-    /// Creates and starts a container; returns its CPUs, none ("") if it was not pinned.
+    /// Creates and starts a container. Returns its CPUs, or "" if it was not pinned.
     fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
         let setting = self.event(Admission::Create {
             pod: pod.clone(),
@@ -286,7 +285,7 @@ fn a_refused_container_leaves_nothing_behind_and_is_admitted_when_there_is_room(
         node.create(&b, "c", "b", 10_000).unwrap_err().starts_with("UnexpectedAdmissionError: ")
     );
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
-    // Its pod reserves no CPUs that a smaller one could use.
+    // The pod of the refused container keeps no CPUs free, so a smaller pod can use them.
     assert_eq!(node.create(&guaranteed("s", 4000), "c", "s", 4000).unwrap(), "4-7");
     node.stop("a");
     node.stop_pod(&a);
@@ -319,7 +318,7 @@ fn a_later_container_of_a_pod_reuses_the_cpus_of_an_ended_one_within_the_budget(
     assert_eq!(node.ledger.exclusive(), app);
 }
 
-/// Observed on real nodes: in a pod with pod-level resources, a container without its own arrives
+/// Observed on real nodes: in a pod with pod-level resources, a container without resources arrives
 /// with the pod's limit.
 #[test]
 fn a_container_that_inherited_its_pods_limit_is_shared() {

@@ -7,11 +7,10 @@ use super::model::{ContainerId, CpuRequest, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
-use super::policy::Mechanism;
-use super::policy::Stance;
+use super::policy::{Mechanism, Stance};
 use super::rebalance::stays;
 use super::settings::Settings;
-use super::target::left_of;
+use super::target::effective_cpus;
 use super::wish::Cpus;
 use cpuset::CpuSet;
 use placement::wishes::Margin;
@@ -25,26 +24,27 @@ pub struct View {
     pub settings: Arc<Settings>,
     pub stance: Stance,
     pub mechanism: Mechanism,
-    /// How many containers were moved to other CPUs while they ran, by reason.
+    /// How many running containers were moved because they could not keep their CPUs, by reason.
     pub moves: BTreeMap<MoveReason, u64>,
-    /// Moves to better CPUs, and how many more containers may move now.
+    /// Moves to better CPUs (`rebalance`).
     pub rebalanced: MoveTotals,
+    /// How many more containers may move now (`rebalance`).
     pub moves_left: usize,
-    /// Those of them that may move without a container that starts.
+    /// How many of these may move though no new container needs it.
     pub spare_moves: usize,
-    /// The most that may move at once.
+    /// The most containers that may move at once.
     pub most_moves: usize,
     pub pods: usize,
     /// The shared pool: online CPUs that are exclusive to no container, without the isolated ones,
     /// and without the reserved ones under strict reservation.
     pub pool: CpuSet,
-    /// All CPUs that are exclusive to a container, those that are lent out too.
+    /// All CPUs that are exclusive to a container, including idle and lent ones.
     pub exclusive: CpuSet,
-    /// CPUs that could become exclusive now to a container without a wish.
+    /// CPUs that a container without a wish could get exclusively now.
     pub free: CpuSet,
-    /// Isolated CPUs, without those that are reserved. They are in no pool.
+    /// Isolated CPUs that are online and not reserved. They are in no pool.
     pub isolated: CpuSet,
-    /// Those of them that could become exclusive now, by a wish at least.
+    /// The isolated CPUs that could become exclusive now; this may need a wish.
     pub free_isolated: CpuSet,
     /// All containers, in order of pod uid and container name.
     pub containers: Vec<ContainerView>,
@@ -62,46 +62,41 @@ pub struct ContainerCounts {
 pub struct ContainerView {
     pub pod: Arc<Pod>,
     pub name: String,
-    /// The runtime's id of the present or last instance.
+    /// Of the present or last instance.
     pub id: ContainerId,
     pub cpu: CpuRequest,
-    /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if
-    /// none.
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or a wish.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
-    /// Those of them that it loses soon, after a resize.
+    /// The exclusive CPUs that it leaves after the notice of a resize.
     pub leaving: CpuSet,
-    /// Which CPUs its pod shares.
     pub pool: PoolKind,
-    /// Shared CPUs that it uses beside these.
+    /// The shared CPUs that a container with exclusive CPUs also uses (`cpus: exclusive+shared`).
     pub beside: CpuSet,
-    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
+    /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
-    /// Why they do.
+    /// Which of these stay idle.
     pub margin: Margin,
-    /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
-    /// decides.
+    /// The wish for exclusive or shared CPUs; without one the kubelet's rule decides.
     pub cpus_wish: Option<Cpus>,
     pub runs_on: CpuSet,
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
-    /// Why `rebalance` does not move it now; `None` if it may, or has no exclusive CPUs, or nothing
-    /// moves.
+    /// Why `rebalance` does not move it now; `None` if it may, or there is nothing to move.
     pub stays: Option<StayReason>,
-    /// Those whose NUMA nodes count for it, with a topology manager.
+    /// The devices whose NUMA nodes count for its NUMA affinity.
     pub devices: Vec<Device>,
-    /// When it was created, in nanoseconds since 1970, as the runtime says.
+    /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.
     pub created_at: Option<i64>,
 }
 
 impl View {
-    /// How many containers exist: those with exclusive CPUs, those that share the pool, and those on
-    /// the reserved CPUs.
+    /// Counts the containers that have not ended.
     pub fn container_counts(&self) -> ContainerCounts {
         let mut counts = ContainerCounts::default();
-        for one in self.containers.iter().filter(|one| one.phase != Phase::Ended) {
-            let count = match (one.exclusive, one.pool) {
+        for container in self.containers.iter().filter(|one| one.phase != Phase::Ended) {
+            let count = match (container.exclusive, container.pool) {
                 (Some(_), _) => &mut counts.exclusive,
                 (None, PoolKind::General) => &mut counts.shared,
                 (None, PoolKind::Reserved) => &mut counts.reserved,
@@ -113,13 +108,14 @@ impl View {
 
     pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
         let mut containers: Vec<ContainerView> = Vec::new();
-        for found in books.containers() {
+        for container in books.containers() {
+            // The containers of a pod follow each other, so they can use the same copy.
             let last = containers.last().map(|last| &last.pod);
-            let pod = match last.filter(|pod| pod.uid == *found.uid) {
+            let pod = match last.filter(|pod| pod.uid == *container.uid) {
                 Some(pod) => Arc::clone(pod),
-                None => Arc::new(found.pod.pod.clone()),
+                None => Arc::new(container.pod.pod.clone()),
             };
-            containers.push(container(node, pool, pod, found));
+            containers.push(container_view(node, pool, pod, container));
         }
         let rebalance = node.settings.rebalance.as_ref();
         let isolated = (node.isolated() & node.topology.online()) - node.reserved();
@@ -130,9 +126,9 @@ impl View {
             mechanism: node.mechanism,
             moves: books.journal.moves().clone(),
             rebalanced: books.moves.totals.clone(),
-            moves_left: rebalance.map_or(0, |rebalance| books.moves.left(rebalance)),
-            spare_moves: rebalance.map_or(0, |rebalance| books.moves.spare(rebalance)),
-            most_moves: rebalance.map_or(0, |rebalance| books.moves.most(rebalance)),
+            moves_left: rebalance.map_or(0, |rebalance| books.moves.moves_left(rebalance)),
+            spare_moves: rebalance.map_or(0, |rebalance| books.moves.spare_moves(rebalance)),
+            most_moves: rebalance.map_or(0, |rebalance| books.moves.burst(rebalance)),
             pods: books.pods().len(),
             pool: pool.cpus,
             exclusive: node.exclusive(books),
@@ -144,19 +140,20 @@ impl View {
     }
 }
 
-fn container(
+fn container_view(
     node: &Node,
     pool: &Pool,
     described: Arc<Pod>,
     ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
 ) -> ContainerView {
-    // In another stance the ledger decides nothing.
+    // Unless the ledger assigns CPUs, it decides nothing.
     let shares = || {
-        let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
-        Some(left_of(node, pool.bound_of(pod), &to))
+        let to = if node.assigns() { desired(node, pool, pod, entry)? } else { return None };
+        Some(effective_cpus(node, pool.bound_of(pod), &to))
     };
     let claim = if entry.is_mixed() { None } else { entry.claim() };
     let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());
+    // A container without a cpuset runs on all CPUs.
     let runs_on = runs_on.unwrap_or(node.topology.online());
     let beside = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
     let taken = node.taken(entry);

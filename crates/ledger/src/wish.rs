@@ -1,18 +1,18 @@
-//! [`Wish`]: one thing that a pod may ask for a container, by key and value.
+//! [`Wish`]: what one annotation of a pod asks for a container, by key and value.
 
 use placement::wishes::{Numa, Smt, Uncore, Wishes};
 use placement::{EngineKind, IsolatedCpus};
 use std::fmt;
 use wording::unknown;
 
-/// Whether a container has CPUs of its own.
+/// Whether a container gets exclusive CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cpus {
-    /// Also in a Burstable pod, if its request is a whole number of CPUs.
+    /// Yes, also in a Burstable pod if its request is a whole number of CPUs.
     Exclusive,
-    /// The same, and it may use the CPUs that it would share without exclusive ones.
+    /// Like `Exclusive`, and the container also uses the shared CPUs.
     Mixed,
-    /// Not even in a Guaranteed pod.
+    /// No, not even in a Guaranteed pod.
     Shared,
 }
 
@@ -24,7 +24,7 @@ pub enum Wish {
     Smt(Smt),
     Placement(EngineKind),
     Isolated(IsolatedCpus),
-    /// Whether it may move to other exclusive CPUs while it runs.
+    /// Whether the container may move to other exclusive CPUs while it runs.
     Movable(bool),
 }
 
@@ -55,10 +55,10 @@ impl Wish {
         ALL.iter().map(|(_, _, wish)| *wish)
     }
 
-    /// The wish of this key and value.
+    /// Parses the key and the value of an annotation.
     ///
     /// # Errors
-    /// What is unknown, what was expected, and the nearest of that.
+    /// Names the unknown word, the expected ones, and the nearest of these.
     pub fn parse(key: &str, value: &str) -> Result<Wish, String> {
         if let Some((_, _, wish)) = ALL.iter().find(|(k, v, _)| (*k, *v) == (key, value)) {
             return Ok(*wish);
@@ -78,7 +78,7 @@ impl Wish {
         found.map(|(key, value, _)| (*key, *value)).unwrap_or_default()
     }
 
-    /// The wishes about which CPUs, each by itself.
+    /// The single wishes of which these consist.
     pub fn list(wishes: &Wishes) -> Vec<Wish> {
         let Wishes { uncore, numa, smt, engine, isolated } = *wishes;
         let wishes = [

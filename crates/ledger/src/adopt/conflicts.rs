@@ -1,23 +1,22 @@
-//! Which of the containers that hold the same CPUs have to leave them.
+//! Which containers move if several hold the same CPUs: the fewest.
 
 use cpuset::CpuSet;
 use std::collections::BTreeSet;
 
-/// The search ends with its best answer after so many steps. Conflicts of real nodes need far
-/// fewer.
-const PATIENCE: usize = 10_000;
+/// The bound of the search, in steps; it then ends with the best answer so far. Conflicts of real
+/// nodes need far fewer.
+const MAX_STEPS: usize = 10_000;
 
-/// The smallest set of `claims`, by index, without which no two of the others overlap. Of two
-/// equally small sets it is the one that keeps the earlier claims. An empty claim overlaps with
-/// none.
-pub(super) fn in_the_way(claims: &[CpuSet]) -> BTreeSet<usize> {
+/// The smallest set of `claims`, as indices, without which the remaining ones do not overlap. Of
+/// two equally small sets it is the one that keeps the earlier claims.
+pub(super) fn fewest_to_move(claims: &[CpuSet]) -> BTreeSet<usize> {
     let all: BTreeSet<usize> = (0..claims.len()).collect();
-    let mut patience = PATIENCE;
-    fewest(claims, all, &mut patience)
+    let mut steps_left = MAX_STEPS;
+    cover(claims, all, &mut steps_left)
 }
 
 /// A minimum vertex cover: the nodes are claims, the edges are overlaps.
-fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) -> BTreeSet<usize> {
+fn cover(claims: &[CpuSet], mut left: BTreeSet<usize>, steps_left: &mut usize) -> BTreeSet<usize> {
     let mut out = BTreeSet::new();
     loop {
         let overlaps: Vec<(usize, Vec<usize>)> = left
@@ -25,25 +24,26 @@ fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) ->
             .map(|&one| (one, neighbours(claims, &left, one)))
             .filter(|(_, others)| !others.is_empty())
             .collect();
-        // A claim that overlaps with only one other can always stay, and the other one goes.
+        // A claim that overlaps with only one other can stay: moving the other is at least as good.
         if let Some((_, others)) = overlaps.iter().find(|(_, others)| others.len() == 1) {
             out.extend(others);
             left.retain(|one| !others.contains(one));
             continue;
         }
-        // Of equal degrees this is the younger claim.
+        // `max_by_key` returns the last of equal ones: the younger claim moves.
         let Some((worst, others)) = overlaps.into_iter().max_by_key(|(_, others)| others.len())
         else {
             return out;
         };
-        *patience = patience.saturating_sub(1);
+        *steps_left = steps_left.saturating_sub(1);
         let without = |gone: &[usize]| -> BTreeSet<usize> {
             left.iter().copied().filter(|one| !gone.contains(one)).collect()
         };
-        let mut goes = fewest(claims, without(&[worst]), patience);
+        // Either the worst one moves, or all that it overlaps with.
+        let mut goes = cover(claims, without(&[worst]), steps_left);
         goes.insert(worst);
-        if *patience > 0 {
-            let mut stays = fewest(claims, without(&others), patience);
+        if *steps_left > 0 {
+            let mut stays = cover(claims, without(&others), steps_left);
             stays.extend(others);
             if stays.len() < goes.len() {
                 goes = stays;
@@ -55,7 +55,7 @@ fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) ->
 }
 
 fn neighbours(claims: &[CpuSet], left: &BTreeSet<usize>, one: usize) -> Vec<usize> {
-    // All are indices of claims.
+    // The indexing cannot fail: `left` is a part of the indices of `claims`.
     let overlaps = |other: &usize| *other != one && !claims[one].is_disjoint(&claims[*other]);
     left.iter().copied().filter(overlaps).collect()
 }
@@ -72,16 +72,16 @@ mod tests {
     #[track_caller]
     fn check(claims: &[&str], expect: &[usize]) {
         let claims: Vec<CpuSet> = claims.iter().map(|list| list.parse().unwrap()).collect();
-        assert_eq!(in_the_way(&claims).into_iter().collect::<Vec<_>>(), expect);
+        assert_eq!(fewest_to_move(&claims).into_iter().collect::<Vec<_>>(), expect);
     }
 
     #[test]
-    fn examples() {
+    fn the_fewest_and_youngest_claims_move() {
         check(&[], &[]);
         check(&["0-1", "2-3"], &[]);
-        // Of two the younger one.
+        // The younger one of two moves.
         check(&["0-1", "1-2"], &[1]);
-        // One between two goes, however old it is.
+        // A claim that overlaps with two others moves, even if it is the oldest.
         check(&["1-2", "0-1", "2-3"], &[0]);
         check(&["0-1", "1-2", "2-3", "3-4"], &[1, 3]);
         check(&["0", "0", "0"], &[1, 2]);
@@ -89,25 +89,25 @@ mod tests {
     }
 
     fn disjoint(claims: &[CpuSet], out: impl Fn(usize) -> bool) -> bool {
-        let mut seen = CpuSet::EMPTY;
+        let mut taken = CpuSet::EMPTY;
         claims.iter().enumerate().filter(|(at, _)| !out(*at)).all(|(_, claim)| {
-            let free = seen.is_disjoint(claim);
-            seen |= *claim;
+            let free = taken.is_disjoint(claim);
+            taken |= *claim;
             free
         })
     }
 
     proptest! {
         #[test]
-        fn no_smaller_answer_there_is(
+        fn no_smaller_set_resolves_the_conflicts(
             claims in prop::collection::vec(prop::collection::vec(0..12usize, 0..4), 0..9)
         ) {
             let claims: Vec<CpuSet> =
                 claims.into_iter().map(cpus).collect();
-            let found = in_the_way(&claims);
-            prop_assert!(disjoint(&claims, |at| found.contains(&at)));
+            let moved = fewest_to_move(&claims);
+            prop_assert!(disjoint(&claims, |at| moved.contains(&at)));
             for out in 0u32..1 << claims.len() {
-                if (out.count_ones() as usize) < found.len() {
+                if (out.count_ones() as usize) < moved.len() {
                     prop_assert!(!disjoint(&claims, |at| out & 1 << at != 0), "{out:b}");
                 }
             }
@@ -115,10 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn many_conflicts_take_no_time() {
+    fn the_search_ends_with_many_conflicts() {
         let claims: Vec<CpuSet> =
             (0..200usize).map(|at| cpus([at % 64, at * 7 % 64, at * 13 % 64])).collect();
-        let found = in_the_way(&claims);
-        assert!(disjoint(&claims, |at| found.contains(&at)));
+        let moved = fewest_to_move(&claims);
+        assert!(disjoint(&claims, |at| moved.contains(&at)));
     }
 }

@@ -1,32 +1,33 @@
-//! What confirms an assignment: the checkpoint's claims and the kubelet's.
+//! [`Evidence`]: what confirms that a running container's CPUs are exclusive to it.
 
-use crate::claim::Claim;
-use crate::claim::{KubeletClaim, Named};
+use crate::claim::{Claim, KubeletClaim, Named};
 use crate::model::{Container, PodUid};
 use cpuset::CpuSet;
 use std::collections::HashMap;
 
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
+    /// The ledger's claims, by pod and container name.
     ours: HashMap<(PodUid, String), Claim>,
-    kubelet: HashMap<Named, Noted>,
-    /// What is set for running containers that are entitled to no exclusive CPUs.
+    kubelet: HashMap<Named, KubeletRecord>,
+    /// The sets of running containers that are entitled to no exclusive CPUs.
     pools: Vec<CpuSet>,
+    /// CPUs that are set for more than one running container.
     common: CpuSet,
 }
 
 /// The kubelet's claim of a container.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted {
+pub(crate) struct KubeletRecord {
     pub(crate) cpus: CpuSet,
-    /// Whether another container of its pod has some of them as well: one of the two has ended, or
-    /// these are the shared CPUs of a pod with resources of its own.
+    /// Whether the kubelet recorded some of them for another container of the pod, too: one of the
+    /// two has ended, or they are the shared CPUs of a pod with pod-level resources.
     pub(crate) doubtful: bool,
 }
 
 impl Evidence {
-    /// Of two claims of one container the later one counts. Claims of the kubelet that overlap with
-    /// another pod's do not: it gave these CPUs out twice by mistake.
+    /// The later one of two claims of the same container counts. Claims of the kubelet that overlap
+    /// with another pod's do not count: it gave these CPUs out twice by mistake.
     pub(crate) fn new(ours: Vec<Claim>, kubelet: Vec<KubeletClaim>) -> Evidence {
         let mut pods: HashMap<Option<&PodUid>, CpuSet> = HashMap::new();
         let (mut twice, mut twice_in_pod) = (CpuSet::EMPTY, CpuSet::EMPTY);
@@ -37,7 +38,11 @@ impl Evidence {
             };
             for (other, cpus) in &pods {
                 let both = *cpus & claim.cpus;
-                *(if *other == pod { &mut twice_in_pod } else { &mut twice }) |= both;
+                if *other == pod {
+                    twice_in_pod |= both;
+                } else {
+                    twice |= both;
+                }
             }
             *pods.entry(pod).or_default() |= claim.cpus;
         }
@@ -48,7 +53,7 @@ impl Evidence {
                 .into_iter()
                 .filter(|claim| claim.cpus.is_disjoint(&twice))
                 .map(|KubeletClaim { of, cpus }| {
-                    (of, Noted { cpus, doubtful: !cpus.is_disjoint(&twice_in_pod) })
+                    (of, KubeletRecord { cpus, doubtful: !cpus.is_disjoint(&twice_in_pod) })
                 })
                 .collect(),
             pools: Vec::new(),
@@ -56,13 +61,13 @@ impl Evidence {
         }
     }
 
-    /// Adds what is set for running containers, and whether each of them is entitled to exclusive
-    /// CPUs.
+    /// Adds the CPUs that are set for each running container, and whether it is entitled to
+    /// exclusive CPUs.
     pub(crate) fn with_sets(mut self, sets: impl Iterator<Item = (CpuSet, bool)>) -> Evidence {
-        let mut seen = CpuSet::EMPTY;
+        let mut earlier = CpuSet::EMPTY;
         for (set, entitled) in sets {
-            self.common |= seen & set;
-            seen |= set;
+            self.common |= earlier & set;
+            earlier |= set;
             if !entitled && !self.pools.contains(&set) {
                 self.pools.push(set);
             }
@@ -70,7 +75,7 @@ impl Evidence {
         self
     }
 
-    /// Whether a container that is entitled to no exclusive CPUs has exactly these.
+    /// Whether exactly these CPUs are set for a container that is entitled to no exclusive ones.
     pub(crate) fn is_pool(&self, cpus: &CpuSet) -> bool {
         self.pools.contains(cpus)
     }
@@ -81,10 +86,10 @@ impl Evidence {
     }
 
     /// Whether the ledger or the kubelet made these CPUs exclusive to this instance.
-    pub(crate) fn names(&self, uid: &PodUid, container: &Container, set: &CpuSet) -> bool {
+    pub(crate) fn confirms(&self, uid: &PodUid, container: &Container, set: &CpuSet) -> bool {
         let ours = self.ours(uid, container).filter(|claim| claim.id == container.id);
-        let kubelet = self.kubelet(uid, container).filter(|noted| !noted.doubtful);
-        ours.is_some_and(|claim| claim.cpus == *set) || kubelet.is_some_and(|n| n.cpus == *set)
+        let kubelet = self.kubelet(uid, container).filter(|record| !record.doubtful);
+        ours.is_some_and(|claim| claim.cpus == *set) || kubelet.is_some_and(|one| one.cpus == *set)
     }
 
     pub(crate) fn ours(&self, uid: &PodUid, container: &Container) -> Option<&Claim> {
@@ -95,20 +100,20 @@ impl Evidence {
         self.ours.get(&(uid.clone(), name.to_owned()))
     }
 
-    pub(crate) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<Noted> {
+    pub(crate) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<KubeletRecord> {
         let by_name = Named::Container(uid.clone(), container.name.clone());
-        let found = self.kubelet.get(&by_name);
-        found.or_else(|| self.kubelet.get(&Named::Id(container.id.clone()))).copied()
+        let by_id = || self.kubelet.get(&Named::Id(container.id.clone()));
+        self.kubelet.get(&by_name).or_else(by_id).copied()
     }
 
-    /// The ledger's claims in order of pod uid and name, and the kubelet's certain ones with a
-    /// name.
+    /// The ledger's claims, and those of the kubelet that are certain and name a container; both in
+    /// order of pod uid and container name.
     pub(crate) fn parts(&self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
         let mut ours: Vec<Claim> = self.ours.values().cloned().collect();
         ours.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));
-        let named = |(of, noted): (&Named, &Noted)| match of {
-            Named::Container(uid, name) if !noted.doubtful => {
-                Some((uid.clone(), name.clone(), noted.cpus))
+        let named = |(of, record): (&Named, &KubeletRecord)| match of {
+            Named::Container(uid, name) if !record.doubtful => {
+                Some((uid.clone(), name.clone(), record.cpus))
             }
             Named::Container(..) | Named::Id(_) => None,
         };

@@ -1,34 +1,33 @@
 //! Takes over a node on which containers run already, without moving them.
 //!
-//! What is set for a running container counts first, then the checkpoint, then the kubelet's state
-//! file; the engine places only what is left. The ledger adopts every legal assignment before it
-//! places any container, so no container moves to make room for one that has no CPUs yet. If
-//! containers hold the same CPUs, the fewest move.
+//! The CPUs that are set for a running container count first, then the ledger's state file, then
+//! the kubelet's; the engine places only containers that these leave without CPUs. The ledger
+//! adopts every legal assignment before it places any container, so no container moves for one that
+//! has no CPUs yet. If containers hold the same CPUs, the fewest move.
 
 mod conflicts;
+mod earlier;
 mod evidence;
-mod followed;
 mod repair;
 mod sources;
 
 use super::books::{AppliedSetting, Books, ContainerEntry, ContainerRef};
-use super::claim::Claim;
-use super::claim::KubeletClaim;
+use super::claim::{Claim, KubeletClaim};
 use super::desired::mems_are_ours;
 use super::identity::identify;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
-use super::resize::resize_unseen;
+use super::resize::adopt_resize;
 use super::settings::Exposure;
 use super::terms::Terms;
 use super::wish::Cpus;
 use cpuset::CpuSet;
+use earlier::EarlierFacts;
 use evidence::Evidence;
-use followed::Followed;
 use placement::wishes::Margin;
-use repair::{Lost, lost, repair};
-use sources::{ClaimSource, adopt, asks, giving_way, keep_margin, possible_margin};
+use repair::{lost, repair};
+use sources::{ClaimSource, adopt, asks, keep_margin, must_move, possible_margin};
 use std::collections::{HashMap, HashSet};
 
 /// Takes over what the runtime lists, and the claims that the kubelet has assigned.
@@ -40,32 +39,34 @@ pub(super) fn synchronize(
     containers: Vec<Container>,
 ) {
     let evidence = Evidence::new(books.claims().collect(), kubelet);
-    let followed = Followed::of(node, books);
+    let earlier = EarlierFacts::of(node, books);
     books.clear();
-    let owners = list_pods(node, books, pods, &containers);
+    let owners = enter_pods(node, books, pods, &containers);
     let mut containers = newest_instances(&owners, containers);
     for (uid, container) in &mut containers {
-        let cpu = followed.request(container);
+        let cpu = earlier.request(container);
         let exclusive = exclusive_part(node, books, uid, container, &evidence);
-        let alone = exclusive.is_some_and(|set| evidence.names(uid, container, &set));
+        let confirmed = exclusive.is_some_and(|set| evidence.confirms(uid, container, &set));
         let ours = mems_are_ours(node, exclusive, container.mems);
-        let mut applied = AppliedSetting::found(container, ours);
-        if alone || container.partitioned {
+        let mut applied = AppliedSetting::reported(container, ours);
+        // Otherwise it is decided below whether they are exclusive or shared.
+        if confirmed || container.partitioned {
             applied.set_exclusive(exclusive.unwrap_or_default());
         }
         container.cpus = exclusive;
+        // The list has no limit where the quota is lifted: then an earlier event had it.
         if cpu.limit != container.cpu.limit {
-            applied.has_lifted();
+            applied.record_lifted_quota();
         }
         container.cpu = cpu;
         enter(node, books, uid, container, applied);
     }
-    followed.take_up(books);
+    earlier.restore(books);
     settle(node, books, &containers, evidence);
 }
 
-/// Those of the CPUs that are set for a container which may be exclusive. For a mixed one, shared CPUs
-/// are set as well, and only the claim tells which are exclusive.
+/// The part of the CPUs that are set for a container which can be exclusive. Shared CPUs are set
+/// for a mixed container, too, and only the claim shows which ones are exclusive.
 fn exclusive_part(
     node: &Node,
     books: &Books,
@@ -73,93 +74,94 @@ fn exclusive_part(
     container: &Container,
     evidence: &Evidence,
 ) -> Option<CpuSet> {
-    // What cgroups above leave it has no CPUs that others have now.
     let set = container.cpus?;
+    // The CPUs that the cgroups above allow do not include those that other containers have by now.
     let reached = container.runs_on.unwrap_or(set);
     match evidence.ours(uid, container) {
         Some(ours) if ours.mixed => ours.cpus.is_subset(&reached).then_some(ours.cpus),
         Some(_) => Some(set),
         None => {
             let pod = &books.pod(uid)?.pod;
-            let terms = Terms::standing(&node.settings, pod, &container.name);
+            let terms = Terms::still_allowed(&node.settings, pod, &container.name);
             unclaimed_part(&terms, Some(set))
         }
     }
 }
 
-/// Which of the CPUs that are set for a container without a claim may be its own: all, but of a mixed
-/// one none, as shared CPUs may be among them.
+/// The part that can be exclusive if the container has no claim: all CPUs that are set, but none
+/// for a mixed container, as some of them may be shared.
 pub(super) fn unclaimed_part(terms: &Terms, set: Option<CpuSet>) -> Option<CpuSet> {
     if terms.cpus == Some(Cpus::Mixed) { None } else { set }
 }
 
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
-/// what is set counts, and no container moves.
+/// the CPUs that are set count, and no container moves.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
         let entitled = asks(&found, container).is_some();
-        // What a shared container has in common with exclusive ones by name only is no share.
-        let set = container.runs_on.filter(|_| !entitled).or(container.cpus)?;
-        Some((set, entitled))
+        // The cpuset of a shared container can name exclusive CPUs on which it does not run.
+        let set = if entitled { None } else { container.runs_on };
+        Some((set.or(container.cpus)?, entitled))
     });
     let evidence = evidence.with_sets(sets);
-    let sources: &[&[ClaimSource]] =
-        if node.assigns() { &[ClaimSource::SET, ClaimSource::NOTED] } else { &[ClaimSource::SET] };
+    let sources: &[&[ClaimSource]] = if node.assigns() {
+        &[ClaimSource::SET, ClaimSource::RECORDED]
+    } else {
+        &[ClaimSource::SET]
+    };
     for sources in sources {
         for &source in *sources {
-            let giving_way = giving_way(node, books, containers, &evidence, source);
+            let must_move = must_move(node, books, containers, &evidence, source);
             for (at, (uid, container)) in containers.iter().enumerate() {
-                if !giving_way.contains(&at) {
+                if !must_move.contains(&at) {
                     adopt(node, books, uid, container, &evidence, source);
                 }
             }
         }
-        // Comes after all adoptions, so that no running container leaves a CPU for another one's
-        // margin.
+        // After all adoptions, so that no running container loses a CPU to the margin of another.
         for (uid, container) in containers {
             keep_margin(node, books, uid, container, &evidence);
         }
     }
     books.pods_mut().for_each(|(_, pod)| pod.detect_resources());
-    // Comes before the repairs, so that these do not take CPUs of containers that are just being
-    // restarted.
+    // Before the repairs, so that these take no CPUs of containers between two instances.
     keep_for_restart(node, books, &evidence);
     if node.assigns() {
         for (uid, container) in containers {
             let lost = lost(books, uid, container, &evidence);
-            resize_unseen(node, books, uid, container);
+            adopt_resize(node, books, uid, container);
             repair(node, books, uid, container, lost);
         }
     }
-    // A pod that has only a sandbox may be dead and still listed: it keeps no CPUs free.
+    // A pod that has only a sandbox may have ended and still be listed: it keeps no CPUs free.
     for (_, pod) in books.pods_mut() {
         let empty = pod.containers().next().is_none();
-        pod.refused = empty;
+        pod.promises_nothing = empty;
         pod.lend_if_quiet();
     }
 }
 
-/// An event named an unknown container: the ledger adopts it as if it had been found running, and
-/// its name's remembered claim counts.
+/// Adopts an unknown container that an event has named, as if it had been listed. The remembered
+/// claim of its name counts.
 pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     recall(node, books, uid, &container.name);
     let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name));
     let evidence = Evidence::new(ours.collect(), Vec::new());
     let exclusive = exclusive_part(node, books, uid, container, &evidence);
     let ours = mems_are_ours(node, exclusive, container.mems);
-    let applied = AppliedSetting::found(container, ours);
+    let applied = AppliedSetting::reported(container, ours);
     let container = &Container { cpus: exclusive, not_started: false, ..container.clone() };
     enter(node, books, uid, container, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);
     }
     keep_margin(node, books, uid, container, &evidence);
-    if let Some(pod) = books.change(uid) {
+    if let Some(pod) = books.pod_mut(uid) {
         pod.detect_resources();
     }
     if node.assigns() {
-        repair(node, books, uid, container, Lost::default());
+        repair(node, books, uid, container, None);
     }
 }
 
@@ -170,9 +172,9 @@ pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container:
     keep_margin(node, books, uid, container, &evidence);
 }
 
-/// Adopts the node again, as after a restart, from the books; `set` says what is set for a
-/// container. The next answers carry the updates.
-pub(super) fn adopt_anew(
+/// Adopts the node again, as after a restart, but from the books; `set` returns the CPUs that are
+/// set for a container.
+pub(super) fn readopt(
     node: &Node,
     books: &mut Books,
     kubelet: Vec<KubeletClaim>,
@@ -201,8 +203,8 @@ pub(super) fn adopt_anew(
     settle(node, books, &running, evidence);
 }
 
-/// An event names a container whose claim is remembered: the claim becomes that of an ended
-/// container of this name. For runtimes that never list running containers.
+/// Enters the remembered claim of an event's container as that of an ended one. Some runtimes never
+/// list running containers, so claims are remembered until an event names their container.
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);
@@ -211,9 +213,10 @@ pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
 
 /// Enters all pods, and returns the pod of each sandbox.
 ///
-/// The list has dead sandboxes too, in any order: after a reboot each pod has one besides that of
-/// its containers. The sandbox with the newest container comes last, as its end is the pod's.
-fn list_pods(
+/// The list also has dead sandboxes, in any order: after a reboot each pod has one in addition to
+/// that of its containers. The sandbox with the newest container is entered last: the pod ends with
+/// the sandbox that was entered last.
+fn enter_pods(
     node: &Node,
     books: &mut Books,
     mut pods: Vec<Pod>,
@@ -239,19 +242,20 @@ fn enter(
     let terms = Terms::of_running(node, pod, container);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
-    // It may know its CPUs, and may have started a moment ago.
+    // Its environment may list its CPUs, if the setting was the same when it was created.
     if node.settings.expose_cpus == Exposure::Environment {
-        entry.tell();
+        entry.fix_by_environment();
     }
     if container.not_started {
-        entry.exist();
+        entry.mark_created();
     } else {
+        // The real start is unknown: it may have been a moment ago.
         entry.start(node.now);
     }
     books.enter(uid, &container.name, entry, |_, _| ());
 }
 
-/// Keeps the CPUs of ended containers whose pod is alive: the kubelet will restart them.
+/// Keeps the CPUs of ended containers whose pod is alive, as the kubelet may restart them.
 fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
     let (ours, kubelet) = evidence.parts();
     for claim in ours {
@@ -260,7 +264,7 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
     for (pod_uid, container, cpus) in kubelet {
         let Some(pod) = books.pod(&pod_uid).map(|entry| &entry.pod) else { continue };
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
-        // The kubelet does not name the instance. No runtime gives such an id.
+        // The kubelet's file has no id. No runtime creates an id of this form.
         let id = ContainerId(format!("{pod_uid}/{container}"));
         let (margin, mixed, cpu) = (Margin::NONE, false, CpuRequest::default());
         let claim = Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu };
@@ -271,22 +275,22 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
 fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let free = node.unclaimed(books);
     let pod = books.pod(&claim.pod_uid);
-    let known = pod.is_some_and(|pod| pod.pod.pool == PoolKind::General);
-    if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || !known {
+    let may_have_exclusive = pod.is_some_and(|pod| pod.pod.pool == PoolKind::General);
+    if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || !may_have_exclusive {
         return;
     }
     let margin = possible_margin(node, &claim.cpus, claim.margin, &free);
-    let known = books
-        .container(&claim.pod_uid, &claim.container)
-        .map(|ContainerRef { entry, .. }| !entry.is_alive() && entry.claim().is_none());
-    match known {
-        Some(true) => {
+    match books.container(&claim.pod_uid, &claim.container) {
+        Some(ContainerRef { entry, .. }) => {
+            if entry.is_alive() || entry.claim().is_some() {
+                return;
+            }
             books.change_container(&claim.pod_uid, &claim.container, |entry| {
                 entry.assign(claim.cpus, margin);
                 entry.mix(claim.mixed);
             });
         }
-        Some(false) => return,
+        // Entering it would remove the container that has this id now.
         None if books.find(&claim.id).is_some() => return,
         None => {
             let entry = ContainerEntry::ended(&claim, margin);
@@ -297,20 +301,21 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     books.journal.note(false, Subject { namespace, pod, container, id }, What::Held(cpus));
 }
 
-/// Finds each container's pod, in order of creation. Of two instances of one name the newer one
-/// counts.
+/// The containers with their pods, in order of creation. Only the newest instance of a name and of
+/// an id counts; a container without a listed sandbox does not.
 fn newest_instances(
     owners: &HashMap<SandboxId, PodUid>,
     mut containers: Vec<Container>,
 ) -> Vec<(PodUid, Container)> {
     containers.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-    let (mut seen, mut ids) = (HashSet::new(), HashSet::new());
+    let mut names = HashSet::new();
+    let mut ids = HashSet::new();
     let mut newest: Vec<(PodUid, Container)> = containers
         .into_iter()
         .rev()
         .filter_map(|container| Some((owners.get(&container.sandbox)?.clone(), container)))
         .filter(|(uid, container)| {
-            seen.insert((uid.clone(), container.name.clone())) && ids.insert(container.id.clone())
+            names.insert((uid.clone(), container.name.clone())) && ids.insert(container.id.clone())
         })
         .collect();
     newest.reverse();

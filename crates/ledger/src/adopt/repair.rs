@@ -1,4 +1,4 @@
-//! Places running containers that should have exclusive CPUs and have none, or none that are legal.
+//! Places running containers that are entitled to exclusive CPUs and could not keep any.
 
 use super::evidence::Evidence;
 use super::sources::asks;
@@ -6,35 +6,34 @@ use crate::books::{Books, BudgetFit, ContainerRef};
 use crate::model::{Container, PodUid};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
-use crate::request::{Supply, budget_fit, request};
+use crate::request::{NodeSupply, budget_fit, exclusive_request};
 use cpuset::CpuSet;
 use placement::{self, Request};
 
 /// The exclusive CPUs that a running container had and could not keep.
-pub(super) type Lost = Option<CpuSet>;
-
 pub(super) fn lost(
     books: &Books,
     uid: &PodUid,
     container: &Container,
     evidence: &Evidence,
-) -> Lost {
+) -> Option<CpuSet> {
     let ContainerRef { entry, .. } = books.container(uid, &container.name)?;
     let ours = evidence.ours(uid, container).filter(|ours| ours.id == *entry.id())?;
     (entry.claim().is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
 }
 
-/// Places such a container. It also notes one that had exclusive CPUs and is to have none any more.
+/// Places a running container that lacks exclusive CPUs. If it is no longer entitled to any, notes
+/// those that it has `lost`.
 pub(super) fn repair(
     node: &Node,
     books: &mut Books,
     uid: &PodUid,
     container: &Container,
-    lost: Lost,
+    lost: Option<CpuSet>,
 ) {
     let Some(found) = books.container(uid, &container.name) else { return };
     let subject = found.subject();
-    let Some((n, fit)) = due(node, found, container) else {
+    let Some((n, fit)) = lacking(node, found, container) else {
         if let Some(lost) = lost {
             let why = illegal(node, Some(lost), lost.len());
             let what = What::LeftShared(format!("{why}, and it gets no others"));
@@ -42,17 +41,18 @@ pub(super) fn repair(
         }
         return;
     };
-    let wishes = found.entry.terms.wishes;
     let terms = &found.entry.terms;
-    let request = request(node, &Supply::of(node, books), found.pod, fit, CpuSet::EMPTY, n, terms);
+    let wishes = terms.wishes;
+    let supply = NodeSupply::of(node, books);
+    let request = exclusive_request(node, &supply, found.pod, fit, CpuSet::EMPTY, n, terms);
     let Some(request) = request else { return };
-    // A container that runs comes before pods that are about to start.
+    // A running container has precedence over pods that are about to start.
     let request = Request { promised: 0, ..request };
     match placement::place(&node.topology, &request) {
         Ok(chosen) => {
             let to = chosen.cpus;
             let taken = request.footprint(&node.topology, &to);
-            if let Some(pod) = books.change(uid) {
+            if let Some(pod) = books.pod_mut(uid) {
                 pod.raise_budget(&to);
                 pod.hand_over(&node.topology, &container.name, taken);
                 if wishes.shares_affinity() {
@@ -60,8 +60,8 @@ pub(super) fn repair(
                 }
                 if let Some(entry) = pod.container_mut(&container.name) {
                     entry.move_to(to, wishes.margin());
-                    // It leaves what may have been its exclusive CPUs before others get them: some may have gone
-                    // offline.
+                    // If at most `n` CPUs are set, they may have been its exclusive ones, some of
+                    // which went offline. It has to leave them before others get them.
                     if let Some(set) = container.cpus.filter(|set| set.len() <= n) {
                         entry.applied.set_exclusive(set);
                     }
@@ -76,18 +76,23 @@ pub(super) fn repair(
     }
 }
 
-/// How many exclusive CPUs a running container without any should have, and how they fit its pod's
-/// budget; `None` if it should have none.
+/// How many exclusive CPUs a running container lacks, and how they fit its pod's budget; `None` if
+/// it lacks none.
 ///
-/// A container that is pinned to shared CPUs did not fit in: it gets no CPUs of one that has just
-/// ended. What is set decides: of a mixed container's CPUs, `container` may name none.
-fn due(node: &Node, found: ContainerRef<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
+/// A container that an earlier decision pinned to shared CPUs did not fit its pod's budget. It must
+/// not get the CPUs of a container that has just ended, which may be restarted. `applied` shows
+/// that it is pinned; `container.cpus` does not for a mixed container.
+fn lacking(
+    node: &Node,
+    found: ContainerRef<'_>,
+    container: &Container,
+) -> Option<(usize, BudgetFit)> {
     let n = asks(&found, container)?;
     let fit = budget_fit(node, found.pod, found.pod.budget_cpus(), container, n);
     let fits = match fit {
-        BudgetFit::Fresh(_) => true,
-        BudgetFit::Reuse(_) => !found.entry.applied.is_set(),
-        BudgetFit::None => false,
+        BudgetFit::MayReuse(_) => true,
+        BudgetFit::MustReuse(_) => !found.entry.applied.is_set(),
+        BudgetFit::Exceeds => false,
     };
     (found.entry.claim().is_none() && node.is_static() && fits).then_some((n, fit))
 }

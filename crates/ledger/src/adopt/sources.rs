@@ -1,7 +1,7 @@
-//! Which exclusive CPUs a container that is found running keeps.
+//! Which exclusive CPUs a running container keeps at an adoption.
 
-use super::conflicts::in_the_way;
-use super::evidence::{Evidence, Noted};
+use super::conflicts::fewest_to_move;
+use super::evidence::{Evidence, KubeletRecord};
 use crate::books::{Books, ContainerRef};
 use crate::model::{Container, PodUid, PoolKind};
 use crate::node::Node;
@@ -14,22 +14,24 @@ use std::collections::BTreeSet;
 /// a more reliable source, so each source makes a pass over all containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
-    /// It is set, and a partition, the checkpoint or the kubelet's state file confirms it.
+    /// CPUs that are set, and that a partition, a claim or the kubelet's state file confirms.
     Confirmed,
-    /// It is set, and as many CPUs as the container is entitled to. Shared CPUs can be that by
-    /// chance.
+    /// CPUs that are set, as many as the container is entitled to. They can be shared ones that
+    /// have this number by chance.
     Set,
+    /// A claim of the ledger whose CPUs are not set.
     Remembered,
+    /// An assignment of the kubelet that is not set.
     Kubelet,
 }
 
 impl ClaimSource {
     pub(super) const SET: &[ClaimSource] = &[ClaimSource::Confirmed, ClaimSource::Set];
-    pub(super) const NOTED: &[ClaimSource] = &[ClaimSource::Remembered, ClaimSource::Kubelet];
+    pub(super) const RECORDED: &[ClaimSource] = &[ClaimSource::Remembered, ClaimSource::Kubelet];
 }
 
-/// The indices of containers that have to leave the CPUs which `source` names for them to others.
-pub(super) fn giving_way(
+/// The indices of containers that have to leave the CPUs that `source` names for them.
+pub(super) fn must_move(
     node: &Node,
     books: &Books,
     containers: &[(PodUid, Container)],
@@ -42,7 +44,7 @@ pub(super) fn giving_way(
         named(node, found, container, evidence, source).filter(|cpus| cpus.is_subset(&legal))
     };
     let sets = containers.iter().map(|container| set(container).unwrap_or_default());
-    in_the_way(&sets.collect::<Vec<_>>())
+    fewest_to_move(&sets.collect::<Vec<_>>())
 }
 
 /// How many exclusive CPUs an entered container asks for.
@@ -58,47 +60,50 @@ fn named(
     evidence: &Evidence,
     source: ClaimSource,
 ) -> Option<CpuSet> {
-    // The kubelet gives them out there, too, and its system partition leaves no container any.
+    // The kubelet's CPU manager ignores its own system partition, so it may have assigned CPUs to
+    // such a pod, on which the cgroup of the partition lets no container run.
     if found.pod.pod.pool == PoolKind::Reserved {
         return None;
     }
     let wanted = asks(&found, container);
-    let fixed = node.is_static();
-    let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
-    // A newer instance inherits from its predecessor only what it is entitled to.
+    let is_static = node.is_static();
+    let entitled = |cpus: &CpuSet| is_static && wanted == Some(cpus.len());
+    // A newer instance inherits from its predecessor only as many as it is entitled to.
     let ours = evidence.ours(found.uid, container);
     let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
     let ours = ours.map(|claim| claim.cpus);
-    let kubelet = evidence.kubelet(found.uid, container).filter(|_| fixed);
-    let sure = |noted: &Noted| !noted.doubtful || entitled(&noted.cpus);
-    let kubelet = kubelet.filter(sure).map(|noted| noted.cpus);
+    let kubelet = if is_static { evidence.kubelet(found.uid, container) } else { None };
+    let is_certain = |record: &KubeletRecord| !record.doubtful || entitled(&record.cpus);
+    let kubelet = kubelet.filter(is_certain).map(|record| record.cpus);
     // Some CPUs may have gone offline while the plugin did not run: the container keeps the others.
     let left = |cpus| cpus & node.topology.online();
     match source {
-        // Confirmed CPUs stay with their container even if today's policy would give it none.
+        // Confirmed CPUs stay with their container even if the present policy would give it none.
         ClaimSource::Confirmed => {
-            let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
+            let recorded = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
             let cpus = container.cpus;
-            cpus.filter(|cpus| noted(cpus) || (container.partitioned && entitled(cpus))).map(left)
+            cpus.filter(|cpus| recorded(cpus) || (container.partitioned && entitled(cpus)))
+                .map(left)
         }
-        // Unconfirmed CPUs count only for a container that is entitled to just as many. A shared
-        // pool can have that size by chance: a set that a container without entitlement has is a
-        // pool, and a set on which others run has to fit the pod's budget. The budget may be older
-        // than a resize, so it does not matter if no other container runs there.
+        // Unconfirmed CPUs count only for a container that is entitled to this number. A shared
+        // pool can have that size by chance. So they do not count if they are also the set of a
+        // container that is entitled to none, and if others run on them they have to fit the pod's
+        // budget. Where no other container runs on them, the budget is not asked, as it may be
+        // older than a resize.
         ClaimSource::Set => container.cpus.filter(|cpus| {
             let alone = || !evidence.is_common(cpus);
             entitled(cpus)
                 && !evidence.is_pool(cpus)
                 && (alone() || fits_budget(found, wanted, evidence))
         }),
-        // A claim that is not set may be older than a resize.
+        // A claim that is not set may be older than a resize, so the number has to be right.
         ClaimSource::Remembered => ours.filter(entitled).map(left),
         ClaimSource::Kubelet => kubelet.filter(entitled).map(left),
     }
 }
 
-/// Whether the CPUs that a container asks for fit its pod's budget, beside those of the pod's other
-/// containers.
+/// Whether the CPUs that a container asks for and those of the other containers of its pod fit the
+/// pod's budget.
 fn fits_budget(found: ContainerRef<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
     let Some(n) = wanted else { return false };
     let Some(budget) = found.pod.budget_cpus() else { return true };
@@ -133,7 +138,7 @@ pub(super) fn adopt(
         if set == Some(claim) || (entry.is_mixed() && container.cpus == Some(claim)) {
             entry.applied.set_exclusive(claim);
         } else if let (ClaimSource::Confirmed, Some(set), false) = (source, set, entry.is_mixed()) {
-            // Some of them are offline now, or no longer its own.
+            // Others than `claim` are set: some may be offline. It had all of them exclusively.
             entry.applied.set_exclusive(set);
         }
     });
@@ -147,8 +152,8 @@ pub(super) fn adopt(
     }
 }
 
-/// Keeps the margin of an adopted container's CPUs idle, as far as no other container has it. An
-/// earlier decision counts before the wish.
+/// Keeps the margin of an adopted container's CPUs idle, as far as no other container has it. The
+/// margin of an earlier decision has precedence over the wish.
 pub(super) fn keep_margin(
     node: &Node,
     books: &mut Books,
@@ -173,7 +178,7 @@ pub(super) fn keep_margin(
     }
 }
 
-/// The part of a margin around these CPUs that is `free`.
+/// The largest part of the margin around these CPUs that is `free`.
 pub(super) fn possible_margin(node: &Node, cpus: &CpuSet, wanted: Margin, free: &CpuSet) -> Margin {
     let fits = |margin| node.with_idle(cpus, margin).is_subset(free);
     let siblings = Margin { siblings: wanted.siblings, ..Margin::NONE };

@@ -1,4 +1,4 @@
-//! What annotations come to for each container of a pod.
+//! Tests: the wishes for each container of a pod.
 
 use super::super::wish::ALL;
 use super::*;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const KEYS: [&str; 6] = ["cpus", "uncore", "numa", "smt", "placement", "movable"];
 
 #[test]
-fn which_annotations_are_ours() {
+fn only_annotations_with_the_domain_count() {
     for (name, ours) in [
         ("smt.cpu-manager.nri.io", true),
         ("smt.cpu-manager.nri.io/pod", true),
@@ -46,7 +46,7 @@ fn more_annotations_than_the_limit_refuse_every_container_without_repeating_them
     }
 }
 
-/// A second reader: what is asked for a container, from all annotations.
+/// A second implementation: the wishes for a container, and whether an annotation for it is wrong.
 fn expected(annotations: &BTreeMap<String, String>, container: &str) -> (Vec<Wish>, bool) {
     let own = format!("/container.{container}");
     let mut wishes = Vec::new();
@@ -69,9 +69,8 @@ fn expected(annotations: &BTreeMap<String, String>, container: &str) -> (Vec<Wis
 }
 
 proptest! {
-    /// For every container, named or not, the most specific annotation counts.
     #[test]
-    fn annotations_are_resolved_as_by_reading_all_of_them_for_each_container(
+    fn the_most_specific_annotation_counts_for_each_container(
         said in prop::collection::btree_map(
             (
                 prop::sample::select(&KEYS[..]),

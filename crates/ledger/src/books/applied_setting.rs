@@ -1,40 +1,37 @@
-//! [`AppliedSetting`]: what is set for a container.
+//! [`AppliedSetting`]: the last setting of a container that was sent or reported.
 
 use crate::model::{Container, MilliCpu};
 use crate::setting::{CpuSetting, Reach};
 use cpuset::{CpuSet, NodeSet};
 
-/// What the runtime, the kubelet or the daemon has set for a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AppliedSetting {
-    /// `None` if no CPUs are set: it runs on all of them.
+    /// `None` if no CPUs are set: the container may run on all of them.
     reach: Option<Reach>,
     certainty: Certainty,
     mems: Mems,
     quota: CfsQuota,
 }
 
-/// How certain it is that the CPUs are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Certainty {
-    /// They may have been lost or changed: an update is due.
+    /// The kernel may have others: an update is due.
     Doubtful,
-    /// The daemon has written them into the container's group; the runtime's record differs.
+    /// The daemon has written them into the container's cgroup; the runtime's record differs.
     Written,
+    /// The runtime has them.
     Set,
 }
 
-/// The NUMA nodes that are set for a container's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mems {
     Unset,
     Ours(NodeSet),
-    /// Something else's, such as the kubelet's memory manager's: they stay for the container's
+    /// Set by another program, such as the kubelet's memory manager: they stay for the container's
     /// life.
-    Others,
+    Foreign,
 }
 
-/// A container's CFS quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CfsQuota {
     Unset,
@@ -45,12 +42,12 @@ enum CfsQuota {
 }
 
 impl AppliedSetting {
-    /// What an event says of a container. `mems_are_ours`: the ledger has set its memory nodes.
-    pub(crate) fn found(container: &Container, mems_are_ours: bool) -> AppliedSetting {
+    /// The setting that an event reports. `mems_are_ours`: the ledger has set the memory nodes.
+    pub(crate) fn reported(container: &Container, mems_are_ours: bool) -> AppliedSetting {
         let mems = match container.mems {
             None => Mems::Unset,
             Some(mems) if mems_are_ours => Mems::Ours(mems),
-            Some(_) => Mems::Others,
+            Some(_) => Mems::Foreign,
         };
         let quota = if container.cpu.limit.is_some() { CfsQuota::Set } else { CfsQuota::Unset };
         let reach = container.cpus.map(Reach::shared);
@@ -87,7 +84,7 @@ impl AppliedSetting {
         self.certainty = certainty;
     }
 
-    /// What is set may differ from the record: an update is due, unless nothing was set.
+    /// The kernel's CPUs may differ from the record: an update is due, unless none were set.
     pub(crate) fn invalidate(&mut self) {
         if self.is_set() {
             self.certainty = Certainty::Doubtful;
@@ -96,18 +93,19 @@ impl AppliedSetting {
 
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        (self.reach, self.certainty) = (Some(Reach::shared(cpus)), Certainty::Set);
+        self.reach = Some(Reach::shared(cpus));
+        self.certainty = Certainty::Set;
     }
 
-    pub(crate) fn sets_quota(&mut self) {
+    pub(crate) fn record_quota(&mut self) {
         self.quota = CfsQuota::Set;
     }
 
-    pub(crate) fn has_lifted(&mut self) {
+    pub(crate) fn record_lifted_quota(&mut self) {
         self.quota = CfsQuota::Lifted;
     }
 
-    /// Of the CPUs that are set, these are exclusive.
+    /// Records which of the CPUs that are set are exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
         self.reach = self.cpus().map(|cpus| Reach::divided(cpus, exclusive));
     }
@@ -116,12 +114,12 @@ impl AppliedSetting {
         self.reach.is_some()
     }
 
-    /// The CPUs that are set, or may be set.
+    /// The CPUs that are set, with any certainty.
     pub(crate) fn cpus(&self) -> Option<CpuSet> {
         self.reach.as_ref().map(Reach::all)
     }
 
-    /// Those of the CPUs that are set which only this container has.
+    /// The part of the CPUs that only this container has; `None` if it has no such CPUs.
     pub(crate) fn exclusive(&self) -> Option<CpuSet> {
         self.reach.as_ref().filter(|reach| reach.is_exclusive()).map(|reach| reach.exclusive)
     }
@@ -130,36 +128,36 @@ impl AppliedSetting {
         self.reach.as_ref().is_some_and(Reach::is_exclusive)
     }
 
-    /// The CPUs that the runtime has set, if that is certain.
+    /// The CPUs, if it is certain that the runtime has set them.
     pub(crate) fn certain_cpus(&self) -> Option<CpuSet> {
         if self.certainty == Certainty::Set { self.cpus() } else { None }
     }
 
-    /// Whether exactly these are set, with this certainty or a greater one.
+    /// Whether exactly these CPUs are set, with at least this certainty.
     pub(crate) fn is_on(&self, cpus: &CpuSet, certainty: Certainty) -> bool {
         self.certainty >= certainty && self.cpus() == Some(*cpus)
     }
 
-    /// Whether memory nodes are set that must stay.
-    pub(crate) fn keeps_mems(&self) -> bool {
-        self.mems == Mems::Others
+    /// Whether another program has set memory nodes, which must stay.
+    pub(crate) fn has_foreign_mems(&self) -> bool {
+        self.mems == Mems::Foreign
     }
 
     pub(crate) fn has_mems(&self) -> bool {
         self.mems != Mems::Unset
     }
 
-    /// Whether its quota was lifted, so that updates carry its limit while it shares CPUs.
-    pub(crate) fn lacks_quota(&self) -> bool {
+    /// Whether its quota was lifted: updates have to carry its limit while it shares CPUs.
+    pub(crate) fn has_lifted_quota(&self) -> bool {
         matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
     }
 
-    /// Whether other CPUs are set than should be, or others of them are exclusive.
+    /// Whether other CPUs are set than desired, or other ones of them are exclusive.
     pub(crate) fn differs_in_cpus(&self, desired: &CpuSetting, certainty: Certainty) -> bool {
         self.certainty < certainty || self.reach.as_ref() != Some(desired.reach())
     }
 
-    /// Whether what is set differs from what should be, so that an update is due.
+    /// Whether the setting differs from the desired one, so that an update is due.
     pub(crate) fn differs(&self, desired: &CpuSetting) -> bool {
         self.differs_in_cpus(desired, Certainty::Set)
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))

@@ -1,4 +1,4 @@
-//! [`ContainerEntry`]: what the ledger keeps of a container.
+//! [`ContainerEntry`]: what the books have of a container.
 
 use super::applied_setting::AppliedSetting;
 use crate::claim::Claim;
@@ -14,7 +14,7 @@ use cpuset::{CgroupPath, CpuSet};
 use placement::Wishes;
 use placement::wishes::{Margin, Smt, Uncore};
 
-/// A container that exists, or will be restarted.
+/// A container that exists, or may be restarted.
 #[derive(Debug, Clone)]
 pub(crate) struct ContainerEntry {
     /// The runtime's id of the present or last instance.
@@ -24,13 +24,13 @@ pub(crate) struct ContainerEntry {
     pub(crate) kind: ContainerKind,
     pub(crate) cpu: CpuRequest,
     holding: Option<Holding>,
-    /// Whether it has fewer CPUs than it asks for since some went offline, perhaps none.
-    pub(crate) lost: bool,
+    /// Whether it has fewer CPUs than it asks for, or none, because some went offline.
+    pub(crate) lacks_cpus: bool,
     pub(crate) terms: Terms,
-    /// As the runtime has described them.
+    /// The devices that the runtime described.
     pub(crate) devices: Vec<Device>,
     pub(crate) applied: AppliedSetting,
-    /// Why it keeps its CPUs as long as it runs, if it has shown a reason.
+    /// Why its program must not be moved as long as it runs; `None` if it may.
     fixed_by: Option<StayReason>,
     pub(crate) created_at: Option<i64>,
     pub(crate) enforced_by: Mechanism,
@@ -40,87 +40,85 @@ pub(crate) struct ContainerEntry {
 /// The instance before a container's present one.
 #[derive(Debug, Clone)]
 struct Predecessor {
-    /// Late events of it change nothing.
+    /// Late events with this id must change nothing.
     id: ContainerId,
-    /// Whether it, or one before it, has ended: after the end of the present one the next may come
-    /// soon.
+    /// Whether this instance or an earlier one has ended, so that the container has been restarted.
+    /// When the present instance ends, another restart is likely.
     ended: bool,
 }
 
-/// What is known of a container's present or last instance. Only methods of [`ContainerEntry`]
-/// change it, and no instance that has ended runs again.
+/// The state of a container's present or last instance. Only methods of [`ContainerEntry`] change
+/// it, and no instance that has ended runs again.
 #[derive(Debug, Clone, Copy)]
 enum Life {
-    /// The runtime waits for the answer to its creation, or the answer was lost: it cannot be
-    /// updated.
+    /// The runtime waits for the answer to its creation, or the answer was lost: no updates yet.
     Creating {
-        /// Whether its exclusive CPUs are those of the instance before it.
+        /// Whether its exclusive CPUs are those of its predecessor, which the state file has.
         inherited: bool,
     },
-    /// It exists, and its process may not run yet.
+    /// The runtime has created it, and its process may not run yet.
     Created {
-        /// Whether it has been updated: that may have changed only the runtime's own record.
+        /// Whether it has been updated. The update may have changed only the runtime's record.
         updated_early: bool,
-        /// As when it runs.
+        /// As in `Running`.
         waits: bool,
     },
     Running {
-        /// When its process started or it last moved, as
-        /// [`Event::Time`](crate::Event::Time) counts; `None` while it is on CPUs that it
-        /// is not to keep.
+        /// When its process started or it last moved, as [`Event::Time`](crate::Event::Time)
+        /// counts; `None` after a staged move, which a later step completes.
         settled_at: Option<Duration>,
-        /// Whether it waits for CPUs that others have yet to leave, see
-        /// [`order`](crate::order).
+        /// Whether it waits for CPUs that others have yet to leave ([`order`](crate::order)).
         waits: bool,
     },
-    /// Its process has ended, or its creation has failed; its CPUs are kept until its pod ends.
+    /// Its process has ended, or its creation has failed; it keeps its CPUs until its pod ends.
     Ended { loan: Loan, instance: LastInstance },
 }
 
-/// What the runtime has of the last instance of a container that has ended.
+/// What the runtime still has of an ended container's last instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastInstance {
+    /// The instance, stopped.
     Stopped,
-    /// The runtime has removed it, or could not create it. A new one may come as long as the pod
-    /// lives.
+    /// Nothing: it has removed the instance, or could not create it. The pod may get a new one as
+    /// long as it lives.
     Removed,
-    /// The runtime has listed none, and the claim is all that is known. The container may be
-    /// between two instances, or its pod may have ended unreported.
+    /// Nothing that it listed: only the claim is known. The container may be between two instances,
+    /// or its pod may have ended without an event.
     Unlisted,
 }
 
-/// Exclusive CPUs, at least one.
+/// A container's exclusive CPUs and their use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holding {
+    /// At least one.
     cpus: CpuSet,
-    /// What stays idle around them.
+    /// Which of their neighbours stay idle.
     margin: Margin,
-    /// Whether it uses shared CPUs beside them.
+    /// Whether the container also uses shared CPUs (`cpus: exclusive+shared`).
     mixed: bool,
-    /// It has fewer of them soon, and its program has notice of that.
     notice: Option<Notice>,
 }
 
-/// An announced loss of exclusive CPUs, after a resize to fewer.
+/// A resize to fewer exclusive CPUs that the program knows of and that takes effect later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// What is left then; none if it shares CPUs.
+    /// The exclusive CPUs that remain; empty if the container shares CPUs then.
     pub(crate) to: CpuSet,
-    /// As [`Event::Time`](crate::Event::Time) counts.
+    /// When, as [`Event::Time`](crate::Event::Time) counts.
     pub(crate) at: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It has been created, and its process may not run yet.
+    /// Its process may not run yet.
     Created,
     Running,
-    /// Its process has ended; its CPUs are kept until its pod ends.
+    /// It keeps its exclusive CPUs until its pod ends.
     Ended,
 }
 
 impl Phase {
-    /// A short name that stays.
+    /// A stable name, for the status.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Created => "created",
@@ -130,24 +128,23 @@ impl Phase {
     }
 }
 
-/// The use of the exclusive CPUs of an ended container whose pod lives.
+/// Whether the shared pool uses the exclusive CPUs of an ended container until its restart.
 ///
-/// The shared pool uses them until the container is back, but not at once after every crash, which
-/// would move all shared containers twice. The ledger lends them at once if that may be the last
-/// chance (see [`PodEntry::end`](super::pod::PodEntry::end)), and otherwise if the container has
-/// not come back after a while.
+/// Lending them after every crash would move all shared containers twice. So the ledger lends them
+/// at once only if that may be the last chance (see [`PodEntry::end`](super::pod::PodEntry::end)),
+/// and otherwise if the container has not been restarted after two quiet periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loan {
+    /// Not lent: a restart is expected.
     Awaited,
-    /// It had not come back at the end of the last quiet period.
+    /// Not lent: one quiet period has ended without a restart.
     Overdue,
-    /// The shared pool has them.
     Lent,
 }
 
-/// How a container's exclusive CPUs change: in no other way.
+/// Changes of a container's exclusive CPUs. Only these methods change them.
 impl ContainerEntry {
-    /// It gets exclusive CPUs, with this margin. No CPUs are none.
+    /// Gives it these exclusive CPUs with this margin; an empty set takes all of them away.
     pub(crate) fn assign(&mut self, cpus: CpuSet, margin: Margin) {
         let mixed = match &self.holding {
             Some(holding) => holding.mixed,
@@ -158,48 +155,48 @@ impl ContainerEntry {
         self.enforce_by(self.enforced_by);
     }
 
-    /// It gets as many others as it asks for.
+    /// Gives it other exclusive CPUs, as many as it asks for.
     pub(crate) fn move_to(&mut self, cpus: CpuSet, margin: Margin) {
         self.assign(cpus, margin);
-        self.lost = false;
-        // Only those of the instance before are on disk under its name.
+        self.lacks_cpus = false;
+        // The state file has those of the predecessor, not these.
         if let Life::Creating { inherited } = &mut self.life {
             *inherited = false;
         }
     }
 
-    /// It comes back to what the instance before it had.
+    /// Gives it the exclusive CPUs of its predecessor.
     pub(crate) fn inherit(&mut self, before: &ContainerEntry) {
         self.holding = before.holding;
         if self.holding.is_some() {
-            self.come_back();
+            self.mark_inherited();
         }
     }
 
-    /// Some of its CPUs may have gone offline. Those that it was to leave anyway, it leaves then.
-    pub(crate) fn lose(&mut self, online: CpuSet) {
+    /// Takes its offline CPUs away, if there are any. Then a notice takes effect at once.
+    pub(crate) fn drop_offline(&mut self, online: CpuSet) {
         if let Some(Holding { cpus, margin, notice, .. }) = self.holding
             && !cpus.is_subset(&online)
         {
             let stays = notice.map_or(cpus, |notice| notice.to);
             self.assign(stays & online, margin);
-            self.lost = !stays.is_subset(&online);
+            self.lacks_cpus = !stays.is_subset(&online);
         }
     }
 
-    /// It has only these of its CPUs from `at` on.
+    /// From the time `at` on it has only the CPUs `to`.
     pub(crate) fn announce(&mut self, to: CpuSet, at: Duration) {
         if let Some(holding) = &mut self.holding {
             holding.notice = Some(Notice { to, at });
         }
     }
 
-    /// What was announced last, as long as its CPUs are the same.
+    /// The pending notice. Any other change of its CPUs ends it.
     pub(crate) fn notice(&self) -> Option<Notice> {
         self.holding?.notice
     }
 
-    /// Another container of its pod gets some of its CPUs.
+    /// Takes away CPUs that another container of its pod gets.
     pub(crate) fn hand_over(&mut self, to_other: CpuSet) {
         if let Some(Holding { cpus, margin, notice, .. }) = self.holding {
             self.assign(cpus - to_other, margin);
@@ -209,7 +206,6 @@ impl ContainerEntry {
         }
     }
 
-    /// This margin of its CPUs stays idle from now on.
     pub(crate) fn keep_idle(&mut self, margin: Margin) {
         if let Some(holding) = &mut self.holding {
             holding.margin = margin;
@@ -217,7 +213,7 @@ impl ContainerEntry {
         }
     }
 
-    /// Whether it uses shared CPUs beside its exclusive ones, as was decided earlier.
+    /// Sets whether it also uses shared CPUs, by an earlier decision instead of its wish.
     pub(crate) fn mix(&mut self, mixed: bool) {
         if let Some(holding) = &mut self.holding {
             holding.mixed = mixed;
@@ -225,82 +221,83 @@ impl ContainerEntry {
         }
     }
 
-    /// It has no exclusive CPUs any more. Returns those that it had.
+    /// Takes all exclusive CPUs away, and returns them. It no longer lacks any.
     pub(crate) fn release(&mut self) -> Option<CpuSet> {
-        self.lost = false;
+        self.lacks_cpus = false;
         self.unassign()
     }
 
-    /// Its exclusive CPUs are about to be found anew. Returns those that it had.
+    /// Takes all exclusive CPUs away before an adoption decides about them again, and returns them.
     pub(crate) fn unassign(&mut self) -> Option<CpuSet> {
         self.holding.take().map(|held| held.cpus)
     }
 
-    /// It keeps its CPUs: its program knows their numbers.
-    pub(crate) fn tell(&mut self) {
+    /// It must keep its CPUs: its program read their numbers from the environment.
+    pub(crate) fn fix_by_environment(&mut self) {
         self.fixed_by = Some(StayReason::Environment);
     }
 
-    /// It keeps its CPUs: its threads have chosen among them.
-    pub(crate) fn bind_itself(&mut self) {
+    /// It must keep its CPUs: its threads have set affinities to some of them.
+    pub(crate) fn fix_by_own_affinity(&mut self) {
         self.fixed_by.get_or_insert(StayReason::OwnAffinity);
     }
 }
 
-/// The life of an instance: it changes in no other way.
+/// Changes of an instance's [`Life`]. Only these methods change it.
 impl ContainerEntry {
-    /// The exclusive CPUs that it is created with are those of the instance before it.
-    pub(crate) fn come_back(&mut self) {
+    /// Records that a new instance is created with the exclusive CPUs of its predecessor.
+    pub(crate) fn mark_inherited(&mut self) {
         if let Life::Creating { inherited } = &mut self.life {
             *inherited = true;
         }
     }
 
-    /// The runtime shows that it exists, whether or not the answer to its creation has gone out.
-    pub(crate) fn exist(&mut self) {
+    /// An event shows that the runtime has created it, even if the answer to its creation was lost.
+    pub(crate) fn mark_created(&mut self) {
         if let Life::Creating { .. } = self.life {
             self.life = Life::Created { updated_early: false, waits: false };
         }
     }
 
-    /// The answer to its creation has gone out, with this setting.
-    pub(crate) fn answer(&mut self, setting: Option<&CpuSetting>) {
-        self.exist();
+    /// The answer to its creation has been sent, with this setting.
+    pub(crate) fn record_answer(&mut self, setting: Option<&CpuSetting>) {
+        self.mark_created();
         if let Some(setting) = setting {
             self.applied.record(setting);
         }
     }
 
-    /// The runtime has got this update.
-    pub(crate) fn update(&mut self, setting: &CpuSetting) {
+    /// This update has been sent to the runtime.
+    pub(crate) fn record_update(&mut self, setting: &CpuSetting) {
         self.applied.record(setting);
         if let Life::Created { updated_early, .. } = &mut self.life {
             *updated_early = true;
         }
     }
 
-    /// Whether it waits from now on for CPUs that others have yet to leave.
-    pub(crate) fn wait(&mut self, for_others: bool) {
+    pub(crate) fn set_waiting(&mut self, for_others: bool) {
         if let Life::Created { waits, .. } | Life::Running { waits, .. } = &mut self.life {
             *waits = for_others;
         }
     }
 
-    /// Its process runs. The runtime may report the start of a short process after its end.
+    /// Its process runs. After its end this changes nothing: the runtime may report the start of a
+    /// short process late.
     pub(crate) fn start(&mut self, now: Duration) {
         let (updated_early, waits) = match self.life {
             Life::Creating { .. } => (false, false),
             Life::Created { updated_early, waits } => (updated_early, waits),
             Life::Running { .. } | Life::Ended { .. } => return,
         };
-        // The ledger repeats the update.
+        // Before its start the update may have changed only the runtime's record, so it is due
+        // again.
         if updated_early {
             self.applied.invalidate();
         }
         self.life = Life::Running { settled_at: Some(now), waits };
     }
 
-    /// It has moved to CPUs that it keeps (`None`: does not keep).
+    /// It has moved at this time; `None` for a staged move.
     pub(crate) fn settle(&mut self, at: Option<Duration>) {
         if let Life::Running { settled_at, .. } = &mut self.life {
             *settled_at = at;
@@ -321,15 +318,14 @@ impl ContainerEntry {
         }
     }
 
-    /// The shared pool uses its CPUs until it is back.
     pub(super) fn lend(&mut self) {
         if let Life::Ended { loan, .. } = &mut self.life {
             *loan = Loan::Lent;
         }
     }
 
-    /// A quiet period has ended: after two of them without the container its CPUs are lent.
-    pub(super) fn stay_away(&mut self) {
+    /// A quiet period has ended: after two of them without a restart its CPUs are lent.
+    pub(super) fn end_quiet_period(&mut self) {
         if let Life::Ended { loan, .. } = &mut self.life {
             *loan = match loan {
                 Loan::Awaited => Loan::Overdue,
@@ -354,7 +350,7 @@ impl ContainerEntry {
             kind: container.kind,
             cpu: container.cpu,
             holding: None,
-            lost: false,
+            lacks_cpus: false,
             terms,
             devices: container.devices.clone(),
             applied,
@@ -365,16 +361,16 @@ impl ContainerEntry {
         }
     }
 
-    /// Something else keeps others off its exclusive CPUs from now on.
+    /// From now on this mechanism keeps others off its exclusive CPUs.
     pub(crate) fn enforce_by(&mut self, mechanism: Mechanism) {
         self.enforced_by = match mechanism {
-            // Nothing in a cpuset partition can run on shared CPUs.
+            // Processes in a cpuset partition cannot run on CPUs outside it, so not on shared ones.
             Mechanism::Partitions if self.is_mixed() => Mechanism::Groups,
             mechanism => mechanism,
         };
     }
 
-    /// A container of which only the claim is known.
+    /// An ended container of which only the claim is known.
     pub(crate) fn ended(claim: &Claim, margin: Margin) -> ContainerEntry {
         let container = Container::new(
             claim.id.clone(),
@@ -382,26 +378,25 @@ impl ContainerEntry {
             claim.container.clone(),
             claim.cpu,
         );
-        let (runtime, terms) = (Mechanism::Runtime, Terms::default());
-        let mut entry = ContainerEntry::new(&container, runtime, terms, AppliedSetting::nothing());
+        let terms = Terms::default();
+        let applied = AppliedSetting::nothing();
+        let mut entry = ContainerEntry::new(&container, Mechanism::Runtime, terms, applied);
         entry.life = Life::Ended { loan: Loan::Awaited, instance: LastInstance::Unlisted };
         entry.assign(claim.cpus, margin);
         entry.mix(claim.mixed);
         entry
     }
 
-    /// It replaces this instance.
-    pub(crate) fn follow(&mut self, before: &ContainerEntry) {
+    pub(crate) fn set_predecessor(&mut self, before: &ContainerEntry) {
         let ended = !before.is_alive() || before.was_restarted();
         self.before = Some(Predecessor { id: before.id.clone(), ended });
     }
 
-    /// Whether it has replaced an instance with this id.
-    pub(crate) fn follows(&self, id: &ContainerId) -> bool {
+    /// Whether it has directly replaced the instance with this id.
+    pub(crate) fn has_replaced(&self, id: &ContainerId) -> bool {
         self.before.as_ref().is_some_and(|before| before.id == *id)
     }
 
-    /// Whether an earlier instance has ended.
     pub(super) fn was_restarted(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.ended)
     }
@@ -414,7 +409,7 @@ impl ContainerEntry {
         }
     }
 
-    /// Whether it is being created with the exclusive CPUs of the instance before it.
+    /// Whether it is being created with the exclusive CPUs of its predecessor.
     pub(crate) fn is_inheriting(&self) -> bool {
         matches!(self.life, Life::Creating { inherited: true })
     }
@@ -424,8 +419,8 @@ impl ContainerEntry {
         matches!(self.life, Life::Created { waits: true, .. } | Life::Running { waits: true, .. })
     }
 
-    /// When its process started or it last moved; `None` if it does not run, or is on CPUs that it
-    /// is not to keep.
+    /// When its process started or it last moved; `None` if it does not run, or after a staged
+    /// move.
     pub(crate) fn settled_at(&self) -> Option<Duration> {
         match self.life {
             Life::Running { settled_at, .. } => settled_at,
@@ -433,17 +428,14 @@ impl ContainerEntry {
         }
     }
 
-    /// Whether the runtime has removed its last instance, or could not create it.
     pub(super) fn is_removed(&self) -> bool {
         matches!(self.life, Life::Ended { instance: LastInstance::Removed, .. })
     }
 
-    /// Whether the runtime has listed no instance of it.
     pub(crate) fn is_unlisted(&self) -> bool {
         matches!(self.life, Life::Ended { instance: LastInstance::Unlisted, .. })
     }
 
-    /// Why it keeps its CPUs as long as it runs, if its own program is the reason.
     pub(crate) fn fixed_by(&self) -> Option<StayReason> {
         self.fixed_by
     }
@@ -456,17 +448,17 @@ impl ContainerEntry {
         self.holding.map(|held| held.cpus)
     }
 
-    /// Its exclusive CPUs; empty without any.
+    /// [`ContainerEntry::claim`], or the empty set.
     pub(crate) fn held(&self) -> CpuSet {
         self.holding.map_or(CpuSet::EMPTY, |held| held.cpus)
     }
 
-    /// Whether it uses shared CPUs beside its exclusive ones; then it is no partition.
+    /// Whether it uses shared CPUs in addition to its exclusive ones; then it cannot be a
+    /// partition.
     pub(crate) fn is_mixed(&self) -> bool {
         self.holding.as_ref().is_some_and(|holding| holding.mixed)
     }
 
-    /// What stays idle around its exclusive CPUs.
     pub(crate) fn margin(&self) -> Margin {
         self.holding.as_ref().map_or(Margin::NONE, |held| held.margin)
     }
@@ -481,29 +473,27 @@ impl ContainerEntry {
         !matches!(self.life, Life::Ended { .. })
     }
 
-    /// Its part of its pod's budget. The amount of one with exclusive CPUs may be unknown, because
-    /// it has ended or asks for more than shares can show.
-    pub(crate) fn counts(&self) -> Option<MilliCpu> {
+    /// Its part of its pod's budget. With exclusive CPUs the amount may be unknown, because the
+    /// container has ended or requests more than shares can show: then the number of CPUs counts.
+    pub(crate) fn budget_share(&self) -> Option<MilliCpu> {
         let whole = |claim: CpuSet| MilliCpu(claim.len() as u64 * 1000);
         self.cpu.amount().or_else(|| self.claim().map(whole))
     }
 
-    /// How many exclusive CPUs it asks for; `None` if none.
+    /// How many exclusive CPUs it asks for; `None` if it asks for none.
     pub(crate) fn asks(&self, qos: Qos) -> Option<usize> {
         self.asks_with(qos, &self.cpu)
     }
 
-    /// How many it asks for with this request. For one that has some the request alone decides,
-    /// whatever its pod wishes for by now.
+    /// How many exclusive CPUs it asks for with this request. If it has some, the request alone
+    /// decides: in a Burstable pod the wish for them may no longer be allowed.
     pub(crate) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         let by_claim = self.claim().map(|_| Cpus::Exclusive);
         Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
     }
 
-    /// The wishes that its CPUs were chosen by, and that further ones follow.
-    ///
-    /// They may differ from its pod's wishes: one that had no idle CPUs when the ledger adopted it
-    /// goes on without.
+    /// The wishes for further CPUs: those of its pod, but with the margin that its present CPUs
+    /// have. If the ledger adopted it without idle CPUs, it stays without.
     pub(crate) fn wishes(&self) -> Wishes {
         let Some(Holding { margin, .. }) = self.holding else { return self.terms.wishes };
         let smt = match self.terms.wishes.smt {
@@ -519,13 +509,9 @@ impl ContainerEntry {
         Wishes { smt, uncore, ..self.terms.wishes }
     }
 
-    /// Whether the shared pool uses its exclusive CPUs.
+    /// Whether it has ended and no restart is expected soon: the shared pool uses its exclusive
+    /// CPUs, if it has any.
     pub(crate) fn is_lent(&self) -> bool {
-        self.stays_away()
-    }
-
-    /// Whether it has ended and is not expected back soon.
-    pub(crate) fn stays_away(&self) -> bool {
         matches!(self.life, Life::Ended { loan: Loan::Lent, .. })
     }
 }

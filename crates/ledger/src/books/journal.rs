@@ -1,4 +1,4 @@
-//! [`Journal`]: notes for the log, until the daemon takes them.
+//! [`Journal`]: notes for the log that the daemon has yet to take.
 
 use crate::note::{MoveReason, Note, Subject, What};
 use cpuset::CpuSet;
@@ -15,7 +15,7 @@ impl Journal {
         self.notes.push(Note { warning, done: true, subject, what });
     }
 
-    /// Notes that a running container moves to other exclusive CPUs.
+    /// Notes and counts a move of a running container to other exclusive CPUs.
     pub(crate) fn moved(
         &mut self,
         subject: Subject,
@@ -35,10 +35,10 @@ impl Journal {
         self.notes.len()
     }
 
-    /// From this note on, keeps only some.
+    /// Drops notes that do not meet the condition, beginning with the note at index `first`.
     pub(crate) fn retain_from(&mut self, first: usize, keep: impl Fn(&Note) -> bool) {
-        let late = self.notes.split_off(first.min(self.notes.len()));
-        self.notes.extend(late.into_iter().filter(keep));
+        let rest = self.notes.split_off(first.min(self.notes.len()));
+        self.notes.extend(rest.into_iter().filter(keep));
     }
 
     pub(crate) fn extend(&mut self, notes: impl Iterator<Item = Note>) {

@@ -1,19 +1,19 @@
-//! [`Books`]: pods, their containers, and everything that follows from these alone. Only the
-//! methods here change the indexes of ids and sandboxes. There are no totals to keep right: what
-//! follows from several pods is computed when a decision needs it.
+//! [`Books`]: pods, their containers, and everything that follows from these alone. Only methods
+//! here change the indexes of ids and sandboxes. Sums over pods are computed when a decision needs
+//! them, so none can become wrong.
 
 mod applied_setting;
-mod budget;
 mod entry;
 mod journal;
-mod moves;
+mod move_book;
+mod move_budget;
 mod pod;
 
 pub(super) use applied_setting::{AppliedSetting, Certainty};
 pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
-use moves::MoveBook;
+use move_book::MoveBook;
 pub(super) use pod::{BudgetFit, PodEntry};
 
 use super::claim::Claim;
@@ -30,10 +30,10 @@ use std::collections::btree_map::Entry;
 pub(super) struct Books {
     pods: BTreeMap<PodUid, PodEntry>,
     sandboxes: BTreeMap<SandboxId, PodUid>,
-    /// The container of a present instance. Ids of replaced instances are not here: a late event
-    /// for one must not change its successor.
+    /// The container of each present instance. Ids of replaced instances are not here: their late
+    /// events must not change the successor.
     ids: BTreeMap<ContainerId, (PodUid, String)>,
-    /// Claims of the last process whose containers no event has named yet.
+    /// Claims of the state file whose containers no event has named yet.
     remembered: Vec<Claim>,
     pub(super) journal: Journal,
     pub(super) moves: MoveBook,
@@ -91,32 +91,31 @@ impl Books {
         &self.remembered
     }
 
-    /// All claims, in order of pod uid and container name; last those that are remembered.
+    /// First the claims of containers, in order of pod uid and container name, then remembered
+    /// ones.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         self.held_claims().chain(self.remembered.iter().cloned())
     }
 
-    /// Those of them that are not only remembered.
     pub(super) fn held_claims(&self) -> impl Iterator<Item = Claim> {
         self.pods().flat_map(|(_, pod)| pod.claims())
     }
 
-    /// Whether [`Books::held_claims`] are these.
+    /// Whether [`Books::held_claims`] are these; compares without a copy.
     pub(super) fn holds(&self, claims: &[Claim]) -> bool {
         let mut claims = claims.iter();
-        let mut held = self.containers().filter(|found| found.entry.claim().is_some());
+        let mut held = self.containers().filter(|container| container.entry.claim().is_some());
         held.all(|ContainerRef { pod, name, entry, .. }| {
             claims.next().is_some_and(|claim| pod.has_claim(name, entry, claim))
         }) && claims.as_slice().is_empty()
     }
 
-    /// The containers that have exclusive CPUs, also those that have ended.
+    /// The containers that have exclusive CPUs, including those that have ended.
     pub(super) fn holders(&self) -> impl Iterator<Item = &ContainerEntry> {
-        self.containers().map(|found| found.entry).filter(|entry| entry.claim().is_some())
+        self.containers().map(|container| container.entry).filter(|entry| entry.claim().is_some())
     }
 
-    /// Exclusive CPUs that the kernel keeps others off: it does only while the container's process
-    /// runs.
+    /// The CPUs of partitions. A container's cgroup is a partition only while its process runs.
     pub(super) fn held_by_kernel(&self) -> CpuSet {
         let partitions = self.holders().filter(|entry| {
             entry.enforced_by == Mechanism::Partitions && entry.phase() == Phase::Running
@@ -124,10 +123,10 @@ impl Books {
         partitions.filter_map(ContainerEntry::claim).collect()
     }
 
-    /// Pods without an instance of any container, see [`PodEntry::is_deserted`], that have exclusive
-    /// CPUs or had containers.
+    /// Pods that have exclusive CPUs or had containers, and have no instance of any container now.
     pub(super) fn deserted(&self) -> impl Iterator<Item = &PodEntry> {
-        self.pods.values().filter(|pod| (pod.refused || pod.has_exclusive()) && pod.is_deserted())
+        let had_containers = |pod: &PodEntry| pod.promises_nothing || pod.has_exclusive();
+        self.pods.values().filter(move |pod| had_containers(pod) && pod.is_deserted())
     }
 }
 
@@ -142,27 +141,27 @@ impl Books {
         Books { remembered, ..Books::default() }
     }
 
-    /// A pod that is in the books, to change it. `None` only by a mistake of the caller.
-    pub(super) fn change(&mut self, uid: &PodUid) -> Option<&mut PodEntry> {
+    /// A pod that the caller knows to be in the books; `None` is a defect.
+    pub(super) fn pod_mut(&mut self, uid: &PodUid) -> Option<&mut PodEntry> {
         let pod = self.pods.get_mut(uid);
         debug_assert!(pod.is_some(), "pod {uid} is not in the books");
         pod
     }
 
-    /// The same for a container.
+    /// Changes a container that the caller knows to be in the books; `None` is a defect.
     pub(super) fn change_container<T>(
         &mut self,
         uid: &PodUid,
         name: &str,
         change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
-        let entry = self.change(uid)?.containers.get_mut(name);
+        let entry = self.pod_mut(uid)?.containers.get_mut(name);
         debug_assert!(entry.is_some(), "container {uid}/{name} is not in the books");
         entry.map(change)
     }
 
-    /// Changes the container that has this id now; `None` if there is none.
-    pub(super) fn change_found<T>(
+    /// Changes the container whose present instance has this id; `None` if there is none.
+    pub(super) fn change_by_id<T>(
         &mut self,
         id: &ContainerId,
         change: impl FnOnce(&mut ContainerEntry) -> T,
@@ -175,21 +174,20 @@ impl Books {
         self.pods.iter_mut()
     }
 
-    /// Enters a pod as an event describes it. Returns its uid, and whether it was known with the same
-    /// wishes and bounds.
+    /// Enters a pod of an event. Returns its uid, and whether it was known with the same terms.
     pub(super) fn enter_pod(&mut self, pod: Pod) -> (PodUid, bool) {
         let uid = pod.uid.clone();
         let Books { pods, sandboxes, .. } = self;
         let has_sandbox = !pod.sandbox.0.is_empty();
         match pods.get_mut(&uid) {
             Some(known) => {
-                let asked = known.asks_as(&pod);
+                let same_terms = known.has_terms_of(&pod);
                 if has_sandbox && known.pod.sandbox != pod.sandbox {
                     sandboxes.remove(&known.pod.sandbox);
                     sandboxes.insert(pod.sandbox.clone(), uid.clone());
                 }
                 known.refresh(pod);
-                (uid, asked)
+                (uid, same_terms)
             }
             None => {
                 if has_sandbox {
@@ -201,8 +199,8 @@ impl Books {
         }
     }
 
-    /// Enters a container in place of the one of its name, if there is one, and changes its pod
-    /// with it: `change` gets the one before. Another container that had this id is removed.
+    /// Enters a container, in place of its predecessor if there is one. `change` then changes its
+    /// pod; it gets the predecessor. Another container that had this id is removed.
     pub(super) fn enter<T>(
         &mut self,
         uid: &PodUid,
@@ -210,27 +208,29 @@ impl Books {
         entry: ContainerEntry,
         change: impl FnOnce(&mut PodEntry, Option<&ContainerEntry>) -> T,
     ) -> Option<T> {
-        let place = || (uid.clone(), name.to_owned());
-        if let Some((of, called)) = self.ids.insert(entry.id.clone(), place())
-            && (&of, &*called) != (uid, name)
+        let key = || (uid.clone(), name.to_owned());
+        if let Some((other_uid, other_name)) = self.ids.insert(entry.id.clone(), key())
+            && (&other_uid, &*other_name) != (uid, name)
         {
-            self.note_released(&of, &called);
-            self.remove(&of, &called);
-            self.ids.insert(entry.id.clone(), place());
+            self.note_released(&other_uid, &other_name);
+            self.remove(&other_uid, &other_name);
+            // `remove` has removed the new index entry, too: both have the same id.
+            self.ids.insert(entry.id.clone(), key());
         }
-        let pod = self.change(uid)?;
+        let pod = self.pod_mut(uid)?;
         let before = pod.containers.insert(name.to_owned(), entry);
         let changed = change(pod, before.as_ref());
-        let replaced =
+        // The same instance may be entered again: then its id stays.
+        let has_other_id =
             |before: &ContainerEntry| pod.container(name).map(|now| &now.id) != Some(&before.id);
-        if let Some(gone) = before.filter(replaced) {
+        if let Some(gone) = before.filter(has_other_id) {
             self.ids.remove(&gone.id);
         }
         Some(changed)
     }
 
     pub(super) fn remove(&mut self, uid: &PodUid, name: &str) {
-        let gone = self.change(uid).and_then(|pod| pod.containers.remove(name));
+        let gone = self.pod_mut(uid).and_then(|pod| pod.containers.remove(name));
         if let Some(gone) = gone {
             self.ids.remove(&gone.id);
         }
@@ -267,23 +267,23 @@ impl Books {
         self.journal.note(true, subject, What::Refused { why: why.to_string(), request, devices });
     }
 
-    /// Gives the uid to a pod that was known by its sandbox alone.
+    /// Gives a pod its uid, if it was entered under a placeholder.
     pub(super) fn rename_pod(&mut self, from: &PodUid, to: &PodUid) {
         let Some(mut renamed) = self.pods.remove(from) else { return };
         renamed.pod.uid = to.clone();
         self.sandboxes.insert(renamed.pod.sandbox.clone(), to.clone());
         match self.pods.entry(to.clone()) {
-            Entry::Vacant(place) => {
-                place.insert(renamed);
+            Entry::Vacant(vacant) => {
+                vacant.insert(renamed);
             }
-            // Its sandbox was made anew. A container of both is the same one, and the later events
-            // had the uid.
+            // The pod has two sandboxes, of which one was entered under the placeholder. A
+            // container that both have is the same one; the entry under the uid is the newer one.
             Entry::Occupied(known) => {
                 let known = known.into_mut();
                 for (name, entry) in renamed.containers {
                     match known.containers.entry(name) {
                         Entry::Occupied(_) => drop(self.ids.remove(&entry.id)),
-                        Entry::Vacant(place) => drop(place.insert(entry)),
+                        Entry::Vacant(vacant) => drop(vacant.insert(entry)),
                     }
                 }
             }
@@ -293,16 +293,18 @@ impl Books {
         }
     }
 
+    /// Removes and returns the remembered claim of this container.
     pub(super) fn recall(&mut self, uid: &PodUid, name: &str) -> Option<Claim> {
         let at = self.remembered.iter().position(|claim| claim.is_of(uid, name))?;
         Some(self.remembered.swap_remove(at))
     }
 
-    /// Drops a remembered claim, if there is one of this instance.
+    /// Drops the remembered claim of this instance.
     pub(super) fn forget(&mut self, id: &ContainerId) {
         self.remembered.retain(|claim| claim.id != *id);
     }
 
+    /// Removes all pods and claims; the journal and the counts of moves stay.
     pub(super) fn clear(&mut self) {
         *self = Books {
             journal: std::mem::take(&mut self.journal),
@@ -312,19 +314,12 @@ impl Books {
     }
 }
 
-/// The invariants, for tests and debug builds.
 impl Books {
-    /// Whether the index of ids is that of the pods.
-    ///
-    /// # Errors
-    /// What they are and what they should be.
+    /// Checks the index of ids against the pods, for tests and debug builds.
     pub(crate) fn check(&self) -> Result<(), String> {
         for ContainerRef { uid, name, entry, .. } in self.containers() {
-            if self
-                .ids
-                .get(&entry.id)
-                .is_none_or(|(of, called)| (of, called.as_str()) != (uid, name))
-            {
+            let indexed = self.ids.get(&entry.id);
+            if indexed.is_none_or(|(of_uid, of_name)| (of_uid, of_name.as_str()) != (uid, name)) {
                 return Err(format!("{uid}/{name} cannot be found by its id {}", entry.id));
             }
         }

@@ -1,4 +1,4 @@
-//! [`PodEntry`]: what the ledger keeps of a pod.
+//! [`PodEntry`]: what the books have of a pod.
 
 use super::entry::{ContainerEntry, Phase};
 use crate::claim::Claim;
@@ -16,38 +16,37 @@ use topology::Topology;
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
     pub(crate) pod: Pod,
-    /// Whether the runtime has reported a resize of the whole pod. Without that the ledger derives
-    /// the budget from resizes of its containers.
+    /// Whether the runtime has reported a resize of the whole pod. Otherwise the ledger derives the
+    /// budget from resizes of its containers.
     pub(crate) resized: bool,
-    /// Its containers by name: a restarted one keeps its entry, and so its CPUs.
+    /// By name: a restarted container keeps its entry, and so its CPUs.
     pub(super) containers: BTreeMap<String, ContainerEntry>,
-    /// Whether its last container was refused, or is gone. Such a pod keeps no CPUs free: otherwise two pods
-    /// that wait for the same CPUs would block each other.
-    pub(crate) refused: bool,
-    /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In
-    /// pod scope its other containers get the same.
+    /// Whether it keeps no CPUs free for later containers, because its last container was refused
+    /// or all are gone. Otherwise two pods that wait for the same CPUs would block each other.
+    pub(crate) promises_nothing: bool,
+    /// The NUMA affinity of its last exclusive CPUs, and [`PodEntry::demand`] at that time. In pod
+    /// scope its other containers get the same affinity.
     pub(crate) affinity: Option<(usize, Hint)>,
-    /// Whether all of its containers share CPUs, whatever they ask for.
+    /// Whether all of its containers share CPUs, even those that request whole ones.
     pub(crate) opted_out: bool,
-    /// Which CPUs those share.
     pub(crate) pool: PoolKind,
-    /// Whether the pod has resources of its own (KEP-2837): then a container without resources
-    /// arrives with the amount of the pod.
+    /// Whether the pod has pod-level resources (KEP-2837): the kubelet then gives a container
+    /// without resources the amount of the pod.
     pub(crate) has_resources: bool,
-    /// The devices that the kubelet has given to its containers, as far as it has said so.
+    /// The devices that the kubelet has reported, by container.
     pub(crate) given: BTreeMap<String, GivenDevices>,
 }
 
-/// How a container of a pod can get exclusive CPUs within the pod's budget.
+/// How exclusive CPUs for a container of a pod fit the pod's budget. The CPUs here are those of
+/// ended containers of the pod, mostly init containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetFit {
-    /// From the node's free CPUs and from these, as they fit best.
-    Fresh(CpuSet),
-    /// From these first, as otherwise the pod would hold more than its budget. They are the CPUs of
-    /// ended containers of the pod, mostly init containers.
-    Reuse(CpuSet),
-    /// Not at all: the pod's other containers hold too much of the budget.
-    None,
+    /// The engine chooses freely among the node's free CPUs and these.
+    MayReuse(CpuSet),
+    /// The engine takes these before free ones: otherwise the pod would hold more than its budget.
+    MustReuse(CpuSet),
+    /// The pod's other containers hold too much of the budget.
+    Exceeds,
 }
 
 impl PodEntry {
@@ -56,7 +55,7 @@ impl PodEntry {
             pod,
             resized: false,
             containers: BTreeMap::new(),
-            refused: false,
+            promises_nothing: false,
             affinity: None,
             opted_out: false,
             pool: PoolKind::General,
@@ -83,7 +82,7 @@ impl PodEntry {
         self.containers.iter_mut()
     }
 
-    /// Finds the NUMA nodes of its containers' devices again.
+    /// Computes the nearest NUMA nodes of its containers' devices again.
     pub(crate) fn locate_devices(&mut self, node: &Node) {
         let located: Vec<Terms> = self
             .containers
@@ -104,7 +103,6 @@ impl PodEntry {
         }
     }
 
-    /// The claims of its containers, for the checkpoint.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         self.containers.iter().filter_map(|(name, entry)| {
             Some(Claim {
@@ -121,7 +119,7 @@ impl PodEntry {
         })
     }
 
-    /// Whether this is the claim of one of its containers.
+    /// Whether this is the claim of this container of the pod; compares without a copy.
     pub(super) fn has_claim(&self, name: &str, entry: &ContainerEntry, claim: &Claim) -> bool {
         let Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu } = claim;
         Some(*cpus) == entry.claim()
@@ -132,11 +130,12 @@ impl PodEntry {
             && (pod_uid, namespace, pod) == (&self.pod.uid, &self.pod.namespace, &self.pod.name)
     }
 
-    /// Takes over what an event says of the pod; empty parts change nothing.
+    /// Updates the pod's description by an event; empty parts change nothing.
     pub(super) fn refresh(&mut self, pod: Pod) {
-        // The first budget counts: later events repeat it and ignore resizes.
+        // The first budget counts: all later events repeat it, even after a resize.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
+        // Only an event with the cgroup shows which pool it is for.
         let pool = if pod.cgroup.is_none() { self.pod.pool } else { pod.pool };
         let cgroup = pod.cgroup.or(self.pod.cgroup.take());
         let Pod { mut sandbox, mut namespace, mut name, uid, mut annotations, .. } = pod;
@@ -156,23 +155,23 @@ impl PodEntry {
     }
 
     /// Whether an event's description of the pod changes neither its wishes nor their bounds.
-    pub(crate) fn asks_as(&self, pod: &Pod) -> bool {
+    pub(crate) fn has_terms_of(&self, pod: &Pod) -> bool {
         (pod.annotations.is_empty() || pod.annotations == self.pod.annotations)
             && (pod.namespace.is_empty() || pod.namespace == self.pod.namespace)
             && (pod.cgroup.is_none() || pod.pool == self.pod.pool)
     }
 
-    /// Whether this amount can be the whole pod's.
+    /// Whether a container with this request may have inherited the amount of the whole pod.
     fn is_whole(&self, kind: ContainerKind, cpu: &CpuRequest) -> bool {
         let amount = cpu.amount().filter(|_| self.pod.qos == Qos::Guaranteed);
         amount.is_some() && amount == self.pod.budget && kind != ContainerKind::Init
     }
 
-    /// Records whether the pod has resources of its own, as its running containers show: one asks
-    /// for the amount of the whole pod, and another one runs beside it. An init container ends
-    /// before the next one runs.
+    /// Records whether the pod has pod-level resources. Its running containers show that: one has
+    /// the amount of the whole pod, and another one that asks for CPUs runs at the same time. An
+    /// init container does not count: it ends before the next one runs.
     ///
-    /// If all of them hold exclusive CPUs, the budget is older than a resize.
+    /// If all of them hold exclusive CPUs, the pod has none: its budget is older than a resize.
     pub(crate) fn detect_resources(&mut self) {
         let asks = |entry: &&ContainerEntry| entry.cpu.amount() > Some(MilliCpu(0));
         let running = || {
@@ -184,18 +183,17 @@ impl PodEntry {
         self.has_resources |= shares && whole() && running().count() > 1;
     }
 
-    /// Records the end of a container.
-    ///
-    /// With its last container the pod is ending, or between an init container and the next. The
-    /// answer to this event is the last one before the pod's end that can carry updates, so the
-    /// pool gets the CPUs now.
+    /// Records the end of a container. If it is the last one that runs, the pod is ending, or
+    /// between an init container and the next container. The answer to this event is the last one
+    /// before the pod's end that can carry updates, so the pool gets the CPUs now.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
         entry.end();
         self.lend_if_quiet();
     }
 
-    /// If no container of the pod is alive, lends the CPUs of all that were never restarted.
+    /// If no container of the pod is alive, lends the CPUs of those that were never restarted;
+    /// another restart of the others is likely.
     pub(crate) fn lend_if_quiet(&mut self) {
         if !self.containers.values().any(ContainerEntry::is_alive) {
             for entry in self.containers.values_mut().filter(|entry| !entry.was_restarted()) {
@@ -204,48 +202,48 @@ impl PodEntry {
         }
     }
 
-    /// A quiet period has ended: lends the CPUs of containers that have not come back since the
-    /// last one.
+    /// A quiet period has ended: lends the CPUs of containers that ended before it began.
     pub(crate) fn quiet_period(&mut self) {
         for entry in self.containers.values_mut().filter(|entry| !entry.is_alive()) {
-            entry.stay_away();
+            entry.end_quiet_period();
         }
     }
 
-    /// Whether none of its containers has an instance. It may have ended, or be between two tries
-    /// to create one.
+    /// Whether none of its containers has an instance: see [`Deserted`](crate::Deserted).
     pub(super) fn is_deserted(&self) -> bool {
         self.containers.values().all(|entry| entry.is_removed() || entry.is_unlisted())
     }
 
-    /// Whether the runtime has removed all instances of its containers.
     pub(crate) fn is_empty(&self) -> bool {
         self.containers.values().all(ContainerEntry::is_removed)
     }
 
-    /// How many CPUs the pod keeps free for its containers that no event has named yet.
-    ///
-    /// Otherwise another pod could get the CPUs that the scheduler counted for a late container,
-    /// such as one after init containers.
+    /// How many CPUs the pod keeps free for its containers that no event has named yet, such as
+    /// those after init containers. Otherwise another pod could get these CPUs, though the
+    /// scheduler has counted them for this pod.
     pub(crate) fn promise(&self) -> usize {
-        if self.refused || self.opted_out || self.has_resources || self.pod.qos != Qos::Guaranteed {
+        if self.promises_nothing
+            || self.opted_out
+            || self.has_resources
+            || self.pod.qos != Qos::Guaranteed
+        {
             return 0;
         }
-        let seen: MilliCpu = self.containers.values().filter_map(ContainerEntry::counts).sum();
-        self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
+        let shares = self.containers.values().filter_map(ContainerEntry::budget_share);
+        let used: MilliCpu = shares.sum();
+        self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(used.0)).cpus_floor())
     }
 
-    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget, beside those of its
-    /// other containers.
+    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget, together with those
+    /// of its other containers.
     ///
-    /// If its kind is known, a later container may use the CPUs of init containers, without
-    /// preferring them, and never those of sidecars and other containers: so the kubelet.
-    /// Otherwise, and for a container that comes back after others have used its CPUs, the rest of
-    /// the budget decides. In a pod with resources of its own, whose containers can ask for more
-    /// than it has, those of an ended container wait for its return.
+    /// If its kind is known, the rule is the kubelet's: a new container may use the CPUs of ended
+    /// init containers, without preference, but not those of sidecars and other containers.
+    /// Otherwise, and for a restarted container whose CPUs others have used, the rest of the budget
+    /// decides. The containers of a pod with pod-level resources can ask for more than it has, so
+    /// there the CPUs of an ended container wait for its restart.
     ///
-    /// `budget` is in CPUs. What a container has `taken` includes idle CPUs, which do not
-    /// count.
+    /// `budget` is in CPUs, without idle ones; `taken` is [`Node::taken`], which includes them.
     pub(crate) fn budget_fit(
         &self,
         budget: Option<usize>,
@@ -253,48 +251,50 @@ impl PodEntry {
         n: usize,
         taken: impl Fn(&ContainerEntry) -> CpuSet,
     ) -> BudgetFit {
-        let (mut running, mut kept) = (0, 0);
-        let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        let mut fixed = 0;
+        let mut reusable = 0;
+        let mut ended = CpuSet::EMPTY;
+        let mut init = CpuSet::EMPTY;
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
             match (entry.claim(), entry.phase(), entry.kind) {
                 (None, ..) => {}
                 (Some(claim), Phase::Ended, ContainerKind::Init) => {
-                    kept += claim.len();
+                    reusable += claim.len();
                     init |= taken(entry);
                 }
                 (Some(claim), Phase::Ended, _) if !self.has_resources => {
-                    kept += claim.len();
+                    reusable += claim.len();
                     ended |= taken(entry);
                 }
-                (Some(claim), ..) => running += claim.len(),
+                (Some(claim), ..) => fixed += claim.len(),
             }
         }
         let mut budget = budget.unwrap_or(usize::MAX);
-        // With nothing else running, the budget is older than a resize that came before the
-        // container: the scheduler has counted what it asks for.
-        // With a budget of zero no container of the pod is to have exclusive CPUs.
-        let any = self.pod.budget != Some(MilliCpu(0));
-        if running == 0 && any && self.pod.qos == Qos::Guaranteed {
+        // If no other container holds CPUs, one that asks for more was resized before its creation,
+        // which the budget does not show; the scheduler has counted these CPUs. A budget of zero is
+        // deliberate: no container of the pod gets exclusive CPUs.
+        let has_budget = self.pod.budget != Some(MilliCpu(0));
+        if fixed == 0 && has_budget && self.pod.qos == Qos::Guaranteed {
             budget = budget.max(n);
         }
-        if running + n > budget {
-            return BudgetFit::None;
+        if fixed + n > budget {
+            return BudgetFit::Exceeds;
         }
         let known = container.kind != ContainerKind::Unknown;
         if known && !self.containers.contains_key(&container.name) {
-            return BudgetFit::Fresh(init);
+            return BudgetFit::MayReuse(init);
         }
         ended |= init;
-        if running + kept + n <= budget {
-            BudgetFit::Fresh(CpuSet::EMPTY)
+        if fixed + reusable + n <= budget {
+            BudgetFit::MayReuse(CpuSet::EMPTY)
         } else {
-            BudgetFit::Reuse(ended)
+            BudgetFit::MustReuse(ended)
         }
     }
 
-    /// Why a new container that requests `n` CPUs shares CPUs, for people; `None` if no exclusive
-    /// CPUs are for this pod.
-    pub(crate) fn without_room(&self, n: usize) -> Option<String> {
+    /// Why a new container that requests `n` CPUs shares CPUs, for the log; `None` if the budget
+    /// has none for the pod.
+    pub(crate) fn why_shared(&self, n: usize) -> Option<String> {
         let budget = self.budget_cpus().filter(|budget| *budget > 0)?;
         let held: CpuSet = self.containers.values().filter_map(ContainerEntry::claim).collect();
         let others = format!("other containers of the pod hold {}", wording::cpus(held));
@@ -310,7 +310,7 @@ impl PodEntry {
         })
     }
 
-    /// Makes the budget as large as the exclusive CPUs that one of its containers gets.
+    /// Raises the budget to at least these exclusive CPUs of one container.
     pub(crate) fn raise_budget(&mut self, cpus: &CpuSet) {
         let needed = MilliCpu(cpus.len() as u64 * 1000);
         self.pod.budget = self.pod.budget.map(|budget| budget.max(needed));
@@ -324,12 +324,11 @@ impl PodEntry {
         self.containers.values().any(|entry| entry.claim().is_some())
     }
 
-    /// The exclusive CPUs of its containers that its other containers leave out of their own
-    /// cpusets, as no cgroup above them does that: what they are set to, by the runtime and by
-    /// groups, and what the verifier accepts, follows from this alone.
+    /// The exclusive CPUs that the other containers of the pod leave out of their own cpusets, as
+    /// no cgroup above them does. All that sets or checks these cpusets uses this function.
     ///
-    /// Lent CPUs are in the shared pool. A partition keeps its own also then: the kernel makes none
-    /// of CPUs that a sibling names.
+    /// Lent CPUs do not count: they are in the shared pool. Those of a partition count even then:
+    /// the kernel makes no partition of CPUs that a sibling cgroup names.
     pub(crate) fn kept_from_siblings(&self) -> CpuSet {
         let is_kept = |entry: &&ContainerEntry| match entry.enforced_by {
             Mechanism::Runtime => false,
@@ -340,14 +339,14 @@ impl PodEntry {
     }
 
     /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
-    pub(crate) fn held_together(&self) -> CpuSet {
-        let together = |entry: &&ContainerEntry| entry.wishes().shares_affinity();
-        self.containers.values().filter(together).filter_map(ContainerEntry::claim).collect()
+    pub(crate) fn held_with_pod_affinity(&self) -> CpuSet {
+        let shares_affinity = |entry: &&ContainerEntry| entry.wishes().shares_affinity();
+        self.containers.values().filter(shares_affinity).filter_map(ContainerEntry::claim).collect()
     }
 
     /// For how many CPUs the engine chooses the NUMA affinity of the whole pod: the budget of a
-    /// Guaranteed pod, without containers that are placed by themselves. `None` for other pods,
-    /// whose budget is a limit.
+    /// Guaranteed pod, without the containers that do not share its affinity. `None` for other
+    /// pods: their budget is a limit, of which they may need less.
     pub(crate) fn demand(&self) -> Option<usize> {
         let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
         let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
@@ -355,18 +354,18 @@ impl PodEntry {
         Some(budget.saturating_sub(apart))
     }
 
-    /// The same for a request of `n` CPUs of a supply: at least those and what the pod has beside
-    /// the supply. `None` if each container has an affinity of its own.
+    /// [`PodEntry::demand`] for a request of `n` CPUs of a supply: at least these, and the CPUs
+    /// that the pod holds outside the supply. `None` if each container has its own affinity.
     pub(crate) fn demand_with(&self, supply: &CpuSet, n: usize) -> Option<usize> {
-        let beside = (self.held_together() - *supply).len();
+        let held_outside = (self.held_with_pod_affinity() - *supply).len();
         match self.pod.qos {
-            Qos::Guaranteed => Some(self.demand()?.max(beside + n)),
-            _ => Some(beside + n),
+            Qos::Guaranteed => Some(self.demand()?.max(held_outside + n)),
+            _ => Some(held_outside + n),
         }
     }
 
-    /// Takes `cpus` out of the claims of all containers but `name`; from claims with idle CPUs only
-    /// whole cores or caches.
+    /// Takes `cpus` away from all containers of the pod except `name`. A claim with idle CPUs loses
+    /// the whole cores or caches, as their idle CPUs are gone with `cpus`.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
             let cut = entry.margin().around(topology, &cpus);
@@ -374,21 +373,21 @@ impl PodEntry {
         }
     }
 
-    /// Its cgroup, as the runtime reports it, or the parent of a container's.
+    /// Its cgroup as reported, or the parent of the cgroup of one of its containers.
     pub(crate) fn group(&self) -> Option<CgroupPath> {
         let of_container = |entry: &ContainerEntry| entry.cgroup.as_ref()?.parent();
         self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
     }
 
-    /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container,
-    /// or, in a pod with resources of its own, if all containers are exclusive. Otherwise the quota
-    /// is the only limit that the pod has: each container that inherits it may use all of it.
+    /// Whether its CFS quota has to be lifted. The rule is the kubelet's: if any container is
+    /// exclusive, or, with pod-level resources, if all are. There each shared container may use the
+    /// whole quota, and the pod has no other limit.
     ///
-    /// A container that has ended counts until it has stayed away for a while, so that one which
-    /// crashes and returns does not have the quota written each time.
+    /// An ended container counts until its CPUs are lent, so that a container that crashes and
+    /// restarts does not cause two writes each time.
     pub(crate) fn lifts_quota(&self) -> bool {
         let is_exclusive = |entry: &ContainerEntry| entry.claim().is_some();
-        let mut present = self.containers.values().filter(|entry| !entry.stays_away());
+        let mut present = self.containers.values().filter(|entry| !entry.is_lent());
         self.containers.values().any(|entry| entry.is_alive() && is_exclusive(entry))
             && (!self.has_resources || present.all(is_exclusive))
     }

@@ -1,30 +1,30 @@
 //! CPUs go offline and come online while containers run. A cpuset partition of another program does
 //! the same to its CPUs.
 //!
-//! The kubelet does not support this: it goes on with the CPUs that it found when it started, and
-//! fails to restart with others. Here the pool follows at once, and no container moves without
-//! need. A container that lost CPUs keeps the others and gets the nearest free ones. If there are
-//! none it goes on with fewer, and the next change of the machine completes it.
+//! The kubelet does not support this: it keeps to the CPUs that it found when it started, and does
+//! not start again with others. Here the pool follows at once, and a container changes only if it
+//! lost CPUs or lacks some: it keeps the rest and gets the nearest free ones. If there are none it
+//! runs on with fewer, and the next change of the machine completes it.
 
 use crate::books::{Books, ContainerRef};
 use crate::model::PodUid;
 use crate::node::Node;
 use crate::note::{MoveReason, What};
-use crate::request::{Supply, running};
+use crate::request::{NodeSupply, running_request};
 use cpuset::CpuSet;
 use placement::{self, Request, Running};
 use topology::Topology;
 
-/// `node` has the machine as it is now: `before` with other CPUs online.
+/// `node` has the new machine; `before` is the old one, on which other CPUs were online.
 pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     let online = node.topology.online();
     let mut held = Vec::new();
     for (uid, pod) in books.pods_mut() {
-        // It was chosen among the nodes of the machine before. A restart would forget it, too.
+        // It was chosen among the NUMA nodes of the old machine. A restart forgets it, too.
         pod.affinity = None;
         for (name, entry) in pod.containers_mut() {
             let had = entry.claim();
-            entry.lose(online);
+            entry.drop_offline(online);
             held.push((uid.clone(), name.clone(), had));
         }
     }
@@ -37,18 +37,17 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     }
 }
 
-/// Gives a container that has fewer exclusive CPUs than it asks for the nearest free ones, if there
-/// are enough.
+/// Gives a container that lacks exclusive CPUs the nearest free ones, if there are enough.
 fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, name) else { return };
     let Some(n) = entry.asks(pod.pod.qos) else { return };
-    if !entry.lost || !entry.is_alive() || !node.is_static() {
+    if !entry.lacks_cpus || !entry.is_alive() || !node.is_static() {
         return;
     }
     let left = entry.held();
-    let supply = Supply::of(node, books);
-    // A container that runs comes before pods that are about to start.
-    let request = Request { promised: 0, ..running(node, &supply, pod, entry, n) };
+    let supply = NodeSupply::of(node, books);
+    // A running container has precedence over pods that are about to start.
+    let request = Request { promised: 0, ..running_request(node, &supply, pod, entry, n) };
     let margin = request.wishes.margin();
     let reduced = Running::Reduced { left, broken: *broken };
     if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
@@ -75,6 +74,7 @@ fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Op
     }
 }
 
+/// The CPUs of cores that have lost a CPU: whole cores of these cannot be required.
 fn broken_cores(before: &Topology, online: CpuSet) -> CpuSet {
     let cores = before.cores().iter().map(|core| core.cpus);
     cores.filter(|cpus| !cpus.is_subset(&online)).collect()

@@ -1,4 +1,4 @@
-//! A new container: only its creation can pin it before it runs.
+//! A container is created: only the answer to this can pin it before it runs.
 
 use super::standby;
 use crate::adopt::recall;
@@ -21,6 +21,7 @@ pub(crate) fn create(
     container: &Container,
 ) -> Result<PodUid, Rejection> {
     let uid = identify(node, books, pod);
+    // The state file may have a claim of its name that no event has named yet.
     recall(node, books, &uid, &container.name);
     if !node.assigns() {
         standby::create(node, books, &uid, container)?;
@@ -29,8 +30,8 @@ pub(crate) fn create(
     match granted(node, books, &uid, container) {
         Some(Ok((terms, grant))) => enter(node, books, &uid, container, terms, grant),
         Some(Err((rejection, request))) => {
-            if let Some(pod) = books.change(&uid) {
-                pod.refused = true;
+            if let Some(pod) = books.pod_mut(&uid) {
+                pod.promises_nothing = true;
             }
             books.note_refused(&uid, container, &rejection, request);
             return Err(rejection);
@@ -61,17 +62,18 @@ fn enter(
 ) {
     let claim = grant.claim();
     let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
-    let applied = AppliedSetting::found(container, false);
+    let applied = AppliedSetting::reported(container, false);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
+    // The margin follows below: an inherited one is known only with the entry of the predecessor.
     entry.assign(claim.unwrap_or_default(), Margin::NONE);
     match grant {
         Grant::Shared => {}
-        Grant::Kept(_) => entry.come_back(),
+        Grant::Inherited(_) => entry.mark_inherited(),
         Grant::Chosen(..) => books.moves.started(node.settings.rebalance.as_ref()),
     }
     if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
-        entry.tell();
+        entry.fix_by_environment();
     }
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
         if let Grant::Chosen(placement, _) = &grant {
@@ -80,12 +82,13 @@ fn enter(
         let demand = pod.demand();
         let mut margin = Margin::NONE;
         let what = match grant {
+            // Under policy none every container shares, which needs no note.
+            Grant::Shared if !node.is_static() => None,
             Grant::Shared => {
                 let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
-                let asks = asks.filter(|_| node.is_static());
-                asks.and_then(|n| Some(What::LeftShared(pod.without_room(n)?)))
+                asks.and_then(|n| Some(What::LeftShared(pod.why_shared(n)?)))
             }
-            Grant::Kept(cpus) => {
+            Grant::Inherited(cpus) => {
                 margin = before.map(ContainerEntry::margin).unwrap_or_default();
                 Some(What::Kept(cpus))
             }
@@ -98,11 +101,11 @@ fn enter(
                 Some(What::Assigned { placement, request })
             }
         };
-        pod.refused = false;
+        pod.promises_nothing = false;
         if let Some(entry) = pod.container_mut(&container.name) {
             entry.keep_idle(margin);
             if let Some(before) = before {
-                entry.follow(before);
+                entry.set_predecessor(before);
             }
         }
         what.map(|what| (pod.subject(container), what))

@@ -1,4 +1,4 @@
-//! The life of a container, event by event.
+//! The life of a container: what each of the runtime's events changes.
 
 mod create;
 mod standby;
@@ -9,17 +9,17 @@ pub(super) use update::update;
 
 use super::adopt::adopt_late;
 use super::books::{Books, ContainerEntry, ContainerRef};
-use super::identity::{Instance, instance, whose};
+use super::identity::{Instance, identify_container, instance};
 use super::model::{Container, ContainerId, Pod, PoolKind, Qos, SandboxId};
 use super::node::Node;
 use super::setting::CpuSetting;
 
-/// A container's process is about to run. Only an unknown container changes anything.
+/// A container's process is about to run. It exists, and if it is unknown the ledger adopts it.
 pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
-    let uid = whose(node, books, pod, &mut container);
+    let uid = identify_container(node, books, pod, &mut container);
     match instance(books, &uid, &container) {
         Instance::Present => {
-            books.change_container(&uid, &container.name, ContainerEntry::exist);
+            books.change_container(&uid, &container.name, ContainerEntry::mark_created);
         }
         Instance::Replaced => {}
         Instance::Unknown => adopt_late(node, books, &uid, &container),
@@ -27,18 +27,18 @@ pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: 
 }
 
 pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
-    let uid = whose(node, books, pod, &mut container);
+    let uid = identify_container(node, books, pod, &mut container);
     match instance(books, &uid, &container) {
         Instance::Present => {}
         Instance::Replaced => return,
         Instance::Unknown => {
             adopt_late(node, books, &uid, &container);
-            // Cgroups were written without knowing whose it is.
-            books.change_found(&container.id, |entry| entry.applied.invalidate());
+            // Cgroups were written before the ledger knew the container: an update is due.
+            books.change_by_id(&container.id, |entry| entry.applied.invalidate());
             return;
         }
     }
-    let Some(pod) = books.change(&uid) else { return };
+    let Some(pod) = books.pod_mut(&uid) else { return };
     let Some(entry) = pod.container_mut(&container.name) else { return };
     entry.start(node.now);
     if entry.is_alive() {
@@ -46,18 +46,17 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     }
 }
 
-/// A container's process has ended, or its creation failed.
 pub(super) fn stop(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
-    if let Some(pod) = books.change(&uid) {
+    if let Some(pod) = books.pod_mut(&uid) {
         pod.end(&name);
     }
 }
 
-/// The runtime has removed an instance, or could not create it. Its exclusive CPUs stay with its
-/// name for the life of its pod, as under the kubelet: creations can fail several times in a row,
-/// and the kubelet removes old instances between them.
+/// The runtime has removed an instance, or could not create it. The exclusive CPUs stay with the
+/// container's name for the life of its pod, as under the kubelet: creations can fail several times
+/// in a row, and the kubelet removes old instances between them.
 pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     stop(books, id);
     let Some(ContainerRef { uid, name, entry, .. }) = books.find(id) else {
@@ -69,19 +68,20 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
         return;
     }
     books.remove(&uid, &name);
-    let Some(pod) = books.change(&uid) else { return };
+    let Some(pod) = books.pod_mut(&uid) else { return };
     if pod.containers().next().is_some() {
         return;
     }
-    // A Guaranteed pod stays as long as its cgroup does, and so does one on the reserved CPUs: no
-    // class keeps its pause container where it belongs.
-    (pod.refused, pod.affinity) = (true, None);
+    pod.promises_nothing = true;
+    pod.affinity = None;
+    // A Guaranteed pod and one on the reserved CPUs stay as long as their sandbox: their own cgroup
+    // has to bind the pause container, as that of their QoS class does not.
     if pod.pod.qos != Qos::Guaranteed && pod.pool == PoolKind::General {
         books.remove_pod(&uid);
     }
 }
 
-/// All containers of a pod have been stopped: its exclusive CPUs are free again.
+/// The pod's sandbox has ended: its exclusive CPUs are free again.
 pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
     let Some(uid) = books.owner(sandbox).cloned() else { return };
     let names = books.pod(&uid).into_iter().flat_map(|pod| pod.containers());
@@ -90,9 +90,8 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
     books.remove_pod(&uid);
 }
 
-/// The answer to a container's creation has gone out.
 pub(super) fn created(books: &mut Books, id: &ContainerId, setting: Option<&CpuSetting>) {
-    books.change_found(id, |entry| entry.answer(setting));
+    books.change_by_id(id, |entry| entry.record_answer(setting));
 }
 
 /// The daemon could not answer with a creation's decision: the container gets nothing.
@@ -100,7 +99,8 @@ pub(super) fn revoke(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
     books.remove(&uid, &name);
-    if let Some(pod) = books.change(&uid) {
-        (pod.refused, pod.affinity) = (true, None);
+    if let Some(pod) = books.pod_mut(&uid) {
+        pod.promises_nothing = true;
+        pod.affinity = None;
     }
 }

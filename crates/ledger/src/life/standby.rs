@@ -1,7 +1,8 @@
 //! Events while the kubelet's own CPU manager assigns the node's CPUs.
 //!
-//! The ledger changes nothing then, but it records what the kubelet sets, as at a start. So it can
-//! take over later without a list from the runtime, and moves no container whose CPUs are legal.
+//! The ledger pins no container then, but it records the CPUs that the kubelet sets, as it adopts
+//! those of a runtime's list. So it can take over later without a list, and moves no container
+//! whose CPUs are legal.
 
 use crate::adopt::adopt_set;
 use crate::books::{AppliedSetting, Books, Certainty, ContainerEntry};
@@ -16,7 +17,7 @@ use placement::{Reason, Rejection};
 const KUBELET_ACTIVE: &str = "the kubelet's own CPU manager, or another NRI plugin, assigns the CPUs of this node. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";
 
-/// A new container gets what the kubelet decided. The ledger never refuses a restarted one.
+/// Records a new container with the kubelet's CPUs. A restarted container is never refused.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
@@ -28,27 +29,28 @@ pub(crate) fn create(
     let terms = Terms::of_running(node, pod, container);
     let asks = match grant(node, books, pod, container, &terms) {
         Ok(grant) => grant.claim().is_some(),
+        // It asks for exclusive CPUs that the ledger could not give.
         Err(_) => true,
     };
     if node.stance == Stance::Refuse && asks && !known {
-        if let Some(pod) = books.change(uid) {
-            pod.refused = true;
+        if let Some(pod) = books.pod_mut(uid) {
+            pod.promises_nothing = true;
         }
         let message = KUBELET_ACTIVE.to_owned();
         let rejection = Rejection { reason: Reason::UnexpectedAdmission, message };
         books.note_refused(uid, container, &rejection, None);
         return Err(rejection);
     }
-    let applied = AppliedSetting::found(container, false);
+    let applied = AppliedSetting::reported(container, false);
     let mechanism = node.mechanism;
     let entry = ContainerEntry::new(container, mechanism, terms, applied);
     books.enter(uid, &container.name, entry, |pod, before| {
-        pod.refused = false;
+        pod.promises_nothing = false;
         let Some(entry) = pod.container_mut(&container.name) else { return };
         let Some(before) = before else { return };
-        entry.follow(before);
-        // A container that comes back without CPUs keeps the claim of its name, for the moment at
-        // which the ledger assigns CPUs.
+        entry.set_predecessor(before);
+        // A restarted container without CPUs keeps the claim of its name, for the time when the
+        // ledger assigns CPUs again.
         if container.cpus.is_none() {
             entry.inherit(before);
         }
@@ -57,7 +59,7 @@ pub(crate) fn create(
     Ok(())
 }
 
-/// Records what the kubelet sets for a container that exists.
+/// Records the kubelet's change of an existing container.
 pub(crate) fn update(
     node: &Node,
     books: &mut Books,
@@ -68,9 +70,10 @@ pub(crate) fn update(
     let changed = books.change_container(uid, &container.name, |entry| {
         entry.cpu = entry.cpu.changed_by(wanted.cpu);
         if wanted.sets_quota {
-            entry.applied.sets_quota();
+            entry.applied.record_quota();
         }
         let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
+        // Other CPUs end the claim; `adopt_set` makes a new one of them if they are legal.
         entry.applied.replace(cpus);
         entry.release();
         Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })

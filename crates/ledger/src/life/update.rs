@@ -1,17 +1,16 @@
-//! The kubelet asks for other resources for a container that exists.
+//! The kubelet requests other resources for an existing container.
 
 use super::standby;
 use crate::adopt::adopt_late;
 use crate::books::Books;
 use crate::event::Wanted;
-use crate::identity::{Instance, instance, whose};
+use crate::identity::{Instance, identify_container, instance};
 use crate::model::{Container, Pod};
 use crate::node::Node;
 use crate::note::What;
 use crate::resize::resize;
 use placement::Rejection;
 
-/// Changes a container to what the kubelet wants.
 pub(crate) fn update(
     node: &Node,
     books: &mut Books,
@@ -19,7 +18,7 @@ pub(crate) fn update(
     mut container: Container,
     wanted: Wanted,
 ) -> Result<(), Rejection> {
-    let uid = whose(node, books, pod, &mut container);
+    let uid = identify_container(node, books, pod, &mut container);
     match instance(books, &uid, &container) {
         Instance::Present => {}
         Instance::Replaced => return Ok(()),
@@ -38,11 +37,11 @@ pub(crate) fn update(
         return Err(rejection);
     }
     books.change_container(&uid, &container.name, |entry| {
-        entry.exist();
-        // The request overwrites what was set: its quota would throttle exclusive CPUs, and its
-        // CPUs are not the ledger's.
+        entry.mark_created();
+        // The runtime applies the request as it is: its quota would throttle exclusive CPUs, and
+        // its CPUs are not those of the ledger. So the answer has to have an update.
         if wanted.sets_quota {
-            entry.applied.sets_quota();
+            entry.applied.record_quota();
         }
         if wanted.cpus.is_some() {
             entry.applied.invalidate();

@@ -1,9 +1,9 @@
 //! Moves of running containers to better CPUs, within a budget.
 //!
-//! The planner ([`planner`]) knows CPUs; here is who may move, how many, and what is recorded. A plan
-//! is only a proposal: each of its steps comes back as [`Event::Move`](super::Event::Move), one
-//! after the other, and changes nothing if it does not fit any more. So a plan can end after every
-//! step, and the ledger is right.
+//! The planner ([`planner`]) chooses CPUs; this module decides which containers may move and how
+//! many, and records the moves. A plan is only a proposal: the daemon returns its steps one after
+//! the other as [`Event::Move`](super::Event::Move), and a step that no longer fits changes
+//! nothing. So a plan may end after any step.
 
 mod reason;
 
@@ -13,7 +13,7 @@ use super::model::ContainerId;
 use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
 use super::node::Node;
 use super::note::What;
-use super::request::{Grant, Supply, grant, running};
+use super::request::{Grant, NodeSupply, grant, running_request};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
 use core::time::Duration;
@@ -23,7 +23,6 @@ use placement::moves::{self as planner, Limits, Plan, Resident};
 use placement::{Placement, Request, Scope};
 use reason::{numa_nodes, reason};
 
-/// The best moves for a container that is about to be created.
 pub(super) fn for_arrival(
     node: &Node,
     books: &Books,
@@ -39,48 +38,49 @@ pub(super) fn for_arrival(
             Err((_, Some(request))) => (None, request),
             _ => return Err(NoPlan::NoNeed),
         };
-    // What a container of the pod has left is not free for others.
+    // It can reuse CPUs of its pod, which are not free for containers that would move.
     if !request.reuse.cpus().is_empty() {
         return Err(NoPlan::NoNeed);
     }
     if node.settings.notice_seconds > 0 {
         return Err(NoPlan::Notice);
     }
-    let moves = books.moves.left(rebalance);
+    let moves = books.moves.moves_left(rebalance);
     if moves == 0 {
         return Err(NoPlan::BudgetUsedUp);
     }
-    let supply = Supply::of(node, books);
+    let supply = NodeSupply::of(node, books);
     let (ids, residents) = residents(node, books, &supply)?;
     let limits = limits(node, rebalance, moves);
     let placed = placed.as_ref();
     let plan =
         planner::for_arrival(&node.topology, supply.free, &residents, &request, placed, &limits)
             .ok_or(NoPlan::NoGain)?;
-    let newcomer = format!("{}/{}/{}", entry.pod.namespace, entry.pod.name, container.name);
+    let subject = format!("{}/{}/{}", entry.pod.namespace, entry.pod.name, container.name);
     let after = plan.newcomer.as_ref().map(|placement| placement.cpus);
     let why = match after {
         Some(after) => {
-            reason(&node.topology, &newcomer, placed.map(|placement| placement.cpus), after)
+            reason(&node.topology, &subject, placed.map(|placement| placement.cpus), after)
         }
-        None => newcomer,
+        None => subject,
     };
-    Ok(move_plan(&residents, &ids, plan, (Occasion::Arrival, why)))
+    Ok(move_plan(&residents, &ids, plan, Occasion::Arrival, &why))
 }
 
-/// The best moves without a newcomer.
+/// The best moves when no container is about to be created.
 pub(super) fn for_departure(node: &Node, books: &Books) -> Result<MovePlan, NoPlan> {
     let rebalance = active(node, books)?;
-    let moves = books.moves.spare(rebalance);
+    let moves = books.moves.spare_moves(rebalance);
     if moves == 0 {
-        let kept = books.moves.left(rebalance) > 0;
+        let kept = books.moves.moves_left(rebalance) > 0;
         return Err(if kept { NoPlan::BudgetKept } else { NoPlan::BudgetUsedUp });
     }
-    let supply = Supply::of(node, books);
+    let supply = NodeSupply::of(node, books);
     let (ids, residents) = residents(node, books, &supply)?;
     let limits = limits(node, rebalance, moves);
     let plan = planner::for_departure(&node.topology, supply.free, &residents, &limits)
         .ok_or(NoPlan::NoGain)?;
+    // The log names only the move with the greatest gain: the others make it possible.
     let better = plan.moves.iter().map(|planned| {
         let Resident { held, request, .. } = &residents[planned.resident];
         let before = planner::badness(&node.topology, request, held);
@@ -92,11 +92,11 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Result<MovePlan, NoPl
     let subject = format!("{}/{}/{name}", pod.pod.namespace, pod.pod.name);
     let before = Some(residents[best.resident].held);
     let why = reason(&node.topology, &subject, before, best.to);
-    Ok(move_plan(&residents, &ids, plan, (Occasion::Departure, why)))
+    Ok(move_plan(&residents, &ids, plan, Occasion::Departure, &why))
 }
 
-/// The settings, if containers can move now. Until all claims of the last process are found again,
-/// nobody knows who runs where.
+/// The settings, if containers can move now. As long as claims of the state file are only
+/// remembered, the ledger does not know which containers run where.
 fn active<'a>(node: &'a Node, books: &Books) -> Result<&'a Rebalance, NoPlan> {
     let rebalance = node.settings.rebalance.as_ref().ok_or(NoPlan::Off)?;
     let ready = node.assigns() && node.is_static() && books.remembered().is_empty();
@@ -104,49 +104,50 @@ fn active<'a>(node: &'a Node, books: &Books) -> Result<&'a Rebalance, NoPlan> {
 }
 
 fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
-    /// Memory that stays behind on another node costs more than caches to be filled again.
-    const FAR: usize = 3;
+    /// The weight of a move to another NUMA node if the memory stays on the old one: remote memory
+    /// costs more than cold caches.
+    const REMOTE_MEMORY: usize = 3;
     Limits {
         containers,
         across_numa_nodes: rebalance.across_numa_nodes,
-        weight_across: if node.settings.mems_follow_cpus { 1 } else { FAR },
+        weight_across: if node.settings.mems_follow_cpus { 1 } else { REMOTE_MEMORY },
     }
 }
 
-/// All containers that have exclusive CPUs now.
+/// All containers with exclusive CPUs: their ids, and in the same order the planner's view of them.
 fn residents(
     node: &Node,
     books: &Books,
-    supply: &Supply,
+    supply: &NodeSupply,
 ) -> Result<(Vec<ContainerId>, Vec<Resident>), NoPlan> {
     let all = books.containers().filter_map(|ContainerRef { pod, entry, .. }| {
         let held = entry.claim()?;
-        let request = running(node, supply, pod, entry, held.len());
+        let request = running_request(node, supply, pod, entry, held.len());
         let movable = stays(node, pod, entry).is_none();
         Some((entry.id().clone(), Resident { held, request, movable }))
     });
     let (ids, residents): (Vec<ContainerId>, Vec<Resident>) = all.unzip();
-    let some_move = residents.iter().any(|resident| resident.movable);
-    if some_move { Ok((ids, residents)) } else { Err(NoPlan::AllStay) }
+    let any_movable = residents.iter().any(|resident| resident.movable);
+    if any_movable { Ok((ids, residents)) } else { Err(NoPlan::AllStay) }
 }
 
 /// Why a container does not move now; `None` if it may.
 ///
-/// In pod scope the containers of a pod have one affinity: one moves only if it has all CPUs that its
-/// pod can have, so that no other one needs some where it was.
+/// In pod scope the containers of a pod have one affinity. A container moves only if it has all
+/// exclusive CPUs that its pod can have: otherwise another one may need CPUs in the old NUMA node.
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
     let scope = node.settings.placement.topology_manager.scope;
     if entry.terms.movable == Some(false) {
         Some(StayReason::Wish)
     } else if let Some(reason) = entry.fixed_by() {
         Some(reason)
-    } else if entry.applied.keeps_mems() {
+    } else if entry.applied.has_foreign_mems() {
         Some(StayReason::MemoryNodes)
     } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         Some(StayReason::PodScope)
     } else if entry.phase() != Phase::Running
         || entry.waits()
-        || entry.lost
+        || entry.lacks_cpus
         || entry.notice().is_some()
     {
         Some(StayReason::Changing)
@@ -158,30 +159,30 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
     }
 }
 
-/// Whether no other container of the pod has exclusive CPUs, or can get some beside these.
+/// Whether no other container of the pod has exclusive CPUs or can get some.
 fn has_all_of_pod(pod: &PodEntry, entry: &ContainerEntry) -> bool {
     let mut others = pod.containers().filter(|(_, other)| other.id() != entry.id());
     others.all(|(_, other)| other.claim().is_none())
         && pod.demand().is_none_or(|all| all <= entry.held().len())
 }
 
-/// When the next container has stayed for `minStay`; `None` if there is none.
+/// When the next `minStay` ends; `None` if no container has to stay for that.
 pub(super) fn next_movable(node: &Node, books: &Books) -> Option<Duration> {
     active(node, books).ok()?;
-    let claims = books.containers().filter(|found| found.entry.claim().is_some());
-    let left = claims.filter_map(|found| match stays(node, found.pod, found.entry) {
+    let holders = books.containers().filter(|container| container.entry.claim().is_some());
+    let left = holders.filter_map(|holder| match stays(node, holder.pod, holder.entry) {
         Some(StayReason::MinStay(left)) => Some(left),
         _ => None,
     });
     Some(node.now.saturating_add(left.min()?))
 }
 
-/// The planner's plan in the ledger's words.
 fn move_plan(
     residents: &[Resident],
     ids: &[ContainerId],
     plan: Plan,
-    (occasion, why): (Occasion, String),
+    occasion: Occasion,
+    why: &str,
 ) -> MovePlan {
     let mut held: Vec<CpuSet> = residents.iter().map(|resident| resident.held).collect();
     let steps = plan.steps.into_iter().map(|step| Move {
@@ -190,22 +191,25 @@ fn move_plan(
         from: std::mem::replace(&mut held[step.resident], step.to),
         to: step.to,
         outcome: if step.staged { MoveOutcome::Staged } else { MoveOutcome::Done },
-        why: if step.staged { format!("temporarily: {why}") } else { why.clone() },
+        why: if step.staged { format!("temporarily: {why}") } else { why.to_owned() },
     });
     MovePlan { occasion, steps: steps.collect() }
 }
 
-/// Takes a step of a plan. Returns whether it still fits; if not, nothing changes.
+/// Takes a step of a plan, and returns true, if it still fits. Otherwise nothing changes.
 pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     let Some(found) = books.find(&step.container) else { return false };
     let (entry, subject) = (found.entry, found.subject());
     let margin = entry.margin();
     let shares_affinity = entry.wishes().shares_affinity();
     let target = node.with_idle(&step.to, margin);
-    // Which CPU stays shared where all reserved ones are offline may change with each step.
+    // Not `Node::free`: if all reserved CPUs are offline, it excludes the lowest CPU, which an
+    // earlier step of the plan may have freed for this one. The number of shared CPUs is checked
+    // below.
     let unclaimed = node.unclaimed(books);
-    let room = unclaimed | node.taken(entry);
-    // Shared containers leave its new CPUs before it leaves the old ones, for others.
+    let available = unclaimed | node.taken(entry);
+    // Shared containers leave the new CPUs before they get the old ones, so they need others
+    // meanwhile. Without strict reservation these are the reserved CPUs.
     let strict = node.settings.placement.options.strict_cpu_reservation;
     let shared = unclaimed - node.isolated();
     let takes_pool = strict && !shared.is_empty() && shared.is_subset(&target);
@@ -213,23 +217,23 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
         && entry.is_alive()
         && entry.claim() == Some(step.from)
         && step.to.len() == step.from.len()
-        && target.is_subset(&room)
-        && ((room - target) - node.isolated()).len() >= node.kept_shared()
+        && target.is_subset(&available)
+        && ((available - target) - node.isolated()).len() >= node.min_shared()
         && !takes_pool;
     if !fits {
         return false;
     }
-    let keeps = step.outcome == MoveOutcome::Done;
+    // `minStay` begins only when a container has its CPUs of the plan.
+    let settled_at = (step.outcome == MoveOutcome::Done).then_some(node.now);
     let uid = found.uid.clone();
-    books.change_found(&step.container, |entry| {
+    books.change_by_id(&step.container, |entry| {
         entry.move_to(step.to, margin);
-        entry.settle(if keeps { Some(node.now) } else { None });
+        entry.settle(settled_at);
     });
-    // A later container of the pod follows to where this one is now, unless this one is placed apart
-    // from the others.
+    // The affinity of the pod follows the move, so that later containers of the pod get CPUs there.
     let nodes = numa_nodes(&node.topology, &step.to);
     if shares_affinity
-        && let Some(pod) = books.change(&uid)
+        && let Some(pod) = books.pod_mut(&uid)
         && let Some((_, Hint { nodes: Some(chosen), .. })) = &mut pod.affinity
     {
         *chosen = nodes;
@@ -244,10 +248,12 @@ fn count(node: &Node, books: &mut Books, step: &Move) {
     let totals = &mut books.moves.totals;
     let nodes = |cpus: &CpuSet| numa_nodes(&node.topology, cpus);
     totals.count(step.occasion, step.outcome);
+    // It is no further move, and the budget does not get back what the undone step used.
     if step.outcome == MoveOutcome::Undone {
         return;
     }
     totals.cpus += (step.to - step.from).len() as u64;
+    // The later step of the same container counts as its move.
     if step.outcome == MoveOutcome::Staged {
         return;
     }
@@ -257,7 +263,7 @@ fn count(node: &Node, books: &mut Books, step: &Move) {
     }
 }
 
-/// Notes what a dry run would have done, and counts it as if it had.
+/// Notes the moves of a dry run, and charges the budget as if they had been made.
 pub(super) fn suggest(node: &Node, books: &mut Books, plan: &MovePlan) {
     let Some(rebalance) = &node.settings.rebalance else { return };
     debug_assert_eq!(rebalance.mode, RebalanceMode::Suggest);

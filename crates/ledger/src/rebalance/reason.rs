@@ -1,9 +1,9 @@
-//! What a move is for, in a sentence.
+//! The gain of a move, in words for the log.
 
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
-/// What a container gains by other CPUs; `before`: `None` if it would be refused.
+/// The gain of a container by the CPUs `after`; `before` is `None` if it would be refused.
 pub(super) fn reason(
     machine: &Topology,
     subject: &str,
@@ -31,7 +31,6 @@ pub(super) fn reason(
     }
 }
 
-/// The NUMA nodes that have some of these CPUs.
 pub(super) fn numa_nodes(machine: &Topology, cpus: &CpuSet) -> NodeSet {
     let touched = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
     touched.map(|node| node.id).collect()

@@ -1,4 +1,4 @@
-//! What annotations come to, within which bounds.
+//! Tests: wishes within the bounds and defaults of a namespace.
 
 use super::super::annotations::Annotations;
 use super::*;
@@ -16,7 +16,7 @@ fn everything() -> Bounds {
     Bounds { allow: Wish::all().collect(), ..Bounds::default() }
 }
 
-/// What a container `db` of a pod with these annotations has: its wishes, or the refusal.
+/// The wishes of container `db` in a pod with these annotations, or the refusal.
 fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
     let annotations: Annotations = annotations.iter().copied().collect();
     match resolve(annotations.of("db"), "hpc", bounds) {
@@ -52,7 +52,7 @@ fn a_containers_own_annotation_counts_before_the_pods() {
 }
 
 #[test]
-fn typing_errors_are_told() {
+fn unknown_keys_values_and_addressees_are_refused_with_the_expected_ones() {
     let unknown = "WishUnknownError: annotation";
     for (name, value, why) in [
         (
@@ -84,7 +84,7 @@ fn typing_errors_are_told() {
 }
 
 #[test]
-fn nothing_but_what_is_allowed() {
+fn wishes_that_are_not_allowed_are_refused() {
     let refused = "WishNotAllowedError: pods of namespace \"hpc\" may not wish for uncore: require; the administrator of the \
                    node allows it in the plugin's configuration, in the entry for this namespace: \
                    namespaces: [{names: [hpc], allow: {uncore: [require]}}]";
@@ -92,7 +92,7 @@ fn nothing_but_what_is_allowed() {
     assert_eq!(resolved(&require, None), refused);
     let some = bounds(&[("uncore", "prefer"), ("numa", "single")], &[]);
     assert_eq!(resolved(&require, Some(&some)), refused);
-    // What the container's own annotation has in its place need not be allowed.
+    // The container's own annotation replaces the pod's, which then need not be allowed.
     let own = ("uncore.cpu-manager.nri.io/container.db", "prefer");
     assert_eq!(resolved(&[require[0], own], Some(&some)), "uncore: prefer");
     let none = Bounds { policy: Some(Policy::None), ..everything() };
@@ -100,7 +100,7 @@ fn nothing_but_what_is_allowed() {
 }
 
 #[test]
-fn defaults_hold_for_what_is_not_said() {
+fn defaults_apply_to_keys_without_a_wish() {
     let bounds = bounds(
         &[("uncore", "ignore"), ("numa", "spread")],
         &[("uncore", "require"), ("smt", "isolate")],
@@ -115,7 +115,7 @@ fn defaults_hold_for_what_is_not_said() {
 }
 
 #[test]
-fn contradictions_are_told() {
+fn contradicting_wishes_are_refused_and_contradicting_defaults_give_way() {
     check(
         &[("uncore.cpu-manager.nri.io", "prefer"), ("numa.cpu-manager.nri.io", "spread")],
         "WishUnmetError: uncore: prefer and numa: spread contradict each other",
@@ -131,7 +131,7 @@ fn contradictions_are_told() {
 }
 
 #[test]
-fn how_many_cpus_are_exclusive() {
+fn only_whole_requests_of_guaranteed_or_wishing_pods_are_exclusive() {
     let amounts = |request: u64, limit: u64| CpuRequest {
         request: (request > 0).then_some(super::super::MilliCpu(request)),
         limit: (limit > 0).then_some(super::super::MilliCpu(limit)),
@@ -151,12 +151,12 @@ fn how_many_cpus_are_exclusive() {
         let cpu = amounts(request, limit);
         assert_eq!(terms.exclusive_cpus(qos, &cpu), expect, "{cpus:?} {qos:?} {cpu:?}");
         if expect.is_none() {
-            let refused = terms.without_whole_cpus(qos, &cpu).is_some();
+            let refused = terms.missing_whole_cpus(qos, &cpu).is_some();
             assert_eq!(refused, cpus == Some(Cpus::Exclusive), "{cpus:?} {qos:?} {cpu:?}");
         }
     }
     let terms = Terms { cpus: Some(Cpus::Exclusive), insists: true, ..Terms::default() };
-    let said = |request| terms.without_whole_cpus(Qos::Burstable, &amounts(request, 0)).unwrap();
+    let said = |request| terms.missing_whole_cpus(Qos::Burstable, &amounts(request, 0)).unwrap();
     let text = "WishUnmetError: cpus: exclusive needs a request for whole CPUs, but";
     assert_eq!(said(1500).to_string(), format!("{text} 1500m CPUs are requested"));
     assert_eq!(said(0).to_string(), format!("{text} none is requested"));

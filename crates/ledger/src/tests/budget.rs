@@ -1,9 +1,9 @@
-//! Adopting running containers within the budget of their pod.
+//! Adoption of running containers within the budget of their pod.
 
 use super::*;
 
-/// A pod of four containers with 2 CPUs each, whose budget of 5 has room for two exclusive ones; the
-/// shared pool is left with two CPUs.
+/// A pod of four containers with 2 CPUs each. Its budget of 5 is enough for two exclusive ones, and
+/// the shared pool has two CPUs.
 fn pool_of_two() -> (Node, Vec<Pod>) {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
@@ -31,7 +31,7 @@ fn restarted(node: &Node, remembered: bool, listed: &[(&Pod, &str, &str, u64)]) 
 }
 
 /// Observed: after a restart one of the two shared containers had both CPUs of the pool
-/// exclusively, and all others were left with the reserved ones.
+/// exclusively, and all others had only the reserved ones.
 #[test]
 fn a_shared_pool_of_matching_size_is_not_adopted_as_exclusive() {
     let (node, pods) = pool_of_two();
@@ -44,20 +44,21 @@ fn a_shared_pool_of_matching_size_is_not_adopted_as_exclusive() {
         (rest, "c", "rest", 8000),
         (s, "c", "s", 100),
     ];
-    // With a checkpoint also where no other shared container shows that they are the pool.
+    // With a state file even if no other shared container shows that these CPUs are the pool.
     for (remembered, listed) in [(true, &all[..]), (true, &all[..5]), (false, &all[..])] {
         let next = restarted(&node, remembered, listed);
         assert_eq!(next.set, node.set);
         assert_eq!(next.ledger.exclusive(), node.ledger.exclusive());
     }
-    // A change of the configuration does not give it to one of them either.
+    // After a change of the configuration it is not adopted either.
     let mut node = node;
     let settings = Settings { mems_follow_cpus: true, ..node.ledger.settings().clone() };
     node.event(Event::Settings(settings)).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5,8-15");
 }
 
-/// An ended container comes back: its share of the budget is not free for a third one.
+/// The kubelet may restart an ended container, so its share of the budget is not free for a third
+/// one.
 #[test]
 fn an_ended_container_keeps_its_share_of_its_pods_budget() {
     let (mut node, pods) = pool_of_two();
@@ -75,7 +76,7 @@ fn an_ended_container_keeps_its_share_of_its_pods_budget() {
     assert_eq!(next.create(a, "two", "again", 2000).unwrap(), "4-5");
 }
 
-/// Without a checkpoint, the CPUs of containers that request no whole CPUs show the shared pool.
+/// Without a state file, containers that request no whole CPUs show which CPUs are the shared pool.
 #[test]
 fn cpus_of_a_container_without_a_whole_request_are_a_shared_pool() {
     let a = guaranteed("a", 2000);

@@ -1,5 +1,4 @@
-//! What must hold where features meet: moves in pod scope, resizes beside pending moves, partitions
-//! beside mixed containers.
+//! Combinations of features: moves in pod scope, and resizes while moves are pending.
 
 use super::resize::resized;
 use super::*;
@@ -77,10 +76,10 @@ fn nodes_of(set: CpuSet) -> Vec<usize> {
     nodes
 }
 
-/// `topologyManagerScope: pod`: the pod's containers stay in the NUMA node that was chosen for the
-/// pod, also if there is a better place for the one that is there already.
+/// `topologyManagerScope: pod`: the containers stay on the NUMA node that was chosen for the pod,
+/// even if other CPUs would be better for the container that runs already.
 #[test]
-fn a_pod_in_pod_scope_is_not_torn_apart() {
+fn moves_keep_a_pod_in_pod_scope_on_one_numa_node() {
     for policy in [TopologyPolicy::SingleNumaNode, TopologyPolicy::Restricted] {
         let (mut node, g1) = full(pod_scope(policy));
         let p = guaranteed("p", 8000);
@@ -95,8 +94,7 @@ fn a_pod_in_pod_scope_is_not_torn_apart() {
     }
 }
 
-/// An init container that runs for long moves; then the container of its pod starts, which uses its
-/// CPUs.
+/// A long-running init container moves. Then a container of its pod starts and reuses its CPUs.
 #[test]
 fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
     let (mut node, g1) = full(pod_scope(TopologyPolicy::SingleNumaNode));
@@ -116,8 +114,7 @@ fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
     assert_eq!(node.create(&p, "app", "p1", 4000), Ok(init.to_string()));
 }
 
-/// A container that is placed apart from its pod moves alone: the next one of its pod goes to where
-/// the others of the pod are.
+/// The next container of the pod gets CPUs on the NUMA node of the others.
 #[test]
 fn the_affinity_of_a_pod_does_not_follow_a_container_that_is_placed_apart() {
     let mut settings = pod_scope(TopologyPolicy::SingleNumaNode);
@@ -147,9 +144,9 @@ fn the_affinity_of_a_pod_does_not_follow_a_container_that_is_placed_apart() {
 }
 
 /// The CPUs of the init container are all that the pod needs. Its affinity is chosen again for the
-/// next container, as a restart does not know it and a change of the machine ends it.
+/// next container, as it is unknown after a restart and after a change of the machine.
 #[test]
-fn a_container_uses_the_cpus_of_its_pod_again_where_the_affinity_is_not_known() {
+fn a_container_reuses_the_cpus_of_its_pod_when_the_affinity_is_unknown() {
     let settings = pod_scope(TopologyPolicy::SingleNumaNode);
     let with = |claims: Vec<Claim>| Node {
         ledger: Ledger::new(numa_machine(), settings.clone(), claims),
@@ -182,10 +179,10 @@ fn one_of_each() -> (Node, Pod, Pod) {
     (node, a, s)
 }
 
-/// A shared container waits for a CPU that another one leaves; before the next message a third one
-/// gets that CPU.
+/// A shared container waits for a CPU that another one leaves, and a third one gets it before the
+/// next message.
 #[test]
-fn nobody_waits_for_cpus_that_a_third_one_has_got() {
+fn no_container_waits_for_cpus_that_a_third_one_has() {
     let (mut node, a, _) = one_of_each();
     node.event(resized(&a, "c", "a", 4000, 3000)).unwrap();
     node.check("a", "2-4");
@@ -197,14 +194,14 @@ fn nobody_waits_for_cpus_that_a_third_one_has_got() {
         deliver(&mut node.ledger, Channel::Groups);
     }
     node.check("s", "0-1,6-15");
-    assert!(!node.ledger.waits(), "nobody has anything to wait for");
+    assert!(!node.ledger.waits(), "no CPU is left to wait for");
     assert!(!node.ledger.owes());
 }
 
-/// A shared container is resized while an exclusive one is to move to CPUs that it has yet to leave.
+/// A shared container is resized while an exclusive one waits for CPUs that it has yet to leave.
 /// The runtime changes the resized one last.
 #[test]
-fn nobody_gets_cpus_that_a_resized_shared_container_leaves_last() {
+fn no_container_gets_cpus_that_a_resized_shared_container_leaves_last() {
     let (mut node, _, s) = one_of_each();
     let mut reserved = settings();
     reserved.placement.reserved = "0-3".parse().unwrap();

@@ -51,8 +51,8 @@ fn a_change_of_the_engine_moves_no_running_container() {
     assert_eq!(node.ledger.view().moves.values().sum::<u64>(), 0);
 }
 
-/// Two caches of eight CPUs, two of them reserved: what is left of the first one is filled up, or
-/// left alone for a container that fits into the other one.
+/// Two caches of eight CPUs, two of them reserved. The kubelet's engine fills the rest of the first
+/// cache; `compact` uses the second one if the container fits into it.
 #[test]
 fn a_pod_may_wish_for_another_engine_than_the_nodes() {
     let allowed = |engine| {
@@ -65,7 +65,6 @@ fn a_pod_may_wish_for_another_engine_than_the_nodes() {
         settings.namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap();
         wishes::node_with(settings, Vec::new())
     };
-    // The first cache has 6 CPUs left, so 8 are spread over both by the kubelet's packing.
     let plain = || guaranteed("a", 8000);
     let wish = |value| wishes::wishing(plain(), &[("placement", value)]);
     for (node, pod, expect) in [

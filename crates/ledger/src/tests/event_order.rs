@@ -26,13 +26,13 @@ fn events_missing_or_in_any_order_lose_no_cpus_and_assign_none_twice() {
             assert_eq!(node.ledger.check(), Ok(()), "{events:?}");
             node.check("o", "2-5");
         }
-        // The pod holds nothing once it has ended, unless a late event brings it back.
+        // An ended pod holds no CPUs, unless a late event enters it again.
         let stopped = matches!(events.last(), Some(Call::Event(Event::StopPod(_))));
         let created = events
             .iter()
             .any(|event| matches!(event, Call::Admission(_) | Call::Event(Event::Started { .. })));
         assert!(created && !stopped || node.ledger.exclusive().len() == 4, "{events:?}");
-        // The runtime's next list corrects that.
+        // The runtime's next list removes it.
         node.event(node.running(&[(&other, "c", "o", 4000)])).unwrap();
         assert_eq!(node.ledger.exclusive().to_string(), "2-5", "{events:?}");
         assert_eq!(node.ledger.pool().to_string(), "0-1,6-15", "{events:?}");
@@ -51,9 +51,9 @@ fn each_order(left: &[Call], before: &mut Vec<Call>, check: &mut impl FnMut(&[Ca
     }
 }
 
-/// containerd reports the stop of a process that ends at once before its start, and no second stop.
-/// If the start counted, an init container would hold its CPUs for the life of its pod, and the next
-/// container would get none.
+/// For a process that ends at once, containerd reports the stop before the start, and no second
+/// stop. If the start counted, an init container would hold its CPUs for the life of its pod, and
+/// the next container would get none.
 #[test]
 fn a_start_reported_after_the_stop_revives_no_container() {
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! Exclusivity by cgroups: shared containers are pinned once for life.
+//! Exclusivity by cgroups: a shared container keeps one cpuset for life.
 
 use super::*;
 use cpuset::CgroupPath;
@@ -26,7 +26,7 @@ pub(super) fn with_cgroup(pod: Pod) -> Pod {
     Pod { cgroup: CgroupPath::new(&format!("kubepods/{class}pod{}", pod.name)), ..pod }
 }
 
-/// Creates a container with a cgroup; returns its CPUs.
+/// Creates a container with a cgroup. Returns its CPUs.
 pub(super) fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
     let cgroup = CgroupPath::new(&format!("{}/{id}", pod.cgroup.as_ref().unwrap()));
     let container = Container { cgroup, ..container(pod, id, id, milli) };
@@ -55,9 +55,9 @@ fn with_groups_no_container_is_updated() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// A pod's cgroup has its exclusive CPUs, so its shared containers must exclude them themselves.
-/// Their set does not depend on the pool. Under strict reservation it includes the reserved CPUs, so
-/// that some are left when the pool is exhausted.
+/// A pod's cgroup includes its exclusive CPUs, so the cpusets of its shared containers have to
+/// exclude these. They do not depend on the pool. Under strict reservation they include the
+/// reserved CPUs, so that some remain when the pool is exhausted.
 #[test]
 fn a_shared_container_is_updated_off_the_exclusive_cpus_of_its_pod() {
     let mut strict = settings();
@@ -74,7 +74,7 @@ fn a_shared_container_is_updated_off_the_exclusive_cpus_of_its_pod() {
     }
 }
 
-/// The runtime has to update containers that no cgroup bounds, whenever the pool changes.
+/// The runtime has to update containers that no cgroup binds, whenever the pool changes.
 #[test]
 fn a_container_that_no_group_binds_is_updated() {
     let mut node = groups();
@@ -89,7 +89,8 @@ fn a_container_that_no_group_binds_is_updated() {
     node.check("t", "0-1,6-15");
 }
 
-/// Once exclusivity depends on the runtime, it must get all updates that groups made unnecessary.
+/// When exclusivity depends on the runtime again, it needs all updates that cgroups made
+/// unnecessary.
 #[test]
 fn only_a_change_to_the_runtime_mechanism_sends_updates() {
     let mut node = groups();
@@ -121,20 +122,20 @@ fn a_resized_shared_container_gets_its_permanent_cpuset() {
     node.check("s", "0-15");
 }
 
-/// Observed: groups set a container beside an ended init container to other CPUs than the verifier
-/// accepted, every eleven seconds.
+/// Observed: for a container of a pod with an ended init container, the writer set other CPUs than
+/// the verifier accepted, every eleven seconds.
 #[test]
-fn what_is_written_beside_an_ended_container_is_what_is_checked() {
+fn updates_and_checks_agree_on_the_siblings_of_an_ended_container() {
     for mechanism in [Mechanism::Groups, Mechanism::Partitions] {
         for early in [true, false] {
-            check_beside_an_ended_container(mechanism, early);
+            check_sibling_of_an_ended_container(mechanism, early);
         }
     }
 }
 
-/// `early`: the shared container is there before the init container, whose CPUs are not lent at
-/// its end then.
-fn check_beside_an_ended_container(mechanism: Mechanism, early: bool) {
+/// `early`: the shared container runs before the init container, whose CPUs are then not lent at
+/// its end.
+fn check_sibling_of_an_ended_container(mechanism: Mechanism, early: bool) {
     let mut node = Node::by(mechanism, settings());
     let a = with_cgroup(guaranteed("a", 2500));
     let run_half = |node: &mut Node| {
@@ -158,10 +159,10 @@ fn check_beside_an_ended_container(mechanism: Mechanism, early: bool) {
         }
         let target = node.ledger.target(&ContainerId("half".into())).unwrap();
         let kept_from_siblings = target.kept_from_siblings.unwrap();
-        // What cgroups follow.
+        // The writer of cgroups reads `places`, the verifier `target`.
         let place = node.ledger.places().next().unwrap();
         assert_eq!(place.kept_from_siblings, kept_from_siblings, "step {step}");
-        // What is sent to the runtime is accepted, too.
+        // The verifier accepts the CPUs that the runtime gets, too.
         node.send_due();
         let sent = node.set["half"];
         assert!(

@@ -1,4 +1,4 @@
-//! CPUs go offline and come back: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
+//! CPUs go offline and come online.
 
 use super::*;
 
@@ -9,7 +9,7 @@ pub(super) fn machine_without(offline: &str) -> Topology {
     Topology::build(Facts { cpus: cpus.collect(), ..Facts::default() }).unwrap()
 }
 
-/// Takes these CPUs offline, all others online, and sends the updates with the next answer.
+/// Makes exactly these CPUs offline, and sends the updates with the next answer.
 fn set_offline(node: &mut Node, offline: &str) {
     node.event(Event::Machine(machine_without(offline))).unwrap();
     node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
@@ -57,7 +57,7 @@ fn a_container_without_a_replacement_keeps_the_rest_until_a_cpu_is_free() {
     node.check("a", "2,5");
     node.check("rest", "6-15");
     node.check("s", "0-1");
-    // Free CPUs go to any container first.
+    // Without a change of the machine, free CPUs are for new containers.
     node.stop("rest");
     node.stop_pod(&rest);
     assert_eq!(node.create(&guaranteed("b", 1000), "c", "b", 1000).unwrap(), "6");
@@ -114,7 +114,7 @@ fn a_container_that_lost_a_cpu_keeps_the_others_after_the_kubelets_manager_stops
     node.check("a", "2-4");
 }
 
-/// The checkpoint has those of the instance before it. Until it has the others, the daemon may have
+/// The state file has the CPUs of the predecessor. Until it has the new ones, the daemon may have
 /// to refuse the container.
 #[test]
 fn cpus_that_replace_lost_ones_before_the_answer_are_not_inherited() {

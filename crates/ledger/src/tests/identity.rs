@@ -1,8 +1,8 @@
-//! Events that name their container or pod incompletely or wrongly.
+//! Events that describe their container or pod incompletely or wrongly.
 
 use super::*;
 
-/// A pod as the edge passes it on when an event has only its sandbox id, which stands for the uid.
+/// The edge's description of a pod if an event has only its sandbox id, which is then also its uid.
 fn stub(pod: &Pod) -> Pod {
     Pod {
         sandbox: pod.sandbox.clone(),
@@ -64,9 +64,9 @@ fn a_pod_described_in_full_only_later_is_the_same_pod() {
     assert_eq!(node.create(&a, "c", "2", 4000).unwrap(), "2-5");
 }
 
-/// Found by a fuzzer: one event ended two pods, or none. No runtime is known to reuse ids.
+/// Found by a fuzzer: one event ended two pods, or none. No known runtime reuses ids.
 #[test]
-fn an_id_belongs_to_one_container() {
+fn an_id_belongs_to_the_last_container_that_an_event_names() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let b = guaranteed("b", 4000);
@@ -94,10 +94,10 @@ fn a_known_container_stays_in_its_pod() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
 
-/// After a reboot each pod has a dead sandbox besides the one of its containers, and runtimes list
-/// both in any order.
+/// After a reboot each pod has a dead sandbox in addition to that of its containers, and runtimes
+/// list both in any order.
 #[test]
-fn of_two_sandboxes_the_one_with_containers_is_the_pods() {
+fn a_pod_ends_with_the_sandbox_that_has_its_containers() {
     let a = guaranteed("a", 4000);
     let b = guaranteed("b", 4000);
     let dead = Pod { sandbox: SandboxId("dead".to_owned()), ..a.clone() };

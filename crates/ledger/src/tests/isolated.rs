@@ -1,5 +1,5 @@
-//! CPUs that the kernel was booted to isolate: 16 CPUs, two uncore caches, CPUs 0-1 reserved, 8-15
-//! isolated.
+//! CPUs that the kernel was booted to isolate: mostly 8-15, of 16 CPUs in two uncore caches, with
+//! CPUs 0-1 reserved.
 
 use super::*;
 use crate::wish::Wish;
@@ -84,9 +84,9 @@ fn the_view_says_which_isolated_cpus_are_free() {
     }
 }
 
-/// Shared containers have somewhere to run, whatever is isolated.
+/// Shared containers need CPUs even if all others are isolated.
 #[test]
-fn a_pool_without_cpus_falls_back() {
+fn an_empty_pool_falls_back_to_reserved_or_isolated_cpus() {
     for (isolated, strict, offline, pool, bound) in [
         ("2-15", false, "", "0-1", "0-1"),
         ("2-15", true, "", "", "0-1"),
@@ -109,7 +109,7 @@ fn a_pool_without_cpus_falls_back() {
     }
 }
 
-/// As after a change of the configuration, or with the kubelet's static policy before.
+/// As after a change of the configuration, or after the kubelet's static policy.
 #[test]
 fn a_container_keeps_the_isolated_cpus_that_it_has() {
     let mut node = node(IsolatedCpus::Prefer);
@@ -118,7 +118,7 @@ fn a_container_keeps_the_isolated_cpus_that_it_has() {
     node.event(Event::Settings(configured(IsolatedCpus::Exclude))).unwrap();
     node.check("a", "8-9");
     assert_eq!(node.ledger.exclusive().to_string(), "8-9");
-    // Also a new instance of it.
+    // A restarted container keeps them, too.
     node.stop("a");
     assert_eq!(node.create(&pod, "a", "a2", 2000).unwrap(), "8-9");
 
@@ -129,7 +129,7 @@ fn a_container_keeps_the_isolated_cpus_that_it_has() {
 }
 
 #[test]
-fn an_isolated_cpu_that_comes_back_is_isolated() {
+fn an_isolated_cpu_that_comes_online_is_not_shared() {
     let mut node = node(IsolatedCpus::Exclude);
     let machine = machine_with("8-15");
     let offline = "9".parse().unwrap();
@@ -140,11 +140,11 @@ fn an_isolated_cpu_that_comes_back_is_isolated() {
     assert_eq!(node.ledger.view().free_isolated.to_string(), "8-15");
 }
 
-/// What other pods keep free for their later containers are CPUs of the kind that these get.
+/// The CPUs that a pod keeps free are isolated or not, as its later containers need them.
 #[test]
-fn promises_are_of_one_kind() {
+fn promises_count_only_for_cpus_of_the_same_kind() {
     let mut node = node(IsolatedCpus::Exclude);
-    // Five of the six others are promised.
+    // Five of the six CPUs that are not isolated are promised.
     node.event(Event::RunPod(guaranteed("late", 5000))).unwrap();
     assert_eq!(node.create(&wishing("a", 4000, "require"), "a", "a", 4000).unwrap(), "8-11");
     let refused = node.create(&guaranteed("b", 2000), "b", "b", 2000).unwrap_err();

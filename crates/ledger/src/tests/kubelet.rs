@@ -1,4 +1,5 @@
-//! A kubelet whose own CPU manager is or was active: whom to trust, standing back, taking over.
+//! A kubelet whose own CPU manager is or was active: what the ledger trusts, how it stands by, and
+//! how it takes over.
 
 use super::*;
 
@@ -12,8 +13,8 @@ impl Node {
         self.event(Event::Kubelet { stance, claims: claims.collect() }).unwrap();
     }
 
-    /// The kubelet's static policy creates a container with these CPUs, and the plugin must leave
-    /// them.
+    /// The kubelet's static policy creates a container with these CPUs, which the plugin must not
+    /// change.
     fn kubelet_creates(
         &mut self,
         pod: &Pod,
@@ -39,8 +40,8 @@ impl Node {
     }
 }
 
-/// CPUs that are set come first, then the checkpoint, then the kubelet's state file, a new placement
-/// last: each pair in conflict.
+/// CPUs that are set have precedence over the state file, this over the kubelet's, and this over a
+/// new placement: each pair in conflict.
 #[test]
 fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
     let a = guaranteed("a", 4000);
@@ -55,7 +56,7 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
         (Some("4-7"), Some("9-12"), None, "4-7"),
         (Some("4-7"), None, Some("10-13"), "4-7"),
         (None, Some("9-12"), Some("10-13"), "9-12"),
-        // The first source is not legal: reserved, offline, another number, nothing.
+        // The first source is illegal: reserved CPUs, offline CPUs, a different number.
         (Some("0-3"), Some("9-12"), Some("10-13"), "9-12"),
         (Some("14-17"), None, Some("10-13"), "10-13"),
         (Some("4-8"), Some("1-4"), Some("10-13"), "10-13"),
@@ -69,11 +70,11 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
         node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
         node.check("a", expect);
         assert_eq!(node.ledger.exclusive(), cpus(expect), "{set:?} {ours:?} {kubelet:?}");
-        // A container is moved unless these CPUs are set already.
+        // It counts as a move unless these CPUs were already set.
         let moves = usize::from(set != Some(expect));
         assert_eq!(node.ledger.view().moves.len(), moves, "{set:?} {ours:?} {kubelet:?}");
     }
-    // Two containers, each with one source: the more trusted source wins, though its container is
+    // Two containers, each with one source: the more reliable source wins, though its container is
     // younger.
     let mut node = Node::with(settings(), vec![claim(&a, "a", "4-7")]);
     node.set.insert("b".to_owned(), cpus("6-9"));
@@ -88,15 +89,15 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
     assert_ne!(node.set["a"], cpus("4-7"));
 }
 
-/// Found by random histories: a shared container requests as many CPUs as the pool has, and with
-/// partitions its cpuset includes the exclusive ones.
+/// Found by random histories: a shared container requests as many CPUs as its cpuset has, and under
+/// partitions the cpuset includes exclusive CPUs.
 #[test]
 fn a_shared_pool_of_matching_size_takes_no_exclusive_cpus() {
     let old = guaranteed("old", 14_000);
     let young = guaranteed("young", 4000);
     let listed = [(&old, "c", "old", 14_000), (&young, "c", "young", 4000)];
     let set = [("old".to_owned(), cpus("2-15")), ("young".to_owned(), cpus("4-7"))];
-    // Either the checkpoint or the partition shows whose CPUs they are.
+    // Either the state file or the partition shows to which container they belong.
     for (remembered, partitioned) in [(vec![claim(&young, "young", "4-7")], false), (vec![], true)]
     {
         let mut node = Node::with(settings(), remembered);
@@ -117,7 +118,7 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
     let [a, b, gone, ended] = pods.as_slice() else { unreachable!() };
     let shared = pod("s", Qos::Burstable, 100);
     let mut node = Node::new();
-    // Not the CPUs that this plugin would choose; the kubelet's shared set is the rest.
+    // These are not the CPUs that this plugin would choose. The kubelet's shared pool is the rest.
     for (id, list) in [("a", "3,5,7,9"), ("b", "10-13"), ("s", "0-2,4,6,8")] {
         node.set.insert(id.to_owned(), cpus(list));
     }
@@ -138,7 +139,7 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
 }
 
 #[test]
-fn kubelets_before_1_18_name_containers_by_id() {
+fn cpus_that_a_kubelet_before_1_18_recorded_by_id_are_adopted() {
     let a = guaranteed("a", 4000);
     let mut node = Node::new();
     let of = Named::Id(ContainerId("a".to_owned()));
@@ -164,7 +165,7 @@ fn cpus_that_are_set_and_recorded_are_adopted_without_a_request() {
     assert_eq!(node.ledger.exclusive(), cpus("4-7"));
 }
 
-/// The kubelet records CPUs that containers with pod-level resources share for each of them.
+/// The kubelet records shared CPUs of a pod with pod-level resources for each of its containers.
 #[test]
 fn cpus_recorded_for_two_containers_are_exclusive_to_neither() {
     let a = guaranteed("a", 4000);
@@ -192,10 +193,10 @@ fn only_containers_on_reserved_cpus_move_at_takeover() {
 }
 
 #[test]
-fn of_overlapping_containers_the_fewest_move() {
+fn the_fewest_of_overlapping_containers_move() {
     let pods: Vec<Pod> = ["a", "b", "c"].map(|name| guaranteed(name, 4000)).into();
     let mut node = Node::new();
-    // The oldest overlaps both others.
+    // The oldest one overlaps with both others.
     for (id, list) in [("a", "4-7"), ("b", "2-5"), ("c", "6-9")] {
         node.set.insert(id.to_owned(), cpus(list));
     }
@@ -215,7 +216,7 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     let mut node = Node::new();
     node.kubelet(Stance::Refuse, &[(&a, "2-5")]);
     node.set.insert("a".to_owned(), cpus("2-5"));
-    // Reserved CPUs are illegal here, but not the plugin's to change.
+    // Reserved CPUs are illegal here, but the plugin must not change them now.
     node.set.insert("r".to_owned(), cpus("0-1"));
     let r = guaranteed("r", 2000);
     let before = node.set.clone();
@@ -225,7 +226,7 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     let refused = node.kubelet_creates(&b, "b", 4000, "6-9").unwrap_err();
     assert!(refused.starts_with("UnexpectedAdmissionError: "), "{refused}");
     assert!(refused.contains("cpuManagerPolicy: none") && refused.contains("cpu_manager_state"));
-    // A container that comes back is not new.
+    // A restarted container is not refused.
     node.stop("a");
     node.kubelet_creates(&a, "a2", 4000, "2-5").unwrap();
     node.any_answer();
@@ -290,7 +291,7 @@ fn a_container_created_while_observing_is_pinned_when_the_kubelets_manager_stops
     assert_eq!(node.moved(), [("unpinned", 1)]);
 }
 
-/// A kubelet that is switched to static assigns CPUs over the plugin's, which adopts them.
+/// A kubelet that becomes static sets CPUs of its choice, which the plugin adopts later.
 #[test]
 fn cpus_set_by_a_kubelet_that_becomes_active_later_are_adopted() {
     let a = guaranteed("a", 4000);
@@ -353,7 +354,8 @@ fn a_restart_while_the_kubelet_is_active_changes_nothing() {
     let running = [(&a, "c", "a", 4000), (&ended, "side", "side", 500)];
     node.event(node.running(&running)).unwrap();
     let claims: Vec<Claim> = node.ledger.claims().collect();
-    // The state file is outdated: CPU 12 is another container's by now. The set CPUs count.
+    // The kubelet's state file is outdated: another container has CPU 12 by now. The set CPUs
+    // count.
     assert_eq!(claims.iter().map(|claim| claim.cpus).collect::<CpuSet>(), cpus("9-12"));
     let mut next = Node::with(settings(), claims);
     next.set = node.set.clone();
@@ -370,7 +372,7 @@ fn changed_settings_move_no_running_container() {
     let b = guaranteed("b", 4000);
     let s = pod("s", Qos::Burstable, 100);
     node.create(&a, "c", "a", 3000).unwrap();
-    // Across both caches, as on a node that was full.
+    // It has CPUs of both caches, as if the node had been full.
     node.set.insert("b".to_owned(), cpus("6-9"));
     node.create(&s, "c", "s", 100).unwrap();
     let running = [(&a, "c", "a", 3000), (&b, "c", "b", 4000), (&s, "c", "s", 100)];

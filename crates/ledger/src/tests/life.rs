@@ -3,13 +3,13 @@
 use super::*;
 use cpuset::CgroupPath;
 
-/// Creates an instance that does not start; returns its CPUs.
+/// Creates an instance that does not start. Returns its CPUs.
 fn create_only(node: &mut Node, pod: &Pod, id: &str) -> String {
     let event = Admission::Create { pod: pod.clone(), container: container(pod, "c", id, 4000) };
     node.event(event).unwrap().unwrap().cpus().to_string()
 }
 
-/// A creation fails in the runtime, or another plugin refuses it: containerd reports stop and
+/// A creation fails in the runtime, or another plugin refuses it. containerd reports a stop and a
 /// removal, CRI-O nothing, and the kubelet removes failed and older instances in any order.
 #[test]
 fn repeated_failed_creations_free_none_of_a_containers_cpus() {
@@ -41,7 +41,7 @@ fn repeated_failed_creations_free_none_of_a_containers_cpus() {
     }
 }
 
-/// A container that never ran holds its CPUs too: as with the kubelet, they are its pod's.
+/// A container that never ran holds its CPUs, too, as under the kubelet.
 #[test]
 fn a_failed_first_creation_is_retried_with_the_same_cpus() {
     let mut node = Node::new();
@@ -57,7 +57,7 @@ fn a_failed_first_creation_is_retried_with_the_same_cpus() {
     node.check("s", "0-1,6-7,12-15");
 }
 
-/// The checkpoint and the runtime's list of pods show that they are still held.
+/// The state file has the claim, and the runtime's list has the pod.
 #[test]
 fn a_restart_between_two_creations_keeps_the_cpus() {
     let mut node = Node::new();
@@ -73,8 +73,8 @@ fn a_restart_between_two_creations_keeps_the_cpus() {
     assert_eq!(next.create(&a, "c", "3", 4000).unwrap(), "2-5");
 }
 
-/// Observed with containerd: for pods older than its own last start it reports no end of the pod,
-/// only those of its containers.
+/// Observed with containerd: it reports no end of a pod that is older than its own last start, only
+/// the ends of the containers.
 #[test]
 fn a_pod_without_containers_is_reported_as_deserted() {
     let mut node = Node::new();
@@ -91,13 +91,13 @@ fn a_pod_without_containers_is_reported_as_deserted() {
     }
     let expect = Deserted { sandbox: a.sandbox.clone(), group, removed: true };
     assert_eq!(deserted(&node), std::slice::from_ref(&expect));
-    // After a restart the runtime lists its sandbox alone: it may be between two instances.
+    // After a restart the runtime lists only the sandbox: the pod may be between two instances.
     let mut next = Node::with(settings(), node.ledger.claims().collect());
     next.event(Event::Synchronize { pods: vec![a.clone()], containers: Vec::new() }).unwrap();
     assert_eq!(deserted(&next), [Deserted { removed: false, ..expect }]);
     node.stop_pod(&a);
     assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
-    // One that shared CPUs stays for its pause container, and keeps no CPUs free.
+    // A Guaranteed pod that shared CPUs stays for its pause container, and keeps no CPUs free.
     let b = Pod { cgroup: CgroupPath::new("kubepods/podb"), ..guaranteed("b", 14_500) };
     node.create(&b, "c", "b", 14_500).unwrap();
     node.remove("b");
@@ -105,7 +105,7 @@ fn a_pod_without_containers_is_reported_as_deserted() {
     node.create(&a, "one", "1", 14_000).unwrap();
     node.stop_pod(&a);
     node.stop_pod(&b);
-    // A class binds that of another pod.
+    // The pause container of a Burstable pod is bound by the cgroup of its class.
     let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.remove("s");
@@ -122,7 +122,7 @@ fn unused_cpus_of_an_init_container_are_lent_until_its_pod_needs_them() {
     node.check("s", "0-1,6-15");
     node.stop("i");
     node.check("s", "0-15");
-    // The rest stays lent, and stays the pod's.
+    // The other CPUs stay lent, and still belong to the pod.
     assert_eq!(node.create(&a, "main", "m", 1000).unwrap(), "2");
     node.check("s", "0-1,3-15");
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
@@ -130,8 +130,8 @@ fn unused_cpus_of_an_init_container_are_lent_until_its_pod_needs_them() {
     node.check("s", "0-1,6-15");
 }
 
-/// While other containers of the pod run, and after repeated restarts, CPUs are lent only after
-/// some time, so that shared containers are not moved back and forth.
+/// While other containers of the pod run, and after a restart, CPUs are lent only after some time,
+/// so that shared containers do not move back and forth.
 #[test]
 fn a_stopped_container_lends_its_cpus_after_two_quiet_periods() {
     let mut node = Node::new();

@@ -1,11 +1,12 @@
-//! Containers that lose their exclusive CPUs, or all pinning, when the settings or the machine change.
+//! Containers that lose their exclusive CPUs, or all pinning, when the settings or the machine
+//! change.
 
 use super::hotplug::machine_without;
 use super::resize::resize;
 use super::wishes::{allowing, wishing};
 use super::*;
 
-/// No pod may request exclusive CPUs by annotation.
+/// No pod may wish for exclusive CPUs.
 fn forbidding(reserved: &str) -> Settings {
     Settings { namespaces: Namespaces::default(), ..reserving(reserved, Policy::Static) }
 }
@@ -16,7 +17,7 @@ fn reserving(list: &str, policy: Policy) -> Settings {
     settings
 }
 
-/// How often it was logged since the last call that this container lost its exclusive CPUs.
+/// How many times the log since the last call has the loss of this container's exclusive CPUs.
 fn logged_losses(node: &mut Node, id: &str) -> usize {
     let notes = node.ledger.take_notes();
     let losses = notes.iter().filter(|note| matches!(note.what, What::LeftShared(_)));
@@ -60,7 +61,7 @@ fn next_update(node: &mut Node, id: &str) -> Option<CpuSetting> {
     updates.into_iter().find(|update| update.container.0 == id).map(|update| update.setting)
 }
 
-/// The CFS quota is lifted while a container has exclusive CPUs, where it could only throttle.
+/// The CFS quota is lifted while a container has exclusive CPUs, as it could only throttle these.
 #[test]
 fn a_container_that_shares_again_gets_its_limit_back() {
     let four = Some(MilliCpu(4000));
@@ -78,14 +79,14 @@ fn a_container_that_shares_again_gets_its_limit_back() {
         let setting = next_update(&mut node, "a").unwrap();
         assert!(!setting.is_exclusive());
         assert_eq!(setting.limit(), four);
-        // The limit stays until a resize, with which the kubelet sets a new one itself.
+        // The setting has the limit until a resize, with which the kubelet sets a new quota.
         let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
         assert_eq!(target.setting, setting);
         resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
         let resized = node.ledger.target(&ContainerId("a".to_owned())).unwrap().setting;
         assert_eq!((resized.is_exclusive(), resized.limit()), (false, None));
     }
-    // The list after a restart has no quota, because it is lifted: the checkpoint has the limit.
+    // A list has no limit, because the quota is lifted: the state file has it.
     let Event::Synchronize { pods, mut containers } =
         busy.running(&[(&a, "c", "a", 4000), (&rest, "c", "rest", 10_000)])
     else {
@@ -103,7 +104,8 @@ fn a_container_that_shares_again_gets_its_limit_back() {
     }
 }
 
-/// A node that changed from policy `static` to `none`, with an exclusive container and a shared one.
+/// A node that changed from policy `static` to `none`, with an exclusive container and a shared
+/// one.
 fn formerly_static() -> (Node, Pod, Pod) {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
@@ -129,7 +131,7 @@ fn an_unpinning_that_was_not_sent_stays_due() {
     let (mut node, a, s) = formerly_static();
     let end = Event::StopPod(a.sandbox.clone());
     assert_eq!(report(&mut node.ledger, end), []);
-    // The answer to the end of a pod cannot carry updates: the next answer does.
+    // The answer to the end of a pod cannot carry updates, so the next answer has them.
     let other = pod("other", Qos::Burstable, 100);
     let creation =
         Admission::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };

@@ -1,4 +1,4 @@
-//! Memory nodes that follow exclusive CPUs: two NUMA nodes of 8 CPUs, CPUs 0-1 reserved.
+//! Memory nodes that follow exclusive CPUs, on two NUMA nodes of 8 CPUs; CPUs 0-1 are reserved.
 
 use super::*;
 use cpuset::NodeSet;
@@ -92,7 +92,7 @@ fn disabling_the_option_releases_memory_nodes_with_the_next_update() {
     assert_eq!(resize(&mut node, &a, "a", 4000, 5000).mems(), mems(&[0, 1]));
 }
 
-/// Running containers follow a change of the setting, both ways, each with one update.
+/// In both directions, with one update for each container.
 #[test]
 fn running_containers_follow_a_reload_of_the_option() {
     let on = Settings { mems_follow_cpus: true, ..settings() };

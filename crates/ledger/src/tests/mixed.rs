@@ -1,4 +1,4 @@
-//! Containers that use other CPUs beside their exclusive ones (`cpus: exclusive+shared`).
+//! Containers that use shared CPUs in addition to their exclusive ones (`cpus: exclusive+shared`).
 
 use super::wishes::{allowing, node, node_with, resize, wishing};
 use super::*;
@@ -35,7 +35,7 @@ fn a_mixed_container_has_its_own_cpus_and_follows_the_pool() {
 }
 
 #[test]
-fn only_the_checkpoint_tells_which_cpus_of_a_mixed_container_are_its_own() {
+fn only_the_state_file_shows_which_cpus_of_a_mixed_container_are_exclusive() {
     let mut before = node();
     let a = wishing(guaranteed("a", 2000), MIXED);
     before.create(&a, "c", "a", 2000).unwrap();
@@ -47,7 +47,7 @@ fn only_the_checkpoint_tells_which_cpus_of_a_mixed_container_are_its_own() {
     assert_eq!(reach(&again, "a"), ("2-3".to_owned(), "0-1,8-15".to_owned()));
     let none = again.ledger.due(&Channel::Runtime).updates;
     assert!(none.is_empty(), "{none:?}");
-    // Without it, the container gets others if these are another's, and nothing else moves.
+    // Without it, the container gets new ones, and no other container moves.
     let mut lost = node_with(allowing(&[]), Vec::new());
     lost.event(running).unwrap();
     assert_eq!(reach(&lost, "b").0, "4-7");
@@ -55,7 +55,7 @@ fn only_the_checkpoint_tells_which_cpus_of_a_mixed_container_are_its_own() {
 }
 
 #[test]
-fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
+fn the_cpuset_of_a_mixed_container_under_groups_does_not_depend_on_the_pool() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));
     let mut a = guaranteed("a", 4000);
@@ -63,7 +63,7 @@ fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
     a.annotations = [mixed].into_iter().collect();
     assert_eq!(node.create(&a, "m", "a-m", 2000).unwrap(), "0-15");
     assert_eq!(node.create(&a, "e", "a-e", 2000).unwrap(), "4-5");
-    // It leaves the other container's CPUs, and nothing is due when the pool changes.
+    // It leaves the exclusive CPUs of its sibling, and no update is due when the pool changes.
     node.check("a-m", "0-3,6-15");
     node.create(&guaranteed("b", 2000), "c", "b", 2000).unwrap();
     node.check("a-m", "0-3,6-15");
@@ -73,7 +73,7 @@ fn what_cgroups_keep_off_a_mixed_container_does_not_depend_on_the_pool() {
 }
 
 #[test]
-fn a_container_that_shares_with_others_is_no_partition() {
+fn a_mixed_container_is_no_partition() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
     node.create(&wishing(guaranteed("a", 2000), MIXED), "c", "a", 2000).unwrap();
@@ -83,7 +83,7 @@ fn a_container_that_shares_with_others_is_no_partition() {
 }
 
 #[test]
-fn a_mixed_container_whose_class_is_not_relied_on_follows_the_pool() {
+fn a_mixed_container_in_a_distrusted_class_follows_the_pool() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));
     let mut a = wishing(guaranteed("a", 2000), MIXED);
@@ -97,8 +97,8 @@ fn a_mixed_container_whose_class_is_not_relied_on_follows_the_pool() {
     node.check("a", "0-3,8-15");
 }
 
-/// Found by random histories: under policy `none` cgroups keep the container where the kubelet has
-/// pinned it, and the next policy would give it as many CPUs of its own.
+/// Found by random histories: under policy `none` the container keeps the CPUs that the kubelet has
+/// set, and their number is the one that it asks for under the next policy.
 #[test]
 fn a_change_of_settings_adopts_no_more_cpus_of_a_mixed_container_than_a_restart() {
     let a = wishing(guaranteed("a", 2000), MIXED);
@@ -116,10 +116,10 @@ fn a_change_of_settings_adopts_no_more_cpus_of_a_mixed_container_than_a_restart(
     assert_eq!(reach(&node, "a").0, "2-3");
 }
 
-/// Found by random histories: of the CPUs of a mixed container none is known to be its own, but it
-/// is pinned all the same.
+/// Found by random histories: a mixed container without a claim is pinned, though no CPU is known
+/// to be exclusive to it.
 #[test]
-fn a_mixed_container_that_did_not_fit_in_gets_no_cpus_of_one_that_has_just_ended() {
+fn a_mixed_container_beyond_its_pods_budget_gets_no_cpus_of_one_that_has_just_ended() {
     let p = wishing(pod("p", Qos::Burstable, 2000), MIXED);
     let mut node = node();
     node.create(&p, "c", "p0", 2000).unwrap();
@@ -137,8 +137,8 @@ fn a_mixed_container_that_did_not_fit_in_gets_no_cpus_of_one_that_has_just_ended
     assert_eq!(ids(restarted.ledger.claims().collect()), ids(claims));
 }
 
-/// Found by random histories: it kept the CPUs that it had shared, until the update was sent that
-/// gave it its own ones; then another update was due, which nothing sent.
+/// Found by random histories: the update with its exclusive CPUs still had its old shared ones. The
+/// next update was due only after that, and was not sent.
 #[test]
 fn a_container_that_becomes_a_mixed_one_follows_the_pool_with_the_first_update() {
     let mut a = wishing(guaranteed("a", 2000), MIXED);

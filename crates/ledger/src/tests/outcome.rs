@@ -1,4 +1,4 @@
-//! What a decision and an outcome say.
+//! The content of decisions and outcomes.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn an_outcome_names_what_has_changed() {
     let moved = node.ledger.apply(Event::Move(step.clone()));
     assert_eq!(changed(moved), ["claims", "reach", "due", "freed", "moved"]);
     assert_eq!(changed(node.ledger.apply(Event::Move(step))), ["due"]);
-    // Its CPUs are lent to the pool.
+    // The CPUs of the stopped container are lent to the pool.
     let stop = Event::Stop(ContainerId("a".to_owned()));
     assert_eq!(changed(node.ledger.apply(stop)), ["reach", "due"]);
     let end = Event::StopPod(a.sandbox);
@@ -57,20 +57,20 @@ fn an_outcome_names_what_has_changed() {
 }
 
 #[test]
-fn the_outcome_after_a_refusal_has_what_that_left() {
+fn the_next_outcome_includes_the_changes_of_a_refused_request() {
     let a = guaranteed("a", 4000);
     let mut node = Node::with(settings(), vec![claim(&a, "a", "2-5")]);
-    // It comes back larger than its pod's remembered CPUs and the node.
+    // The new instance asks for more CPUs than the node has.
     let create = Admission::Create { pod: a.clone(), container: container(&a, "c", "a2", 20_000) };
     node.ledger.admit(create).unwrap_err();
     let outcome = node.ledger.apply(Event::QuietPeriod);
     assert!(outcome.claims, "{:?}", node.ledger.claims().collect::<Vec<_>>());
 }
 
-/// Between a decision and its answer cgroups are written, which shows whether they bind the
-/// container.
+/// Cgroups are written between a decision and its answer. Only then it is known whether they bind
+/// the container.
 #[test]
-fn a_revised_decision_is_as_if_decided_now() {
+fn a_revised_decision_follows_later_events() {
     let mut node = Node::new();
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));
     node.create(&guaranteed("a", 4000), "c", "a", 4000).unwrap();

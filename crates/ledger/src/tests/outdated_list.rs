@@ -1,11 +1,10 @@
-//! A runtime's list that is older than what is set: a restarted CRI-O lists containers as it created
-//! them.
+//! Outdated lists: a restarted CRI-O lists containers as it created them.
 
 use super::hotplug::machine_without;
 use super::resize::resize;
 use super::*;
 
-/// An outdated list: this container with the amount that it was created with.
+/// A list with this container and the amount with which it was created.
 fn outdated_list(node: &Node, pod: &Pod, id: &str, milli: u64) -> Event {
     let Event::Synchronize { pods, mut containers } = node.running(&[(pod, "c", id, milli)]) else {
         unreachable!()
@@ -14,7 +13,7 @@ fn outdated_list(node: &Node, pod: &Pod, id: &str, milli: u64) -> Event {
     Event::Synchronize { pods, containers }
 }
 
-/// Neither for the ledger that made the resize nor for one that is restarted from its claims.
+/// Neither in the ledger that made the resize nor in one that is restarted from its claims.
 #[test]
 fn an_outdated_list_does_not_undo_a_resize() {
     for restart in [false, true] {
@@ -33,7 +32,7 @@ fn an_outdated_list_does_not_undo_a_resize() {
             node.check("a", expect);
             assert_eq!(node.ledger.exclusive(), cpus(expect));
             assert!(node.ledger.view().moves.is_empty());
-            // The next resize starts from the CPUs that it has.
+            // The next resize starts from its present CPUs.
             resize(&mut node, &a, "c", "a", resized, created).unwrap();
             assert_eq!(node.ledger.exclusive().len() as u64, created / 1000);
         }
@@ -41,7 +40,7 @@ fn an_outdated_list_does_not_undo_a_resize() {
 }
 
 #[test]
-fn a_container_resized_to_shared_stays_shared() {
+fn an_outdated_list_does_not_undo_a_resize_to_shared() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     node.create(&a, "c", "a", 2000).unwrap();
@@ -51,9 +50,9 @@ fn a_container_resized_to_shared_stays_shared() {
     assert!(node.ledger.view().moves.is_empty());
 }
 
-/// Having fewer CPUs than requested is not taken for a resize either.
+/// The ledger does not take the missing CPUs for a resize.
 #[test]
-fn a_container_that_lost_cpus_is_completed() {
+fn a_container_that_lacks_cpus_gets_more_after_an_outdated_list() {
     let a = guaranteed("a", 4000);
     let rest = guaranteed("rest", 10_000);
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! Exclusivity by cpuset partitions: shared containers get no updates unless the kernel refuses one.
+//! Exclusivity by cpuset partitions: only the siblings of a partition get updates.
 
 use super::*;
 use cpuset::CgroupPath;
@@ -29,7 +29,7 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// The kernel invalidates a partition when its CPUs are written into a sibling cgroup.
+/// The kernel invalidates a partition if a sibling cgroup names its CPUs.
 #[test]
 fn shared_containers_are_updated_off_the_partitions_of_their_own_pod() {
     let mut node = partitions();
@@ -43,7 +43,7 @@ fn shared_containers_are_updated_off_the_partitions_of_their_own_pod() {
     node.check("early", "0-1,8-15");
     node.check("late", "0-1,8-15");
     node.check("s", "0-15");
-    // A removed container may come back as long as its pod lives.
+    // The kubelet may create a removed container again as long as its pod lives.
     node.remove("second");
     node.stop("late");
     node.check("early", "0-1,8-15");
@@ -97,8 +97,8 @@ fn an_unknown_container_is_adopted_when_it_starts() {
     assert_eq!(target.cgroup.unwrap().as_str(), "kubepods/poda/a");
 }
 
-/// The kubelet lifts it with any exclusive container; in pods with pod-level resources only if all
-/// are exclusive.
+/// The kubelet lifts it if any container is exclusive, and with pod-level resources only if all
+/// are.
 #[test]
 fn a_pods_quota_is_lifted_as_the_kubelet_lifts_it() {
     for (budget, containers, lifts) in [

@@ -1,6 +1,6 @@
-//! Pod-level resources (`spec.resources`): every container without its own, an ephemeral one too,
-//! arrives with the amount of the whole pod. The first containers take exclusive CPUs as far as the
-//! pod's amount reaches; a later one takes nothing from them.
+//! Pod-level resources (`spec.resources`): every container without resources, including an
+//! ephemeral one, arrives with the amount of the whole pod. The first containers get exclusive CPUs
+//! up to the amount of the pod; a later one takes no CPUs from them.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn notes(node: &mut Node) -> Vec<String> {
     node.ledger.take_notes().iter().map(Note::to_string).collect()
 }
 
-/// Whether the CFS quota of the pod is lifted, by the pod's running containers.
+/// Whether the CFS quota of the pod is lifted.
 #[track_caller]
 fn is_lifted(node: &Node) -> bool {
     let lifts: Vec<bool> = node.ledger.targets().map(|target| target.lifts_pod_quota).collect();
@@ -16,7 +16,7 @@ fn is_lifted(node: &Node) -> bool {
     lifts[0]
 }
 
-/// Observed: `kubectl debug` took the CPUs of a container with its own resources, permanently.
+/// Observed: `kubectl debug` permanently took the CPUs of a container that has resources.
 #[test]
 fn a_debug_container_takes_nothing_from_the_containers_of_its_pod() {
     let mut node = Node::new();
@@ -24,7 +24,8 @@ fn a_debug_container_takes_nothing_from_the_containers_of_its_pod() {
     assert_eq!(node.create(&a, "own", "o", 2000).unwrap(), "2-3");
     assert!(is_lifted(&node));
     assert_eq!(node.create(&a, "inherits", "n", 3000).unwrap(), "0-1,4-15");
-    // As under the kubelet: what inherits the pod's amount could otherwise use it beside the others.
+    // As under the kubelet: the pod's quota is the only limit of the container that inherits its
+    // amount.
     assert!(!is_lifted(&node));
     notes(&mut node);
     assert_eq!(node.create(&a, "debug", "d", 3000).unwrap(), "0-1,4-15");
@@ -37,7 +38,7 @@ fn a_debug_container_takes_nothing_from_the_containers_of_its_pod() {
         ]
     );
     node.check("o", "2-3");
-    // The end and the restart of those that share do not matter either.
+    // The end and the restart of shared containers do not matter either.
     for id in ["n", "d"] {
         node.stop(id);
         assert!(!is_lifted(&node));
@@ -47,7 +48,7 @@ fn a_debug_container_takes_nothing_from_the_containers_of_its_pod() {
     assert!(!is_lifted(&node));
     node.stop("o");
     assert_eq!(node.create(&a, "own", "o2", 2000).unwrap(), "2-3");
-    // Those that have stayed away for long do not count.
+    // A shared container without a restart for two quiet periods does not count.
     node.stop("n2");
     for _ in 0..2 {
         assert!(!is_lifted(&node));
@@ -58,7 +59,7 @@ fn a_debug_container_takes_nothing_from_the_containers_of_its_pod() {
 
 /// Observed: the first container got all CPUs of the pod, and the others none.
 #[test]
-fn of_containers_with_the_amount_of_their_pod_the_first_one_is_exclusive() {
+fn only_the_first_container_with_the_amount_of_its_pod_is_exclusive() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let b = guaranteed("b", 4000);
@@ -68,7 +69,7 @@ fn of_containers_with_the_amount_of_their_pod_the_first_one_is_exclusive() {
     node.check("1", "2-5");
     assert!(!is_lifted(&node));
     assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "8-11");
-    // Whichever restarts first, also when both have ended.
+    // The order of restarts does not matter, even if both have ended.
     for (one, two) in [("1b", "2b"), ("1c", "2c")] {
         let [before_one, before_two] = if one == "1b" { ["1", "2"] } else { ["1b", "2b"] };
         node.stop(before_one);
@@ -123,7 +124,7 @@ fn a_single_container_with_the_amount_of_its_pod_is_exclusive() {
     assert_eq!(node.create(&b, "app", "bp", 4000).unwrap(), "8-11");
 }
 
-/// The runtime reports the end of an init container late.
+/// The runtime may report the end of an init container late.
 #[test]
 fn a_late_stop_of_an_init_container_does_not_make_its_pod_share() {
     let mut node = Node::new();
@@ -137,7 +138,7 @@ fn a_late_stop_of_an_init_container_does_not_make_its_pod_share() {
     assert_eq!(node.create(&a, "app", "p2", 4000).unwrap(), "2-5");
 }
 
-/// The answer after a restart is the one without it.
+/// The decisions after a restart are the same as without one.
 #[test]
 fn a_restart_changes_nothing_in_a_pod_with_resources() {
     let a = guaranteed("a", 4000);
@@ -147,8 +148,8 @@ fn a_restart_changes_nothing_in_a_pod_with_resources() {
             node.event(Event::Mechanism(mechanism)).unwrap();
             node.create(&a, "one", "1", own).unwrap();
             let listed = [(&a, "one", "1", own), (&a, "two", "2", 4000)];
-            // The second one was created while the plugin was down, or before; there may be no
-            // checkpoint.
+            // The second container was created while the plugin was down, or before. The state file
+            // may be lost.
             for down in [true, false] {
                 if !down {
                     node.create(&a, "two", "2", 4000).unwrap();
@@ -165,7 +166,8 @@ fn a_restart_changes_nothing_in_a_pod_with_resources() {
                     assert!(!is_lifted(&next));
                     let logged = notes(&mut next);
                     assert!(logged.iter().all(|note| note.contains("found running")), "{logged:?}");
-                    // Nor does a reconnect while one of them is between two instances.
+                    // A reconnect while one of them is between two instances changes nothing,
+                    // either.
                     if has_checkpoint {
                         next.stop("1");
                         next.event(next.running(&listed[1..])).unwrap();

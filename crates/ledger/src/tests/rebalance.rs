@@ -1,4 +1,4 @@
-//! Moves of running containers: what is planned, what is recorded, who stays.
+//! Moves of running containers: plans, their steps, and which containers stay.
 
 use super::*;
 use crate::wish::Wish;
@@ -16,7 +16,7 @@ fn with(rebalance: Rebalance) -> Settings {
     Settings { rebalance: Some(rebalance), ..settings() }
 }
 
-/// One container of two CPUs lies in the cache that another one needs for itself.
+/// A container of two CPUs is in the cache that a container of eight would need.
 fn fragmented(settings: Settings, annotations: &[(&str, &str)]) -> Node {
     let mut node = Node::with(settings, Vec::new());
     let six = guaranteed("six", 6000);
@@ -42,7 +42,7 @@ fn planned(node: &mut Node) -> Option<MovePlan> {
 }
 
 #[test]
-fn a_container_makes_way_for_one_that_fits_into_a_cache_then() {
+fn a_container_moves_so_that_a_new_one_fits_into_one_cache() {
     let mut node = fragmented(with(rebalancing()), &[]);
     let plan = planned(&mut node).unwrap();
     assert!(!plan.is_staged());
@@ -69,7 +69,7 @@ fn a_container_makes_way_for_one_that_fits_into_a_cache_then() {
 }
 
 #[test]
-fn who_stays() {
+fn a_container_stays_if_its_wish_its_environment_or_its_affinity_requires_it() {
     let movable = "movable.cpu-manager.nri.io";
     let bounds = |wishes: &[Wish], defaults: &[Wish]| {
         let bounds = Bounds {
@@ -91,12 +91,12 @@ fn who_stays() {
     assert!(!moves(allowed, &[(movable, "false")]));
     let by_default = Settings { namespaces: bounds(&[], &stays), ..with(rebalancing()) };
     assert!(!moves(by_default, &[]));
-    let told = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
-    assert!(!moves(told, &[]), "its program knows its CPUs");
+    let exposing = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
+    assert!(!moves(exposing, &[]), "its program knows its CPUs");
 
     let mut node = fragmented(with(rebalancing()), &[]);
     node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
-    assert_eq!(planned(&mut node), None, "its threads have affinities of their own");
+    assert_eq!(planned(&mut node), None, "its threads have set their own affinities");
 
     let mut node = fragmented(with(rebalancing()), &[]);
     assert!(planned(&mut node).is_some());
@@ -111,7 +111,7 @@ fn stays(node: &Node) -> Option<StayReason> {
 }
 
 #[test]
-fn a_container_stays_for_as_long_as_configured() {
+fn a_container_stays_for_min_stay_after_its_start_and_after_a_move() {
     let (second, stay) = (Duration::from_secs(1), Duration::from_millis(90_500));
     let mut node = Node::with(with(Rebalance { min_stay: stay, ..rebalancing() }), Vec::new());
     let time = |node: &mut Node, now| node.event(Event::Time(now)).unwrap();
@@ -130,7 +130,7 @@ fn a_container_stays_for_as_long_as_configured() {
     assert_eq!(stays(&node), Some(left));
     assert_eq!(left.to_string(), "1 s of minStay left");
     assert_eq!(planned(&mut node), None);
-    // The runtime connects again, and reports the start again.
+    // The runtime connects again and repeats the start.
     let listed =
         Container { cpus: Some("8-9".parse().unwrap()), ..container(&two, "c", "two", 2000) };
     node.event(Event::Started { pod: two.clone(), container: listed.clone() }).unwrap();
@@ -153,9 +153,9 @@ fn a_container_stays_for_as_long_as_configured() {
     assert_eq!(stays(&node), None);
 }
 
-/// The runtime lists it as soon as it has created it.
+/// The runtime may list a container before it starts.
 #[test]
-fn a_container_that_is_listed_before_its_start_stays_for_as_long_as_configured() {
+fn min_stay_begins_at_the_start_of_a_container_that_was_listed_before() {
     let min_stay = Duration::from_secs(60);
     let mut node = Node::with(with(Rebalance { min_stay, ..rebalancing() }), Vec::new());
     let two = guaranteed("two", 2000);
@@ -168,10 +168,10 @@ fn a_container_that_is_listed_before_its_start_stays_for_as_long_as_configured()
     assert_eq!(stays(&node), Some(StayReason::MinStay(min_stay)));
 }
 
-/// Found by random histories: with all reserved CPUs offline the lowest free CPU stays shared, and
-/// the first step of a plan may free a lower one that the second step needs.
+/// Found by random histories: if all reserved CPUs are offline the lowest free CPU stays shared,
+/// and the first step of a plan may free a lower one that the second step needs.
 #[test]
-fn a_step_goes_where_an_earlier_one_was_also_without_reserved_cpus() {
+fn a_step_may_use_cpus_of_an_earlier_one_when_all_reserved_cpus_are_offline() {
     let mut node = Node::with(with(rebalancing()), Vec::new());
     let (a, b) = (guaranteed("a", 2000), guaranteed("b", 2000));
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
@@ -190,9 +190,8 @@ fn a_step_goes_where_an_earlier_one_was_also_without_reserved_cpus() {
     assert_eq!(node.ledger.free().to_string(), "5-9,12-15");
 }
 
-/// A container that is created a while before its process starts.
 #[test]
-fn it_stays_from_its_start_and_not_from_its_creation() {
+fn min_stay_begins_at_the_start_and_not_at_the_creation() {
     let stay = Duration::from_secs(5);
     let mut node = Node::with(with(Rebalance { min_stay: stay, ..rebalancing() }), Vec::new());
     let pod = guaranteed("two", 2000);
@@ -208,7 +207,7 @@ fn it_stays_from_its_start_and_not_from_its_creation() {
 }
 
 #[test]
-fn the_reasons_why_nothing_moves() {
+fn a_missing_plan_names_its_reason() {
     let why = |node: &mut Node| {
         let (pod, create) = eight();
         node.event(Event::RunPod(pod)).unwrap();
@@ -219,8 +218,8 @@ fn the_reasons_why_nothing_moves() {
     node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
     assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::OwnAffinity)));
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::AllStay));
-    let told = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
-    let mut node = fragmented(told, &[]);
+    let exposing = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
+    let mut node = fragmented(exposing, &[]);
     assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::Environment)));
     let noticed = Settings { notice_seconds: 5, ..with(rebalancing()) };
     assert_eq!(why(&mut fragmented(noticed, &[])), NoPlan::Notice);
@@ -236,7 +235,7 @@ fn the_reasons_why_nothing_moves() {
 }
 
 #[test]
-fn the_budget_ends_and_comes_back_with_starts() {
+fn moves_use_up_the_budget_and_starts_refill_it() {
     let mut node = fragmented(with(Rebalance { moves_per_100_starts: 1, ..rebalancing() }), &[]);
     let step = planned(&mut node).unwrap().steps.remove(0);
     node.event(Event::Move(step.clone())).unwrap();
@@ -255,14 +254,14 @@ fn the_budget_ends_and_comes_back_with_starts() {
     assert!(node.ledger.plan_arrival(&eight().1).is_ok());
 }
 
-/// A plan may be carried out late, twice, or after what it was made for has gone.
+/// A step may come late or twice, or after its container has gone.
 #[test]
 fn a_step_that_does_not_fit_changes_nothing() {
     let mut node = fragmented(with(rebalancing()), &[]);
     let step = planned(&mut node).unwrap().steps.remove(0);
     let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
     for wrong in [
-        Move { container: ContainerId("nobody".to_owned()), ..step.clone() },
+        Move { container: ContainerId("unknown".to_owned()), ..step.clone() },
         Move { from: cpus("10-11"), ..step.clone() },
         Move { to: cpus("2-4"), ..step.clone() },
         Move { to: cpus("0-1"), ..step.clone() },
@@ -279,7 +278,7 @@ fn a_step_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn a_dry_run_moves_nobody() {
+fn a_dry_run_moves_no_container() {
     let mut node =
         fragmented(with(Rebalance { mode: RebalanceMode::Suggest, ..rebalancing() }), &[]);
     let plan = planned(&mut node).unwrap();
@@ -297,9 +296,8 @@ fn a_dry_run_moves_nobody() {
     assert_eq!(node.ledger.move_totals().all(MoveOutcome::Suggested), 1);
 }
 
-/// A container across caches moves into one when there is room.
 #[test]
-fn what_lies_badly_moves_when_others_end() {
+fn a_container_across_caches_moves_into_one_when_others_end() {
     let mut node = Node::with(with(rebalancing()), Vec::new());
     let four = guaranteed("four", 4000);
     assert_eq!(node.create(&four, "c", "four", 4000).unwrap(), "2-5");
@@ -320,9 +318,9 @@ fn what_lies_badly_moves_when_others_end() {
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::BudgetKept), "one of two moves is left");
 }
 
-/// Until all claims of the last process are found again, nobody knows who runs where.
+/// As long as claims are only remembered, the ledger does not know which containers run where.
 #[test]
-fn nobody_moves_before_all_claims_are_found_or_under_policy_none() {
+fn no_container_moves_while_claims_are_only_remembered_or_under_policy_none() {
     let remembered = vec![claim(&guaranteed("x", 2000), "x", "2-3")];
     let node = Node::with(with(rebalancing()), remembered);
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::NotAssigning));
@@ -331,16 +329,16 @@ fn nobody_moves_before_all_claims_are_found_or_under_policy_none() {
 }
 
 #[test]
-fn one_that_has_lost_a_cpu_stays() {
+fn a_container_that_lacks_a_cpu_stays() {
     let mut node = fragmented(with(rebalancing()), &[]);
     node.create(&guaranteed("rest", 12_000), "c", "rest", 12_000).unwrap();
     node.event(Event::Machine(super::hotplug::machine_without("9"))).unwrap();
     assert_eq!(stays(&node), Some(StayReason::Changing));
 }
 
-/// Its CPUs are not free for others, so that no place is better for them.
+/// The CPUs that it reuses are not free for other containers.
 #[test]
-fn nobody_moves_for_one_that_takes_over_its_pods_cpus() {
+fn no_container_moves_for_one_that_reuses_its_pods_cpus() {
     let mut node = fragmented(with(rebalancing()), &[]);
     let (pod, create) = eight();
     node.event(Event::RunPod(pod.clone())).unwrap();
@@ -349,9 +347,9 @@ fn nobody_moves_for_one_that_takes_over_its_pods_cpus() {
     assert_eq!(node.ledger.plan_arrival(&create), Err(NoPlan::NoNeed));
 }
 
-/// It is where it is not to stay: that uses up no budget, and no time passes there.
+/// A staged move leads to temporary CPUs: the next step completes it.
 #[test]
-fn a_staged_move_is_no_whole_one() {
+fn a_staged_move_uses_no_budget_and_begins_no_min_stay() {
     let min_stay = Duration::from_secs(5);
     let slow = Rebalance { moves_per_100_starts: 1, min_stay, ..rebalancing() };
     let mut node = fragmented(with(slow), &[]);
@@ -365,7 +363,7 @@ fn a_staged_move_is_no_whole_one() {
     };
     node.event(Event::Move(step("8-9", "2-3", MoveOutcome::Staged))).unwrap();
     assert_eq!(stays(&node), None);
-    assert_eq!(planned(&mut node), None, "it is in nobody's way");
+    assert_eq!(planned(&mut node), None, "the other cache is free");
     assert_eq!(node.ledger.plan_arrival(&eight().1), Err(NoPlan::NoGain));
     node.event(Event::Move(step("2-3", "8-9", MoveOutcome::Done))).unwrap();
     assert_eq!(stays(&node), Some(StayReason::MinStay(min_stay)));
@@ -373,7 +371,7 @@ fn a_staged_move_is_no_whole_one() {
 }
 
 #[test]
-fn one_that_has_ended_does_not_move() {
+fn an_ended_container_does_not_move() {
     let mut node = fragmented(with(rebalancing()), &[]);
     let step = planned(&mut node).unwrap().steps.remove(0);
     node.stop("two");

@@ -1,4 +1,4 @@
-//! Pods for the reserved CPUs: those of reserved namespaces, and those of the kubelet's system
+//! Pods for the reserved CPUs: pods of reserved namespaces, and pods in the kubelet's system
 //! partition.
 
 use super::groups::{create, with_cgroup};
@@ -40,7 +40,7 @@ fn containers_of_reserved_namespaces_run_on_the_reserved_cpus() {
 }
 
 #[test]
-fn whole_cpus_and_wishes_give_no_exclusive_cpus_there() {
+fn no_container_of_a_pod_for_the_reserved_cpus_gets_exclusive_ones() {
     for mechanism in [Mechanism::Runtime, Mechanism::Groups, Mechanism::Partitions] {
         let mut node = by(mechanism);
         let exclusive = [("cpus.cpu-manager.nri.io", "exclusive")].into_iter().collect();
@@ -53,7 +53,7 @@ fn whole_cpus_and_wishes_give_no_exclusive_cpus_there() {
             assert_eq!(runs_on(&node, &pod.name), "0-1", "{mechanism}");
         }
         assert_eq!(node.ledger.claims().count(), 0);
-        // Nor does such a pod keep CPUs free.
+        // Such a pod keeps no CPUs free, either.
         assert_eq!(create(&mut node, &with_cgroup(guaranteed("d", 14_000)), "d", 14_000), "2-15");
     }
 }
@@ -88,7 +88,7 @@ fn exclusive_cpus_that_the_kubelet_gave_in_the_system_partition_are_not_taken_ov
 }
 
 #[test]
-fn without_reserved_cpus_online_they_run_in_the_pool() {
+fn containers_for_the_reserved_cpus_run_in_the_pool_if_none_is_online() {
     let mut node = by(Mechanism::Groups);
     let dns = system(with_cgroup(pod("dns", Qos::Burstable, 100)));
     create(&mut node, &dns, "dns", 100);
@@ -101,7 +101,7 @@ fn without_reserved_cpus_online_they_run_in_the_pool() {
 }
 
 #[test]
-fn running_containers_follow_new_settings_and_keep_exclusive_cpus_until_they_restart() {
+fn containers_follow_new_reserved_namespaces_and_keep_exclusive_cpus_until_they_restart() {
     let mut node = Node::new();
     let dns = system(pod("dns", Qos::Burstable, 100));
     let db = system(guaranteed("db", 2000));
@@ -124,7 +124,7 @@ fn running_containers_follow_new_settings_and_keep_exclusive_cpus_until_they_res
 }
 
 #[test]
-fn under_strict_reservation_they_have_the_cpus_that_no_other_container_has() {
+fn under_strict_reservation_only_their_containers_run_on_the_reserved_cpus() {
     let mut settings = reserving(&["kube-system"]);
     settings.placement.options.strict_cpu_reservation = true;
     let mut node = Node::by(Mechanism::Runtime, settings);
@@ -134,14 +134,14 @@ fn under_strict_reservation_they_have_the_cpus_that_no_other_container_has() {
 }
 
 #[test]
-fn a_policy_of_none_keeps_nobody_on_the_reserved_cpus() {
+fn policy_none_keeps_no_container_on_the_reserved_cpus() {
     let settings = Settings { policy: Policy::None, ..reserving(&["*"]) };
     let mut node = Node::by(Mechanism::Groups, settings);
     assert_eq!(node.create(&partitioned(guaranteed("a", 2000)), "c", "a", 2000).unwrap(), "");
 }
 
 #[test]
-fn no_wish_is_a_reason_to_refuse_them() {
+fn no_wish_refuses_a_container_for_the_reserved_cpus() {
     let mut node = by(Mechanism::Groups);
     for value in ["exclusive", "exclusve"] {
         let annotations = [("cpus.cpu-manager.nri.io", value)].into_iter().collect();

@@ -3,7 +3,7 @@
 use super::*;
 use topology::synthetic::Machine;
 
-/// What a kubelet sends for an in-place resize from one number of thousandths of a CPU to another.
+/// The kubelet's request for an in-place resize, in thousandths of a CPU.
 pub(super) fn resized(pod: &Pod, name: &str, id: &str, from: u64, to: u64) -> Admission {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
@@ -40,7 +40,8 @@ fn a_container_grows_shrinks_and_changes_between_exclusive_and_shared() {
     ] {
         resize(&mut node, &a, "c", "a", from, to).unwrap();
         node.check("a", ours);
-        // The runtime updates the resized container last: others get the CPUs it leaves afterwards.
+        // The runtime updates the resized container last, so others get its CPUs with the next
+        // message.
         node.send_due();
         node.check("s", others);
     }
@@ -75,7 +76,7 @@ fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
     assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
 }
 
-/// Recorded with containerd 2.4: the pod is resized first, and later events still carry the old
+/// Recorded with containerd 2.4: the pod is resized first, and later events still have the old
 /// budget.
 #[test]
 fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
@@ -87,13 +88,13 @@ fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
     node.check("a", "2-5");
     node.stop("a");
     assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
-    // Its budget is used up: no CPUs are reserved for it, and it gets no more.
+    // Its budget is used up: it keeps no CPUs free, and gets no more.
     assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,6-15");
     assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
 }
 
-/// Observed: a refused pod was resized beyond the CPUs that its sandbox was created with, and its
-/// container was silently shared.
+/// Observed: a refused pod was resized beyond the budget with which its sandbox was created, and
+/// its container shared CPUs without a message.
 #[test]
 fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
     let mut node = Node::new();
@@ -113,7 +114,7 @@ fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
     assert_eq!(node.create(&b, "c", "b", 2000).unwrap(), "5-6");
 }
 
-/// With two containers it is unknown which one was resized.
+/// With two containers it is unknown which one was resized before its start.
 #[test]
 fn a_second_container_beyond_its_pods_budget_is_shared_and_logged() {
     let mut node = Node::new();
@@ -126,7 +127,7 @@ fn a_second_container_beyond_its_pods_budget_is_shared_and_logged() {
     assert!(notes[0].contains("it requests 4 CPUs of a pod that had 3"), "{notes:?}");
 }
 
-/// An init container requested the old budget.
+/// The init container had the CPUs of the old budget.
 #[test]
 fn a_raised_budget_includes_what_an_init_container_had() {
     let mut node = Node::new();
@@ -189,7 +190,7 @@ fn a_growth_takes_no_cpus_reserved_for_another_pod() {
     assert!(node.create(&late, "c", "l", 10_000).is_ok());
 }
 
-/// Found by random histories: a checkpoint from before the resize restored the container's CPUs.
+/// Found by random histories: a state file from before the resize restored the container's CPUs.
 #[test]
 fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
     let mut node = Node::new();
@@ -205,7 +206,7 @@ fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
     assert!(next.ledger.exclusive().is_empty());
 }
 
-/// The runtime carries out a resize whether or not the plugin is running.
+/// The runtime carries out a resize even if the plugin does not run.
 #[test]
 fn a_resize_during_a_restart_is_adopted() {
     for (milli, expect) in [(4000, "2-5"), (2000, "2-3"), (6000, "2-7"), (500, "0-15")] {
@@ -221,7 +222,7 @@ fn a_resize_during_a_restart_is_adopted() {
         assert_eq!(exclusive, if milli < 1000 { "" } else { expect });
         assert_eq!(next.ledger.view().moves.len(), 0);
     }
-    // Without room it keeps its CPUs.
+    // Without free CPUs it keeps its present ones.
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     let b = guaranteed("b", 12_000);
@@ -235,8 +236,7 @@ fn a_resize_during_a_restart_is_adopted() {
     next.check("b", "4-15");
 }
 
-/// A resize to fewer CPUs has five seconds of notice; at 10 s, a container that shares CPUs has those of
-/// the pool.
+/// A node on which a resize to fewer CPUs has five seconds of notice. The time is 10 s.
 fn node_with_notice() -> Node {
     let mut settings = settings();
     settings.expose_cpus = Exposure::File;
@@ -246,6 +246,7 @@ fn node_with_notice() -> Node {
     node
 }
 
+/// Ends the notices that are due at this time.
 fn at(node: &mut Node, seconds: u64) {
     node.ledger.apply(Event::Time(Duration::from_secs(seconds)));
     node.ledger.apply(Event::NoticeOver);
@@ -253,7 +254,7 @@ fn at(node: &mut Node, seconds: u64) {
 }
 
 #[test]
-fn a_shrink_has_notice_and_no_other_container_gets_its_cpus_before() {
+fn a_shrink_is_announced_and_no_other_container_gets_the_cpus_meanwhile() {
     let mut node = node_with_notice();
     let a = guaranteed("a", 4000);
     let s = pod("s", Qos::Burstable, 100);
@@ -277,7 +278,7 @@ fn a_shrink_has_notice_and_no_other_container_gets_its_cpus_before() {
 }
 
 #[test]
-fn the_last_resize_of_several_counts() {
+fn a_later_resize_replaces_an_announced_one() {
     for (second, seconds, expect) in
         [(6000, 11, "2-7"), (4000, 11, "2-5"), (1000, 16, "2"), (500, 16, "0-15")]
     {
@@ -297,7 +298,7 @@ fn the_last_resize_of_several_counts() {
 }
 
 #[test]
-fn nothing_is_left_of_a_notice_when_its_container_restarts_or_its_pod_ends() {
+fn a_notice_ends_when_its_container_restarts_or_its_pod_ends() {
     let mut node = node_with_notice();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "a", 4000).unwrap();

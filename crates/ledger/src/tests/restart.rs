@@ -1,4 +1,5 @@
-//! Restarts of the plugin and reconnects of the runtime: what is kept besides the runtime's list.
+//! Restarts of the plugin and reconnects of the runtime: what the ledger keeps that the runtime's
+//! list does not have.
 
 use super::hotplug::machine_without;
 use super::resize::resize;
@@ -8,8 +9,8 @@ fn claims(node: &Node) -> Vec<String> {
     node.ledger.claims().map(|claim| format!("{} {}", claim.id, claim.cpus)).collect()
 }
 
-/// Decisions before the runtime's first list, if there ever is one, must not drop remembered claims
-/// from the checkpoint.
+/// Decisions before the runtime's first list must not drop remembered claims from the state file.
+/// Some runtimes never send a list.
 #[test]
 fn checkpointed_claims_stay_until_the_runtime_lists_its_containers() {
     let a = guaranteed("a", 4000);
@@ -19,7 +20,7 @@ fn checkpointed_claims_stay_until_the_runtime_lists_its_containers() {
     let mut node = Node::with(settings(), remembered);
     node.event(Event::Settings(settings())).unwrap();
     assert_eq!(claims(&node), ["a 2-5", "gone 6"]);
-    // Without a list only a container of the same name gets the remembered CPUs.
+    // Before the list only a container of the same name gets the remembered CPUs.
     assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "8-11");
     assert_eq!(claims(&node), ["b 8-11", "a 2-5", "gone 6"]);
     let create = Admission::Create { pod: a.clone(), container: container(&a, "c", "a2", 4000) };
@@ -46,7 +47,7 @@ fn an_instance_whose_creation_was_missed_gets_the_cpus_of_its_predecessor() {
     node.check("missed", "4-7");
 }
 
-/// A list has the resources that pods were created with, and no request of their ended containers.
+/// A list has the resources with which the pods were created, and no requests of ended containers.
 #[test]
 fn after_a_list_a_pod_reserves_only_what_it_can_still_request() {
     let a = guaranteed("a", 8000);
@@ -87,14 +88,14 @@ fn a_container_keeps_its_other_cpus_when_one_went_offline_during_a_restart() {
         node.event(event).unwrap();
         node.check("a", expect);
         assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
-        // A container with fewer CPUs than it requests is completed, also one that a restart found.
+        // Hotplug completes a container that had too few CPUs already at the restart.
         node.event(Event::Machine(machine_without(""))).unwrap();
         node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
         node.check("a", later);
     }
 }
 
-/// Otherwise shared containers would run on its CPUs until the kernel refused the partition again.
+/// Otherwise shared containers would run on its CPUs until the kernel refuses the partition again.
 #[test]
 fn a_refused_partition_stays_enforced_by_groups_after_a_reconnect() {
     let mut node = Node::by(Mechanism::Partitions, settings());
@@ -122,8 +123,8 @@ fn a_resize_beyond_256_cpus_is_read_from_the_limit() {
     assert_eq!(before.changed_by(CpuRequest { request: None, limit: amount(100) }).amount(), None);
 }
 
-/// The kubelet's state file keeps entries of ended init containers, whose CPUs the pod's other
-/// containers reuse.
+/// The kubelet's state file keeps entries of ended init containers, though other containers of the
+/// pod reuse their CPUs.
 #[test]
 fn cpus_that_the_kubelet_also_recorded_for_an_init_container_stay_the_app_containers() {
     let a = guaranteed("a", 4000);
@@ -190,8 +191,8 @@ fn an_instance_created_during_a_restart_gets_the_cpus_of_its_predecessor() {
     next.check("b2", "8-11");
 }
 
-/// Found by repeated SIGKILLs: a container created while the plugin was down got the CPUs of one
-/// between two instances, which was then refused.
+/// Found by repeated SIGKILLs: a container that was created while the plugin was down got the CPUs
+/// of one between two instances, which was then refused.
 #[test]
 fn a_container_between_two_instances_keeps_its_cpus_when_others_are_placed() {
     let mut node = Node::new();
@@ -235,8 +236,8 @@ fn an_ended_container_keeps_its_cpus_across_a_restart() {
     assert_eq!(next.create(&a, "two", "2b", 4000).unwrap(), two.to_string());
 }
 
-/// containerd lists a container that is just starting as neither created nor running, after a
-/// restart of its own or while a plugin registers.
+/// While a container starts, containerd may list it as neither created nor running. Observed after
+/// a restart of containerd, and while a plugin registers.
 #[test]
 fn a_container_that_starts_during_the_list_keeps_its_cpus() {
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! Wishes of running containers: resizes, restarts, and permissions that are withdrawn.
+//! Wishes of running containers: resizes, restarts, and wishes that are no longer allowed.
 
 use super::wishes::{allowing, node, node_with, resize, wishing};
 use super::*;
@@ -63,7 +63,7 @@ fn a_resize_during_a_restart_is_adopted_in_a_burstable_pod() {
     }
 }
 
-/// The same settings, with no wish allowed.
+/// No wish is allowed.
 fn forbidding() -> Settings {
     Settings { namespaces: Namespaces::default(), ..allowing(&[]) }
 }
@@ -83,7 +83,7 @@ fn a_pod_that_opted_out_stays_shared_when_permission_is_withdrawn() {
         for node in [&mut node, &mut again] {
             assert!(node.ledger.exclusive().is_empty(), "{wishes:?}");
             assert!(node.ledger.view().moves.is_empty(), "{wishes:?}");
-            // No CPUs are reserved for it, and its next instance needs the permission again.
+            // It keeps no CPUs free, and its next instance is refused.
             node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap();
             let refused = node.create(&a, "c", "a2", 2000).unwrap_err();
             assert!(refused.starts_with("WishNotAllowedError"), "{refused}");
@@ -101,12 +101,13 @@ fn requested_exclusive_cpus_still_follow_resizes_when_permission_is_withdrawn() 
         resize(&mut node, &burstable, from, to).unwrap();
         node.check("a", expect);
     }
-    // It is shared now, and may not request exclusive CPUs again.
+    // It shares CPUs now, and may not wish for exclusive ones again.
     resize(&mut node, &burstable, 500, 2000).unwrap();
     assert!(node.ledger.exclusive().is_empty());
 }
 
-/// The kubelet does not keep siblings idle, and no running container is moved to make one idle.
+/// The kubelet does not keep siblings idle, and the ledger moves no running container to make one
+/// idle.
 #[test]
 fn a_running_container_keeps_the_sibling_of_one_that_asks_for_idle_siblings() {
     let x = wishing(guaranteed("x", 1000), &[("smt", "isolate")]);

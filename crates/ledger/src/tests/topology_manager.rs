@@ -27,7 +27,7 @@ fn a_restart_keeps_a_pods_numa_node() {
     assert_eq!(node.create(&a, "one", "1", 2000).unwrap(), "8-9");
     node.ledger = single_numa_node(Scope::Pod, node.ledger.claims().collect());
     node.event(node.running(&[(&a, "one", "1", 2000)])).unwrap();
-    // Node 0 has room for the whole pod again.
+    // Node 0 has enough free CPUs for the whole pod again.
     assert_eq!(node.create(&a, "two", "2", 2000).unwrap(), "10-11");
 }
 
@@ -40,7 +40,7 @@ fn misaligned_cpus_of_ended_containers_do_not_block_their_pod() {
         assert_eq!(node.create(&a, name, name, 6000).unwrap(), expect);
         node.stop(name);
     }
-    // The pod has six CPUs of each node; its budget is used up.
+    // The pod holds six CPUs of each node, and its budget is used up.
     assert_eq!(node.create(&a, "app", "p", 8000).unwrap(), "8-15");
 
     let mut node =
@@ -95,8 +95,8 @@ fn cpus_are_on_the_numa_nodes_of_devices() {
     assert_eq!(create_with_devices(&mut none, "a", 2000, &[1]).unwrap(), "2-3");
 }
 
-/// Creates a container with device files on these nodes, in a pod of which the kubelet has told before
-/// which devices it has given to that container.
+/// Creates a container with device files on these nodes, after the kubelet has reported the devices
+/// that it has given to that container.
 fn create_with_given(
     node: &mut Node,
     name: &str,
@@ -121,14 +121,14 @@ fn create_with_given(
 }
 
 #[test]
-fn what_the_kubelet_says_of_devices_counts_before_device_files() {
+fn the_kubelets_report_of_devices_has_precedence_over_device_files() {
     let on = |files: &[usize], given: &[usize], has_claims| {
         let mut node = node_with_devices(TopologyPolicy::BestEffort);
         create_with_given(&mut node, "a", files, given, has_claims).unwrap()
     };
     assert_eq!(on(&[], &[1], false), "8-9");
     assert_eq!(on(&[0], &[1], false), "8-9");
-    // It knows no nodes of claimed devices, or not of all others: files count as well.
+    // The kubelet has no nodes of claimed devices, or not of all other ones: files count as well.
     assert_eq!(on(&[0, 0], &[1], true), "2-3");
     assert_eq!(on(&[1], &[], true), "8-9");
     assert_eq!(on(&[1], &[9], false), "8-9");
@@ -136,7 +136,7 @@ fn what_the_kubelet_says_of_devices_counts_before_device_files() {
 }
 
 #[test]
-fn what_the_kubelet_says_too_late_counts_for_the_next_instance() {
+fn a_late_report_of_devices_is_recorded_and_moves_no_container() {
     let mut node = node_with_devices(TopologyPolicy::Restricted);
     assert_eq!(create_with_devices(&mut node, "a", 2000, &[]).unwrap(), "2-3");
     let claims = node.ledger.claims().collect::<Vec<_>>();
@@ -155,7 +155,7 @@ fn what_the_kubelet_says_too_late_counts_for_the_next_instance() {
 
 #[test]
 fn devices_on_gpu_memory_count_for_the_nearest_cpus_and_memory_follows_these() {
-    // Two nodes with CPUs, and a third one with the memory of a GPU, nearer to the second.
+    // Two nodes with CPUs, and a third one with the memory of a GPU, which is nearer to the second.
     let distances = [[10, 40, 120], [40, 10, 80], [120, 80, 10]];
     let nodes = distances.iter().enumerate().map(|(id, row)| NodeFacts {
         id,
@@ -199,7 +199,7 @@ fn node_with_pod_scope(policy: TopologyPolicy) -> Node {
     Node { ledger, set: BTreeMap::new() }
 }
 
-/// Creates a container of a Burstable pod, whose limit is its pod's.
+/// Creates a container of a Burstable pod, with the limit of the pod.
 fn create_burstable(
     node: &mut Node,
     pod: &Pod,

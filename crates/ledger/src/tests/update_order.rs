@@ -33,8 +33,8 @@ fn busy() -> Node {
     node
 }
 
-/// Observed on a real cluster: shared containers were moved onto 2-3 before the container that had
-/// them exclusively had left.
+/// Observed on a real cluster: shared containers moved to CPUs 2-3 before the exclusive container
+/// had left these.
 #[test]
 fn a_container_leaves_cpus_before_others_are_moved_onto_them() {
     let mut node = busy();
@@ -55,7 +55,7 @@ fn cgroup_writes_follow_the_order_of_updates() {
     assert_eq!(sent(&mut node, Channel::Groups), ["s 0-1,8-15", "a 6-7"]);
     assert_eq!(sent(&mut node, Channel::Groups), ["s 0-3,8-15"]);
     assert_eq!(sent(&mut node, Channel::Groups), [""; 0]);
-    // The next answer repeats all of it to the runtime.
+    // The next answer repeats these updates to the runtime.
     assert!(node.ledger.owes());
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-3,8-15", "a 6-7"]);
     assert!(!node.ledger.owes());
@@ -71,7 +71,8 @@ fn a_failed_cgroup_write_is_repeated() {
     assert_eq!(sent(&mut node, Channel::Groups), ["a 6-7", "s 0-3,8-15"]);
 }
 
-/// The answer to the resize takes CPU 3 from the container, and the runtime applies that last.
+/// The answer to the resize takes CPU 3 from the container, and the runtime applies this update
+/// last.
 #[test]
 fn cpus_freed_by_a_resize_are_shared_with_the_next_message() {
     let mut node = busy();
@@ -83,7 +84,7 @@ fn cpus_freed_by_a_resize_are_shared_with_the_next_message() {
     node.check("s", "0-1,6-15");
 }
 
-/// A container that only gains CPUs is in the same message, after those that leave them.
+/// It is in the same message as the containers that leave these CPUs.
 #[test]
 fn a_container_that_only_gains_cpus_is_updated_last() {
     let mut strict = settings();
@@ -114,7 +115,7 @@ fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     ContainerEntry::new(&container, Mechanism::Runtime, Terms::default(), applied)
 }
 
-/// The messages that move all containers from the first CPUs to the second, a line each.
+/// The messages, one per line, that move each container from its first CPUs to its second ones.
 fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
     let mut entries: Vec<(ContainerEntry, CpuSetting)> = Vec::new();
     for (id, has, to, exclusive) in containers {
@@ -141,7 +142,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
 
 #[test]
 fn cyclic_moves_are_split_into_steps() {
-    // The shared containers and the exclusive one swap their CPUs.
+    // Shared containers and an exclusive one swap their CPUs.
     let ring = [("s", "6-7", "2-3", false), ("t", "6-7", "2-3", false), ("a", "2-3", "6-7", true)];
     assert_eq!(steps(&ring), ["s 6, t 6, a 7", "s 2-3, t 2-3, a 6-7"]);
     let ring = [("a", "2-3", "3-4", true), ("b", "4-5", "5,2", true)];
@@ -153,26 +154,27 @@ fn cyclic_moves_are_split_into_steps() {
     assert_eq!(steps(&ring), ["b 3, a 4-6", "b 0-1,3"]);
     let ring = [("a", "0-2", "4-6", true), ("b", "4-6", "0-1", true)];
     assert_eq!(steps(&ring), ["a 2, b 0-1", "a 4-6"]);
-    // The shared one has to stay on a CPU that `a` gets, until `b` has left some.
+    // The shared container has to keep a CPU that `a` gets, until `b` has left some.
     let ring = [("s", "0-3", "4-7", false), ("a", "7", "0", true), ("b", "4-6", "1-3", true)];
     assert_eq!(steps(&ring), ["s 0, b 1-3", "s 4-6, a 0", "s 4-7"]);
-    // Without a second CPU each there is no legal step in between.
+    // With one CPU each there is no legal step in between.
     assert_eq!(steps(&[("a", "2", "3", true), ("b", "3", "2", true)]), ["a 3, b 2"]);
 }
 
-/// Two that swap single CPUs overlap for a moment, but not while others still leave CPUs.
+/// Two containers that swap single CPUs overlap for a moment, but only if no other container leaves
+/// CPUs.
 #[test]
-fn a_swap_without_a_step_in_between_waits_for_those_that_leave() {
+fn a_swap_without_a_step_in_between_waits_until_no_other_container_leaves_cpus() {
     let swap = [("b", "3", "4", true), ("c", "4", "3", true)];
     let [b, c] = swap;
     assert_eq!(steps(&[("a", "2", "8", true), b, c]), ["a 8", "b 4, c 3"]);
     assert_eq!(steps(&[("s", "0-1", "0", false), b, c]), ["s 0", "b 4, c 3"]);
 }
 
-/// As after the kubelet's own CPU manager: `b` and `c` share CPUs that the other one gets. That `a`
-/// waits for a CPU of `c` moves nobody.
+/// As after the kubelet's own CPU manager: `b` and `c` share CPUs that the other one gets, and `a`
+/// waits for a CPU of `c`, which does not move `a`.
 #[test]
-fn one_that_shares_cpus_until_now_leaves_what_others_get() {
+fn a_container_that_shared_cpus_first_leaves_those_that_others_get() {
     let mut a = entry("a", "8", true);
     let b = entry("b", "4-5", false);
     let mut c = entry("c", "0-3,9", false);
@@ -192,9 +194,9 @@ fn one_that_shares_cpus_until_now_leaves_what_others_get() {
     assert_eq!(lines(&in_order(changes, None, true).updates), ["c 4-5", "a 8-9"]);
 }
 
-/// Under `groups` a shared container's own CPUs include those of exclusive ones.
+/// Under `groups` a shared container's cpuset includes CPUs of exclusive containers.
 #[test]
-fn what_cgroups_bind_is_in_nobodys_way() {
+fn a_container_that_cgroups_bind_delays_no_other_one() {
     let shared = entry("s", "0-9", false);
     let exclusive = entry("a", "10", true);
     let order = |bound, last: Option<&ContainerId>| {
@@ -227,15 +229,15 @@ fn an_exclusive_cpu_that_becomes_shared_is_left_first() {
         lines(&in_order(vec![to_shared, to_mixed], None, bound).updates)
     };
     assert_eq!(order(&mixed, false), ["s 4-5", "m 2-5"]);
-    // The kernel takes CPUs of a partition by itself.
+    // The kernel takes CPUs from a partition without an update.
     mixed.enforced_by = Mechanism::Partitions;
     assert_eq!(order(&mixed, true), ["s 3-5", "m 2-5"]);
 }
 
-/// Found by random histories: after it was sent with the runtime's next answer only, a distrusted
-/// container waited for ever under `groups`.
+/// Found by random histories: a container that waited in an answer to the runtime and then became
+/// distrusted waited for ever under `groups`.
 #[test]
-fn what_has_nothing_to_get_by_cgroups_does_not_wait() {
+fn a_container_without_a_change_does_not_wait_under_groups() {
     let mut node = Node::by(Mechanism::Groups, settings());
     let a = Pod { cgroup: CgroupPath::new("kubepods/poda"), ..guaranteed("a", 4500) };
     node.event(Event::RunPod(a.clone())).unwrap();
@@ -258,10 +260,10 @@ fn the_replacement_of_a_lost_cpu_is_vacated_first() {
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,3,7-15"]);
 }
 
-/// Found by random histories. A cpuset cannot be empty, so one of the two has to move first: until
-/// the second message both are on CPU 0.
+/// Found by random histories: a cpuset cannot be empty, so one of the two has to move first. Both
+/// are on CPU 0 until the second message.
 #[test]
-fn the_last_shared_cpu_changes_places_with_an_exclusive_one() {
+fn the_last_shared_cpu_and_an_exclusive_one_are_swapped() {
     let mut one = settings();
     one.placement.reserved = cpus("0");
     let mut node =

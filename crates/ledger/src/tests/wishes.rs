@@ -1,5 +1,5 @@
-//! Pods with wishes, that is, annotations: 16 CPUs, two uncore caches of four cores with two
-//! threads, siblings adjacent; core 0 is reserved.
+//! Pods with wishes (annotations). The machine has 16 CPUs: two uncore caches of four cores of two
+//! threads, with adjacent siblings; core 0 is reserved.
 
 use super::resize::resized;
 use super::*;
@@ -14,8 +14,8 @@ fn wishes(pairs: &[(&str, &str)]) -> impl Iterator<Item = Wish> {
     pairs.iter().map(|(key, value)| Wish::parse(key, value).unwrap())
 }
 
-/// All of these wishes are allowed in namespace `default`, which has these defaults; namespace
-/// `batch` has policy `none`.
+/// Namespace `default` allows the wishes below and has these defaults; namespace `batch` has policy
+/// `none`.
 pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let all = [
         ("cpus", "exclusive"),
@@ -178,9 +178,9 @@ fn the_rest_of_a_whole_cache_stays_idle_after_a_restart_and_after_a_resize() {
     assert_eq!(again.ledger.exclusive().to_string(), "8-9");
 }
 
-/// Of a claim that no event has named yet, the rest stays idle too.
+/// The rest also stays idle for a claim that no event has named yet.
 #[test]
-fn the_rest_of_a_remembered_cache_is_kept() {
+fn the_rest_of_a_remembered_cache_stays_idle() {
     let mut node = node();
     let a = wishing(guaranteed("a", 2000), WHOLE);
     node.create(&a, "c", "a", 2000).unwrap();
@@ -294,7 +294,7 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
     let setting = node.event(event).unwrap().unwrap();
     assert!(setting.is_exclusive());
     assert_eq!(setting.cpus().to_string(), "2-3");
-    // It keeps them through a restart of the plugin, still permitted or not.
+    // It keeps them after a restart of the plugin, even if the wish is no longer allowed.
     let claims: Vec<Claim> = node.ledger.claims().collect();
     for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
     {
@@ -304,7 +304,7 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
         again.event(event).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");
     }
-    // At most its pod's limit, and only whole CPUs.
+    // Its pod cannot exceed its limit, and only whole CPUs are exclusive.
     let second = Container { name: "d".to_owned(), id: ContainerId("d".to_owned()), ..container };
     let three = CpuRequest { request: Some(MilliCpu(3000)), limit: None };
     let event = |container| Admission::Create { pod: burstable.clone(), container };
@@ -335,7 +335,7 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
     let mut node = node();
     let a = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "0-15");
-    // No CPUs are reserved for the rest of its budget.
+    // It keeps no CPUs free for the rest of its budget.
     let b = guaranteed("b", 14_000);
     assert_eq!(node.create(&b, "c", "b", 14_000).unwrap(), "2-15");
     node.check("a", "0-1");
@@ -345,7 +345,7 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
     assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
 }
 
-/// CPUs are reserved for that container.
+/// The pod keeps CPUs free for that container.
 #[test]
 fn a_pod_can_opt_out_except_for_one_container() {
     let mut node = node();
@@ -367,7 +367,7 @@ fn with_annotations(pod: Pod, count: usize) -> Pod {
     Pod { annotations: (0..count).map(|number| (name(number), "exclusive")).collect(), ..pod }
 }
 
-/// No container of it is admitted, so it keeps no CPUs free for them.
+/// None of its containers is admitted, so it needs no CPUs for them.
 #[test]
 fn a_pod_with_too_many_annotations_keeps_no_cpus_free() {
     let mut node = node();
@@ -383,13 +383,13 @@ fn a_pod_with_too_many_annotations_keeps_no_cpus_free() {
     let refused = node.create(&too_many, "c0", "a", 2000).unwrap_err();
     assert!(refused.starts_with("WishNotAllowedError: the pod has more than 64"), "{refused}");
     node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap();
-    // Where annotations do not count, neither does their number.
+    // In a namespace with policy none their number does not matter.
     let batch =
         Pod { namespace: "batch".to_owned(), ..with_annotations(guaranteed("d", 2000), 65) };
     assert_eq!(node.create(&batch, "c0", "d", 2000).unwrap(), "0-1");
 }
 
-/// What the namespace allows is applied to annotations that were parsed before.
+/// Annotations are parsed once, but the bounds of the namespace can change later.
 #[test]
 fn bounds_that_change_apply_to_known_annotations() {
     let shared = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);

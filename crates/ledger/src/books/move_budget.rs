@@ -1,38 +1,37 @@
-//! [`Budget`]: how many containers may move, in proportion to those that start.
+//! [`MoveBudget`]: how many containers may move, in proportion to those that start.
 
-/// A bucket that each start fills and each move empties.
+/// A token bucket: each start adds to it, each move takes from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Budget {
-    /// The moves for 100 starts.
+pub(super) struct MoveBudget {
+    /// Moves per 100 starts.
     rate: u32,
     /// In hundredths of a move.
     left: u32,
 }
 
-impl Budget {
-    /// A full one.
-    pub(super) fn new(rate: u32) -> Budget {
-        Budget { rate, left: Budget::burst(rate) }
+impl MoveBudget {
+    pub(super) fn full(rate: u32) -> MoveBudget {
+        MoveBudget { rate, left: MoveBudget::capacity(rate) }
     }
 
     /// The most containers that may move at once.
-    pub(super) fn most(self) -> usize {
-        (Budget::burst(self.rate) / 100) as usize
+    pub(super) fn burst(self) -> usize {
+        (MoveBudget::capacity(self.rate) / 100) as usize
     }
 
-    /// The most that it holds: the moves of 20 starts, and at least one.
-    fn burst(rate: u32) -> u32 {
+    /// In hundredths of a move: the moves for 20 starts, and at least one.
+    fn capacity(rate: u32) -> u32 {
         (rate.saturating_mul(100) / 5).max(if rate > 0 { 100 } else { 0 })
     }
 
-    /// The rate may have changed with the settings.
-    pub(super) fn at(self, rate: u32) -> Budget {
-        if self.rate == rate { self } else { Budget::new(rate) }
+    /// This budget under the present settings: another rate begins with a full one.
+    pub(super) fn at(self, rate: u32) -> MoveBudget {
+        if self.rate == rate { self } else { MoveBudget::full(rate) }
     }
 
     /// A container with exclusive CPUs has started.
     pub(super) fn earn(&mut self) {
-        self.left = self.left.saturating_add(self.rate).min(Budget::burst(self.rate));
+        self.left = self.left.saturating_add(self.rate).min(MoveBudget::capacity(self.rate));
     }
 
     pub(super) fn spend(&mut self) {
@@ -44,9 +43,10 @@ impl Budget {
         (self.left / 100) as usize
     }
 
-    /// The same for moves that no newcomer needs: the first half is for those that do.
+    /// The number of containers that may move though no new container needs it: half of the
+    /// capacity is kept for new containers.
     pub(super) fn spare_moves(self) -> usize {
-        if self.left > Budget::burst(self.rate) / 2 { self.moves() } else { 0 }
+        if self.left > MoveBudget::capacity(self.rate) / 2 { self.moves() } else { 0 }
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn moves_follow_starts_with_a_burst_of_a_fifth() {
-        let mut budget = Budget::new(10);
+        let mut budget = MoveBudget::full(10);
         assert_eq!((budget.moves(), budget.spare_moves()), (2, 2));
         budget.spend();
         assert_eq!((budget.moves(), budget.spare_moves()), (1, 0));
@@ -72,8 +72,8 @@ mod tests {
         assert_eq!(moved.count(), 10);
         (0..1000).for_each(|_| budget.earn());
         assert_eq!(budget.moves(), 2);
-        assert_eq!(Budget::new(0).moves(), 0);
-        assert_eq!(Budget::new(1).moves(), 1);
+        assert_eq!(MoveBudget::full(0).moves(), 0);
+        assert_eq!(MoveBudget::full(1).moves(), 1);
         assert_eq!(budget.at(10), budget);
         assert_eq!(budget.at(100).moves(), 20);
     }

@@ -1,4 +1,4 @@
-//! What earlier events have shown and a runtime's list does not.
+//! [`EarlierFacts`]: what earlier events have shown and a runtime's list leaves out.
 
 use crate::books::{Books, Phase};
 use crate::model::{Container, ContainerId, CpuRequest, MilliCpu, PodUid};
@@ -9,32 +9,33 @@ use std::collections::{HashMap, HashSet};
 
 /// Taken from the books before an adoption clears them.
 #[derive(Debug, Default)]
-pub(super) struct Followed {
-    /// Budgets of pods, and whether the runtime reports resized ones: a list has the budgets that
-    /// pods were created with.
+pub(super) struct EarlierFacts {
+    /// The budget of each pod, and [`PodEntry::resized`](crate::books::PodEntry::resized). A list
+    /// has the budgets with which the pods were created.
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
-    /// Pods with resources of their own. Their containers may be between two instances.
+    /// Pods with pod-level resources. A list does not show these while containers are restarted.
     have_resources: HashSet<PodUid>,
-    /// Containers for which the kernel refused a partition.
+    /// Containers whose partition the kernel refused.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
     /// When running containers started or last moved.
     settled_at: HashMap<ContainerId, Option<Duration>>,
 }
 
-impl Followed {
-    pub(super) fn of(node: &Node, books: &Books) -> Followed {
+impl EarlierFacts {
+    pub(super) fn of(node: &Node, books: &Books) -> EarlierFacts {
         let claimed = books.claims().map(|claim| (claim.id, claim.cpu));
-        let known = books.containers().map(|found| (found.entry.id().clone(), found.entry.cpu));
-        let fallen_back = books.containers().map(|found| found.entry).filter(|entry| {
+        let known =
+            books.containers().map(|container| (container.entry.id().clone(), container.entry.cpu));
+        let fallen_back = books.containers().map(|container| container.entry).filter(|entry| {
             node.mechanism == Mechanism::Partitions && entry.enforced_by == Mechanism::Groups
         });
-        // A list has containers as running that do not run yet: these start with it.
-        let running = books.containers().map(|found| found.entry);
+        // A container may be listed as running before it runs: its `minStay` begins with the list.
+        let running = books.containers().map(|container| container.entry);
         let running = running.filter(|entry| entry.phase() == Phase::Running);
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
         let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
-        Followed {
+        EarlierFacts {
             budgets: budgets.collect(),
             have_resources: have_resources.map(|(uid, _)| uid.clone()).collect(),
             fallen_back: fallen_back.map(|entry| entry.id().clone()).collect(),
@@ -42,12 +43,12 @@ impl Followed {
                 .chain(known)
                 .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
-            settled_at: running.map(|one| (one.id().clone(), one.settled_at())).collect(),
+            settled_at: running.map(|entry| (entry.id().clone(), entry.settled_at())).collect(),
         }
     }
 
-    /// What a listed container asks for: as listed, unless the list is outdated. A limit whose
-    /// quota has been lifted is in no list.
+    /// The request of a listed container: as listed, unless the list is outdated. A list never has
+    /// the limit of a container whose quota is lifted.
     pub(super) fn request(&self, listed: &Container) -> CpuRequest {
         match self.requests.get(&listed.id) {
             Some(known) if listed.outdated => *known,
@@ -58,8 +59,8 @@ impl Followed {
         }
     }
 
-    /// Restores it for pods and containers that still exist.
-    pub(super) fn take_up(self, books: &mut Books) {
+    /// Restores the facts of pods and containers that still exist.
+    pub(super) fn restore(self, books: &mut Books) {
         for (uid, pod) in books.pods_mut() {
             if let Some((Some(budget), resized)) = self.budgets.get(uid).copied() {
                 (pod.pod.budget, pod.resized) = (Some(budget), resized);

@@ -83,7 +83,7 @@ pub enum Loaded {
     /// This is the first start, or the file was deleted.
     Missing,
     Claims(Vec<Claim>),
-    /// The file is damaged, of another version, or none that this program has written.
+    /// The file is damaged, of another version, or not written by this program.
     Rejected {
         why: String,
         /// Its new path; `None` if the rename failed and the next write replaces it.
@@ -92,7 +92,7 @@ pub enum Loaded {
 }
 
 impl StateDir {
-    /// Makes a missing directory, takes it for this user alone, checks that it is writable, and locks
+    /// Makes a missing directory, makes it private to this user, checks that it is writable, and locks
     /// it.
     pub fn open(dir: &Path) -> Result<StateDir, StateError> {
         DirBuilder::new()
@@ -202,7 +202,7 @@ impl StateDir {
     }
 }
 
-/// The kubelet makes a missing `hostPath` directory, and lets everybody read it.
+/// The kubelet makes a missing `hostPath` directory readable for all users.
 fn make_private(dir: &Path) -> Result<(), StateError> {
     let metadata = fs::metadata(dir).map_err(|source| unusable("read", dir, source))?;
     let user = geteuid().as_raw();
@@ -259,7 +259,7 @@ struct StoredClaim {
     /// As `isolated`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     whole_caches: bool,
-    /// As `isolated`: it uses shared CPUs beside these.
+    /// As `isolated`: it uses shared CPUs in addition.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     mixed: bool,
     /// In thousandths of a CPU; older versions do not write it, and ignore it.
@@ -341,7 +341,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
         .collect()
 }
 
-/// The part to read first: of a later format only the version is known.
+/// The part to read first: nothing else is known of a later format.
 #[derive(Deserialize)]
 struct VersionOnly {
     version: u32,
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_loaded() {
+    fn a_load_returns_what_was_saved() {
         let (_dir, state) = state_dir();
         assert_eq!(state.load().unwrap(), Loaded::Missing);
         state.save(&claims()).unwrap();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_kept_aside() {
+    fn a_bad_file_is_renamed_and_not_used() {
         let (_dir, state) = state_dir();
         for (content, expect) in [
             ("", "empty"),
@@ -483,14 +483,15 @@ mod tests {
             Ok(()) => dir.path(),
             Err(_) => Path::new("/"),
         };
-        let (owner, user) = (fs::metadata(dir).unwrap().uid(), geteuid().as_raw());
+        let owner = fs::metadata(dir).unwrap().uid();
+        let user = geteuid().as_raw();
         let error = StateDir::open(dir).unwrap_err().to_string();
         let expect = format!("belongs to user {owner}, and this process runs as user {user}");
         assert!(error.contains(&expect) && error.contains("--state-dir"), "{error}");
     }
 
     #[test]
-    fn what_is_no_file_is_kept_aside_and_never_waited_for() {
+    fn a_fifo_or_device_is_renamed_and_never_blocks() {
         let (_dir, state) = state_dir();
         let make_fifo = |path: &Path| {
             nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();

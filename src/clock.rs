@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments() {
+    fn a_moment_is_written_as_date_and_time() {
         for (seconds, expect) in [
             (0, "1970-01-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps() {
+    fn a_stamp_has_three_digits_of_milliseconds() {
         let at = |moment, millis| Stamp { moment: Moment(moment), millis }.to_string();
         assert_eq!(at(1_709_251_199, 42), "2024-02-29T23:59:59.042Z");
         assert_eq!(at(1_709_251_200, 0), "2024-03-01T00:00:00.000Z");

@@ -19,11 +19,10 @@
 //! the runtime gets it: the call waits for [`Effect::Save`]. Calls that change no claim do not. A disk
 //! that fails or does not respond keeps out new exclusive containers, and nothing else.
 //!
-//! The parts beside the owner (`kubelet`, `devices`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
+//! The other parts (`kubelet`, `devices`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
 //! they return events for the ledger, or what to repair, and know nothing of each other.
-//! `standby` is what precedes the core in a roll-out.
-//! `enforcement` writes cgroups and `delivery` knows what the runtime is doing, both when the owner
-//! says so.
+//! `enforcement` writes cgroups when the owner says so, and `delivery` knows what the runtime is
+//! doing. `standby` answers the runtime before the core exists, in a roll-out.
 
 mod calls;
 mod checks;
@@ -74,12 +73,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     result_of(&mut tokio::task::spawn_blocking(work)).await
 }
 
-/// What a task returns; its panic is the daemon's. Cancel safe.
+/// The result of a task; a panic of the task becomes the daemon's. Cancel safe.
 async fn result_of<T>(task: &mut JoinHandle<T>) -> T {
     match task.await.map_err(JoinError::try_into_panic) {
         Ok(result) => result,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // Nobody cancels it but a runtime that ends, and the daemon with it.
+        // Only the end of tokio's runtime cancels a task, and the daemon ends with it.
         Err(Err(_)) => pending().await,
     }
 }

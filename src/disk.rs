@@ -62,16 +62,16 @@ pub trait Storage: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Disk {
     jobs: Sender<Job>,
-    progress: Arc<watch::Sender<Progress>>,
+    progress: Arc<watch::Sender<WriteProgress>>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Debug, Default)]
-struct Progress {
+struct WriteProgress {
     asked: u64,
     done: u64,
-    /// When the write began that nothing waits for any more.
+    /// When the write began that has exceeded [`PATIENCE`].
     stalled_since: Option<Instant>,
 }
 
@@ -100,8 +100,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Does `write` after all earlier writes, and waits for its end; for no time at all while an
-    /// earlier one is stalled. Blocks.
+    /// Does `write` after all earlier writes, and waits for its end. While an earlier one is stalled,
+    /// it does not even try. Blocks.
     ///
     /// # Errors
     /// If the write was not tried, or has not ended: it goes on, and later writes come after it.
@@ -115,7 +115,7 @@ impl Disk {
         let began = Instant::now();
         let (done, result) = mpsc::sync_channel(1);
         let job = Box::new(move || {
-            // Nobody may wait for it any more.
+            // The caller may have stopped to wait.
             let _ = done.send(write());
         });
         let mut number = 0;
@@ -133,11 +133,11 @@ impl Disk {
                 progress.stalled_since = Some(began);
             }
         });
-        // It may have ended in the last moment.
+        // The write may have ended after the timeout.
         result.try_recv().map_err(|_| Stalled { runs_for: began.elapsed() })
     }
 
-    /// The present write, if nothing waits for it any more.
+    /// The present write, if it has exceeded [`PATIENCE`].
     pub fn stalled(&self) -> Option<Stalled> {
         let since = self.progress.borrow().stalled_since?;
         Some(Stalled { runs_for: since.elapsed() })
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_stalled_write_and_its_successors_come_after_it() {
+    fn a_stalled_write_delays_no_caller_and_later_writes_come_after_it() {
         let disk = Disk::start().unwrap();
         let written = Arc::new(Mutex::new(Vec::new()));
         let write = |what: &'static str| {
@@ -268,7 +268,7 @@ mod tests {
             last();
         });
         assert!(stalled.unwrap_err().runs_for >= PATIENCE);
-        // This one is not even tried: what it would write is old by the time it could.
+        // This one is not even tried: its content would be outdated when the disk responds.
         disk.run(write("not tried")).unwrap_err();
         assert!(disk.stalled().is_some());
         let refused = disk.replace(Path::new("/nowhere/file"), 0o600, b"").unwrap_err();

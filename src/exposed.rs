@@ -1,8 +1,8 @@
-//! Directories with files that tell a container its CPUs and follow them. The container has its
-//! directory mounted read-only; nothing in it is ever read here.
+//! Directories with files that name a container's CPUs. The container has its directory mounted
+//! read-only; nothing in it is ever read here.
 //!
-//! A file is replaced by renaming another one over it, so that a program reads all or nothing of a
-//! value, and sees each change with inotify on the directory.
+//! A file is replaced by a rename, so that a program never reads a part of a value, and sees each
+//! change with inotify on the directory.
 
 use crate::disk::Storage;
 use ledger::ContainerId;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Below the state directory.
-const PLACE: &str = "exposed";
+const DIRECTORY: &str = "exposed";
 /// Only the plugin writes; a container may run as any user.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o444;
@@ -29,15 +29,15 @@ pub struct Directories {
 pub struct Content {
     /// All CPUs that it may run on, now or in a moment, without `shared` ones.
     pub cpus: Description,
-    /// Those that it uses together with others.
+    /// CPUs that it uses together with others.
     pub shared: String,
-    /// Those of both that it is about to lose.
+    /// CPUs of `cpus` and `shared` that it is about to lose.
     pub leaving: String,
 }
 
 impl Directories {
     pub fn below(state: &Path, storage: Arc<dyn Storage>) -> Directories {
-        Directories { root: state.join(PLACE), storage }
+        Directories { root: state.join(DIRECTORY), storage }
     }
 
     /// The containers that have a directory; none if that cannot be read. Blocks.
@@ -47,7 +47,7 @@ impl Directories {
     }
 
     pub fn path(&self, id: &ContainerId) -> Option<PathBuf> {
-        // The runtime's ids are plain names; anything else would be a place elsewhere.
+        // The runtime's ids are plain names; anything else could lead out of the directory.
         let is_name = !id.0.is_empty() && !id.0.starts_with('.') && !id.0.contains('/');
         if is_name { Some(self.root.join(&id.0)) } else { None }
     }
@@ -58,7 +58,8 @@ impl Directories {
     /// Some files may have been replaced by then.
     pub fn write(&self, id: &ContainerId, content: &Content) -> io::Result<()> {
         let Some(directory) = self.path(id) else { return Err(io::ErrorKind::InvalidInput.into()) };
-        // CPUs to leave come first: a program that sees the new ones knows them already.
+        // CPUs to leave are written first, so that a program which reads `cpus` never counts on CPUs
+        // that it is about to lose.
         let files = [
             ("leaving", &content.leaving),
             ("shared", &content.shared),

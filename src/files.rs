@@ -1,7 +1,7 @@
 //! Files that other programs write or replace.
 //!
-//! A file may be anything when it is opened by its name: a FIFO blocks until somebody writes to it,
-//! a device may never end, and a link may lead elsewhere.
+//! A file may be anything when it is opened by its name: a FIFO blocks until another program writes
+//! to it, a device may never end, and a link may lead elsewhere.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -49,7 +49,7 @@ pub(crate) fn is_wrong_file(error: &io::Error) -> bool {
 /// A new file under this name, in place of one that an earlier process has left: never that file, or
 /// what a link of that name points at.
 pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
-    // There is none as a rule.
+    // Usually there is none.
     let _ = fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_at_once() {
+    fn a_file_that_is_not_regular_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
@@ -129,9 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_has_left_is_replaced_and_links_are_not_followed() {
+    fn a_new_file_replaces_an_old_one_or_a_link_and_not_its_target() {
         let dir = tempfile::tempdir().unwrap();
-        let (other, path) = (dir.path().join("other"), dir.path().join("new"));
+        let other = dir.path().join("other");
+        let path = dir.path().join("new");
         fs::write(&other, "precious").unwrap();
         symlink(&other, &path).unwrap();
         drop(create_new(&path, 0o600).unwrap());

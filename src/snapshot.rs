@@ -235,7 +235,8 @@ fn parse(field: &'static str, list: &str) -> Result<CpuSet, SnapshotError> {
     list.parse().map_err(|error| SnapshotError::List(field, error))
 }
 
-/// Checks that domains of a kind have different numbers. Those of dies restart in each socket.
+/// Checks that domains of a kind have different numbers. Not for dies: their numbers restart in each
+/// socket.
 fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), SnapshotError> {
     let mut known = BTreeSet::new();
     for id in ids {
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost() {
+    fn a_machine_is_read_as_it_was_saved() {
         let topology = rich();
         let sizes = Sizes {
             caches: [(0, CacheSize { level: 3, bytes: Some(32 << 20) })].into(),
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions() {
+    fn a_file_that_contradicts_itself_is_refused() {
         let good = Snapshot::of(&rich(), &Sizes::default());
         let error = |change: &dyn Fn(&mut Snapshot)| {
             let mut bad = good.clone();

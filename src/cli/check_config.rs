@@ -5,7 +5,9 @@
 mod report;
 mod trial;
 
-pub use report::{AssignmentReport, CheckReport, Effect, Outlook, OverrideReport, SettingsReport};
+pub use report::{
+    AssignmentEffect, AssignmentReport, CheckReport, Outlook, OverrideReport, SettingsReport,
+};
 
 use super::client;
 use super::machine::{self, NodeArgs};
@@ -72,8 +74,8 @@ fn name(args: &CheckConfigArgs) -> String {
     args.file.display().to_string()
 }
 
-/// Not as [`Config::read`] does: its error for a missing file is about --config, which this command
-/// lacks. And unlike there the file can be a pipe, such as /dev/stdin.
+/// Does not use [`Config::read`]: its error for a missing file is about --config, which this command
+/// lacks, and it accepts no pipe, such as /dev/stdin.
 fn read(args: &CheckConfigArgs) -> Result<Vec<u8>, Box<dyn Error>> {
     let bytes = File::open(&args.file)
         .and_then(|file| files::read_bounded(file, config::MAX_SIZE))

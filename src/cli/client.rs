@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_is_stopped() {
+    fn a_plugin_that_is_stopped_or_ends_gives_an_error() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let error = exchange(ours, "/status", Duration::from_millis(10)).unwrap_err().to_string();
         assert_eq!(error, "no answer from the plugin for 10 s: it may be stopped or busy");

@@ -2,8 +2,8 @@
 //! it is disabled by default.
 //!
 //! Everything else in the file stays as it is, comments and line ends included. The user has to
-//! restart the runtime afterwards. No file is created: containerd would not read it, unless it is
-//! where that containerd looks, and a distribution that renders the file replaces it.
+//! restart the runtime afterwards. A missing file is not created: containerd may read another one,
+//! and a distribution that renders the file would replace it.
 
 use super::output::cannot;
 use clap::Args;
@@ -260,8 +260,6 @@ fn rendered(
         Some(format!("it says {:?}", head.trim_start_matches(['#', ' '])))
     }
 }
-
-/// Enables NRI in the text of a configuration.
 pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
     let mut document: DocumentMut = text
         .parse()
@@ -332,7 +330,8 @@ fn enable_in_template(text: &str) -> Result<Enabled, Unsuitable> {
     Ok(Enabled { content, socket: None, imports: Vec::new() })
 }
 
-/// The new text with the line ends of the old one, whatever they are: TOML's writer has only one.
+/// The new text with the line ends of the old one, which may be mixed: TOML's writer has only one
+/// kind. Equal lines at the beginning and at the end are taken from the old text.
 fn with_line_ends(old: &str, new: &str) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let new: Vec<&str> = new.split_inclusive('\n').collect();

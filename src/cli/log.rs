@@ -51,8 +51,9 @@ pub fn start() {
 /// A line in env_logger's own form, but with the time to the millisecond, if at all.
 fn write_line(out: &mut impl Write, at: Option<Stamp>, record: &Record<'_>) -> io::Result<()> {
     let at = at.map_or_else(String::new, |at| format!("{at} "));
-    let (level, target) = (record.level(), record.target());
-    // Exactly one line, whatever names are in it.
+    let level = record.level();
+    let target = record.target();
+    // A name in a record could contain line ends: `printable` keeps it one line.
     writeln!(out, "[{at}{level:<5} {target}] {}", printable(&record.args().to_string()))
 }
 

@@ -1,5 +1,5 @@
-//! What a command is about: a machine (this one, a saved or described one, a preset), and the node
-//! that it is, for the configuration's `nodes`.
+//! The machine that a command works on (this one, a saved or described one, a preset), and the
+//! identity of its node, for `nodes` in the configuration.
 
 use crate::config::{Config, ConfigError, Labels, NodeIdentity};
 use crate::snapshot::{Snapshot, SnapshotError};

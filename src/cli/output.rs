@@ -14,7 +14,7 @@ pub enum Output {
     Json,
 }
 
-/// Of commands that draw a node.
+/// The output of commands that draw a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Drawing {
     /// For people

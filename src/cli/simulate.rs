@@ -125,7 +125,7 @@ pub fn run(
         let recorder = Recorder::new(&workload, &ledger, end, args.score_from);
         let table = args.decisions.get(number);
         let decisions = DecisionTable::new(recorder, table)?;
-        let progress = Progress::new(aside, name, workload.pods.len());
+        let progress = ProgressLine::new(aside, name, workload.pods.len());
         let mut observer = Observer { decisions, progress };
         simulate::run(&mut ledger, &workload, args.no_room.into(), args.until, &mut observer);
         observer.progress.done();
@@ -200,7 +200,7 @@ fn text(
 
 struct Observer<'a> {
     decisions: DecisionTable<'a>,
-    progress: Progress<'a>,
+    progress: ProgressLine<'a>,
 }
 
 impl StepObserver for Observer<'_> {
@@ -213,7 +213,7 @@ impl StepObserver for Observer<'_> {
 }
 
 /// Reports the progress of a long simulation to standard error; a short one reports nothing.
-struct Progress<'a> {
+struct ProgressLine<'a> {
     out: &'a mut dyn Write,
     name: &'a str,
     pods: usize,
@@ -224,14 +224,14 @@ struct Progress<'a> {
     open: bool,
 }
 
-impl<'a> Progress<'a> {
-    /// Checks the clock only once for so many pods.
+impl<'a> ProgressLine<'a> {
+    /// The clock is checked once in this many pods.
     const PODS: usize = 64;
 
-    fn new(out: &'a mut dyn Write, name: &'a str, pods: usize) -> Progress<'a> {
+    fn new(out: &'a mut dyn Write, name: &'a str, pods: usize) -> ProgressLine<'a> {
         let now = Instant::now();
         let terminal = io::stderr().is_terminal();
-        Progress { out, name, pods, started: now, reported: now, terminal, open: false }
+        ProgressLine { out, name, pods, started: now, reported: now, terminal, open: false }
     }
 
     /// `pods` pods have arrived.

@@ -69,7 +69,7 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
     Ok(())
 }
 
-/// Who says on which NUMA nodes devices are.
+/// Where the plugin gets the NUMA nodes of devices from.
 fn devices(kubelet: &str) -> String {
     let files = "drivers and /sys say on which NUMA nodes they are";
     match kubelet {

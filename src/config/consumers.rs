@@ -1,4 +1,4 @@
-//! `consumers`: pods that read the kubelet's files, and where the plugin's are mounted for them.
+//! `consumers`: pods that read the kubelet's files, and where they get the plugin's files instead.
 
 use super::given::Given;
 use super::namespaces;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where no runtime mounts anything, or where that would hide the container's own system.
+/// Directories in which no runtime mounts anything, or a mount would hide files of the system.
 const NEVER: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Where the files of `exposeCpus: file` are mounted; it is read-only.
 const EXPOSED: &str = "/run/nri-cpu-manager";
@@ -18,7 +18,7 @@ const EXPOSED: &str = "/run/nri-cpu-manager";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consumers(Arc<[Consumer]>);
 
-/// Some pods, and what their containers get. A path is one in the container.
+/// Some pods, and what their containers get. Paths are those in the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
     namespaces: Patterns,
@@ -46,24 +46,24 @@ impl Consumers {
 
 /// The list is one value, as that of `namespaces`.
 pub(super) fn read(given: &Given<'_>, consumers: &mut Consumers) -> Result<(), ConfigError> {
-    let entries: Vec<Entry> = given.parse()?;
+    let entries: Vec<ConsumerEntry> = given.parse()?;
     *consumers = resolve(given.source, &entries)?;
     Ok(())
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Entry {
+struct ConsumerEntry {
     /// Names, or patterns with `*` and `?`.
     namespaces: Vec<Text>,
-    /// The same; all pods there without the field.
+    /// Names or patterns, too; all pods there without the field.
     pods: Option<Vec<Text>>,
     state_dir: Option<Text>,
     state_file: Option<Text>,
     pod_resources: Option<Text>,
 }
 
-fn resolve(source: &Source, entries: &[Entry]) -> Result<Consumers, ConfigError> {
+fn resolve(source: &Source, entries: &[ConsumerEntry]) -> Result<Consumers, ConfigError> {
     let mut consumers = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         consumers.push(entry.consumer().map_err(|why| source.at_item("consumers", at, why))?);
@@ -71,7 +71,7 @@ fn resolve(source: &Source, entries: &[Entry]) -> Result<Consumers, ConfigError>
     Ok(Consumers(consumers.into()))
 }
 
-impl Entry {
+impl ConsumerEntry {
     fn consumer(&self) -> Result<Consumer, String> {
         if self.namespaces.is_empty() {
             let why = "entry without namespaces: expected names like [\"kubevirt\", \"team-*\"]";

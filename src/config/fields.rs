@@ -1,9 +1,9 @@
 //! The fields of the file, each declared once: its name, its words or its reader, its default, its
-//! check, and where its value is kept.
+//! check, and the place of its value.
 //!
-//! A field that takes one of a few words is a line here. Others have a reader in a module of their
-//! own. An entry of `nodes` is read over the values of the file, so what reading does to an earlier
-//! value is what an override does.
+//! A field that takes one of a few words is a line here. Others have a reader in another module. An
+//! entry of `nodes` is read over the values of the file, so what reading does to an earlier value is
+//! what an override does.
 
 use super::consumers::{self, Consumers};
 use super::given::{Given, boolean_word, one_of};
@@ -13,7 +13,7 @@ use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
 use super::source::{ConfigError, Source};
 use super::values::Pairs;
-use super::yaml::{Key, Mistake, Node};
+use super::yaml::{Key, YamlMistake, YamlNode};
 use super::{exposure, memory_only, namespaces, policy_options, rebalance};
 use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;
@@ -24,8 +24,8 @@ use wording::nearest;
 /// What the fields say, without the machine.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Values {
-    /// The ledger's. Of `placement`, the options with the kubelet's names and the reserved CPUs are
-    /// for [`Config::resolve`](super::Config::resolve) to fill in.
+    /// The ledger's. In `placement`, [`Config::resolve`](super::Config::resolve) fills in the options
+    /// with the kubelet's names and the reserved CPUs.
     pub(super) settings: Settings,
     pub(super) cpu_manager_options: Pairs,
     pub(super) topology_manager_options: Pairs,
@@ -109,7 +109,7 @@ const OWN: &[&dyn Field] = &[
     }),
 ];
 
-/// What is no setting: the nodes that an entry of `nodes` is for, and the entries.
+/// Fields that are no settings: the nodes that an entry of `nodes` is for, and the entries.
 const SELECTION: [&str; 3] = ["names", "labels", "nodes"];
 
 /// What a KubeletConfiguration says of itself.
@@ -129,10 +129,10 @@ pub(super) trait Field {
     /// The words that it takes, without the kubelet's empty one; none if it takes other values.
     fn words(&self) -> Vec<&'static str>;
 
-    /// What it is without the field, as in the file; `None` if no text says that.
+    /// The text of the default; `None` if no text stands for it.
     fn default(&self) -> Option<&'static str>;
 
-    /// Takes over what the text says.
+    /// Reads the given text into `values`.
     fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError>;
 
     /// Checks it together with other fields, where they are in force.
@@ -142,7 +142,7 @@ pub(super) trait Field {
 /// A field that takes one of a few words.
 struct OneOf<T: 'static> {
     name: &'static str,
-    /// In the order of errors.
+    /// In the order in which errors list them.
     all: &'static [T],
     word: fn(T) -> &'static str,
     value: fn(&mut Values) -> &mut T,
@@ -150,7 +150,7 @@ struct OneOf<T: 'static> {
 }
 
 impl<T> OneOf<T> {
-    /// `word` is the text for a value, and `value` is where it is kept.
+    /// `word` is the text for a value, and `value` its place.
     const fn new(
         name: &'static str,
         all: &'static [T],
@@ -210,7 +210,7 @@ impl<T: Copy> Field for OneOf<T> {
 /// What a value contradicts, if anything.
 type Check = fn(&Settings) -> Result<(), &'static str>;
 
-/// A field with a reader of its own.
+/// A field with its own reader.
 struct Other<T: 'static> {
     name: &'static str,
     read: fn(&Given<'_>, &mut T) -> Result<(), ConfigError>,
@@ -262,13 +262,13 @@ impl<T> Field for Other<T> {
     }
 }
 
-/// A field of the configuration, for those who document it, check it or draw its values.
+/// A field of the configuration, for tests of its documentation and schema, and the simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declaration {
     pub name: &'static str,
     /// The words that it takes; empty if it takes other values.
     pub words: Vec<&'static str>,
-    /// As in the file; `None` if no text says it.
+    /// As in the file; `None` if no text stands for it.
     pub default: Option<&'static str>,
 }
 
@@ -282,7 +282,7 @@ pub fn declarations() -> impl Iterator<Item = Declaration> {
 }
 
 impl Values {
-    /// With what the file says without its overrides, or what one entry says, in the place of these.
+    /// These values, replaced by those in the file outside of `nodes`, or in one entry of `nodes`.
     pub(super) fn over(mut self, source: &Source) -> Result<Values, ConfigError> {
         let fields = known(source)?;
         self.drop_meaningless(source.scope());
@@ -297,7 +297,7 @@ impl Values {
 
     /// Drops what an entry makes meaningless: options of a policy that it ends, and the list of
     /// reserved CPUs if it gives an amount.
-    fn drop_meaningless(&mut self, entry: &Node) {
+    fn drop_meaningless(&mut self, entry: &YamlNode) {
         let policy = entry.field("cpuManagerPolicy").and_then(|(_, policy)| policy.text());
         if policy.is_some_and(|policy| policy != Policy::Static.name()) {
             self.cpu_manager_options = Pairs::default();
@@ -321,16 +321,16 @@ impl Values {
 /// The fields of the file without its overrides, or of one entry.
 ///
 /// # Errors
-/// A field that there is not.
-fn known(source: &Source) -> Result<&[(Key, Node)], ConfigError> {
+/// An unknown field.
+fn known(source: &Source) -> Result<&[(Key, YamlNode)], ConfigError> {
     let own: Vec<&str> = all().map(|field| field.name()).chain(SELECTION).collect();
     let known = [&own[..], &HEADER, NOT_USED].concat();
     let fields = source.scope().expect_fields(&own).map_err(|mistake| source.mistaken(mistake))?;
     for (key, _) in fields {
         if !known.contains(&&*key.name) {
-            // A list of all that a kubelet knows would help nobody.
+            // The fields of a kubelet are too many to list, unless one of them has a similar name.
             let expected = if nearest(&key.name, &known).is_empty() { &own } else { &known };
-            let mistake = Mistake::unknown_field(&key.name, expected).on(key.line);
+            let mistake = YamlMistake::unknown_field(&key.name, expected).on(key.line);
             return Err(source.mistaken(mistake));
         }
     }

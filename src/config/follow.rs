@@ -37,7 +37,7 @@ pub(crate) struct Follower {
     name: String,
     node: NodeIdentity,
     last_read: Result<String, Mistake>,
-    /// What [`Follower::look`] last returned.
+    /// What [`Follower::read`] last returned.
     reported: Result<String, Mistake>,
 }
 
@@ -54,7 +54,7 @@ impl Follower {
     }
 
     /// The content of the file, if it is new and two reads have returned it.
-    pub(crate) fn look(&mut self) -> Option<Reading> {
+    pub(crate) fn read(&mut self) -> Option<Reading> {
         let read = Config::text_of(&self.path).map_err(Mistake::from);
         let before = std::mem::replace(&mut self.last_read, read);
         if self.last_read != before || self.last_read == self.reported {
@@ -89,32 +89,32 @@ mod tests {
         symlink("..data/config.yaml", &path).unwrap();
         let config = Config::read(&path).unwrap();
         let mut follower = Follower::new(&path, &config, &NodeIdentity::default());
-        let mut look = || {
+        let mut read = || {
             let text = |config: Config| config.text().to_owned();
-            follower.look().map(|reading| reading.map(text).map_err(|mistake| mistake.why))
+            follower.read().map(|reading| reading.map(text).map_err(|mistake| mistake.why))
         };
-        assert_eq!([look(), look()], [None, None]);
+        assert_eq!([read(), read()], [None, None]);
 
         swap(volume.path(), "..2", "strict: false\n");
-        assert_eq!(look(), None);
-        assert_eq!(look(), Some(Ok("strict: false\n".to_owned())));
-        assert_eq!([look(), look()], [None, None]);
+        assert_eq!(read(), None);
+        assert_eq!(read(), Some(Ok("strict: false\n".to_owned())));
+        assert_eq!([read(), read()], [None, None]);
 
         // An editor is writing it.
         fs::write(&path, "").unwrap();
-        assert_eq!(look(), None);
+        assert_eq!(read(), None);
         fs::write(&path, "strict: true\n").unwrap();
-        assert_eq!(look(), None);
-        assert_eq!(look(), Some(Ok("strict: true\n".to_owned())));
+        assert_eq!(read(), None);
+        assert_eq!(read(), Some(Ok("strict: true\n".to_owned())));
 
         // It was missing for a moment, and then permanently.
         fs::remove_file(&path).unwrap();
-        assert_eq!(look(), None);
+        assert_eq!(read(), None);
         fs::write(&path, "strict: true\n").unwrap();
-        assert_eq!([look(), look()], [None, None]);
+        assert_eq!([read(), read()], [None, None]);
         fs::remove_file(&path).unwrap();
-        assert_eq!(look(), None);
-        let gone = look().unwrap().unwrap_err();
+        assert_eq!(read(), None);
+        let gone = read().unwrap().unwrap_err();
         assert!(gone.contains("config.yaml") && gone.contains("No such file"), "{gone}");
     }
 }

@@ -6,16 +6,16 @@ use super::fields::{HEADER, OF_KUBELET};
 use super::not_used::NOT_USED;
 use super::reserved;
 use super::source::ConfigError;
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 use ledger::Policy;
 use std::fmt::Write as _;
 
-/// What a kubelet's file comes to.
+/// The result of converting a kubelet's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FromKubelet {
     /// A configuration of this plugin in YAML, with what to do in comments.
     pub block: String,
-    /// What is not in it, a line each.
+    /// The fields that the block leaves out, a line each.
     pub left_out: Vec<String>,
 }
 
@@ -84,13 +84,13 @@ fn write_advice(config: &Config, block: &mut String) {
 }
 
 /// Writes a valid field; nothing if its value is the default.
-fn write_field(name: &str, value: &Node, block: &mut String) {
+fn write_field(name: &str, value: &YamlNode, block: &mut String) {
     let is_amount = [reserved::SYSTEM, reserved::KUBE].contains(&name);
     match &value.value {
-        Value::Scalar(text) if !text.is_empty() => {
+        YamlValue::Scalar(text) if !text.is_empty() => {
             let _ = writeln!(block, "{name}: {text}");
         }
-        Value::Map(fields) => {
+        YamlValue::Map(fields) => {
             let mut written = false;
             for (key, value) in fields {
                 let Some(text) = value.text() else { continue };
@@ -104,7 +104,7 @@ fn write_field(name: &str, value: &Node, block: &mut String) {
                 let _ = writeln!(block, "  {}: \"{text}\"", key.name);
             }
         }
-        Value::Scalar(_) | Value::List(_) | Value::Null => {}
+        YamlValue::Scalar(_) | YamlValue::List(_) | YamlValue::Null => {}
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_here_is_kept() {
+    fn the_block_has_the_fields_that_mean_something_here() {
         let text = "{\"kind\": \"KubeletConfiguration\", \"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",\n\
                     \t\"cpuManagerPolicy\": \"static\", \"cpuManagerPolicyOptions\": {\"full-pcpus-only\": \"true\"},\n\
                     \t\"topologyManagerScope\": \"\", \"topologyManagerPolicy\": \"restricted\",\n\
@@ -152,16 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_change_is_said() {
-        let said = |text: &str| converted(text).unwrap().block;
-        let fixed = said("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n");
+    fn comments_of_the_block_say_what_has_to_change() {
+        let block = |text: &str| converted(text).unwrap().block;
+        let fixed = block("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n");
         assert!(fixed.contains("# cpuManagerPolicy: none and topology"), "{fixed}");
         assert!(!fixed.contains("TO DO"), "{fixed}");
         for reserved in ["", "kubeReserved: {memory: 1Gi}\n", "kubeReserved: {cpu: 0}\n"] {
-            let text = said(&format!("cpuManagerPolicy: static\n{reserved}"));
+            let text = block(&format!("cpuManagerPolicy: static\n{reserved}"));
             assert!(text.contains("TO DO: static needs reserved CPUs"), "{text}");
         }
-        let none = said("");
+        let none = block("");
         assert!(none.contains("set it to static here") && !none.contains("TO DO"), "{none}");
     }
 

@@ -2,17 +2,15 @@
 
 use super::source::{ConfigError, Source};
 use super::values::Text;
-use super::yaml::Node;
+use super::yaml::YamlNode;
 use serde::Deserialize;
-
-/// The value of a field in the text.
 pub(super) struct Given<'a> {
     /// Searched in the file without its overrides, or in one entry alone.
     pub(super) source: &'a Source,
     pub(super) field: &'a str,
     /// The line of the field's name, counted from 1.
     pub(super) line: usize,
-    pub(super) node: &'a Node,
+    pub(super) node: &'a YamlNode,
 }
 
 impl<'a> Given<'a> {

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 /// The kubelet's default `--root-dir`.
 pub(super) const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
-/// How the plugin gets on with the kubelet on the same node.
+/// Settings about the kubelet on the same node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KubeletNearby {
-    /// `None` if the plugin ignores its state files.
+    /// `None` if the plugin ignores the kubelet's state files.
     pub(super) state_dir: Option<PathBuf>,
     pub(super) when_active: Stance,
 }

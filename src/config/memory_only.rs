@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_nodes_with_memory_that_follows_cpus() {
+    fn a_list_of_memory_only_nodes_needs_memory_that_follows_cpus() {
         assert_eq!(with("").unwrap(), NodeSet::EMPTY);
         let nodes = with("exclusiveMems: follow-cpus\nmemoryOnlyNodes: 2-3,5\n").unwrap();
         assert_eq!(nodes.to_string(), "2,3,5");

@@ -258,8 +258,8 @@ impl Config {
         };
         let reserved = topology.isolated() & settings.reserved;
         if !reserved.is_empty() {
-            let (are, go) =
-                (wording::agree(reserved, "is", "are"), wording::agree(reserved, "it", "them"));
+            let are = wording::agree(reserved, "is", "are");
+            let go = wording::agree(reserved, "it", "them");
             let why = format!(
                 "reserved {} {are} isolated (isolcpus=): the kernel does not balance what runs there, so shared containers use {go} only where no other CPU is left. Reserve CPUs that are not isolated: {}",
                 wording::cpus(reserved),

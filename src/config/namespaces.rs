@@ -1,11 +1,11 @@
-//! `namespaces`: what pods may wish for, namespace by namespace. `reservedNamespaces`: those of the
-//! system.
+//! `namespaces`: what pods may wish for, namespace by namespace. `reservedNamespaces`: those whose
+//! pods run on the reserved CPUs.
 
 use super::given::Given;
 use super::nodes;
 use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 use ledger::pattern::Patterns;
 use ledger::terms::contradiction;
 use ledger::wish::Wish;
@@ -17,7 +17,7 @@ use std::fmt;
 
 /// The list is one value: a merged list would allow wishes that the override does not show.
 pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), ConfigError> {
-    let entries: Vec<Entry> = given.parse()?;
+    let entries: Vec<NamespaceEntry> = given.parse()?;
     *namespaces = resolve(given.source, &entries)?;
     Ok(())
 }
@@ -63,7 +63,7 @@ fn checked_names<'a>(names: &'a [Text], others: &str) -> Result<Vec<String>, &'a
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Entry {
+struct NamespaceEntry {
     /// Names, or patterns with `*` and `?`.
     names: Vec<Text>,
     /// Whether pods there can have exclusive CPUs, if that differs from the rest of the node.
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for Defaults {
 }
 
 /// The first entry with a mistake is an error.
-fn resolve(source: &Source, entries: &[Entry]) -> Result<Namespaces, ConfigError> {
+fn resolve(source: &Source, entries: &[NamespaceEntry]) -> Result<Namespaces, ConfigError> {
     let mut bounds = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         bounds.push(entry.bounds().map_err(|why| source.at_item("namespaces", at, why))?);
@@ -149,7 +149,7 @@ fn resolve(source: &Source, entries: &[Entry]) -> Result<Namespaces, ConfigError
     })
 }
 
-impl Entry {
+impl NamespaceEntry {
     fn bounds(&self) -> Result<(Vec<String>, Bounds), String> {
         if self.names.is_empty() {
             return Err("entry without names: expected names like [\"hpc\", \"team-*\"]".to_owned());
@@ -179,8 +179,8 @@ pub(super) fn check_policies(source: &Source) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `None` if these fields do not say.
-fn is_static(fields: &Node) -> Option<bool> {
+/// `None` if these fields have no policy.
+fn is_static(fields: &YamlNode) -> Option<bool> {
     let (_, policy) = fields.field("cpuManagerPolicy")?;
     policy.text().map(|policy| policy == Policy::Static.name())
 }
@@ -190,7 +190,7 @@ fn check_under(source: &Source, static_node: bool) -> Result<(), ConfigError> {
     for (at, entry) in namespaces.items().iter().enumerate() {
         if !static_node && is_static(entry) == Some(true) {
             let names = entry.field("names").map_or(&[][..], |(_, names)| names.items());
-            let first = names.first().and_then(Node::text).unwrap_or_default();
+            let first = names.first().and_then(YamlNode::text).unwrap_or_default();
             let why = format!(
                 "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces \
                  only, set static and reserved CPUs for the node, and none for {{names: [\"*\"]}}"

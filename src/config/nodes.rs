@@ -10,17 +10,15 @@ use super::given::Given;
 use super::not_used;
 use super::source::{ConfigError, Source, Warning};
 use super::values::{Pairs, Text};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 use ledger::pattern::{Closeness, closeness};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::str::FromStr;
-
-/// What is known of this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     pub name: Option<String>,
-    /// Those that the configuration uses suffice.
+    /// At least those that the configuration uses.
     pub labels: Option<Labels>,
 }
 
@@ -153,14 +151,12 @@ fn entry(source: &Source) -> Result<Override, ConfigError> {
     Ok(Override { line: source.first_line(), names, labels, not_used })
 }
 
-pub(super) fn entries(source: &Source) -> Result<&[Node], ConfigError> {
+pub(super) fn entries(source: &Source) -> Result<&[YamlNode], ConfigError> {
     let Some((key, nodes)) = source.scope().field("nodes") else { return Ok(&[]) };
     nodes.expect_items().map_err(|mistake| source.mistaken(mistake.on(key.line).within("nodes")))
 }
 
 type Selection = (Vec<String>, Vec<(String, String)>);
-
-/// The names and labels of nodes.
 fn selected(source: &Source) -> Result<Selection, ConfigError> {
     let names: Vec<Text> = optional(source, "names")?;
     let Pairs(labels) = optional(source, "labels")?;
@@ -181,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_as_text() {
+    fn labels_are_read_from_text() {
         let labels: Labels = "pool=gpu, topology.kubernetes.io/zone=a,empty=".parse().unwrap();
         assert_eq!(labels.0.len(), 3);
         assert_eq!("".parse(), Ok(Labels::default()));
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn closer_and_less_close() {
+    fn a_pattern_with_more_literal_characters_is_closer() {
         let of = |pattern| closeness(pattern, "gpu-worker-12");
         assert_eq!(of("gpu-worker-1"), None);
         let order = ["*", "*-12", "gpu-*", "gpu-worker-??", "gpu-worker-12"].map(of);

@@ -5,7 +5,7 @@
 //! and KEP-5894.
 
 use super::source::Warning;
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// In alphabetical order.
 pub const NOT_USED: &[&str] = &[
@@ -130,7 +130,7 @@ pub const NOT_USED: &[&str] = &[
     "volumeStatsAggPeriod",
 ];
 
-/// What a reader of the kubelet's documentation would expect of the field, and gets differently.
+/// What happens here instead of what the kubelet's documentation says of the field.
 fn instead(field: &str) -> &'static str {
     match field {
         "cpuManagerReconcilePeriod" => {
@@ -147,7 +147,7 @@ fn instead(field: &str) -> &'static str {
 }
 
 /// A warning for each of these fields in a file or in an entry of `nodes`, in the order of the text.
-pub(super) fn warnings(fields: &Node) -> Vec<Warning> {
+pub(super) fn warnings(fields: &YamlNode) -> Vec<Warning> {
     let not_used = fields.fields().iter().filter(|(key, _)| NOT_USED.contains(&&*key.name));
     let warning = |name: &str, line| Warning {
         line,
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_listed_once() {
+    fn every_field_is_listed_once_in_alphabetical_order() {
         assert!(NOT_USED.is_sorted_by(|one, next| one < next));
     }
 }

@@ -1,9 +1,9 @@
-//! Kubernetes objects in the place of a configuration: a KubeletConfiguration is one, and of others
-//! the error says which part to paste.
+//! Kubernetes objects in the place of a configuration: a KubeletConfiguration is accepted, and the
+//! error for any other says which part to paste.
 
 use super::given::Given;
 use super::source::{ConfigError, Source};
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 use wording::nearest;
 
 /// Where the manifests have the configuration in their ConfigMap.
@@ -12,7 +12,7 @@ const FILE: &str = "config.yaml";
 const KIND: &str = "KubeletConfiguration";
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
-/// Whether the text is a configuration or a KubeletConfiguration, as far as it says so.
+/// Checks that `kind` and `apiVersion`, if the text has them, are those of a KubeletConfiguration.
 pub(super) fn check(source: &Source) -> Result<(), ConfigError> {
     if let Some((kind, given)) = header(source, "kind")?
         && kind != KIND
@@ -43,12 +43,12 @@ fn header<'a>(
     if node.is_null() { Ok(None) } else { Ok(Some((given.text()?, given))) }
 }
 
-fn config_map(root: &Node) -> String {
+fn config_map(root: &YamlNode) -> String {
     let data = root.field("data").map(|(_, data)| data);
     let file = data.and_then(|data| {
         data.field(FILE).or_else(|| data.fields().first().map(|(key, file)| (key, file)))
     });
-    let Some((key, Value::Scalar(text))) = file.map(|(key, file)| (key, &file.value)) else {
+    let Some((key, YamlValue::Scalar(text))) = file.map(|(key, file)| (key, &file.value)) else {
         return "this is a ConfigMap without data: paste the configuration alone".to_owned();
     };
     let first = key.line + 1;

@@ -7,12 +7,12 @@ use super::values::{Text, path_without_parents};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The kubelet's default; its name in a directory is what every consumer expects.
+/// The kubelet's default. All consumers expect this file name in the directory that they mount.
 const KUBELET_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// The longest path of a unix socket, in bytes.
 const MAX_PATH: usize = 107;
 
-/// Where the plugin listens, and whom it asks.
+/// Where the plugin listens, and which socket it asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodResources {
     /// The directory of the socket and of the file with the policy in force.
@@ -22,7 +22,7 @@ pub struct PodResources {
 }
 
 impl PodResources {
-    /// Beside the kubelet's usual socket.
+    /// With the kubelet at its usual socket.
     ///
     /// # Errors
     /// Why the plugin cannot listen in this directory.
@@ -52,13 +52,11 @@ impl PodResources {
         self.listen.join("config.yaml")
     }
 }
-
-/// What the field says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodResourcesField {
     /// `None` if the plugin does not answer itself.
     pub(super) served: Option<PodResources>,
-    /// The kubelet's own socket, which says where containers' devices are.
+    /// The kubelet's own socket, which the plugin asks for the devices of containers.
     pub(super) kubelet: PathBuf,
 }
 
@@ -75,12 +73,12 @@ pub(super) fn read(given: &Given<'_>, field: &mut PodResourcesField) -> Result<(
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Fields {
+struct PodResourcesFields {
     listen: Option<Text>,
     kubelet: Option<Text>,
 }
 
-fn resolve(source: &Source, fields: &Fields) -> Result<PodResourcesField, ConfigError> {
+fn resolve(source: &Source, fields: &PodResourcesFields) -> Result<PodResourcesField, ConfigError> {
     if fields.listen.is_none() && fields.kubelet.is_none() {
         let why = "expected a directory like {listen: /var/lib/nri-cpu-manager/pod-resources}";
         return Err(source.at("podResources", why.to_owned()));
@@ -119,7 +117,7 @@ mod tests {
         assert_eq!(settings.kubelet.to_str(), Some("/var/lib/kubelet/pod-resources/kubelet.sock"));
         let settings = of("podResources:\n  listen: /run/x\n  kubelet: /k.sock\n").unwrap();
         assert_eq!(settings.kubelet.to_str(), Some("/k.sock"));
-        // Only where the kubelet answers.
+        // With the kubelet's socket alone, the plugin serves none.
         let config = Config::parse("c", "podResources: {kubelet: /k.sock}\n").unwrap();
         assert_eq!(config.pod_resources(), None);
         assert_eq!(config.kubelet_socket().to_str(), Some("/k.sock"));

@@ -7,7 +7,7 @@ use ledger::{Rebalance, RebalanceMode};
 use serde::Deserialize;
 use std::time::Duration;
 
-const MIN_STAY: Duration = Duration::from_secs(60);
+const DEFAULT_MIN_STAY: Duration = Duration::from_secs(60);
 
 pub(super) fn read(
     given: &Given<'_>,
@@ -19,7 +19,7 @@ pub(super) fn read(
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Fields {
+struct RebalanceFields {
     mode: Option<Text>,
     #[serde(rename = "movesPer100Starts")]
     moves_per_100_starts: Option<Text>,
@@ -38,8 +38,8 @@ fn mode_word(mode: Option<RebalanceMode>) -> &'static str {
     }
 }
 
-/// `None` without moves.
-fn resolve(source: &Source, fields: &Fields) -> Result<Option<Rebalance>, ConfigError> {
+/// `None` with `mode: off`.
+fn resolve(source: &Source, fields: &RebalanceFields) -> Result<Option<Rebalance>, ConfigError> {
     let mode = match &fields.mode {
         None => Some(RebalanceMode::Move),
         Some(Text(text)) => {
@@ -61,7 +61,7 @@ fn resolve(source: &Source, fields: &Fields) -> Result<Option<Rebalance>, Config
             .map_err(|why| source.at("acrossNumaNodes", why))?,
     };
     let min_stay = match &fields.min_stay {
-        None => MIN_STAY,
+        None => DEFAULT_MIN_STAY,
         Some(Text(text)) => duration(text).ok_or_else(|| {
             source.at(
                 "minStay",
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_as_written() {
+    fn a_duration_is_a_number_with_a_unit() {
         for (text, seconds) in [("0s", 0), ("1s", 1), ("90s", 90), ("5m", 300), ("1h", 3600)] {
             assert_eq!(duration(text), Some(Duration::from_secs(seconds)), "{text}");
         }

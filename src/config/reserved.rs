@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities() {
+    fn an_amount_is_a_quantity_of_cpus() {
         for (text, milli) in [("2", 2000), ("1.5", 1500), ("500m", 500), ("0.0001", 1), ("0", 0)] {
             assert_eq!(parse_milli_cpus(text), Ok(milli), "{text}");
         }

@@ -2,7 +2,7 @@
 
 use super::not_used::NOT_USED;
 use super::policy_options::todays_name;
-use super::yaml::{Key, Mistake, Node, Value};
+use super::yaml::{Key, YamlMistake, YamlNode, YamlValue};
 use placement::options::OptionError;
 use placement::topology_manager::TopologyManagerError;
 use placement::{Options, SettingsError, TopologyManager};
@@ -64,13 +64,13 @@ impl Display for Warning {
 pub(super) struct Source {
     pub(super) name: Arc<str>,
     pub(super) text: Arc<str>,
-    pub(super) root: Arc<Node>,
+    pub(super) root: Arc<YamlNode>,
     /// Searched in this order.
-    scopes: Vec<Scope>,
+    scopes: Vec<SearchScope>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Scope {
+enum SearchScope {
     /// Without its overrides.
     File,
     /// The override at this position in `nodes`.
@@ -80,34 +80,34 @@ enum Scope {
 impl Source {
     /// The text without its overrides.
     pub(super) fn new(name: &str, text: &str) -> Result<Source, ConfigError> {
-        let mut root = Node::parse(text).map_err(|mistake| mistaken(name, &mistake))?;
+        let mut root = YamlNode::parse(text).map_err(|mistake| mistaken(name, &mistake))?;
         // An empty document, or one of comments only, is null to YAML.
         if root.is_null() {
-            root.value = Value::Map(Vec::new());
+            root.value = YamlValue::Map(Vec::new());
         }
-        let scopes = vec![Scope::File];
+        let scopes = vec![SearchScope::File];
         Ok(Source { name: name.into(), text: text.into(), root: Arc::new(root), scopes })
     }
 
     /// The fields that are searched first: the file's, or those of an override.
-    pub(super) fn scope(&self) -> &Node {
+    pub(super) fn scope(&self) -> &YamlNode {
         match self.scopes.first() {
-            Some(Scope::Entry(at)) => self.entry_node(*at).unwrap_or(&self.root),
-            Some(Scope::File) | None => &self.root,
+            Some(SearchScope::Entry(at)) => self.entry_node(*at).unwrap_or(&self.root),
+            Some(SearchScope::File) | None => &self.root,
         }
     }
 
     /// The same text with one of its overrides, which is searched first.
     pub(super) fn with_entry(mut self, at: usize) -> Source {
-        self.scopes.insert(0, Scope::Entry(at));
+        self.scopes.insert(0, SearchScope::Entry(at));
         self
     }
 
     pub(super) fn entry(&self, at: usize) -> Source {
-        Source { scopes: vec![Scope::Entry(at)], ..self.clone() }
+        Source { scopes: vec![SearchScope::Entry(at)], ..self.clone() }
     }
 
-    fn entry_node(&self, at: usize) -> Option<&Node> {
+    fn entry_node(&self, at: usize) -> Option<&YamlNode> {
         let (_, entries) = self.root.field("nodes")?;
         entries.items().get(at)
     }
@@ -115,8 +115,8 @@ impl Source {
     /// The first line of the search, counted from 1.
     pub(super) fn first_line(&self) -> usize {
         match self.scopes.first() {
-            Some(Scope::Entry(at)) => self.entry_node(*at).map_or(1, |entry| entry.line),
-            Some(Scope::File) | None => 1,
+            Some(SearchScope::Entry(at)) => self.entry_node(*at).map_or(1, |entry| entry.line),
+            Some(SearchScope::File) | None => 1,
         }
     }
 
@@ -141,13 +141,13 @@ impl Source {
     }
 
     /// An error about what is searched first.
-    pub(super) fn mistaken(&self, mistake: Mistake) -> ConfigError {
+    pub(super) fn mistaken(&self, mistake: YamlMistake) -> ConfigError {
         match self.scopes.first() {
-            Some(Scope::Entry(at)) => {
+            Some(SearchScope::Entry(at)) => {
                 let mistake = mistake.on(self.first_line()).within(&format!("[{at}]"));
                 mistaken(&self.name, &mistake.within("nodes"))
             }
-            Some(Scope::File) | None => mistaken(&self.name, &mistake),
+            Some(SearchScope::File) | None => mistaken(&self.name, &mistake),
         }
     }
 
@@ -156,11 +156,11 @@ impl Source {
         self.find(field).map_or(self.first_line(), |(key, _)| key.line)
     }
 
-    fn find(&self, field: &str) -> Option<(&Key, &Node)> {
+    fn find(&self, field: &str) -> Option<(&Key, &YamlNode)> {
         self.scopes.iter().find_map(|scope| {
             let fields = match scope {
-                Scope::Entry(at) => self.entry_node(*at)?,
-                Scope::File => &self.root,
+                SearchScope::Entry(at) => self.entry_node(*at)?,
+                SearchScope::File => &self.root,
             };
             fields.field(field).or_else(|| {
                 let mut others = fields.fields().iter().filter(|(key, _)| is_searched(&key.name));
@@ -194,7 +194,7 @@ impl Source {
     }
 }
 
-/// Whether errors can be about a field within this one. Entries of `nodes` are scopes of their own.
+/// Whether errors can be about a field within this one. Entries of `nodes` are separate scopes.
 fn is_searched(field: &str) -> bool {
     field != "nodes" && !NOT_USED.contains(&field)
 }
@@ -212,7 +212,7 @@ fn expected(unknown: &str, known: &[&str]) -> String {
     if near.is_empty() { format!(" (expected one of {})", known.join(", ")) } else { near }
 }
 
-fn mistaken(name: &str, mistake: &Mistake) -> ConfigError {
+fn mistaken(name: &str, mistake: &YamlMistake) -> ConfigError {
     wrong(name, mistake.line.unwrap_or(1), &mistake.to_string())
 }
 

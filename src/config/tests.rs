@@ -1,4 +1,4 @@
-//! What is accepted, and what each mistake is answered with.
+//! What is accepted, and the error for each mistake.
 
 mod entries;
 mod odd_input;
@@ -58,7 +58,7 @@ fn amounts_are_added_up_and_reserve_the_lowest_cores() {
 }
 
 #[test]
-fn nothing_is_policy_none() {
+fn an_empty_file_has_policy_none() {
     for text in ["", "# nothing yet\n", "cpuManagerPolicy: none\n", "cpuManagerPolicy: \"\"\n"] {
         assert_eq!(resolve(text).unwrap().policy, Policy::None, "{text:?}");
     }
@@ -112,7 +112,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
 }
 
 #[test]
-fn the_kubelet_beside_us() {
+fn the_directory_and_the_stance_for_the_kubelet_have_defaults() {
     for (text, dir, stance) in [
         ("", Some("/var/lib/kubelet"), Stance::Refuse),
         (
@@ -137,7 +137,7 @@ fn the_kubelet_beside_us() {
 }
 
 #[test]
-fn reservations_that_cannot_be() {
+fn an_impossible_reservation_is_refused_with_its_line() {
     let with = |list: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: {list}\n");
     refuses(&with("0,8-9"), "line 2: reservedSystemCPUs: CPUs 8-9 do not exist; online CPUs: 0-7");
     refuses(&with("0-2,1"), "line 2: reservedSystemCPUs: CPU 1 is listed twice in \"0-2,1\"");
@@ -165,13 +165,13 @@ fn reservations_that_cannot_be() {
 }
 
 #[test]
-fn a_missing_file_says_what_to_do() {
+fn the_error_for_a_missing_file_says_what_to_do() {
     let error = Config::read(Path::new("/nonexistent/config.yaml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/config.yaml") && error.contains("--config"), "{error}");
 }
 
 #[test]
-fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
+fn containers_learn_their_cpus_only_with_expose_cpus() {
     let with = |more: &str| {
         resolve(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}")).unwrap()
     };
@@ -184,7 +184,7 @@ fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
 }
 
 #[test]
-fn memory_follows_cpus_if_the_administrator_wants_it() {
+fn memory_follows_cpus_only_with_exclusive_mems() {
     for (value, follows) in [("all", false), ("follow-cpus", true)] {
         let text =
             format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\nexclusiveMems: {value}\n");
@@ -197,7 +197,7 @@ fn memory_follows_cpus_if_the_administrator_wants_it() {
 }
 
 #[test]
-fn namespaces() {
+fn a_namespace_has_the_bounds_of_its_entry() {
     let static_policy = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\n";
     let text = format!(
         "{static_policy}namespaces:\n- names: [trading, hpc-*]\n  allow: {{uncore: [prefer, require], cpus: [shared]}}\n  \
@@ -247,7 +247,7 @@ fn reserved_namespaces_are_names_or_patterns() {
 }
 
 #[test]
-fn namespaces_that_cannot_be() {
+fn an_impossible_entry_of_namespaces_is_refused_with_its_line() {
     let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
     refuses(
         &with("names: [a]\n  allow: {uncore: [prefer, requires]}"),
@@ -284,7 +284,7 @@ fn namespaces_that_cannot_be() {
         "line 4: namespaces[1]: \"team-*\" and \"*-prod\" can mean the same namespace, and neither is more specific: an entry for \
          it would be a guess (the other is namespaces[2]). Remove one, or make one more specific",
     );
-    // Of an override for other nodes as well, and before any node looks at it.
+    // In an override for other nodes, too, before any node uses it.
     let tie = "nodes:\n- names: [x]\n  namespaces:\n  - names: [b]\n  # c\n  - names:\n    - hpc-*\n  - names: [\"*-hpc\"]\n";
     refuses(
         &format!("namespaces: [{{names: [hpc-*]}}]\n{tie}"),
@@ -300,7 +300,7 @@ fn namespaces_that_cannot_be() {
 
 /// One file is for nodes with exclusive CPUs and for others.
 #[test]
-fn namespaces_of_nodes_with_another_policy() {
+fn a_namespace_can_be_static_if_some_node_with_the_list_is() {
     let none = "cpuManagerPolicy: none";
     let fixed = "cpuManagerPolicy: static";
     let namespaces =
@@ -339,9 +339,8 @@ fn what_entries_do_not_change_is_resolved_once() {
     assert_ne!(of(&config.with(&[0, 1]).unwrap()), of(&config));
 }
 
-/// An empty list is one, too.
 #[test]
-fn no_namespaces_at_all_on_some_nodes() {
+fn an_empty_list_of_namespaces_overrides_one_with_entries() {
     let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnamespaces: [{names: [a]}]\n\
                 nodes:\n- names: [b]\n  namespaces: []\n- names: [c]\n  strict: true\n";
     let config = Config::parse("file", text).unwrap();
@@ -352,7 +351,7 @@ fn no_namespaces_at_all_on_some_nodes() {
 }
 
 #[test]
-fn strict_is_asked_for() {
+fn strict_is_off_by_default() {
     for (text, strict) in
         [("", false), ("strict: false", false), ("strict: true", true), ("strict: \"true\"", true)]
     {
@@ -402,7 +401,7 @@ fn the_most_specific_override_wins() {
         ("gpu-1", "zone=a1", "2", true, true),
         ("tpu-1", "zone=b", "2", true, true),
         ("tpu-11", "zone=b", "0", true, false),
-        // What the closest one does not say, the others do.
+        // A field that the most specific entry lacks comes from the others.
         ("gpu-7", "zone=a1,pool=gpu", "7", false, true),
     ] {
         let settings = on(name, labels, NODES).unwrap();
@@ -420,7 +419,7 @@ fn the_most_specific_override_wins() {
 }
 
 #[test]
-fn what_is_not_known_of_a_node_and_matters() {
+fn an_entry_that_needs_an_unknown_name_or_label_is_an_error() {
     let error = on("", "zone=a", NODES).unwrap_err();
     assert_eq!(
         error,
@@ -435,7 +434,7 @@ fn what_is_not_known_of_a_node_and_matters() {
 }
 
 #[test]
-fn placement_and_what_contradicts_it() {
+fn compact_placement_refuses_options_that_contradict_it() {
     let with = |text: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n{text}");
     assert_eq!(resolve(&with("")).unwrap().placement.engine, EngineKind::Kubelet);
     let implied = "placement: compact\nuncoreCacheOrder: fewest-free\n\

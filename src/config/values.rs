@@ -47,7 +47,8 @@ fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
         let part: CpuSet = part.parse().map_err(|error: ParseError| error.to_string())?;
         if !earlier.is_disjoint(&part) {
             let twice = earlier & part;
-            let (cpus, are) = (wording::cpus(twice), wording::agree(twice, "is", "are"));
+            let cpus = wording::cpus(twice);
+            let are = wording::agree(twice, "is", "are");
             return Err(format!("{cpus} {are} listed twice in {text:?}"));
         }
         earlier |= part;
@@ -98,10 +99,8 @@ impl<'de> Deserialize<'de> for Pairs {
         deserializer.deserialize_map(PairsVisitor)
     }
 }
-
-/// An absolute path.
 pub(super) fn absolute_path(text: &str) -> Result<PathBuf, String> {
-    // The kernel's limit, with the NUL at the end.
+    // The kernel's limit, without the NUL at the end.
     const MAX_PATH: usize = 4095;
     let path = Path::new(text);
     if !path.is_absolute() {

@@ -1,8 +1,8 @@
 //! YAML as a tree whose parts know their lines, and serde's view of it.
 //!
-//! The tree is small whatever the text is: the text, its depth and the number of its values are
-//! bounded while it is read, and there are no aliases, which would multiply it. Errors are about
-//! what the user wrote: serde's words for them are replaced here.
+//! The tree stays small for any text: the text, its depth and the number of its values are bounded
+//! while it is read, and there are no aliases, which would multiply it. Errors are about what the
+//! user wrote: serde's words for them are replaced here.
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde::de::value::StrDeserializer;
@@ -21,20 +21,20 @@ const MAX_DEPTH: usize = 32;
 const MAX_VALUES: usize = 50_000;
 
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     /// Counted from 1.
     pub(super) line: usize,
-    pub(super) value: Value,
+    pub(super) value: YamlValue,
 }
 
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     /// Nothing, `~` or `null`.
     Null,
     Scalar(Box<str>),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// In the order of the text. No key occurs twice.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(Key, YamlNode)>),
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Key {
 
 /// What is wrong with a text, and where.
 #[derive(Debug)]
-pub(super) struct Mistake {
+pub(super) struct YamlMistake {
     /// Counted from 1; `None` until a part of the tree adds its own.
     pub(super) line: Option<usize>,
     /// The field, like `namespaces[0].allow`; empty for the whole text.
@@ -54,12 +54,12 @@ pub(super) struct Mistake {
     why: String,
 }
 
-impl Mistake {
-    fn new(line: usize, why: impl Into<String>) -> Mistake {
-        Mistake { line: Some(line), path: String::new(), why: why.into() }
+impl YamlMistake {
+    fn new(line: usize, why: impl Into<String>) -> YamlMistake {
+        YamlMistake { line: Some(line), path: String::new(), why: why.into() }
     }
 
-    pub(super) fn unknown_field(field: &str, expected: &[&str]) -> Mistake {
+    pub(super) fn unknown_field(field: &str, expected: &[&str]) -> YamlMistake {
         let near = nearest(field, expected);
         let all = if near.is_empty() {
             format!(", expected one of {}", expected.join(", "))
@@ -70,20 +70,20 @@ impl Mistake {
     }
 
     /// The innermost line counts.
-    pub(super) fn on(mut self, line: usize) -> Mistake {
+    pub(super) fn on(mut self, line: usize) -> YamlMistake {
         self.line.get_or_insert(line);
         self
     }
 
     /// Within a field, or an item of a list like `[0]`.
-    pub(super) fn within(mut self, part: &str) -> Mistake {
+    pub(super) fn within(mut self, part: &str) -> YamlMistake {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{part}{dot}{}", self.path);
         self
     }
 }
 
-impl Display for Mistake {
+impl Display for YamlMistake {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             f.write_str(&self.why)
@@ -93,27 +93,27 @@ impl Display for Mistake {
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for YamlMistake {}
 
-impl de::Error for Mistake {
-    fn custom<T: Display>(why: T) -> Mistake {
-        Mistake { line: None, path: String::new(), why: why.to_string() }
+impl de::Error for YamlMistake {
+    fn custom<T: Display>(why: T) -> YamlMistake {
+        YamlMistake { line: None, path: String::new(), why: why.to_string() }
     }
 
-    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Mistake {
-        Mistake::unknown_field(field, expected)
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> YamlMistake {
+        YamlMistake::unknown_field(field, expected)
     }
 
-    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Mistake {
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> YamlMistake {
         de::Error::custom(unknown(variant, expected))
     }
 }
 
-impl Node {
-    /// The document of a text; [`Value::Null`] if it has none.
-    pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
+impl YamlNode {
+    /// The document of a text; [`YamlValue::Null`] if it has none.
+    pub(super) fn parse(text: &str) -> Result<YamlNode, YamlMistake> {
         if text.len() > MAX_SIZE {
-            return Err(Mistake::new(1, format!("larger than {MAX_SIZE} bytes")));
+            return Err(YamlMistake::new(1, format!("larger than {MAX_SIZE} bytes")));
         }
         check_characters(text)?;
         let options = granit_parser::options! {
@@ -128,12 +128,12 @@ impl Node {
             match reader.next()? {
                 (Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _) => {}
                 (Event::StreamEnd, _) => {
-                    return Ok(root.unwrap_or(Node { line: 1, value: Value::Null }));
+                    return Ok(root.unwrap_or(YamlNode { line: 1, value: YamlValue::Null }));
                 }
                 (_, at) if root.is_some() => {
                     let why =
                         "a second document begins here: expected one, without --- between parts";
-                    return Err(Mistake::new(at.start.line(), why));
+                    return Err(YamlMistake::new(at.start.line(), why));
                 }
                 (event, at) => root = Some(reader.node(event, at)?),
             }
@@ -141,13 +141,13 @@ impl Node {
     }
 
     /// A field of this map.
-    pub(super) fn field(&self, name: &str) -> Option<(&Key, &Node)> {
+    pub(super) fn field(&self, name: &str) -> Option<(&Key, &YamlNode)> {
         let field = self.fields().iter().find(|(key, _)| *key.name == *name);
         field.map(|(key, value)| (key, value))
     }
 
     /// The first field with this name: of this map, otherwise of what is in it.
-    pub(super) fn find(&self, name: &str) -> Option<(&Key, &Node)> {
+    pub(super) fn find(&self, name: &str) -> Option<(&Key, &YamlNode)> {
         self.field(name).or_else(|| {
             let values = self.fields().iter().map(|(_, value)| value).chain(self.items());
             values.into_iter().find_map(|value| value.find(name))
@@ -155,27 +155,27 @@ impl Node {
     }
 
     /// Empty if this is no map.
-    pub(super) fn fields(&self) -> &[(Key, Node)] {
-        if let Value::Map(fields) = &self.value { fields } else { &[] }
+    pub(super) fn fields(&self) -> &[(Key, YamlNode)] {
+        if let YamlValue::Map(fields) = &self.value { fields } else { &[] }
     }
 
     /// Empty if this is no list.
-    pub(super) fn items(&self) -> &[Node] {
-        if let Value::List(items) = &self.value { items } else { &[] }
+    pub(super) fn items(&self) -> &[YamlNode] {
+        if let YamlValue::List(items) = &self.value { items } else { &[] }
     }
 
     pub(super) fn text(&self) -> Option<&str> {
-        if let Value::Scalar(text) = &self.value { Some(text) } else { None }
+        if let YamlValue::Scalar(text) = &self.value { Some(text) } else { None }
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(self.value, Value::Null)
+        matches!(self.value, YamlValue::Null)
     }
 
     /// The fields of a map that can have these.
-    pub(super) fn expect_fields(&self, names: &[&str]) -> Result<&[(Key, Node)], Mistake> {
+    pub(super) fn expect_fields(&self, names: &[&str]) -> Result<&[(Key, YamlNode)], YamlMistake> {
         const SHOWN: usize = 4;
-        if let Value::Map(fields) = &self.value {
+        if let YamlValue::Map(fields) = &self.value {
             return Ok(fields);
         }
         let some = names.iter().take(SHOWN).map(|field| format!("{field}: ..."));
@@ -185,27 +185,25 @@ impl Node {
     }
 
     /// Nothing is an empty list, as in Kubernetes.
-    pub(super) fn expect_items(&self) -> Result<&[Node], Mistake> {
+    pub(super) fn expect_items(&self) -> Result<&[YamlNode], YamlMistake> {
         match &self.value {
-            Value::List(items) => Ok(items),
-            Value::Null => Ok(&[]),
-            Value::Scalar(text) => Err(self.wrong(&format!("a list like [{text:?}]"))),
-            Value::Map(_) => Err(self.wrong(&"a list of entries that begin with \"- \"")),
+            YamlValue::List(items) => Ok(items),
+            YamlValue::Null => Ok(&[]),
+            YamlValue::Scalar(text) => Err(self.wrong(&format!("a list like [{text:?}]"))),
+            YamlValue::Map(_) => Err(self.wrong(&"a list of entries that begin with \"- \"")),
         }
     }
 
-    fn wrong(&self, expected: &dyn Display) -> Mistake {
+    fn wrong(&self, expected: &dyn Display) -> YamlMistake {
         let found = match &self.value {
-            Value::Null => "nothing".to_owned(),
-            Value::Scalar(text) => format!("{text:?}"),
-            Value::List(_) => "a list".to_owned(),
-            Value::Map(_) => "a map".to_owned(),
+            YamlValue::Null => "nothing".to_owned(),
+            YamlValue::Scalar(text) => format!("{text:?}"),
+            YamlValue::List(_) => "a list".to_owned(),
+            YamlValue::Map(_) => "a map".to_owned(),
         };
         de::Error::custom(format!("expected {expected}, found {found}"))
     }
 }
-
-/// Reads the parser's events.
 struct Reader<'t> {
     text: &'t str,
     parser: Parser<'t, StrInput<'t>>,
@@ -214,7 +212,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn next(&mut self) -> Result<(Event<'t>, Span), Mistake> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), YamlMistake> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(self.explain(&error)),
@@ -223,11 +221,11 @@ impl<'t> Reader<'t> {
     }
 
     /// The value that begins with this event.
-    fn node(&mut self, event: Event<'t>, at: Span) -> Result<Node, Mistake> {
+    fn node(&mut self, event: Event<'t>, at: Span) -> Result<YamlNode, YamlMistake> {
         let line = at.start.line();
         self.values += 1;
         if self.values > MAX_VALUES {
-            return Err(Mistake::new(line, format!("more than {MAX_VALUES} values")));
+            return Err(YamlMistake::new(line, format!("more than {MAX_VALUES} values")));
         }
         let value = match event {
             Event::Scalar(text, style, 0, tag) => scalar(&text, style, check_tag(tag, line)?),
@@ -236,7 +234,7 @@ impl<'t> Reader<'t> {
                 let mut items = Vec::new();
                 loop {
                     match self.next()? {
-                        (Event::SequenceEnd, _) => break Value::List(items),
+                        (Event::SequenceEnd, _) => break YamlValue::List(items),
                         (event, at) => {
                             let item = self.node(event, at);
                             let part = format!("[{}]", items.len());
@@ -250,32 +248,32 @@ impl<'t> Reader<'t> {
                 self.map()?
             }
             // With an anchor, or an alias.
-            _ => return Err(Mistake::new(line, NO_ALIASES)),
+            _ => return Err(YamlMistake::new(line, NO_ALIASES)),
         };
-        Ok(Node { line, value })
+        Ok(YamlNode { line, value })
     }
 
-    fn map(&mut self) -> Result<Value, Mistake> {
+    fn map(&mut self) -> Result<YamlValue, YamlMistake> {
         let mut fields = Vec::new();
         let mut lines: BTreeMap<Box<str>, usize> = BTreeMap::new();
         loop {
             let (name, line) = match self.next()? {
-                (Event::MappingEnd, _) => return Ok(Value::Map(fields)),
+                (Event::MappingEnd, _) => return Ok(YamlValue::Map(fields)),
                 (event, at) => {
                     let key = self.node(event, at)?;
                     match key.value {
-                        Value::Null => ("".into(), key.line),
-                        Value::Scalar(name) => (name, key.line),
-                        Value::List(_) | Value::Map(_) => {
+                        YamlValue::Null => ("".into(), key.line),
+                        YamlValue::Scalar(name) => (name, key.line),
+                        YamlValue::List(_) | YamlValue::Map(_) => {
                             let why = "a list or a map in place of a field's name";
-                            return Err(Mistake::new(key.line, why));
+                            return Err(YamlMistake::new(key.line, why));
                         }
                     }
                 }
             };
             if let Some(first) = lines.insert(name.clone(), line) {
                 let why = format!("set twice, first on line {first}");
-                return Err(Mistake::new(line, why).within(&name));
+                return Err(YamlMistake::new(line, why).within(&name));
             }
             let (event, at) = self.next()?;
             let value = self.node(event, at).map_err(|mistake| mistake.within(&name))?;
@@ -284,14 +282,14 @@ impl<'t> Reader<'t> {
     }
 
     /// The parser's error, or what a user has done to get it.
-    fn explain(&self, error: &ScanError) -> Mistake {
-        // A value that goes on ends where it cannot: the parser names its beginning.
+    fn explain(&self, error: &ScanError) -> YamlMistake {
+        // The parser may name the line on which a value begins, and the mistake is on the next one.
         let here = self.text.lines().zip(1..).skip(error.marker().line().saturating_sub(1));
         let indented_by_tab = |(text, _): &(&str, usize)| {
             text.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t')
         };
         if let Some((_, line)) = here.take(2).find(indented_by_tab) {
-            return Mistake::new(line, "a tab in the indentation: YAML allows spaces only");
+            return YamlMistake::new(line, "a tab in the indentation: YAML allows spaces only");
         }
         let line = error.marker().line();
         let why = match error.kind() {
@@ -305,7 +303,7 @@ impl<'t> Reader<'t> {
             }
             _ => format!("not valid YAML: {}", error.info()),
         };
-        Mistake::new(line, why)
+        YamlMistake::new(line, why)
     }
 }
 
@@ -314,7 +312,7 @@ const NO_ALIASES: &str = "YAML's anchors and aliases are not supported: write th
                           text that begins with & or *, like \"*\"";
 
 /// The parser takes some control characters for the end of the text.
-fn check_characters(text: &str) -> Result<(), Mistake> {
+fn check_characters(text: &str) -> Result<(), YamlMistake> {
     let control = |c: &char| c.is_control() && !['\t', '\n', '\r', '\u{85}'].contains(c);
     let Some((before, c)) = text.char_indices().find(|(_, c)| control(c)) else { return Ok(()) };
     let line = text[..before].lines().count().max(1);
@@ -323,13 +321,13 @@ fn check_characters(text: &str) -> Result<(), Mistake> {
         u32::from(c),
         u32::from(c)
     );
-    Err(Mistake::new(line, why))
+    Err(YamlMistake::new(line, why))
 }
 
 /// Whether the value has a tag of YAML's own like `!!str`.
-fn check_tag(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<bool, Mistake> {
+fn check_tag(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<bool, YamlMistake> {
     match tag {
-        Some(tag) if !tag.is_yaml_core_schema() => Err(Mistake::new(
+        Some(tag) if !tag.is_yaml_core_schema() => Err(YamlMistake::new(
             line,
             format!("the tag {tag} is not supported: write the value itself"),
         )),
@@ -338,50 +336,52 @@ fn check_tag(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<bool, Mistake> {
 }
 
 /// A scalar as text: what it means depends on the field.
-fn scalar(text: &str, style: ScalarStyle, tagged: bool) -> Value {
+fn scalar(text: &str, style: ScalarStyle, tagged: bool) -> YamlValue {
     if style != ScalarStyle::Plain || tagged {
-        return Value::Scalar(text.into());
+        return YamlValue::Scalar(text.into());
     }
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "True" | "TRUE" => Value::Scalar("true".into()),
-        "False" | "FALSE" => Value::Scalar("false".into()),
-        _ => Value::Scalar(text.into()),
+        "" | "~" | "null" | "Null" | "NULL" => YamlValue::Null,
+        "True" | "TRUE" => YamlValue::Scalar("true".into()),
+        "False" | "FALSE" => YamlValue::Scalar("false".into()),
+        _ => YamlValue::Scalar(text.into()),
     }
 }
 
-impl<'de> Deserializer<'de> for &'de Node {
-    type Error = Mistake;
+impl<'de> Deserializer<'de> for &'de YamlNode {
+    type Error = YamlMistake;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlMistake> {
         match &self.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Scalar(text) => visitor.visit_borrowed_str(text),
-            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), at: 0 }),
-            Value::Map(fields) => visitor.visit_map(Fields { fields: fields.iter(), value: None }),
+            YamlValue::Null => visitor.visit_unit(),
+            YamlValue::Scalar(text) => visitor.visit_borrowed_str(text),
+            YamlValue::List(items) => visitor.visit_seq(ItemAccess { items: items.iter(), at: 0 }),
+            YamlValue::Map(fields) => {
+                visitor.visit_map(FieldAccess { fields: fields.iter(), value: None })
+            }
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlMistake> {
         if self.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlMistake> {
         match &self.value {
-            Value::Scalar(text) => visitor.visit_borrowed_str(text),
+            YamlValue::Scalar(text) => visitor.visit_borrowed_str(text),
             _ => Err(self.wrong(&"one value")),
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        visitor.visit_seq(Items { items: self.expect_items()?.iter(), at: 0 })
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlMistake> {
+        visitor.visit_seq(ItemAccess { items: self.expect_items()?.iter(), at: 0 })
     }
 
     /// Nothing is an empty map, as in Kubernetes.
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlMistake> {
         match &self.value {
-            Value::Map(_) => self.deserialize_any(visitor),
-            Value::Null => visitor.visit_map(Fields { fields: [].iter(), value: None }),
+            YamlValue::Map(_) => self.deserialize_any(visitor),
+            YamlValue::Null => visitor.visit_map(FieldAccess { fields: [].iter(), value: None }),
             _ => Err(self.wrong(&(&visitor as &dyn Expected))),
         }
     }
@@ -391,9 +391,9 @@ impl<'de> Deserializer<'de> for &'de Node {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, YamlMistake> {
         let fields = self.expect_fields(fields)?.iter();
-        visitor.visit_map(Fields { fields, value: None })
+        visitor.visit_map(FieldAccess { fields, value: None })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -401,9 +401,9 @@ impl<'de> Deserializer<'de> for &'de Node {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, YamlMistake> {
         match &self.value {
-            Value::Scalar(text) => visitor.visit_enum(StrDeserializer::new(text)),
+            YamlValue::Scalar(text) => visitor.visit_enum(StrDeserializer::new(text)),
             _ => Err(self.wrong(&"one value")),
         }
     }
@@ -414,18 +414,18 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-struct Items<'de> {
-    items: std::slice::Iter<'de, Node>,
+struct ItemAccess<'de> {
+    items: std::slice::Iter<'de, YamlNode>,
     at: usize,
 }
 
-impl<'de> de::SeqAccess<'de> for Items<'de> {
-    type Error = Mistake;
+impl<'de> de::SeqAccess<'de> for ItemAccess<'de> {
+    type Error = YamlMistake;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Mistake> {
+    ) -> Result<Option<T::Value>, YamlMistake> {
         let Some(item) = self.items.next() else { return Ok(None) };
         let at = self.at;
         self.at += 1;
@@ -434,26 +434,29 @@ impl<'de> de::SeqAccess<'de> for Items<'de> {
     }
 }
 
-struct Fields<'de> {
-    fields: std::slice::Iter<'de, (Key, Node)>,
+struct FieldAccess<'de> {
+    fields: std::slice::Iter<'de, (Key, YamlNode)>,
     /// The field whose name was read last.
-    value: Option<&'de (Key, Node)>,
+    value: Option<&'de (Key, YamlNode)>,
 }
 
-impl<'de> de::MapAccess<'de> for Fields<'de> {
-    type Error = Mistake;
+impl<'de> de::MapAccess<'de> for FieldAccess<'de> {
+    type Error = YamlMistake;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Mistake> {
+    ) -> Result<Option<K::Value>, YamlMistake> {
         self.value = self.fields.next();
         let Some((key, _)) = self.value else { return Ok(None) };
-        let name: StrDeserializer<'_, Mistake> = (*key.name).into_deserializer();
+        let name: StrDeserializer<'_, YamlMistake> = (*key.name).into_deserializer();
         seed.deserialize(name).map(Some).map_err(|mistake| mistake.on(key.line))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, YamlMistake> {
         let Some((key, value)) = self.value else {
             return Err(de::Error::custom("a value without a field"));
         };

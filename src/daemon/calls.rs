@@ -5,8 +5,6 @@ use super::step::CallId;
 use crate::view::counters::{CreateOutcome, EventKind};
 use ledger::{ContainerId, Decision, Due, Note};
 use std::time::Instant;
-
-/// A call of the runtime.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallInfo {
     pub(super) id: CallId,

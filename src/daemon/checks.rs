@@ -1,4 +1,4 @@
-//! [`Checks`]: periodic check passes over cgroups, which run beside the core.
+//! [`Checks`]: periodic check passes over cgroups, which run outside of the core.
 
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
@@ -6,12 +6,10 @@ use crate::verify::Verifier;
 use cpuset::CpuSet;
 use ledger::{Holder, Ledger, Target};
 use std::time::Instant;
-
-/// What a check pass found.
 #[derive(Debug)]
 pub struct Findings {
     pub(super) drifted: Vec<Finding>,
-    /// Containers with exclusive CPUs, and whether they are there.
+    /// Containers with exclusive CPUs, and whether their cgroups exist.
     pub(super) sightings: Vec<Sighting>,
 }
 
@@ -40,7 +38,7 @@ impl CheckPass {
             .map(|target| Finding { drift: verifier.check(&target), target })
             .filter(|finding| !finding.drift.is_empty())
             .collect();
-        Findings { drifted, sightings: orphans::look(&verifier, holders) }
+        Findings { drifted, sightings: orphans::observe(&verifier, holders) }
     }
 }
 
@@ -79,7 +77,7 @@ impl Checks {
     }
 
     /// Lets the processes of a container that inherited this mask run on all of its CPUs. Returns
-    /// whether that worked.
+    /// whether that worked. Without a verifier there is no finding to repair.
     pub(super) fn widen(&self, target: &Target, mask: CpuSet) -> bool {
         let Some(verifier) = &self.verifier else { return true };
         let widened = verifier.widen(target, mask);

@@ -1,17 +1,17 @@
-//! Completes what a call says of containers by the kernel's files, before the ledger gets it.
+//! Corrects what a call says of containers by the kernel's files, before the ledger gets it.
 
 use crate::verify::{Observed, Verifier};
 use ledger::{Call, Event};
 
 /// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
-/// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be
-/// read, so they are marked as outdated.
+/// CRI-O, after a restart, lists what it set when it created them. Their requests are as old, and
+/// no file of the kernel has the present ones, so these containers are marked as outdated.
 pub(super) fn correct_list(verifier: Option<&Verifier>, call: &mut Call) {
     let Call::Event(Event::Synchronize { containers, .. }) = call else { return };
     let Some(verifier) = verifier else { return };
     for container in containers {
-        let set = container.cgroup.as_ref().and_then(|group| verifier.observe(group));
-        let Some(Observed { cpus: set, runs_on, mems, partitioned }) = set else { continue };
+        let observed = container.cgroup.as_ref().and_then(|group| verifier.observe(group));
+        let Some(Observed { cpus: set, runs_on, mems, partitioned }) = observed else { continue };
         container.partitioned = partitioned;
         container.outdated = container.cpus != Some(set);
         if container.outdated {

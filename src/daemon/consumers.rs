@@ -1,9 +1,8 @@
 //! [`ConsumerFiles`]: what pods that read the kubelet's files get in their place (`consumers`).
 //!
-//! The state file is replaced by renaming another one over it, so that a reader has all or nothing of
-//! it. Who has the directory mounted sees each replacement; who has the file alone keeps the one of
-//! the moment when the container was created. Writing into that one instead would show a reader half
-//! of it.
+//! The state file is replaced by a rename, so that a reader never gets half of it. A container that
+//! mounts the directory sees each replacement; one that mounts only the file keeps the version from
+//! its creation. A write into that version would reach it, but could show it half a file.
 
 use crate::config::Consumer;
 use crate::disk::Storage;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Below the state directory.
-const PLACE: &str = "kubelet";
+const DIRECTORY: &str = "kubelet";
 const FILE: &str = "cpu_manager_state";
 /// Only the plugin writes; a container may run as any user.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -32,7 +31,7 @@ pub(super) struct ConsumerFiles {
     pod_resources: Option<PathBuf>,
     /// What this process has written last.
     written: Option<String>,
-    /// Whether the file may say something else than the ledger.
+    /// Whether the file may differ from the ledger.
     pub(super) outdated: bool,
     retry_at: Option<Instant>,
 }
@@ -44,7 +43,7 @@ impl ConsumerFiles {
         pod_resources: Option<PathBuf>,
     ) -> ConsumerFiles {
         ConsumerFiles {
-            directory: state.join(PLACE),
+            directory: state.join(DIRECTORY),
             storage,
             pod_resources,
             written: None,
@@ -58,7 +57,8 @@ impl ConsumerFiles {
         self.retry_at
     }
 
-    /// Has the state file follow the ledger. Returns whether it does; if not, it is tried again later.
+    /// Writes the state file if the ledger has changed. Returns whether the file is up to date; if
+    /// not, the write is tried again later.
     pub(super) fn follow(&mut self, ledger: &Ledger, now: Instant) -> bool {
         self.outdated = false;
         self.retry_at = None;
@@ -80,8 +80,8 @@ impl ConsumerFiles {
         true
     }
 
-    /// What the containers of such a pod have mounted. A directory that is not there would fail the
-    /// container, so it has no mount then, and the kubelet's file, or none.
+    /// The mounts for containers of a pod that `consumer` matches. A missing source would fail the
+    /// container, so there is no mount then: the container has the kubelet's file, or none.
     pub(super) fn mounts(
         &mut self,
         consumer: &Consumer,
@@ -104,7 +104,8 @@ impl ConsumerFiles {
         mounts
     }
 
-    /// The directory with the podresources socket, which need not be there yet.
+    /// The directory with the podresources socket. It is made here, as a container may be created
+    /// before the socket is.
     fn pod_resources(&self) -> io::Result<&Path> {
         let Some(directory) = &self.pod_resources else {
             let why = "the plugin serves none; set podResources, or use the overlay podresources";
@@ -115,7 +116,7 @@ impl ConsumerFiles {
     }
 }
 
-/// `None` for a path that no message can have.
+/// `None` for a path that is not UTF-8: no message can have it.
 fn mount(source: &Path, at: &Path) -> Option<Mount> {
     let source = source.to_str()?.to_owned();
     Some(Mount { source, destination: at.to_str()?.to_owned() })

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kubelet repeats a refused resize each second: of the same refusals in a row the log has the
-/// first one and every one of this number.
+/// The kubelet repeats a refused resize every second: of a row of equal refusals the log has the
+/// first, and then one in this many.
 const EVERY: u64 = 60;
 
-/// A refusal after this time starts a new row.
+/// A refusal after this time without one starts a new row.
 const QUIET_PERIOD: Duration = Duration::from_secs(120);
 
 /// Refused resizes of running containers, with the reason, how often it was given in a row, and
@@ -28,7 +28,8 @@ impl RefusedResizes {
         self.0.retain(|_, (_, _, last)| now - *last < QUIET_PERIOD);
         match self.0.get_mut(id) {
             Some((same, times, last)) if same == why => {
-                (*times, *last) = (*times + 1, now);
+                *times += 1;
+                *last = now;
                 *times
             }
             _ => {
@@ -94,7 +95,7 @@ impl DecisionLog {
         self.history().kernel_refused(now(), subject, why);
     }
 
-    /// The history, to add to it. Views that exist keep theirs.
+    /// The history for a change. Views that were made before keep the history that they have.
     pub(super) fn history(&mut self) -> &mut History {
         Arc::make_mut(&mut self.history)
     }

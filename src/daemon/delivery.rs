@@ -8,14 +8,14 @@ use ledger::Update;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The least time between a call that has failed and the next one: what follows from the failure is
-/// seen at once, as of a runtime that is not there.
+/// The least time between a failed call and the next one. The updates of a failed call are due at
+/// once, so a runtime that fails every call would be called without a pause.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Whether due updates are written into cgroups while containers wait for CPUs of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Writes {
-    /// No: the runtime may not have made the updates by which the others leave these.
+    /// No: the runtime may not have made the updates by which the others leave these CPUs.
     WhenNoneWaits,
     /// Yes: a check pass has shown that the others have left, or this process has moved them itself.
     Always,
@@ -28,11 +28,11 @@ pub(super) struct Delivery {
     /// The updates of the call that is under way.
     calling: Option<Vec<Update>>,
     not_before: Option<Instant>,
-    /// How long it waits for an answer.
+    /// How long the runtime waits for an answer.
     pub(super) answer_within: Duration,
-    /// Answers that it may not have yet.
+    /// Answers that the runtime may not have yet.
     pub(super) answers: BTreeMap<CallId, SentAnswer>,
-    /// Whether to call when that is possible.
+    /// Whether to call as soon as [`is_free`](Delivery::is_free).
     pub(super) wants_call: bool,
     pub(super) pace: Pace,
 }
@@ -58,7 +58,6 @@ impl Delivery {
         self.calls && self.calling.is_none() && !waits
     }
 
-    /// A call goes out.
     pub(super) fn called(&mut self, updates: Vec<Update>, now: Instant) {
         self.pace.called(&updates, now);
         self.calling = Some(updates);

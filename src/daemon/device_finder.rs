@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct DeviceFinder {
-    /// `None` if its directory is not there: not mounted into the plugin's container.
+    /// `None` if the socket's directory is not mounted into the plugin's container.
     kubelet: Option<Kubelet>,
     proc: PathBuf,
     sysfs: PathBuf,
@@ -54,11 +54,12 @@ impl DeviceFinder {
         if self.is_reading.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let (proc, sysfs) = (self.proc.clone(), self.sysfs.clone());
+        let proc = self.proc.clone();
+        let sysfs = self.sysfs.clone();
         let is_reading = Arc::clone(&self.is_reading);
         let (found, gpus) = mpsc::channel();
         thread::spawn(move || {
-            // The receiver may have lost its patience.
+            // The receiver may have given up.
             let _ = found.send(sysfs::gpus(&Linux, &proc, &sysfs));
             is_reading.store(false, Ordering::Relaxed);
         });

@@ -1,8 +1,8 @@
-//! [`Devices`]: where containers' devices are, as far as the node's files and the kubelet say so.
+//! [`Devices`]: where containers' devices are, by the node's files and the kubelet.
 //!
 //! The kubelet and NVIDIA's driver may take long to answer, so nothing waits for them: they are asked
-//! when pods come ([`Effect::FindDevices`](super::Effect::FindDevices)), before these have containers, and a
-//! container that comes before the answer is placed by what is known.
+//! when a pod starts ([`Effect::FindDevices`](super::Effect::FindDevices)), before it has containers.
+//! A container that is created before the answer is placed by what is known.
 
 use crate::view::KubeletDevices;
 use kernel::Kernel;
@@ -18,12 +18,12 @@ const NVIDIA: i64 = 195;
 /// The log repeats after this time that the kubelet does not answer.
 const REMINDER: Duration = Duration::from_secs(600);
 
-/// What [`Effect::FindDevices`](super::Effect::FindDevices) has found.
+/// The result of [`Effect::FindDevices`](super::Effect::FindDevices).
 #[derive(Debug)]
 pub struct FoundDevices {
     /// `None` if the driver has not answered in time.
     pub gpus: Option<Vec<Gpu>>,
-    /// The kubelet's answer, or why there is none; `None` if its socket is not there to be asked.
+    /// The kubelet's answer, or why there is none; `None` if its socket is not mounted.
     pub kubelet: Option<Result<Vec<PodDevices>, String>>,
 }
 
@@ -31,7 +31,7 @@ pub struct FoundDevices {
 pub(super) struct Devices {
     gpus: Vec<Gpu>,
     pub(super) kubelet: KubeletDevices,
-    /// Whether something has come since the last search began.
+    /// Whether pods have started since the last search began.
     is_due: bool,
     is_searching: bool,
     reminded: Option<Instant>,
@@ -42,7 +42,7 @@ impl Devices {
         Devices { gpus, ..Devices::default() }
     }
 
-    /// A search is due when pods come, as the kubelet has given them their devices by then.
+    /// A search is due when a pod starts: the kubelet has assigned its devices by then.
     pub(super) fn note_call(&mut self, call: &Call) {
         if matches!(call, Call::Event(Event::RunPod(_) | Event::Synchronize { .. })) {
             self.is_due = true;
@@ -129,7 +129,7 @@ impl Devices {
     }
 }
 
-/// What the kubelet's answer says, for the ledger.
+/// Converts the kubelet's answer for the ledger.
 pub(super) fn given(pods: Vec<podresources::devices::PodDevices>) -> Vec<PodDevices> {
     let device = |device: podresources::devices::Device| Device {
         name: format!("{} {}", device.resource, device.id),

@@ -1,7 +1,7 @@
 //! Drifts: which are confirmed, how each is repaired, and how often that happened.
 //!
-//! A finding is a drift only if it is no delay ([`Suspects`]). [`Repair::of`] chooses the next safe
-//! way; the owner takes it, one drift after the other, as the kernel can be slow.
+//! A finding is a drift only if it is no delay ([`Suspects`]). [`Repair::of`] chooses a safe repair,
+//! and the owner makes it, one drift after the other, as the kernel can be slow.
 
 use super::pace::Pace;
 use super::suspects::{Finding, Suspects};
@@ -11,11 +11,9 @@ use ledger::Target;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Instant;
-
-/// The next safe way to repair a drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repair {
-    /// Make the cgroups what they have to be.
+    /// Bring all cgroups to their required values.
     Bind,
     /// Write the CPUs into its cgroup. The next answer may be hours away: until then only the
     /// runtime's record is wrong.
@@ -65,7 +63,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// A short name that stays, for figures.
+    /// The label in metrics, which must not change.
     fn name(self) -> &'static str {
         match self {
             Action::Written => "written",

@@ -1,5 +1,5 @@
-//! [`Enforcement`]: has exclusivity kept, event by event, by what the node can do: partitions, and
-//! cgroups where the kernel makes none.
+//! [`Enforcement`]: keeps exclusive CPUs exclusive, after each event, by what the node can do:
+//! partitions, and cgroups where the kernel makes none.
 
 mod writes;
 
@@ -43,26 +43,26 @@ pub(super) struct Enforcement {
 
 /// What a pass has changed.
 #[derive(Debug, Default)]
-pub(super) struct Bound {
-    /// What the ledger has to know of it.
+pub(super) struct BindOutcome {
     pub(super) events: Vec<Event>,
-    /// Containers of which the kernel makes no partitions, and why.
+    /// Containers for which the kernel refuses a partition, and why.
     pub(super) refused: Vec<(Target, String)>,
-    /// Containers whose partitions were ended, and are made again if the kernel does.
+    /// Containers whose partitions had ended. The pass has tried to make them again.
     pub(super) ended: Vec<(Target, Drift)>,
 }
 
-/// What of the cgroups is written.
+/// Which cgroups have values of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
-    /// All are what they have to be: later only those that bind are read.
+    /// All that need one: from now on a pass may be limited to those that bind.
     All,
     Nothing,
-    /// Something could not be undone at the last try.
+    /// Some that could not be reverted at the last try.
     Leftovers,
 }
 
-/// What shall keep others off exclusive CPUs, as the configuration says.
+/// The mechanism that the configuration asks for. Under policy none no CPU is exclusive, so that
+/// there is nothing to write.
 pub(super) fn wanted(config: &Config) -> Exclusivity {
     match config.policy() {
         Policy::None => Exclusivity::Runtime,
@@ -145,7 +145,8 @@ impl Enforcement {
         })
     }
 
-    /// Logs that listed containers stay partitions of an earlier life, where these cannot be ended.
+    /// Logs listed containers that an earlier process has made partitions, if cgroups cannot be
+    /// written: the partitions stay.
     pub(super) fn note_left(&self, call: &Call) {
         let Call::Event(Event::Synchronize { pods, containers }) = call else { return };
         let Err(why) = &self.hierarchy else { return };
@@ -160,18 +161,18 @@ impl Enforcement {
         );
     }
 
-    /// Makes all cgroups what they have to be by now.
-    pub(super) fn bind(&mut self, scope: Scope, ledger: &Ledger, now: Instant) -> Bound {
+    /// Brings all cgroups of this scope to the values that the ledger requires now.
+    pub(super) fn bind(&mut self, scope: Scope, ledger: &Ledger, now: Instant) -> BindOutcome {
         self.due = None;
         if self.mechanism() == Mechanism::Runtime {
-            return Bound::default();
+            return BindOutcome::default();
         }
         if ledger.stance() != Stance::Assign {
-            // What could not be undone waits for the next check of all.
+            // What could not be reverted waits for the next check of all.
             if scope == Scope::All || self.state != Written::Leftovers {
-                self.let_go(ledger);
+                self.revert(ledger);
             }
-            return Bound::default();
+            return BindOutcome::default();
         }
         let layout = NodeLayout::of(ledger);
         let scope = if self.state == Written::All { scope } else { Scope::All };
@@ -189,12 +190,12 @@ impl Enforcement {
         let pause = if self.refused_at.is_none() { PAUSE } else { AFTER_REFUSAL };
         self.due = waits.then(|| now + pause);
         if scope != Scope::All {
-            // Only a check of all groups finds those that are missing.
+            // Only a check of all cgroups finds missing ones: the pods of the last one still count.
             let known = self.unbound.iter().filter(|(pod, _)| ledger.has_pod(pod));
             unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
         let unbound_before = std::mem::replace(&mut self.unbound, unbound);
-        let mut bound = Bound::default();
+        let mut bound = BindOutcome::default();
         if before.distrusted.keys().ne(report.distrusted.keys()) {
             log_distrusted(&before.distrusted, &report.distrusted);
             let distrusted = report.distrusted.keys().cloned().collect();
@@ -210,8 +211,8 @@ impl Enforcement {
         bound
     }
 
-    /// Which containers' partitions the last pass could not make, or has found ended.
-    fn name_partitions(&self, ledger: &Ledger, bound: &mut Bound) {
+    /// Adds the containers whose partitions the last pass could not make, or has found ended.
+    fn name_partitions(&self, ledger: &Ledger, bound: &mut BindOutcome) {
         for target in ledger.targets() {
             let Some(group) = &target.cgroup else { continue };
             if let Some(state) = self.report.ended.get(group) {
@@ -226,9 +227,9 @@ impl Enforcement {
         }
     }
 
-    /// All containers are where they have to be by other means: takes out of groups what was left
-    /// there. What cannot be undone is tried again with the next check of all.
-    pub(super) fn let_go(&mut self, ledger: &Ledger) {
+    /// Reverts the writes into cgroups: containers are on their CPUs by other means. What cannot be
+    /// reverted is tried again with the next check of all.
+    pub(super) fn revert(&mut self, ledger: &Ledger) {
         let released = self.groups.release(ledger.possible());
         self.state = if released.errors.is_empty() { Written::Nothing } else { Written::Leftovers };
         let undone = released.groups + released.quotas + released.partitions;
@@ -246,10 +247,10 @@ impl Enforcement {
         self.due
     }
 
-    /// A watched file was written, or these directories are new. Returns whether to check at once:
-    /// directly after the kernel has refused writes, what is seen are mostly this program's own, and
-    /// the check comes later.
-    pub(super) fn noticed(&mut self, created: &[PathBuf], now: Instant) -> bool {
+    /// A watched file was written, or these directories are new. Returns whether to check at once.
+    /// Directly after the kernel has refused a write, most reports are of this program's own writes:
+    /// a check would write again, so it comes later.
+    pub(super) fn files_changed(&mut self, created: &[PathBuf], now: Instant) -> bool {
         self.groups.created(created);
         let Some(later) = self.refused_at.map(|refused| refused + AFTER_REFUSAL) else {
             return true;

@@ -1,8 +1,7 @@
 //! [`Executor`]: carries out what the core returns, and brings it everything that happens.
 //!
-//! It is the only holder of the state directory, of the connection to the runtime and of inotify,
-//! and decides nothing. The core's steps run on a thread where waiting for the kernel delays no
-//! message.
+//! It alone holds the state directory, the connection to the runtime and inotify, and it decides
+//! nothing. The core's steps run on a thread where waiting for the kernel delays no message.
 
 use super::checks::Findings;
 use super::device_finder::DeviceFinder;
@@ -45,13 +44,13 @@ pub struct Executor {
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
     finding: Option<JoinHandle<FoundDevices>>,
-    replies: BTreeMap<CallId, Reply>,
+    replies: BTreeMap<CallId, ReplyChannel>,
     calls: u64,
 }
 
 /// Where the answer to a call goes.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum ReplyChannel {
     Answer(oneshot::Sender<Result<Response, Refusal>>),
     Validated(oneshot::Sender<Result<(), Refusal>>),
 }
@@ -73,16 +72,16 @@ impl Executor {
         let node = Node { kernel, storage: Arc::new(state.disk().clone()) };
         let claims = state.remembered()?;
         let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
-        let look = kubelet.look_first();
+        let state_file = kubelet.read_first();
         let now = Instant::now().into_std();
-        let owner = Owner::start(paths, config, machine, node, claims, look, now)?;
+        let owner = Owner::start(paths, config, machine, node, claims, state_file, now)?;
         let file = paths.config.as_deref().map(|path| Follower::new(path, config, &paths.node));
         Ok(Executor {
             owner: Some(owner),
             state: Arc::new(state),
             updater: None,
             kubelet,
-            config: Poller::new(file, config::INTERVAL, Follower::look),
+            config: Poller::new(file, config::INTERVAL, Follower::read),
             groups: Watch::default(),
             quotas: Watch::default(),
             saving: None,
@@ -95,7 +94,7 @@ impl Executor {
         })
     }
 
-    /// A runtime has connected. Returns what it is asked to call.
+    /// A runtime has connected. Returns the optional calls that the core subscribes to.
     pub(super) async fn connected(
         &mut self,
         updater: Option<Updater>,
@@ -109,15 +108,15 @@ impl Executor {
     }
 
     /// Brings the core a call of the runtime.
-    pub(super) async fn call(&mut self, reply: Reply, input: impl FnOnce(CallId) -> Input) {
+    pub(super) async fn call(&mut self, reply: ReplyChannel, input: impl FnOnce(CallId) -> Input) {
         self.calls += 1;
         let id = CallId(self.calls);
         self.replies.insert(id, reply);
         self.take_step(input(id)).await;
     }
 
-    /// Has the core take a step, and carries out what follows. Returns what a runtime that has
-    /// connected is asked to call.
+    /// Has the core take a step, and carries out its effects. Returns the subscriptions for a
+    /// runtime that has just connected.
     pub(super) async fn take_step(&mut self, input: Input) -> Option<Subscriptions> {
         let mut subscriptions = None;
         let mut effects = VecDeque::from(self.step(input).await);
@@ -126,13 +125,13 @@ impl Executor {
                 Effect::Subscribe(wanted) => subscriptions = Some(wanted),
                 Effect::Answer(id, result) => {
                     let delivered = match self.replies.remove(&id) {
-                        Some(Reply::Answer(reply)) => reply.send(result).is_ok(),
+                        Some(ReplyChannel::Answer(reply)) => reply.send(result).is_ok(),
                         _ => false,
                     };
                     effects.extend(self.step(Input::Answered(id, delivered)).await);
                 }
                 Effect::Validated(id, result) => {
-                    if let Some(Reply::Validated(reply)) = self.replies.remove(&id) {
+                    if let Some(ReplyChannel::Validated(reply)) = self.replies.remove(&id) {
                         // The runtime may have disconnected.
                         let _ = reply.send(result);
                     }
@@ -160,8 +159,8 @@ impl Executor {
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
                 Effect::WatchKubelet(directory) => {
                     self.kubelet = kubelet_poller(directory);
-                    let look = self.kubelet.look_first().unwrap_or(Look::Missing);
-                    effects.extend(self.step(Input::Kubelet(look)).await);
+                    let state_file = self.kubelet.read_first().unwrap_or(Look::Missing);
+                    effects.extend(self.step(Input::Kubelet(state_file)).await);
                 }
             }
         }
@@ -193,7 +192,7 @@ impl Executor {
             found = ended(&mut self.finding) => Input::Devices(found),
             created = self.groups.next() => Input::Groups(created),
             _ = self.quotas.next() => Input::Quotas,
-            look = self.kubelet.next() => Input::Kubelet(look),
+            state_file = self.kubelet.next() => Input::Kubelet(state_file),
             reading = self.config.next() => Input::Config(reading),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Input::Time,
         }
@@ -212,7 +211,7 @@ impl Executor {
     }
 }
 
-/// The result of a task; never, if there is none. Cancel safe.
+/// Waits for the result of a task; without a task, forever. Cancel safe.
 async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
     let Some(running) = task else { return pending().await };
     let result = result_of(running).await;
@@ -222,5 +221,5 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
 
 fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, Look> {
     let file = directory.map(|directory| StateFileWatcher::new(&directory));
-    Poller::new(file, kubelet::INTERVAL, StateFileWatcher::look)
+    Poller::new(file, kubelet::INTERVAL, StateFileWatcher::read)
 }

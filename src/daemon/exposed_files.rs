@@ -1,8 +1,7 @@
-//! [`ExposedFiles`]: the files that tell containers their CPUs (`exposeCpus: file`) follow the
-//! ledger, before anything is changed and after.
+//! [`ExposedFiles`]: keeps the files that name containers' CPUs (`exposeCpus: file`) up to date.
 //!
 //! A program must never run on a CPU that its file does not name. So the file names old and new CPUs
-//! before cgroups change, and only the new ones when the kernel has them in force.
+//! before cgroups change, and only the new ones when the container has left the old ones.
 
 use crate::exposed::{Content, Directories};
 use crate::verify::Verifier;
@@ -21,11 +20,11 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct ExposedFiles {
     directories: Directories,
-    /// Of each container that has a directory.
+    /// For each container that has a directory.
     files: BTreeMap<ContainerId, Files>,
     /// When to check the containers that may still be on old CPUs.
     due: Option<Instant>,
-    /// Whether the CPUs of containers may be others than the files name.
+    /// Whether the files may differ from the ledger.
     pub(super) outdated: bool,
     /// Whether containers may have directories that are not among `files`: those that ran while the
     /// kubelet's CPU manager was active.
@@ -34,23 +33,23 @@ pub(super) struct ExposedFiles {
 
 #[derive(Debug, Clone, Copy)]
 enum Files {
-    /// They say this, or have to (`written: false`).
+    /// They say `shown`; with `written: false` the write has failed and is due again.
     Follow { shown: Shown, written: bool },
-    /// Nothing is decided about the container now: they stay as they are.
+    /// Nothing is decided about the container now: the files stay as they are.
     Stay,
-    /// The container is gone, and they could not be removed.
+    /// The container is gone, and its files could not be removed.
     Left,
 }
 
 /// What a container's files say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shown {
-    /// Where it may still run, as far as the kernel was asked.
+    /// The CPUs on which it may still run, by the last read of the kernel.
     held: CpuSet,
     decided: Reach,
-    /// The exclusive CPUs that a resize leaves it soon.
+    /// The exclusive CPUs that it keeps when an announced shrink is made.
     announced: Option<CpuSet>,
-    /// Those that a move which has not been decided yet would give it.
+    /// The CPUs that a planned move, which is not decided yet, would give it.
     planned: Option<CpuSet>,
 }
 
@@ -64,6 +63,8 @@ impl Shown {
         let all = self.held | self.decided.all();
         let soon = self.announced.or(self.planned);
         let stays = shared | soon.map_or(exclusive, |soon| soon & exclusive);
+        // A container with shared CPUs lists the CPUs that it still has to leave among them, as it no
+        // longer has them alone. A container without shared CPUs lists them among its own.
         let shared = if shared.is_empty() { shared } else { all - exclusive };
         Content {
             cpus: Description::of(machine, all - shared),
@@ -84,7 +85,6 @@ impl ExposedFiles {
         }
     }
 
-    /// When something is to be checked.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -94,8 +94,8 @@ impl ExposedFiles {
         matches!(self.files.get(id), Some(Files::Follow { .. }))
     }
 
-    /// Files for a container that is being created. Returns its directory; `None` if they cannot be
-    /// written: then it is created without.
+    /// Writes files for a container that is being created. Returns its directory; `None` if they
+    /// cannot be written: the container is created without them.
     pub(super) fn begin(
         &mut self,
         id: &ContainerId,
@@ -110,7 +110,7 @@ impl ExposedFiles {
         self.directories.path(id)?.into_os_string().into_string().ok()
     }
 
-    /// Names the CPUs that are decided, before anything is changed.
+    /// Adds the decided CPUs to files, before anything else changes.
     pub(super) fn show_decided(
         &mut self,
         ledger: &Ledger,
@@ -135,6 +135,7 @@ impl ExposedFiles {
             let decided = reach_of(ledger, &target);
             let announced = ledger.announced(&id);
             if decided != shown.decided || announced != shown.announced {
+                // Until a check shows more, it may be on all CPUs that its files have named.
                 let held = shown.held | shown.decided.all();
                 let shown = Shown { held, decided, announced, planned: None };
                 self.write(&id, shown, ledger.topology());
@@ -143,12 +144,12 @@ impl ExposedFiles {
         self.schedule(now);
     }
 
-    /// Takes over the directories of an earlier process: the listed containers may still be on the
-    /// way to the CPUs that are decided for them.
+    /// Takes over the directories of an earlier process. The containers may not have reached the
+    /// CPUs that are decided for them.
     fn adopt(&mut self, ledger: &Ledger, verifier: Option<&Verifier>) {
         for id in self.directories.list() {
             let Some(target) = ledger.target(&id) else {
-                // Beside an active kubelet a container that runs has no decision.
+                // While the kubelet's CPU manager is active, a running container has no decision.
                 if ledger.knows(&id) {
                     self.files.insert(id, Files::Stay);
                 } else {
@@ -164,7 +165,7 @@ impl ExposedFiles {
         }
     }
 
-    /// Has files name the CPUs that these changes would take away, and no others.
+    /// Marks the CPUs that these planned moves would take away as leaving, and no others.
     pub(super) fn show_planned(
         &mut self,
         planned: &BTreeMap<ContainerId, CpuSet>,
@@ -178,7 +179,7 @@ impl ExposedFiles {
         }
     }
 
-    /// Takes CPUs out of files that containers have left.
+    /// Removes the CPUs from files that containers have left.
     pub(super) fn settle_all(
         &mut self,
         ledger: &Ledger,
@@ -197,7 +198,7 @@ impl ExposedFiles {
         self.schedule(now);
     }
 
-    /// The files of a container name only its own CPUs as soon as it is on no others.
+    /// Reduces a container's files to its decided CPUs, if it cannot run on others any more.
     pub(super) fn settle(
         &mut self,
         id: &ContainerId,
@@ -208,12 +209,14 @@ impl ExposedFiles {
         let Some(target) = ledger.target(id) else { return };
         let all = shown.decided.all();
         let is_there = runs_on(verifier, &target).is_some_and(|on| on.is_subset(&all));
+        // With a decision that its files do not show yet, it may be about to move: nothing is removed.
         let held =
             if is_there && reach_of(ledger, &target) == shown.decided { all } else { shown.held };
         self.write(id, Shown { held, ..shown }, ledger.topology());
     }
 
-    /// Removes the files of a container that the runtime has removed. Its CPUs may stay with its pod.
+    /// Removes the files of a container that the runtime has removed. The ledger may still know it:
+    /// its claim stays until its pod ends.
     pub(super) fn end(&mut self, id: &ContainerId, now: Instant) {
         if self.files.contains_key(id) {
             self.remove(id);
@@ -221,7 +224,7 @@ impl ExposedFiles {
         }
     }
 
-    /// Returns whether the files say `shown`; if they do not, it is tried again later.
+    /// Returns whether the files say `shown`; if not, the write is tried again later.
     fn write(&mut self, id: &ContainerId, shown: Shown, machine: &Topology) -> bool {
         let before = self.files.get(id).copied();
         if matches!(before, Some(Files::Follow { shown: same, written: true }) if same == shown) {
@@ -250,11 +253,12 @@ impl ExposedFiles {
             Files::Follow { shown, .. } if !shown.is_settled() => Some(PAUSE),
             Files::Follow { .. } | Files::Stay => None,
         });
+        // The longest pause: nothing is tried more often on a disk that fails.
         self.due = pause.max().map(|pause| now + pause);
     }
 }
 
-/// All CPUs of a container that has shared ones only are shared.
+/// A container without exclusive CPUs shares all that it runs on.
 fn reach_of(ledger: &Ledger, target: &Target) -> Reach {
     let shared = Reach::shared(target.runs_on);
     ledger.reach(&target.subject.id).unwrap_or(shared)

@@ -68,7 +68,7 @@ impl Hotplug {
                 }
                 self.machine = topology;
             }
-            // During a change it may be inconsistent: the next check reads it again.
+            // During a change /sys may be inconsistent: the next check reads it again.
             Err(error) => {
                 log::warn!("hotplug: cannot read the machine: {error}");
                 self.listed = None;
@@ -103,7 +103,7 @@ impl Hotplug {
         usable.ok().map(Event::Machine)
     }
 
-    /// The machine as the kernel describes it, whoever has its CPUs.
+    /// The machine as the kernel describes it, with the CPUs of foreign partitions.
     pub(super) fn machine(&self) -> &Topology {
         &self.machine
     }

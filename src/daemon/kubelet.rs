@@ -12,10 +12,10 @@ const REMINDER: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct KubeletWatch {
     detector: ActivityDetector,
-    /// When the log last said that its CPU manager is active. Without a state file every request
-    /// can change that.
+    /// When the log last said that the kubelet's CPU manager is active. Without a state file every
+    /// request can change that.
     reminded: Option<Instant>,
-    /// Whether the log has said so of the present period.
+    /// Whether the log has said so since it last became active: only then its end is logged.
     said: bool,
 }
 
@@ -40,8 +40,8 @@ impl KubeletWatch {
     }
 
     /// Records what the state file says.
-    pub(super) fn check(&mut self, look: Look, policy: Policy, now: Instant) -> Option<Event> {
-        match &look {
+    pub(super) fn check(&mut self, file: Look, policy: Policy, now: Instant) -> Option<Event> {
+        match &file {
             Look::Missing => log::debug!("kubelet state file: not visible"),
             Look::StateFile(state) => log::info!(
                 "kubelet state file: read (cpuManagerPolicy={} assignments={})",
@@ -52,7 +52,7 @@ impl KubeletWatch {
                 log::error!("kubelet state file: cannot use cpu_manager_state: {why}")
             }
         }
-        let change = self.detector.look(look);
+        let change = self.detector.note_file(file);
         self.follow(change, policy, now)
     }
 
@@ -69,7 +69,7 @@ impl KubeletWatch {
     fn follow(&mut self, change: Option<Change>, policy: Policy, now: Instant) -> Option<Event> {
         match change? {
             Change::Assigned => {}
-            Change::Came(sign) => {
+            Change::Began(sign) => {
                 if sign == Sign::File {
                     self.reminded = None;
                 }
@@ -79,7 +79,7 @@ impl KubeletWatch {
                 }
                 self.remind(policy, now);
             }
-            Change::Went => {
+            Change::Ended => {
                 if std::mem::take(&mut self.said) {
                     log::warn!(
                         "the kubelet's own CPU manager is no longer active: taking over its assignments without moving containers"

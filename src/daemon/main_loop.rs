@@ -1,6 +1,6 @@
 //! The daemon's main loop: waits for what comes next, and has the core take a step.
 
-use super::executor::{Executor, Reply};
+use super::executor::{Executor, ReplyChannel};
 use super::paths::{Paths, StartError};
 use super::standby::{self, Connection, Standby};
 use super::step::Input;
@@ -68,7 +68,6 @@ pub async fn serve(
             (None, None, "the runtime has not sent the configuration yet".to_owned())
         }
     };
-    let (session, link) = (Session(0), Link::default());
     let mut main_loop = MainLoop {
         paths,
         observer,
@@ -77,36 +76,36 @@ pub async fn serve(
         executor,
         standby,
         waiting,
-        session,
-        link,
+        session: Session(0),
+        link: Link::default(),
     };
     if main_loop.executor.is_some() {
         main_loop.listen_locally();
         main_loop.serve_pod_resources();
     }
-    // The last answer to a question, while nothing has changed since.
-    let mut seen = None;
+    // The answer to the last question, until something may have changed.
+    let mut last_view = None;
     loop {
         // Messages first, then questions, and work only if there are neither.
         tokio::select! {
             biased;
             message = inbox.recv() => {
                 let Some(message) = message else { return Ok(()) };
-                seen = None;
+                last_view = None;
                 main_loop.receive(message).await?;
             }
             Some(Question(reply)) = questions.recv() => {
-                let view = seen.get_or_insert_with(|| Arc::new(main_loop.view()));
+                let view = last_view.get_or_insert_with(|| Arc::new(main_loop.view()));
                 // The observer may have closed its connection.
                 let _ = reply.send(Arc::clone(view));
             }
             input = work(main_loop.executor.as_mut()) => {
-                seen = None;
+                last_view = None;
                 main_loop.work(input).await;
             }
             () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
                 if main_loop.take_over().await? {
-                    seen = None;
+                    last_view = None;
                 }
             }
         }
@@ -167,7 +166,7 @@ impl MainLoop<'_> {
             Message::Call { session, call, reply } => {
                 let Some(executor) = self.executor_of(session) else { return Ok(()) };
                 let synchronized = matches!(call, Call::Event(Event::Synchronize { .. }));
-                executor.call(Reply::Answer(reply), |id| Input::Call(id, call)).await;
+                executor.call(ReplyChannel::Answer(reply), |id| Input::Call(id, call)).await;
                 if synchronized {
                     self.link.synchronized();
                 }
@@ -175,7 +174,7 @@ impl MainLoop<'_> {
             Message::Validate { session, container, cpus, reply } => {
                 let Some(executor) = self.executor_of(session) else { return Ok(()) };
                 let input = |id| Input::Validate(id, container, cpus);
-                executor.call(Reply::Validated(reply), input).await;
+                executor.call(ReplyChannel::Validated(reply), input).await;
             }
             Message::WentOn { session } => {
                 let Some(executor) = self.executor_of(session) else { return Ok(()) };
@@ -189,8 +188,9 @@ impl MainLoop<'_> {
         Ok(())
     }
 
-    /// Answers a message that the instance before this one decides about. Returns one that is this
-    /// one's to handle.
+    /// While another instance owns the node, answers a message without a decision. Returns a message
+    /// that this instance has to handle. A request first waits a moment: the other instance may be
+    /// ending, and no longer have a connection to answer it.
     async fn stand_by(&mut self, message: Message) -> Result<Option<Message>, StartError> {
         if let Message::Call { call: Call::Admission(_), .. } = &message {
             let until = Instant::now() + standby::PATIENCE;
@@ -242,13 +242,13 @@ impl MainLoop<'_> {
         let Some(standby) = &self.standby else { return Ok(false) };
         if StateDir::is_locked(&self.paths.state_dir) {
             let dir = self.paths.state_dir.clone();
-            return if standby.is_over() {
+            return if standby.has_waited_too_long() {
                 Err(StateError::Locked { dir }.into())
             } else {
                 Ok(false)
             };
         }
-        // It may have changed since.
+        // The file may have changed since the start.
         let config = self.paths.config.as_deref().and_then(|path| Config::read(path).ok());
         let started = Executor::start(self.paths, config.as_ref().unwrap_or(&standby.config));
         let mut executor = match started {
@@ -262,13 +262,13 @@ impl MainLoop<'_> {
             let list = connection.list();
             let Connection { capabilities, answer_within, updater, .. } = connection;
             let connected = Input::Connected { capabilities, answer_within };
-            // They were answered when the runtime connected.
+            // `Standby::connected` has returned the subscriptions.
             let _ = executor.connected(updater, connected).await;
             if let Some(list) = list {
                 // No answer carries its updates: the core sends or writes them otherwise.
                 let (reply, _) = oneshot::channel();
                 let input = |id| Input::Call(id, Call::Event(list));
-                executor.call(Reply::Answer(reply), input).await;
+                executor.call(ReplyChannel::Answer(reply), input).await;
             }
         }
         self.executor = Some(executor);
@@ -313,7 +313,7 @@ impl MainLoop<'_> {
     }
 
     /// Serves the status on a socket in the state directory, which this process has locked by now.
-    /// A failure is no reason to stop.
+    /// The daemon works without it.
     fn listen_locally(&mut self) {
         match endpoint::listen_locally(&self.paths.state_dir) {
             Ok(listener) => {

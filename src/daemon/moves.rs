@@ -1,5 +1,5 @@
-//! [`Moves`]: what the owner knows about moves of running containers. [`PlanRun`]: those that are
-//! being made.
+//! [`Moves`]: what the owner knows about moves of running containers. [`PlanRun`]: a plan that is
+//! being carried out.
 
 use super::calls::CallInfo;
 use super::persist::Save;
@@ -9,21 +9,19 @@ use ledger::{Admission, Move, MovePlan, Occasion};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-/// Moves of running containers.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// CPUs have become free: others may move there.
+    /// CPUs have become free: running containers may move there.
     pub(super) unbalanced: bool,
-    /// Whether the threads of containers cannot be seen, which is in the log then.
+    /// Whether the threads of containers cannot be read. The log has said so then.
     pub(super) is_blind: bool,
-    /// For each occasion.
     pub(super) last_plans: BTreeMap<Occasion, LastPlan>,
     /// The write that has the last move.
     pub(super) unsaved: Option<Save>,
     /// The plan whose moves are being made.
     pub(super) run: Option<PlanRun>,
-    /// The moves that programs have notice of, and when they are to be made.
-    pub(super) noticed: Option<(MovePlan, Instant)>,
+    /// The moves that files of containers announce, and when they are to be made.
+    pub(super) announced: Option<(MovePlan, Instant)>,
 }
 
 impl Moves {
@@ -52,20 +50,20 @@ pub(super) struct StepRun {
     pub(super) step: Move,
     /// Why it is being taken back.
     pub(super) undone: Option<String>,
-    pub(super) progress: Progress,
+    pub(super) progress: MoveProgress,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Progress {
+pub(super) enum MoveProgress {
     /// It is in the claims of this write, and nothing has changed yet.
     Saving(Save),
     /// It has been carried out, or is about to be: when to check next whether it is in force, and how
-    /// often to do so at most.
+    /// many checks are left.
     Moving { check_at: Instant, left: usize },
 }
 
 impl PlanRun {
-    /// The runtime does not wait for the creation any more.
+    /// The runtime no longer waits for the creation.
     pub(super) fn drop_call(&mut self) {
         self.creation = None;
     }

@@ -1,8 +1,8 @@
-//! Reports ends of containers and pods that the runtime has not reported. After some failures runtimes do
-//! not, and their CPUs would be lost until the next start.
+//! Reports ends of containers and pods that the runtime has not reported. After some failures
+//! runtimes do not, and their CPUs would be lost until the next start.
 //!
-//! Their cgroups show it. Only a cgroup that was seen before can have vanished: if the
-//! hierarchy is not where it should be, no cgroup counts.
+//! An end shows by a cgroup that has vanished. Only a cgroup that existed at an earlier check can
+//! vanish: where the hierarchy is not mounted as expected, no container ends.
 
 use crate::verify::{Presence, Verifier};
 use ledger::{ContainerId, Deserted, Event, Holder};
@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The time between two [`Event::QuietPeriod`]: after two of them an ended container lends its
-/// CPUs. The kubelet makes several tries in this time.
+/// CPUs. The kubelet tries several times in this period to start it again.
 const QUIET_PERIOD: Duration = Duration::from_secs(30);
 
-/// How long a cgroup has to be gone. No step of a runtime or a kubelet takes so long.
+/// How long a cgroup must be gone. No step of a runtime or a kubelet takes so long.
 const GONE: Duration = Duration::from_secs(120);
 
-/// The kind of such an end in metrics, beside the drifts.
+/// The kind of an unreported end in metrics, which count it like a drift.
 pub(super) const KIND: &str = "vanished";
 
 /// A container with exclusive CPUs, and what its cgroup shows.
@@ -24,14 +24,15 @@ pub(super) type Sighting = (Holder, Presence);
 
 #[derive(Debug)]
 pub(super) struct Orphans {
-    /// Containers with exclusive CPUs whose cgroups were seen, and since when they are gone.
-    since: HashMap<ContainerId, Option<Instant>>,
+    /// Containers with exclusive CPUs whose cgroups existed at some check, and since when these are
+    /// gone; `None` if they exist.
+    gone_since: HashMap<ContainerId, Option<Instant>>,
     /// Unreported ends since the start.
     pub(super) count: u64,
     quiet_until: Instant,
 }
 
-pub(super) fn look(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
+pub(super) fn observe(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
     let presence = |holder: Holder| {
         let presence = verifier.presence(&holder);
         (holder, presence)
@@ -41,7 +42,7 @@ pub(super) fn look(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
 
 impl Orphans {
     pub(super) fn new(now: Instant) -> Orphans {
-        Orphans { since: HashMap::new(), count: 0, quiet_until: now + QUIET_PERIOD }
+        Orphans { gone_since: HashMap::new(), count: 0, quiet_until: now + QUIET_PERIOD }
     }
 
     pub(super) fn quiet_until(&self) -> Instant {
@@ -55,7 +56,7 @@ impl Orphans {
 
     /// The ends that a check pass shows, as if the runtime had reported them.
     pub(super) fn ended(&mut self, sightings: Vec<Sighting>, now: Instant) -> Vec<Event> {
-        let mut before = std::mem::take(&mut self.since);
+        let mut before = std::mem::take(&mut self.gone_since);
         let mut ends = Vec::new();
         for (Holder { id, sandbox, ended, .. }, presence) in sightings {
             let (end, subject) = match presence {
@@ -65,12 +66,12 @@ impl Orphans {
                 }
                 Presence::Ended if !ended => (Event::Stop(id.clone()), format!("container {id}")),
                 Presence::Ended | Presence::Lives => {
-                    self.since.insert(id, None);
+                    self.gone_since.insert(id, None);
                     continue;
                 }
             };
-            let Some(seen) = before.remove(&id) else { continue };
-            let since = seen.unwrap_or(now);
+            let Some(gone_since) = before.remove(&id) else { continue };
+            let since = gone_since.unwrap_or(now);
             if now - since >= GONE && !ends.contains(&end) {
                 log::warn!(
                     "{subject}: cgroup gone for {} s without a report from the runtime: treated as ended",
@@ -79,16 +80,16 @@ impl Orphans {
                 self.count += 1;
                 ends.push(end);
             }
-            self.since.insert(id, Some(since));
+            self.gone_since.insert(id, Some(since));
         }
         ends
     }
 }
 
 /// The ends of pods that have no container left and whose cgroup is gone. If cgroups cannot be
-/// seen, or the runtime does not report the pod's, the removal of its last container is enough. Of
-/// a pod without listed containers the cgroup was never seen: the topmost one above it has to be
-/// there, so that no cgroup counts as gone in a hierarchy that is not where it should be.
+/// read, or the runtime does not report the pod's, the removal of its last container is enough.
+/// The cgroup of a pod that never had a container was never read: it counts as gone only if its
+/// topmost ancestor exists, as otherwise the hierarchy is not mounted as expected.
 pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>) -> Vec<Event> {
     let is_over = |pod: &Deserted| match (verifier, &pod.group) {
         (Some(verifier), Some(group)) => {
@@ -111,7 +112,7 @@ mod tests {
     use cpuset::CgroupPath;
     use ledger::SandboxId;
 
-    /// Containers of one pod, seen like this.
+    /// Containers of one pod, with this presence each.
     fn sightings(ids: &[&str], presence: Presence) -> Vec<Sighting> {
         let holder = |id: &&str| Holder {
             id: ContainerId((*id).to_owned()),
@@ -131,7 +132,7 @@ mod tests {
             let now = start + Duration::from_secs(seconds);
             orphans.ended(sightings(&["a", "b"], presence), now)
         };
-        assert_eq!(after(0, Presence::PodGone), [], "never seen");
+        assert_eq!(after(0, Presence::PodGone), [], "its cgroup never existed");
         assert_eq!(after(10, Presence::Lives), []);
         for seconds in [20, 60, 100, 139] {
             assert_eq!(after(seconds, Presence::PodGone), [], "{seconds}");

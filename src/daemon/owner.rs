@@ -1,4 +1,4 @@
-//! [`Owner`]: owns the ledger, takes in what happens, and carries out what follows.
+//! [`Owner`]: owns the ledger, takes inputs, and carries out what follows from them.
 
 use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
 use super::checks::{Checks, Findings};
@@ -8,7 +8,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::{Delivery, Writes};
 use super::devices::Devices;
 use super::drift::{Action, DriftWatcher, Repair};
-use super::enforcement::{Bound, Enforcement};
+use super::enforcement::{BindOutcome, Enforcement};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -38,8 +38,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The most writes of one container in a row: it leaves CPUs, gets some, and gets the rest. The
-/// drift watcher repairs what fails.
+/// The most rounds of writes: a container leaves CPUs, gets some, and gets the rest; the last round
+/// only shows that nothing is due. If more is due, the next check pass has it written (`mark_owed`).
 const ROUNDS: usize = 4;
 
 /// The daemon's core: owns the ledger, and decides what happens.
@@ -48,9 +48,6 @@ const ROUNDS: usize = 4;
 /// the times of day in the status are the clock's. It reads and writes the node at once, through a
 /// [`Kernel`](kernel::Kernel) and a [`Storage`](crate::disk::Storage); what takes longer is
 /// an [`Effect`].
-///
-/// Each input is taken in the same way: it becomes events, the ledger applies them, and what is
-/// outstanding then is carried out in one order (`Owner::outstanding`).
 #[derive(Debug)]
 pub struct Owner {
     pub(super) ledger: Ledger,
@@ -73,15 +70,16 @@ pub struct Owner {
     pub(super) started: Instant,
     /// The moment of the present step.
     pub(super) now: Instant,
-    /// Cgroups may not be what they have to be.
+    /// Which cgroups may differ from what the ledger requires.
     pub(super) cgroups: Option<Scope>,
-    /// Updates may be due that no answer has carried.
+    /// Updates may be due that no answer has carried, and this is when cgroups may be written.
     pub(super) updates: Option<Writes>,
     /// Calls that have no answer yet, in order.
     pub(super) calls: VecDeque<HandledCall>,
-    /// What the present step has led to.
+    /// The effects of the present step.
     pub(super) effects: Vec<Effect>,
-    /// Whether other cgroups may have to be watched, or new ones of the same names.
+    /// Whether the set of cgroups to watch may have changed, or some may have been made again under
+    /// the same name.
     pub(super) rewatches: bool,
 }
 
@@ -92,24 +90,23 @@ enum Work {
     Save,
     /// Files of containers name the CPUs that they are about to get.
     Expose,
-    /// Cgroups keep others off exclusive CPUs.
+    /// Cgroups are written that keep other containers off exclusive CPUs.
     Bind(Scope),
     /// A step of a plan is on disk: the container moves.
     Move,
-    /// The call at this place gets its answer.
+    /// The call at this index gets its answer.
     Answer(usize),
     /// Due updates are written into cgroups.
     Write(Writes),
     /// The runtime is called with due updates.
     Update,
-    /// A container that has moved may be where it has to be: its files name only its own CPUs then.
+    /// The plan checks whether the moved container has left its old CPUs.
     CheckMove,
-    /// The state file of `consumers` follows the ledger.
+    /// The state file of `consumers` is written.
     Publish,
 }
 
 impl Owner {
-    /// Takes one thing in, and returns what follows.
     pub fn step(&mut self, input: Input, now: Instant) -> Vec<Effect> {
         self.now = now;
         let may_wait = input.may_wait_for_kernel();
@@ -125,14 +122,14 @@ impl Owner {
             Input::Updated(made) => self.returned(made),
             Input::Checked(found) => self.checked(found),
             Input::Groups(created) => {
-                if self.enforcement.noticed(&created, now) {
+                if self.enforcement.files_changed(&created, now) {
                     self.check_groups();
                 }
             }
-            Input::Quotas => self.quotas.written(now),
-            Input::Kubelet(look) => {
+            Input::Quotas => self.quotas.check_soon(now),
+            Input::Kubelet(file) => {
                 let policy = self.ledger.settings().policy;
-                let active = self.kubelet.check(look, policy, now);
+                let active = self.kubelet.check(file, policy, now);
                 self.apply_all(active);
             }
             Input::Config(reading) => self.reconfigure(reading),
@@ -140,7 +137,9 @@ impl Owner {
                 let event = self.devices.found(found, now);
                 self.apply_all(event);
             }
-            // What is outstanding comes first.
+            // Outstanding work, which inputs without access to the kernel have led to, or the check of
+            // a move, comes before periodic work. Before the check of a move cgroups get another pass:
+            // it gives the container CPUs that others have left, and frees those that it has left.
             Input::Time if self.outstanding().is_some() => {
                 if self.move_check_due().is_some_and(|due| due <= now) {
                     self.mark_cgroups(Scope::Binding);
@@ -162,9 +161,9 @@ impl Owner {
         std::mem::take(&mut self.effects)
     }
 
-    /// What to do first of all that is outstanding and waits for nothing. The order keeps the
-    /// invariants, also if the process ends between any two of them: state file, files of
-    /// containers, cgroups, runtime, and these files again.
+    /// The first work that is outstanding and waits for nothing. The order keeps the invariants,
+    /// even if the process ends between any two of them: the state file, files of containers, cgroups,
+    /// the runtime, and files of containers again.
     fn outstanding(&self) -> Option<Work> {
         let is_saved = !self.checkpoint.is_pending();
         let ready = self.ready_call();
@@ -172,7 +171,8 @@ impl Owner {
         if self.checkpoint.is_due() {
             return Some(Work::Save);
         }
-        // Not even a disk is waited for: cgroups that give a container more CPUs follow at once.
+        // Files and cgroups may precede the save: the next start after a crash corrects both. Files
+        // precede cgroups, which may give a container more CPUs at once, as a partition.
         if self.exposure.outdated {
             return Some(Work::Expose);
         }
@@ -188,7 +188,7 @@ impl Owner {
         if let Some(at) = ready {
             return Some(Work::Answer(at));
         }
-        // All drifts of a check pass are repaired first: one round for them all.
+        // The drifts of a check pass are repaired first, so that one round of writes has them all.
         if let Some(writes) = self.updates
             && is_saved
             && !is_answering
@@ -223,8 +223,7 @@ impl Owner {
                 self.effects.push(Effect::Save(self.ledger.claims().collect()));
             }
             Work::Expose => {
-                let (ledger, verifier) = (&self.ledger, self.checks.verifier());
-                self.exposure.show_decided(ledger, verifier, self.now);
+                self.exposure.show_decided(&self.ledger, self.checks.verifier(), self.now);
             }
             Work::Bind(scope) => self.bind(scope),
             Work::Move => self.move_saved(),
@@ -238,7 +237,7 @@ impl Owner {
         }
     }
 
-    /// When [`Input::Time`] is due; a moment that is over means at once, but after all other inputs.
+    /// When [`Input::Time`] is due. A moment in the past means at once, but after all other inputs.
     pub fn due(&self) -> Option<Instant> {
         let has_backlog = self.outstanding().is_some()
             || self.moves.unbalanced && self.moves.run.is_none()
@@ -288,7 +287,7 @@ impl Owner {
         } else if is_due(self.consumers.retry_at()) {
             self.consumers.follow(&self.ledger, self.now);
         } else if is_due(self.end_of_notice()) {
-            self.keep_notice();
+            self.make_announced_moves();
         } else if is_due(self.end_of_shrink()) {
             self.pass_time();
             self.apply(Event::NoticeOver);
@@ -306,12 +305,12 @@ impl Owner {
         if self.is_saving_move() { None } else { self.enforcement.due() }
     }
 
-    /// When a resized container leaves the CPUs that its program has notice of.
+    /// When a resized container must leave the CPUs that its files have announced.
     fn end_of_shrink(&self) -> Option<Instant> {
         self.ledger.next_notice().and_then(|at| self.started.checked_add(at))
     }
 
-    /// When a container may be moved that may not now.
+    /// When the next container may be moved that must not move now.
     fn movable_at(&self) -> Option<Instant> {
         if self.moves.run.is_some() {
             return None;
@@ -326,7 +325,7 @@ impl Owner {
         let outcome = self.ledger.apply(event);
         self.log();
         if is_drift {
-            // What cgroups have to be is the same.
+            // A drift changes no decision, so cgroups need no other values.
             self.mark_updates(Writes::WhenNoneWaits);
         } else if !decides_nothing {
             self.follow(outcome);
@@ -340,7 +339,7 @@ impl Owner {
         }
     }
 
-    /// What an outcome makes outstanding.
+    /// Marks what an outcome makes outstanding.
     fn follow(&mut self, outcome: Outcome) {
         self.checkpoint.changed |= outcome.claims;
         if outcome.moved {
@@ -350,7 +349,7 @@ impl Owner {
         self.exposure.unadopted |= outcome.adopted;
         self.consumers.outdated |= outcome.claims || outcome.rules || outcome.adopted;
         if outcome.rules {
-            self.quotas.written(self.now);
+            self.quotas.check_soon(self.now);
         }
         self.mark_cgroups(if outcome.rules { Scope::All } else { Scope::Binding });
         if outcome.due {
@@ -366,7 +365,7 @@ impl Owner {
         self.updates = self.updates.max(Some(writes));
     }
 
-    /// Has the ledger know what time it is.
+    /// Gives the ledger the time.
     pub(super) fn pass_time(&mut self) {
         self.apply(Event::Time(self.now.saturating_duration_since(self.started)));
     }
@@ -382,7 +381,7 @@ impl Owner {
     /// A runtime has connected.
     fn connected(&mut self, capabilities: &Capabilities, answer_within: Duration) {
         self.delivery.connected(capabilities.unsolicited_updates, answer_within);
-        // Calls of the connection before have no answer.
+        // The runtime does not wait for answers on the previous connection.
         self.calls.clear();
         if let Some(plan) = &mut self.moves.run {
             plan.drop_call();
@@ -394,6 +393,7 @@ impl Owner {
             log::warn!("{warning}");
         }
         self.effects.push(Effect::Subscribe(Subscriptions {
+            // Only a partition has to be made before the container runs: its cgroup exists then.
             before_start: self.ledger.mechanism() == Mechanism::Partitions,
             validation: self.config.strict(),
         }));
@@ -421,10 +421,10 @@ impl Owner {
         }
     }
 
-    /// Completes a call, and has the ledger follow what else has changed by now.
+    /// Corrects and completes a call, and has the ledger follow what else has changed by now.
     fn prepare(&mut self, call: &mut Call) {
         let creates = matches!(call, Call::Admission(Admission::Create { .. }));
-        // No container gets a CPU that is offline, or waits for those of a pod that is over.
+        // No container must get an offline CPU, or be refused for CPUs of a pod that has ended.
         if creates || matches!(call, Call::Event(Event::Synchronize { .. })) {
             self.check_machine();
         }
@@ -439,7 +439,7 @@ impl Owner {
         self.apply_all(active);
     }
 
-    /// Decides about a request. Its answer comes when the decision is on disk, and cgroups keep
+    /// Decides about a request. The answer waits until the decision is on disk, and cgroups keep
     /// others off its CPUs.
     pub(super) fn decide(&mut self, admission: Admission, call: CallInfo) {
         let admitted = self.ledger.admit(admission);
@@ -483,14 +483,14 @@ impl Owner {
         }
         if lists {
             self.mark_cgroups(Scope::All);
-            self.quotas.written(self.now);
+            self.quotas.check_soon(self.now);
         }
         self.moves.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
         self.keep(call, notes, Handled::Event { lists, answer_has_updates }, starts, false);
     }
 
-    /// Keeps a call until it can be answered. One that changes no claim and is about none waits for
-    /// no disk.
+    /// Queues a call until it can be answered. A call that changes no claim, and is not about an
+    /// exclusive container, does not wait for the disk.
     fn keep(
         &mut self,
         call: CallInfo,
@@ -504,7 +504,9 @@ impl Owner {
         self.calls.push_back(HandledCall { call, notes, handled, quota_of, save });
     }
 
-    /// The first call that waits for no disk any more.
+    /// The first call that does not wait for the disk. It may be answered before an older one that
+    /// waits for a stalled disk, and that the runtime has given up: updates are worked out when an
+    /// answer goes out, so that none repeats an earlier setting.
     fn ready_call(&self) -> Option<usize> {
         let is_ready =
             |call: &HandledCall| call.save.is_none_or(|save| self.checkpoint.has_ended(save));
@@ -532,7 +534,7 @@ impl Owner {
         }
         match handled {
             Handled::Decision(decision) => {
-                // What has come between may have changed it.
+                // Inputs since it was made may have changed it.
                 let mut decision = self.ledger.revised(decision);
                 self.hold_back_early(&mut decision.due, save.is_none());
                 let mut response =
@@ -549,7 +551,7 @@ impl Owner {
             Handled::Event { lists, answer_has_updates } => {
                 if lists {
                     self.checks.soon(self.now);
-                    self.announce();
+                    self.log_node();
                 }
                 if !answer_has_updates {
                     return self.answer(call, Response::default(), Sent::Nothing);
@@ -564,8 +566,9 @@ impl Owner {
 
     fn refuse(&mut self, call: CallInfo, refusal: Refusal) {
         self.effects.push(Effect::Answer(call.id, Err(refusal)));
-        let (outcome, sent) = (CreateOutcome::Refused, Sent::Nothing);
-        self.delivery.answers.insert(call.id, SentAnswer { call, outcome, updates: 0, sent });
+        let outcome = CreateOutcome::Refused;
+        let answer = SentAnswer { call, outcome, updates: 0, sent: Sent::Nothing };
+        self.delivery.answers.insert(call.id, answer);
     }
 
     fn answer(&mut self, call: CallInfo, response: Response, sent: Sent) {
@@ -575,10 +578,11 @@ impl Owner {
         self.delivery.answers.insert(call.id, SentAnswer { call, outcome, updates, sent });
     }
 
-    /// An answer has gone out, or was too late: then what it carried stays due.
+    /// An answer has gone out. If it was too late, its updates stay due.
     fn answered(&mut self, id: CallId, delivered: bool) {
         let Some(answer) = self.delivery.answers.remove(&id) else { return };
-        // The moment of a step does not show how long its writes took.
+        // `Answered` is a separate input: the moment of the step that made the answer is the step's
+        // beginning, and would not show how long its writes took.
         let took = self.now.saturating_duration_since(answer.call.since);
         self.record.counters.handled(answer.call.kind, took, answer.outcome, answer.updates);
         if delivered {
@@ -598,12 +602,13 @@ impl Owner {
                 }
             }
         }
+        // The answer may have carried the last due update, or failed to.
         self.updates =
             if self.ledger.owes() { self.updates.max(Some(Writes::WhenNoneWaits)) } else { None };
     }
 
-    /// Updates that the kernel is not ready for stay due, and those that give CPUs which are not on
-    /// disk yet.
+    /// Removes updates that are too early: they give exclusive CPUs that are not on disk yet, or CPUs
+    /// that a partition still has. They stay due.
     fn hold_back_early(&mut self, due: &mut Due, unsaved: bool) {
         if unsaved && self.checkpoint.is_pending() {
             let updates = due.updates.iter().filter(|update| update.setting.is_exclusive());
@@ -614,8 +619,7 @@ impl Owner {
         due.hold_back(|id| early.contains(id));
     }
 
-    /// Has a container that is being created with exclusive CPUs learn which they are, as
-    /// `exposeCpus` says.
+    /// Lets a new container know its exclusive CPUs, as `exposeCpus` says.
     fn expose(&mut self, id: &ContainerId, reach: Reach, response: &mut Response) {
         let machine = self.ledger.topology();
         match self.ledger.settings().expose_cpus {
@@ -626,7 +630,7 @@ impl Owner {
     }
 
     /// What a new container gets in the place of the kubelet's files. While the kubelet assigns CPUs,
-    /// its own are right.
+    /// the kubelet's own files are right.
     fn mounts_of(&mut self, id: &ContainerId) -> Vec<Mount> {
         if self.ledger.stance() != Stance::Assign {
             return Vec::new();
@@ -639,9 +643,9 @@ impl Owner {
         }
     }
 
-    /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
-    /// CPUs would be unknown; the kubelet tries again. Everything else goes on: running containers
-    /// show their CPUs, and a restarted one has its CPUs on disk under its name.
+    /// Refuses a new exclusive container whose decision could not be saved: after a crash its CPUs
+    /// would be unknown. The kubelet tries again. All others are answered: the cgroups of running
+    /// containers show their CPUs, and a restarted one has its CPUs on disk under its name.
     fn refuse_unsaved(
         &mut self,
         id: &ContainerId,
@@ -663,7 +667,7 @@ impl Owner {
     /// updates.
     fn returned(&mut self, made: bool) {
         let updates = self.delivery.returned(made, self.now);
-        // Writes of newer decisions may have come before the call, and this call has undone them.
+        // A newer decision may have been written during the call, and the call has undone it.
         let stale = updates.into_iter().filter(|update| {
             let target = self.ledger.target(&update.container);
             !made || target.is_some_and(|target| target.setting != update.setting)
@@ -672,7 +676,7 @@ impl Owner {
         if !stale.is_empty() {
             self.apply(Event::Drifted(stale));
         }
-        // Shared containers come to the CPUs that others have left.
+        // Cgroups can now give shared containers the CPUs that others have left.
         self.mark_cgroups(Scope::Binding);
     }
 
@@ -691,8 +695,8 @@ impl Owner {
         }
     }
 
-    /// Another program may have written into a cgroup or made some, or containers have left CPUs by
-    /// now that others wait for.
+    /// Another program may have written into a cgroup or made one, or containers may have left CPUs
+    /// that others wait for.
     fn check_groups(&mut self) {
         self.mark_cgroups(Scope::Binding);
         self.mark_owed();
@@ -721,13 +725,13 @@ impl Owner {
         self.apply_all(ended);
     }
 
-    /// A new configuration. Moves that programs had notice of are planned again.
+    /// Follows a new configuration. Announced moves are dropped, and planned again under it.
     fn reconfigure(&mut self, reading: Reading) {
-        let (in_force, mechanism) = (self.ledger.settings(), self.ledger.mechanism());
         let machine = self.hotplug.machine();
-        let followed = self.config.follow(reading, machine, in_force, mechanism);
+        let in_force = self.ledger.settings();
+        let followed = self.config.follow(reading, machine, in_force, self.ledger.mechanism());
         let Some((before, event)) = followed else { return };
-        self.moves.noticed = None;
+        self.moves.announced = None;
         self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
         self.apply_all(event);
         let policy = self.ledger.settings().policy;
@@ -742,16 +746,18 @@ impl Owner {
     /// A check pass has ended.
     fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
         self.checks.ended();
-        // CPUs that a foreign partition has just taken are no drift.
+        // First the machine: a container that a new foreign partition has taken CPUs from has
+        // another decision then, and the finding is no drift.
         self.check_machine();
         self.mark_cgroups(Scope::All);
-        // One that waits for others has a part of its CPUs, as decided.
+        // A container that waits for others to leave has only some of its CPUs, as decided.
         drifted.retain(|Finding { target, .. }| {
             self.is_decided(target) && !self.ledger.is_waiting(&target.subject.id)
         });
-        self.quotas.written(self.now);
+        self.quotas.check_soon(self.now);
         let all_as_decided = drifted.is_empty();
-        // What another mechanism has left above a container may be what keeps it off its CPUs.
+        // If every container has its own CPUs set, what keeps one off them is in a cgroup above it,
+        // where an earlier mechanism may have written.
         let mut all_drift = drifted.iter().flat_map(|finding| &finding.drift);
         let all_are_set = all_drift.all(|drift| matches!(drift, Drift::Effective(_)));
         let next = self.drift.note(drifted, &self.delivery.pace, self.now);
@@ -761,7 +767,7 @@ impl Owner {
         self.apply_all(ended);
         self.end_deserted();
         if all_are_set && self.ledger.mechanism() == Mechanism::Runtime {
-            self.enforcement.let_go(&self.ledger);
+            self.enforcement.revert(&self.ledger);
         }
         self.mark_owed();
         if all_as_decided && self.ledger.waits() && !self.delivery.calls() {
@@ -773,10 +779,12 @@ impl Owner {
 
     /// Has cgroups keep others off exclusive CPUs.
     fn bind(&mut self, scope: Scope) {
-        let Bound { events, refused, ended } = self.enforcement.bind(scope, &self.ledger, self.now);
+        let BindOutcome { events, refused, ended } =
+            self.enforcement.bind(scope, &self.ledger, self.now);
         self.rewatches = true;
         self.apply_all(events);
-        // What these say of cgroups is how they are by now.
+        // The events ask for another pass of the same scope (they change no rules), but report what
+        // this pass has already acted on.
         self.cgroups = None;
         for (target, drift) in ended {
             self.repaired(&target, &drift, Action::Written);
@@ -786,8 +794,9 @@ impl Owner {
         }
     }
 
-    /// Brings due updates to containers that no answer has carried: writes cgroups where a call is
-    /// not safe, or not enough.
+    /// Brings containers due updates that no answer has carried: by a call of the runtime where that
+    /// is safe, otherwise by writes into cgroups. Where the daemon's cgroups keep exclusivity, it
+    /// writes at once, and the call brings the runtime's record up to date.
     fn write_updates(&mut self, writes: Writes) {
         self.updates = None;
         if !self.ledger.owes() {
@@ -798,13 +807,14 @@ impl Owner {
         if calls && writes < Writes::Always && self.ledger.mechanism() != Mechanism::Groups {
             return;
         }
-        // Containers that wait for others have to stay until a check shows that these have left.
+        // Containers that wait for CPUs must not get them before a check shows that the others have
+        // left. `Always`: that check has been made, or the moves are the daemon's own.
         if writes < Writes::Always && self.ledger.waits() {
             self.checks.soon(self.now);
             return;
         }
         self.write_cpus(|_| true);
-        // Shared containers come to the CPUs that others have left.
+        // Cgroups can now give shared containers the CPUs that others have left.
         self.mark_cgroups(Scope::Binding);
     }
 
@@ -824,19 +834,18 @@ impl Owner {
         self.apply(Event::Sent(due));
     }
 
-    /// Writes due updates into cgroups, in the ledger's order: those of these containers. The next
-    /// answer repeats them to the runtime; if cgroups cannot be written, it is the only way.
-    ///
-    /// Returns whether any was written.
+    /// Writes the due updates of these containers into cgroups, in the ledger's order. The next
+    /// answer repeats them to the runtime. Returns whether any was written.
     pub(super) fn write_cpus(&mut self, includes: impl Fn(&ContainerId) -> bool) -> bool {
         let mut any = false;
         if self.enforcement.cannot_write().is_some() {
             return any;
         }
-        // One that cannot be written holds up no other, but those that are to have CPUs which it does
-        // not leave.
+        // A failed write delays only the containers that are to get CPUs which it was to free. Shared
+        // containers may overlap each other, but neither with exclusive ones.
         let mut failed = Vec::new();
-        let (mut kept, mut kept_exclusively) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        let mut still_set = CpuSet::EMPTY;
+        let mut still_set_exclusively = CpuSet::EMPTY;
         for _ in 0..ROUNDS {
             let mut due = self.ledger.due(&Channel::Groups);
             due.hold_back(|id| failed.contains(id) || !includes(id));
@@ -847,7 +856,7 @@ impl Owner {
                 let Some(target) = self.ledger.target(&update.container) else { continue };
                 let target = Target { setting: update.setting, ..target };
                 let exclusive = update.setting.is_exclusive();
-                let taken = if exclusive { kept } else { kept_exclusively };
+                let taken = if exclusive { still_set } else { still_set_exclusively };
                 if update.setting.cpus().is_disjoint(&taken)
                     && self.enforcement.set_cpus(&target, self.now)
                 {
@@ -856,9 +865,9 @@ impl Owner {
                 }
                 failed.push(update.container.clone());
                 let still = self.set_on(&target).unwrap_or_default();
-                kept |= still;
+                still_set |= still;
                 if exclusive {
-                    kept_exclusively |= still;
+                    still_set_exclusively |= still;
                 }
             }
             due.hold_back(|id| failed.contains(id));
@@ -872,13 +881,13 @@ impl Owner {
         Some(self.checks.verifier()?.observe(target.cgroup.as_ref()?)?.cpus)
     }
 
-    // Work that is due now and then.
+    // Periodic work.
 
-    /// Settles the quotas of all pods, and watches those that are to stay lifted.
+    /// Settles the CFS quotas of all pods, and watches those that are to stay lifted.
     fn follow_quotas(&mut self) {
         let (again, files) = self.enforcement.settle_pod_quotas(&quotas::settled(&self.ledger));
         self.quotas.lifted_again += again;
-        self.quotas.followed();
+        self.quotas.checked();
         let watched = files.into_iter().map(|file| (file, Watched::File)).collect();
         self.effects.push(Effect::WatchQuotas(watched));
     }
@@ -891,7 +900,7 @@ impl Owner {
         let Some(target) = self.ledger.target(id) else { return };
         self.enforcement.settle_pod_quota(&target);
         if target.lifts_pod_quota {
-            self.quotas.written(self.now);
+            self.quotas.check_soon(self.now);
         }
     }
 
@@ -900,7 +909,7 @@ impl Owner {
         self.ledger.target(&target.subject.id).as_ref() == Some(target)
     }
 
-    /// Repairs the drifts of a container that still count.
+    /// Repairs the drifts of a container until its decision changes.
     fn repair(&mut self, Finding { target, drift }: Finding) {
         let mut all_written = true;
         for drift in drift {
@@ -935,7 +944,7 @@ impl Owner {
             }
             Repair::SetCpus => {
                 self.apply(drifted);
-                // It does not come to CPUs that others have still to leave.
+                // The ledger's order keeps it off CPUs that others still have to leave.
                 self.write_cpus(|other| other == id)
             }
             // The runtime should have lifted it. If the cgroup cannot be written, the update is

@@ -8,24 +8,21 @@ use std::collections::HashMap;
 use std::time::Duration;
 use std::time::Instant;
 
-/// The allowance for one update. Runtimes take some hundredths of a second; what one says it has
-/// made ends the wait in any case.
+/// The allowance for one update. Runtimes take some hundredths of a second. A runtime that shows
+/// that it has made the updates ends the wait at once.
 const EACH: Duration = Duration::from_secs(1);
-/// The allowance for updates that the runtime got together, however many they are.
+/// The most allowance for updates that the runtime got together, however many they are.
 pub(super) const MOST: Duration = Duration::from_secs(60);
 
-/// The runtime's pace.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The mean time of an update of late, in seconds.
+    /// The moving average of the time that an update takes, in seconds.
     each: Option<f64>,
     /// The updates of the last answer, until the runtime's next call.
     answer: Option<Batch>,
     /// The updates of the daemon's last call, until the runtime answers it.
     call: Option<Batch>,
 }
-
-/// Updates that the runtime got together.
 #[derive(Debug)]
 struct Batch {
     at: Instant,
@@ -60,7 +57,8 @@ impl Pace {
 
     /// Another runtime has connected, or the same one after a restart: nothing is under way.
     pub(super) fn reconnected(&mut self) {
-        (self.answer, self.call) = (None, None);
+        self.answer = None;
+        self.call = None;
     }
 
     /// When the update that is under way for a container becomes overdue; `None` if none is, or it
@@ -71,7 +69,7 @@ impl Pace {
         times.max().filter(|overdue| *overdue > now)
     }
 
-    /// The mean time of an update of late; `None` before the first measurement.
+    /// The moving average of the time that an update takes; `None` before the first measurement.
     pub(super) fn each(&self) -> Option<Duration> {
         self.each.map(Duration::from_secs_f64)
     }
@@ -80,6 +78,7 @@ impl Pace {
         let Some(batch) = done else { return };
         let took = now.saturating_duration_since(batch.at).min(MOST).as_secs_f64();
         let sample = took / batch.overdue.len() as f64;
+        // The weights of TCP's average of round trips (RFC 6298).
         self.each = Some(self.each.map_or(sample, |mean| 0.875 * mean + 0.125 * sample));
     }
 }
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_waited_for_for_long() {
+    fn each_update_has_a_second_and_no_batch_more_than_a_minute() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.called(&changes(1000), now);
         for (i, seconds) in [(0, 1), (9, 10), (59, 60), (999, 60)] {
@@ -146,19 +145,17 @@ mod tests {
         assert_eq!(pace.overdue(&id(999), now + MOST), None);
     }
 
-    /// When the runtime calls next after the end of a container says nothing about how long its
-    /// changes took.
+    /// After the report of an end the runtime may have nothing to call about for long.
     #[test]
-    fn an_idle_runtime_is_not_slow() {
+    fn an_idle_runtime_does_not_count_as_slow() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.answered(&changes(1), false, now);
         pace.went_on(now + Duration::from_secs(3000));
         assert_eq!(pace.each(), None);
     }
 
-    /// A container's changes may be under way both ways at once, and others are not concerned.
     #[test]
-    fn ways_are_apart() {
+    fn updates_of_an_answer_and_of_a_call_are_overdue_separately() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.answered(&changes(1), true, now);
         pace.called(&changes(2), now);

@@ -4,8 +4,6 @@ use crate::checkpoint::StateError;
 use crate::config::{ConfigError, NodeIdentity, PodResources};
 use std::path::PathBuf;
 use topology::{TopologyError, sysfs};
-
-/// The daemon's files, and its node.
 #[derive(Debug, Clone)]
 pub struct Paths {
     pub node: NodeIdentity,
@@ -22,8 +20,6 @@ pub struct Paths {
     /// Usually `/proc`.
     pub proc_root: PathBuf,
 }
-
-/// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]

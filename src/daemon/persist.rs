@@ -8,7 +8,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// Whether claims may have changed since the last write, or try, has begun.
+    /// Whether claims may have changed since the last write has begun.
     pub(super) changed: bool,
     is_writing: bool,
     /// How many writes have begun.
@@ -32,7 +32,8 @@ impl Checkpoint {
         Checkpoint { changed: true, is_writing: false, begun: 0, failed: None }
     }
 
-    /// Whether claims of the ledger are not on disk, and a write of them has not failed.
+    /// Whether a write of the present claims is due or under way. After a failed write it is not:
+    /// nothing waits for a disk that fails.
     pub(super) fn is_pending(&self) -> bool {
         self.changed || self.is_writing
     }
@@ -48,7 +49,7 @@ impl Checkpoint {
         self.begun += 1;
     }
 
-    /// Returns whether the write before had failed.
+    /// The write has ended. Returns whether the one before it had failed.
     pub(super) fn ended(&mut self, result: &Result<(), StateError>, now: Instant) -> bool {
         self.is_writing = false;
         let failure = result
@@ -58,7 +59,7 @@ impl Checkpoint {
         std::mem::replace(&mut self.failed, failure).is_some()
     }
 
-    /// The write that has all claims of now.
+    /// The write that has all present claims: the next one, or the last that has begun.
     pub(super) fn save_of_now(&self) -> Save {
         Save(self.begun + u64::from(self.changed))
     }
@@ -84,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_change_during_a_write_is_in_the_next_one() {
-        let (mut checkpoint, now) = (Checkpoint::new(), Instant::now());
+        let mut checkpoint = Checkpoint::new();
+        let now = Instant::now();
         let first = checkpoint.save_of_now();
         checkpoint.begin();
         checkpoint.changed = true;

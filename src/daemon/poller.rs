@@ -1,4 +1,4 @@
-//! [`Poller`]: looks at a file periodically.
+//! [`Poller`]: reads a file periodically.
 
 use super::result_of;
 use std::future::pending;
@@ -6,36 +6,36 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// Looks at a file periodically, on another thread, as the disk may block.
+/// Reads a file periodically, on another thread, as the disk may block.
 #[derive(Debug)]
 pub(super) struct Poller<F, N> {
     state: PollState<F, N>,
-    look: fn(&mut F) -> Option<N>,
+    read: fn(&mut F) -> Option<N>,
     interval: Duration,
 }
 
 #[derive(Debug)]
 enum PollState<F, N> {
-    /// Until the next look is due. There is no file if the configuration names none.
+    /// Until the next read is due. There is no file if the configuration names none.
     Idle(Option<F>, Instant),
-    Looking(JoinHandle<(F, Option<N>)>),
+    Reading(JoinHandle<(F, Option<N>)>),
 }
 
 impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
-    /// Looks at this file with `look`, which returns what has changed since the last look.
+    /// `read` returns the file's content if it has changed since the last call.
     pub(super) fn new(
         file: Option<F>,
         interval: Duration,
-        look: fn(&mut F) -> Option<N>,
+        read: fn(&mut F) -> Option<N>,
     ) -> Poller<F, N> {
-        Poller { state: PollState::Idle(file, Instant::now() + interval), look, interval }
+        Poller { state: PollState::Idle(file, Instant::now() + interval), read, interval }
     }
 
-    /// Looks at once, before the first look is due.
-    pub(super) fn look_first(&mut self) -> Option<N> {
+    /// Reads at once, on this thread, before the first read is due.
+    pub(super) fn read_first(&mut self) -> Option<N> {
         match &mut self.state {
-            PollState::Idle(Some(file), _) => (self.look)(file),
-            PollState::Idle(None, _) | PollState::Looking(_) => None,
+            PollState::Idle(Some(file), _) => (self.read)(file),
+            PollState::Idle(None, _) | PollState::Reading(_) => None,
         }
     }
 
@@ -47,15 +47,15 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
                 PollState::Idle(file, due) => {
                     sleep_until(*due).await;
                     let Some(mut file) = file.take() else { continue };
-                    let look = self.look;
-                    let looking = tokio::task::spawn_blocking(move || {
-                        let news = look(&mut file);
+                    let read = self.read;
+                    let task = tokio::task::spawn_blocking(move || {
+                        let news = read(&mut file);
                         (file, news)
                     });
-                    self.state = PollState::Looking(looking);
+                    self.state = PollState::Reading(task);
                 }
-                PollState::Looking(looking) => {
-                    let (file, news) = result_of(looking).await;
+                PollState::Reading(task) => {
+                    let (file, news) = result_of(task).await;
                     self.state = PollState::Idle(Some(file), Instant::now() + self.interval);
                     if let Some(news) = news {
                         return news;
@@ -74,17 +74,17 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_millis(5);
 
-    /// Counts the looks. The third one and the fifth one find something, and each takes its time.
-    fn look(looks: &mut usize) -> Option<usize> {
+    /// Counts its calls. The third and the fifth one find a change, and each takes some time.
+    fn read(calls: &mut usize) -> Option<usize> {
         thread::sleep(Duration::from_millis(5));
-        *looks += 1;
-        Some(*looks).filter(|look| [3, 5].contains(look))
+        *calls += 1;
+        Some(*calls).filter(|call| [3, 5].contains(call))
     }
 
     #[tokio::test]
-    async fn what_is_found_is_told_once_however_often_the_wait_is_given_up() {
-        let mut poller = Poller::new(Some(0), INTERVAL, look);
-        assert_eq!(poller.look_first(), None);
+    async fn a_change_is_returned_once_even_if_many_waits_are_cancelled() {
+        let mut poller = Poller::new(Some(0), INTERVAL, read);
+        assert_eq!(poller.read_first(), None);
         let mut found = Vec::new();
         while found.len() < 2 {
             found.extend(timeout(Duration::from_millis(1), poller.next()).await);
@@ -93,9 +93,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_file_there_is_nothing_to_tell() {
-        let mut poller = Poller::new(None, INTERVAL, look);
-        assert_eq!(poller.look_first(), None);
+    async fn a_poller_without_a_file_waits_forever() {
+        let mut poller = Poller::new(None, INTERVAL, read);
+        assert_eq!(poller.read_first(), None);
         timeout(INTERVAL * 4, poller.next()).await.unwrap_err();
     }
 }

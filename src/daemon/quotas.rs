@@ -10,7 +10,7 @@ use ledger::{Ledger, Mechanism, Target};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The least time between two reactions, in case that another program reacts, too.
+/// The least time between two reactions, in case that another program reacts to each write, too.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -26,8 +26,8 @@ impl Quotas {
         Quotas { due: None, not_before: now, lifted_again: 0 }
     }
 
-    /// Another program may have written into a quota.
-    pub(super) fn written(&mut self, now: Instant) {
+    /// Another program may have written a quota, or other quotas have to be lifted.
+    pub(super) fn check_soon(&mut self, now: Instant) {
         if self.due.is_none() {
             let due = self.not_before.max(now);
             self.due = Some(due);
@@ -40,13 +40,14 @@ impl Quotas {
         self.due
     }
 
-    pub(super) fn followed(&mut self) {
+    pub(super) fn checked(&mut self) {
         self.due = None;
     }
 }
 
-/// A running container of each pod whose quota the plugin settles. That of a pod whose exclusive
-/// containers have ended is restored, if one that shares CPUs still runs.
+/// A running container of each pod whose quota is to be lifted or restored. Where the runtime keeps
+/// exclusivity, no quota of a pod is lifted. The quota of a pod whose exclusive containers have ended
+/// is restored, if a container that shares CPUs still runs.
 pub(super) fn settled(ledger: &Ledger) -> Vec<Target> {
     let targets = ledger.targets().filter(|target| {
         target.running && (!target.lifts_pod_quota || target.enforced_by != Mechanism::Runtime)

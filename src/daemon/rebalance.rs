@@ -3,15 +3,15 @@
 //!
 //! Where cgroups keep exclusivity, the daemon carries a step out itself, before the answer that
 //! needs it. Where the runtime does, all steps of a plan are in the answer to a creation, in an
-//! order in which each container leaves its CPUs before another one gets them; a plan that would
-//! need a container moved twice is left alone there.
+//! order in which each container leaves its CPUs before another one gets them; a plan that moves a
+//! container twice is not carried out there.
 //!
-//! Programs can have notice of moves (`noticeSeconds`): their files name what is planned so long
-//! before.
+//! Programs can have notice of moves: their files announce a move for `noticeSeconds` before it is
+//! made.
 
 use super::calls::CallInfo;
 use super::delivery::Writes;
-use super::moves::{PlanRun, Progress, StepRun};
+use super::moves::{MoveProgress, PlanRun, StepRun};
 use super::owner::Owner;
 use super::persist::Save;
 use crate::verify::Drift;
@@ -22,19 +22,20 @@ use ledger::{
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The part of the runtime's time limit after which no further step of a plan begins.
+/// The part of the runtime's time limit after which no further step of a plan begins. The rest is
+/// for the step that is under way and for the creation itself.
 const PATIENCE: f64 = 0.4;
 /// How long to wait for the kernel until a step is in force, and how often to check.
 const CHECKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(5);
-/// How many containers with affinities of their own a plan may turn out to need.
+/// How many plans to make, each without the containers of the last one that must not move.
 const TRIES: usize = 4;
 
 impl Owner {
     /// Makes room for a container that is about to be created, and goes on with its creation.
     pub(super) fn make_room(&mut self, admission: Admission, call: CallInfo) {
         let creates = matches!(admission, Admission::Create { .. });
-        // The moves of another plan are being made: the creation waits for none.
+        // While another plan is carried out, a creation does without moves.
         if !creates || self.ledger.settings().rebalance.is_none() || self.moves.run.is_some() {
             return self.decide(admission, call);
         }
@@ -49,7 +50,7 @@ impl Owner {
             None if self.ledger.settings().notice_seconds == 0 => {
                 self.plan(Occasion::Departure, Ledger::plan_departure)
             }
-            found => found,
+            arrival => arrival,
         };
         if let Some(plan) = plan {
             if plan.is_staged() {
@@ -83,11 +84,13 @@ impl Owner {
         self.mark_owed();
     }
 
-    /// Whether the moves of a plan can be made now. If programs are to have notice of them, it is
-    /// given first; a notice of other moves is withdrawn.
+    /// Whether the moves of a plan can be made now. If programs must have notice of them, announces
+    /// them first; an announcement of other moves is withdrawn.
     fn may_move(&mut self, plan: Option<&MovePlan>) -> bool {
-        let given = self.moves.noticed.take();
-        let given = given.and_then(|(noticed, at)| (plan == Some(&noticed)).then_some(at));
+        let given = match self.moves.announced.take() {
+            Some((announced, at)) if plan == Some(&announced) => Some(at),
+            _ => None,
+        };
         let mut planned = BTreeMap::new();
         for step in plan.map(|plan| plan.steps.as_slice()).unwrap_or_default() {
             if step.outcome == MoveOutcome::Done {
@@ -107,17 +110,17 @@ impl Owner {
         }
         let notice = Duration::from_secs(self.ledger.settings().notice_seconds.into());
         let at = given.unwrap_or(self.now + notice);
-        self.moves.noticed = Some((plan.clone(), at));
+        self.moves.announced = Some((plan.clone(), at));
         self.exposure.show_planned(&planned, self.ledger.topology());
         false
     }
 
     /// Makes the moves that programs had notice of for long enough.
-    pub(super) fn keep_notice(&mut self) {
+    pub(super) fn make_announced_moves(&mut self) {
         self.rebalance();
-        // Nothing can be moved any more.
+        // If no plan could be made, the announcement is still there, and due at once again.
         let now = self.now;
-        self.moves.noticed.take_if(|(_, at)| *at <= now);
+        self.moves.announced.take_if(|(_, at)| *at <= now);
     }
 
     fn owes_notice(&self, planned: &BTreeMap<ContainerId, CpuSet>) -> bool {
@@ -126,7 +129,7 @@ impl Owner {
 
     /// When the moves that programs have notice of are to be made.
     pub(super) fn end_of_notice(&self) -> Option<Instant> {
-        self.moves.noticed.as_ref().map(|(_, at)| *at)
+        self.moves.announced.as_ref().map(|(_, at)| *at)
     }
 
     /// Whether the daemon itself can carry moves out.
@@ -134,30 +137,31 @@ impl Owner {
         self.ledger.is_bound_by_cgroups() && self.enforcement.cannot_write().is_none()
     }
 
-    /// A plan without containers whose threads have affinities of their own: the kernel keeps these
-    /// through a move as far as it can. A plan that is not to be carried out is only recorded.
+    /// A plan without containers whose threads have their own affinities: these are about the old
+    /// CPUs, and the kernel keeps them through a move as far as it can. A plan that is not to be
+    /// carried out is only recorded.
     fn plan(
         &mut self,
         occasion: Occasion,
-        plan: impl Fn(&Ledger) -> Result<MovePlan, NoPlan>,
+        make_plan: impl Fn(&Ledger) -> Result<MovePlan, NoPlan>,
     ) -> Option<MovePlan> {
         for _ in 0..TRIES {
-            let found = match plan(&self.ledger) {
-                Ok(found) => found,
-                // Most containers that start need no plan: the last one that mattered stays.
+            let plan = match make_plan(&self.ledger) {
+                Ok(plan) => plan,
+                // Most containers that start need no plan: the record keeps the last that mattered.
                 Err(NoPlan::NoNeed) => return None,
                 Err(why) => {
                     self.moves.planned(occasion, 0, Some(why.to_string()));
                     return None;
                 }
             };
-            let bound = self.bound_themselves(&found);
+            let bound = self.bound_themselves(&plan);
             if bound.is_empty() {
                 if self.ledger.moves_containers() {
-                    return Some(found);
+                    return Some(plan);
                 }
-                let count = found.containers();
-                self.apply(Event::Suggested(found));
+                let count = plan.containers();
+                self.apply(Event::Suggested(plan));
                 let why = format!(
                     "mode: suggest, would have moved {}",
                     wording::count(count, "container")
@@ -172,6 +176,7 @@ impl Owner {
         None
     }
 
+    /// The containers of a plan whose threads have their own affinities.
     fn bound_themselves(&mut self, plan: &MovePlan) -> Vec<ContainerId> {
         let Some(verifier) = self.checks.verifier() else { return Vec::new() };
         let moved = plan.steps.iter().filter(|step| step.outcome == MoveOutcome::Done);
@@ -214,7 +219,7 @@ impl Owner {
             let moved = self.apply(Event::Move(step.clone())).moved;
             let save = self.checkpoint.save_of_now();
             if let Some(run) = &mut self.moves.run {
-                let progress = Progress::Saving(save);
+                let progress = MoveProgress::Saving(save);
                 run.step = Some(StepRun { step, undone: None, progress });
             }
             if moved { None } else { Some("stopped: CPUs have changed since it was made") }
@@ -232,31 +237,31 @@ impl Owner {
         self.moves.run.as_mut()?.step.as_mut()
     }
 
-    /// The write that has the present step, until that is carried out.
+    /// The write that has the present step, until the step is carried out.
     fn save_of_move(&self) -> Option<Save> {
         match self.present_step()?.progress {
-            Progress::Saving(save) => Some(save),
-            Progress::Moving { .. } => None,
+            MoveProgress::Saving(save) => Some(save),
+            MoveProgress::Moving { .. } => None,
         }
     }
 
-    /// Whether a move is being written. Until then the container is on its old CPUs, which the ledger
+    /// Whether a move is being saved. Until then the container is on its old CPUs, which the ledger
     /// counts as free.
     pub(super) fn is_saving_move(&self) -> bool {
         self.moves.unsaved.is_some_and(|save| !self.checkpoint.has_ended(save))
     }
 
-    /// Whether the present step has been written, or could not be, and is not carried out yet.
+    /// Whether the save of the present step has ended, and the step is not carried out yet.
     pub(super) fn has_saved_move(&self) -> bool {
         self.save_of_move().is_some_and(|save| self.checkpoint.has_ended(save))
     }
 
-    /// The step is on disk, or not: the container is to come to its CPUs.
+    /// Carries out the present step, whose save has ended. One that is not on disk is taken back.
     pub(super) fn move_saved(&mut self) {
         let is_saved = self.checkpoint.error().is_none();
-        let progress = Progress::Moving { check_at: self.now, left: CHECKS };
+        let progress = MoveProgress::Moving { check_at: self.now, left: CHECKS };
         let Some(run) = self.present_step_mut() else { return };
-        // What cannot be saved is taken back all the same.
+        // To take a step back needs no save: the disk may still have the claims before the step.
         if !is_saved && run.undone.is_none() {
             return self.take_back("the plugin cannot keep its state".to_owned());
         }
@@ -269,22 +274,23 @@ impl Owner {
     /// When to check whether a move is in force, once it has been carried out.
     pub(super) fn move_check_due(&self) -> Option<Instant> {
         match self.present_step()?.progress {
-            Progress::Moving { check_at, .. } if self.updates != Some(Writes::Always) => {
+            MoveProgress::Moving { check_at, .. } if self.updates != Some(Writes::Always) => {
                 Some(check_at)
             }
-            Progress::Moving { .. } | Progress::Saving(_) => None,
+            MoveProgress::Moving { .. } | MoveProgress::Saving(_) => None,
         }
     }
 
     pub(super) fn check_move(&mut self) {
         let next = self.now + PAUSE;
-        let Some(StepRun { step, progress: Progress::Moving { check_at, left }, .. }) =
+        let Some(StepRun { step, progress: MoveProgress::Moving { check_at, left }, .. }) =
             self.present_step_mut()
         else {
             return;
         };
         let is_last = *left == 0;
-        (*check_at, *left) = (next, left.saturating_sub(1));
+        *check_at = next;
+        *left = left.saturating_sub(1);
         let id = step.container.clone();
         let target = self.ledger.target(&id);
         match target.and_then(|target| self.difference(&target)) {
@@ -294,7 +300,7 @@ impl Owner {
         }
     }
 
-    /// Takes the present step back, or gives up after that.
+    /// Takes the present step back. If that is not in force either, the plan ends.
     fn take_back(&mut self, why: String) {
         let Some(run) = self.present_step_mut() else { return };
         if run.undone.is_some() {
@@ -306,7 +312,7 @@ impl Owner {
         self.apply(Event::Move(undone));
         let save = self.checkpoint.save_of_now();
         if let Some(run) = self.present_step_mut() {
-            run.progress = Progress::Saving(save);
+            run.progress = MoveProgress::Saving(save);
         }
     }
 
@@ -322,7 +328,7 @@ impl Owner {
         self.next_move();
     }
 
-    /// All moves are made, or the rest is not, and why. The creation that waited goes on.
+    /// All moves are made, or `why` the rest is not. The creation that waited goes on.
     fn plan_ended(&mut self, why: Option<String>) {
         let Some(PlanRun { occasion, moved, creation, .. }) = self.moves.run.take() else { return };
         self.moves.planned(occasion, moved, why);
@@ -334,13 +340,13 @@ impl Owner {
         }
     }
 
-    /// Where a container runs other than decided.
+    /// How a container's CPUs differ from the decision. CFS quotas do not count: a move changes none.
     fn difference(&self, target: &Target) -> Option<String> {
         let (Some(verifier), Some(_)) = (self.checks.verifier(), &target.cgroup) else {
             return Some(format!("{}: its cgroup cannot be seen", target.subject));
         };
         let quota = |drift: &Drift| matches!(drift, Drift::Quota(_) | Drift::OwnQuota(_));
-        let found = verifier.check(target).into_iter().find(|drift| !quota(drift))?;
-        Some(format!("{}: {found}", target.subject))
+        let drift = verifier.check(target).into_iter().find(|drift| !quota(drift))?;
+        Some(format!("{}: {drift}", target.subject))
     }
 }

@@ -61,9 +61,9 @@ impl ConfigReload {
         &self.config
     }
 
-    /// Takes over what the file has now, beside the settings and the mechanism that are in force.
-    /// Returns the configuration before, and what the ledger has to follow; `None`, with a line in the
-    /// log, if the file cannot be used.
+    /// Follows a new reading of the file. Returns the previous configuration, and an event for the
+    /// ledger if the settings differ from those `in_force`; `None`, with a line in the log, if the
+    /// file cannot be used.
     pub(super) fn follow(
         &mut self,
         reading: Reading,
@@ -113,7 +113,7 @@ impl ConfigReload {
     }
 
     /// The fields whose new values wait for a restart: the plugin's subscription with the runtime,
-    /// the groups of running containers and the socket of clients depend on them.
+    /// the cgroups of running containers and the podresources socket depend on them.
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [

@@ -1,4 +1,4 @@
-//! What the owner shows of itself.
+//! What observers get from the owner.
 
 use super::orphans;
 use super::owner::Owner;
@@ -10,8 +10,8 @@ use wording::{self, count};
 
 impl Owner {
     /// Logs the node as the runtime has listed it.
-    pub(super) fn announce(&self) {
-        // The CPUs of a container that has ended may be in the pool until it is back.
+    pub(super) fn log_node(&self) {
+        // CPUs that are lent count as shared here: they are in both sets.
         let exclusive = self.ledger.exclusive() - self.ledger.pool();
         log::info!(
             "synchronised with {}: exclusive {}, shared pool {}, {} changed",

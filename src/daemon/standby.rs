@@ -1,8 +1,8 @@
 //! [`Standby`]: an instance that waits for the end of the one that owns the node, as in a roll-out.
 //!
-//! It is connected and hears of everything, and answers that nothing changes: the other instance
-//! decides. When that has ended, this one starts its core from the state file and from what runs by
-//! then, and answers from that call on. A runtime that asks for a new container in between waits for
+//! It is connected and gets every call, and answers that nothing changes: the other instance decides.
+//! When that instance has ended, this one starts its core from the state file and from the containers
+//! that exist then, and decides from that call on. A request for a new container in between waits for
 //! that, so that none is created without a decision.
 
 use crate::config::Config;
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 /// The pause between two attempts to take over.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
-/// How long a request waits for the end of the other instance: longer than that takes from the end of
-/// its connection to that of its process. If it lives on, it has answered the request itself.
+/// How long a request waits for the end of the other instance: longer than from the end of its
+/// connection to the end of its process. An instance that lives on has answered the request itself.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
-/// How long to wait at all. A roll-out takes seconds; after this time there are two installations.
+/// How long to wait in all. A roll-out takes seconds; after this time there are two installations.
 const MOST: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl Standby {
         Standby { config, since: Instant::now(), connection: None }
     }
 
-    /// Whether the other instance is not about to end.
-    pub(super) fn is_over(&self) -> bool {
+    /// Whether the other instance has not ended for longer than any roll-out takes.
+    pub(super) fn has_waited_too_long(&self) -> bool {
         MOST <= self.since.elapsed()
     }
 
@@ -61,7 +61,7 @@ impl Standby {
         updater: Option<Updater>,
     ) -> Subscriptions {
         self.connection = Some(Connection { capabilities, answer_within, updater, node: None });
-        // What this instance may need later: a connection cannot subscribe again.
+        // All that this instance may need later: a connection cannot subscribe again.
         Subscriptions {
             before_start: matches!(
                 self.config.exclusivity(),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_follows_what_happens() {
+    fn the_list_follows_the_calls_after_it() {
         let mut node = Listed { pods: vec![pod("a")], containers: vec![container("a1", "a")] };
         node.follow(Event::RunPod(pod("b")).into());
         node.follow(create("b1", "b"));

@@ -1,4 +1,4 @@
-//! The start of the daemon: everything that can be wrong is found before any container changes.
+//! The start of the daemon: all errors are found before any container changes.
 
 use super::checks::Checks;
 use super::consumers::ConsumerFiles;
@@ -42,8 +42,6 @@ pub struct Node {
     /// The state directory, apart from the checkpoint.
     pub storage: Arc<dyn Storage>,
 }
-
-/// The machine, and the settings for it.
 #[derive(Debug)]
 pub struct Machine {
     topology: Topology,
@@ -52,7 +50,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// `config` is that of the node.
+    /// `config` has the overrides of this node.
     ///
     /// # Errors
     /// If there is no machine, or the configuration does not fit it.
@@ -170,10 +168,11 @@ impl Owner {
         owner.apply(Event::Mechanism(mechanism));
         let machine = owner.hotplug.changed(&owner.ledger, now);
         owner.apply_all(machine);
-        let active = kubelet.and_then(|look| owner.kubelet.check(look, config.policy(), now));
+        let active = kubelet.and_then(|file| owner.kubelet.check(file, config.policy(), now));
         owner.apply_all(active);
-        // What runs is in the runtime's list only.
-        (owner.cgroups, owner.updates) = (None, None);
+        // Only the runtime's list says which containers exist: before it nothing is written.
+        owner.cgroups = None;
+        owner.updates = None;
         Ok(owner)
     }
 }

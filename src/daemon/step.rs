@@ -1,4 +1,4 @@
-//! What the core takes in and gives out: [`Input`] and [`Effect`].
+//! What the core takes and returns: [`Input`] and [`Effect`].
 //!
 //! The core is deterministic: the same inputs at the same moments give the same effects. It reads
 //! and writes cgroups itself, through a [`Kernel`](kernel::Kernel). Everything that takes
@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The number of a call of the runtime, to tell its answer from others.
+/// The number of a call of the runtime, by which its answer finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
 #[derive(Debug)]
 pub enum Input {
-    /// A runtime has connected, and waits for an answer to each call for so long. What calls of an
-    /// earlier connection still wait for is dropped.
+    /// A runtime has connected, and waits for an answer to each call for so long. Calls of an earlier
+    /// connection get no answer any more.
     Connected {
         capabilities: Capabilities,
         answer_within: Duration,
@@ -58,8 +58,9 @@ pub enum Input {
 }
 
 impl Input {
-    /// Whether the step may read or write files of the kernel. What is outstanding after another one
-    /// waits for the next [`Input::Time`], which is due at once.
+    /// Whether the step may read or write files of the kernel. The other inputs only record something,
+    /// so that their steps need no other thread. What is outstanding after them waits for the next
+    /// [`Input::Time`], which is due at once.
     pub(super) fn may_wait_for_kernel(&self) -> bool {
         !matches!(
             self,

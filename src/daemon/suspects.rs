@@ -1,4 +1,4 @@
-//! [`Suspects`]: tells containers that have drifted from those that are only late.
+//! [`Suspects`]: separates containers that have drifted from those that are only late.
 //!
 //! A drift counts at the second check pass, as the first one may have come during a change. A container
 //! with an update under way that is within the runtime's [`Pace`] is late, and no suspect.
@@ -19,9 +19,8 @@ pub(super) const AGAIN: Duration = Duration::from_secs(1);
 const LATE: Duration = MOST.saturating_mul(2);
 /// How long a repair is remembered: a drift that comes back within this time was not cured by it.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// The daemon logs and repairs a lasting drift less and less often, but at least once in so many
-/// passes.
-const PATIENCE: u32 = 30;
+/// A lasting drift is logged and repaired less and less often, but at least once in this many passes.
+const RARELY: u32 = 30;
 
 /// A container that was not as decided at a check pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,12 +35,12 @@ pub(super) struct Suspects {
     suspects: HashMap<ContainerId, (Finding, u32)>,
     /// Containers that are late, and since which pass.
     late: HashMap<ContainerId, Instant>,
-    /// How often a container was found to be late.
+    /// How often a container became late.
     pub(super) times_late: u64,
-    /// Repairs of late: how many in a row, and when the last one was.
+    /// Recent repairs: how many in a row, and when the last one was.
     repaired: HashMap<ContainerId, (u32, Instant)>,
-    /// How many containers differ despite repairs: they still do at the next pass, or they were
-    /// repaired again and again, so that a program which drifts them does not stay unseen.
+    /// How many containers differ despite repairs. Those that needed several recent repairs count
+    /// even while they are as decided: a program that keeps changing them must not stay hidden.
     drifting: usize,
 }
 
@@ -54,8 +53,8 @@ impl Suspects {
         for finding in found {
             let id = finding.target.subject.id.clone();
             let since = late_before.get(&id).copied();
-            let looks = match before.remove(&id) {
-                Some((same, looks)) if same == finding => looks,
+            let passes = match before.remove(&id) {
+                Some((same, passes)) if same == finding => passes,
                 _ => 0,
             };
             if pace.overdue(&id, now).is_some() {
@@ -63,40 +62,40 @@ impl Suspects {
                 self.late.insert(id.clone(), since.unwrap_or(now));
                 if since.is_none_or(|since| now - since < LATE) {
                     // A drift whose repair is under way keeps its count.
-                    if looks > 1 {
-                        self.suspects.insert(id, (finding, looks));
+                    if passes > 1 {
+                        self.suspects.insert(id, (finding, passes));
                     }
                     continue;
                 }
             }
-            let looks = looks.saturating_add(1);
-            if looks > 1 && (looks.is_power_of_two() || looks % PATIENCE == 0) {
+            let passes = passes.saturating_add(1);
+            if passes > 1 && (passes.is_power_of_two() || passes % RARELY == 0) {
                 confirmed.push(finding.clone());
             }
-            self.suspects.insert(id, (finding, looks));
+            self.suspects.insert(id, (finding, passes));
         }
         self.repaired.retain(|_, (_, last)| now - *last < REMEMBERED);
         let in_vain = self
             .suspects
             .iter()
-            .filter(|(id, (_, looks))| *looks > 2 || self.repaired.contains_key(*id));
+            .filter(|(id, (_, passes))| *passes > 2 || self.repaired.contains_key(*id));
         let again = self.repaired.iter().filter(|(_, (times, _))| *times > 1);
         let drifting = in_vain.map(|(id, _)| id).chain(again.map(|(id, _)| id));
         self.drifting = drifting.collect::<HashSet<_>>().len();
         confirmed
     }
 
-    /// A container's drift has been repaired: the next one is another drift, even if it looks the
-    /// same.
+    /// A container's drift has been repaired: the next finding is a new drift, even if it is equal.
     pub(super) fn repaired(&mut self, id: &ContainerId, now: Instant) {
         self.suspects.remove(id);
         let (times, last) = self.repaired.entry(id.clone()).or_insert((0, now));
-        (*times, *last) = (*times + 1, now);
+        *times += 1;
+        *last = now;
     }
 
     /// When to check next: soon if a second pass is due, or when a late container becomes overdue.
     pub(super) fn next_check(&self, pace: &Pace, now: Instant) -> Instant {
-        if self.suspects.values().any(|(_, looks)| *looks == 1) {
+        if self.suspects.values().any(|(_, passes)| *passes == 1) {
             return now + AGAIN;
         }
         let overdue = self.late.keys().filter_map(|id| pace.overdue(id, now)).min();

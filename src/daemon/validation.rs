@@ -21,8 +21,10 @@ pub(super) fn validate(
     let (subject, why) = match ledger.target(container) {
         Some(target) if set == Some(target.setting.cpus()) => return Ok(()),
         Some(target) => {
-            let (decided, set) = (target.setting.cpus(), described(set));
-            let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
+            let decided = target.setting.cpus();
+            let set = described(set);
+            let cpus = wording::cpus(decided);
+            let were = wording::agree(decided, "was", "were");
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
                  sets its CPUs too, or our answer was lost"
@@ -63,8 +65,8 @@ mod tests {
     use nri::Runtime;
 
     #[test]
-    fn what_cannot_be_promised_is_said() {
-        for (name, version, said) in [
+    fn a_runtime_without_validation_leads_to_a_warning() {
+        for (name, version, expected) in [
             ("containerd", "v1.7.24", Some("NRI 0.6.1")),
             ("containerd", "v2.1.9", Some("NRI 0.8.0")),
             ("cri-o", "1.33.0", Some("NRI 0.9.1")),
@@ -75,9 +77,9 @@ mod tests {
             let runtime =
                 Runtime { name: name.into(), version: version.into(), nri_version: String::new() };
             let capabilities = Capabilities::of(&runtime);
-            match (cannot_promise(&capabilities), said) {
-                (Some(warning), Some(said)) => assert!(warning.contains(said), "{warning}"),
-                (found, said) => assert_eq!(found.as_deref(), said, "{name} {version}"),
+            match (cannot_promise(&capabilities), expected) {
+                (Some(warning), Some(text)) => assert!(warning.contains(text), "{warning}"),
+                (warning, text) => assert_eq!(warning.as_deref(), text, "{name} {version}"),
             }
         }
     }

@@ -69,7 +69,7 @@ pub struct Response {
     pub environment: Vec<Variable>,
     /// A directory of the host that the new container gets, read-only.
     pub directory: Option<String>,
-    /// What else of the host it gets, read-only, if its own mounts allow.
+    /// Other files and directories of the host that it gets, read-only, if its own mounts allow.
     pub mounts: Vec<Mount>,
     /// Changes for containers that exist, in the order in which they must be made. For
     /// [`Admission::Update`](ledger::Admission::Update) the container's own change is among

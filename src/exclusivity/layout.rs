@@ -13,8 +13,8 @@ pub struct NodeLayout<'a> {
     pub groups: Layout,
     /// The pods of `groups`, in that order.
     pods: Vec<&'a PodUid>,
-    /// Pods of which no cgroup is known, and why.
-    nowhere: BTreeMap<PodUid, String>,
+    /// Pods without a known cgroup, and why.
+    without_cgroup: BTreeMap<PodUid, String>,
 }
 
 impl<'a> NodeLayout<'a> {
@@ -22,7 +22,7 @@ impl<'a> NodeLayout<'a> {
         let mut layout = NodeLayout {
             groups: Layout::new(ledger.bound(), ledger.possible()),
             pods: Vec::new(),
-            nowhere: BTreeMap::new(),
+            without_cgroup: BTreeMap::new(),
         };
         for pod in ledger.places() {
             layout.add(pod);
@@ -31,14 +31,15 @@ impl<'a> NodeLayout<'a> {
     }
 
     /// The kubelet puts Burstable and BestEffort pods into a cgroup for their class each, and
-    /// Guaranteed pods beside these two. Other pods' cgroups may hold anything else.
+    /// Guaranteed pods next to these two. Other pods' cgroups may hold anything else.
     fn add(&mut self, pod: PodPlace<'a>) {
+        // A pod that no kubelet has made is set container by container, so all must be known.
         let unnamed = pod.containers.iter().any(|leaf| leaf.group.is_none());
         let group = if pod.qos == Qos::Unknown && unnamed { None } else { pod.group };
         let Some(group) = group else {
             if !pod.containers.is_empty() {
                 let why = format!("the runtime does not name the cgroup of {}", pod.name);
-                self.nowhere.insert(pod.uid.clone(), why);
+                self.without_cgroup.insert(pod.uid.clone(), why);
             }
             return;
         };
@@ -54,18 +55,18 @@ impl<'a> NodeLayout<'a> {
         self.pods.push(pod.uid);
     }
 
-    /// Pods that the runtime has to keep in the pool, and why: those of which no cgroup is known, and
-    /// those with these cgroups.
+    /// Pods that the runtime has to keep in the pool, and why: those without a known cgroup, and those
+    /// with these cgroups.
     pub fn unbound(mut self, groups: &BTreeMap<CgroupPath, String>) -> BTreeMap<PodUid, String> {
         if groups.is_empty() {
-            return self.nowhere;
+            return self.without_cgroup;
         }
         for (pod, group) in self.pods.iter().zip(self.groups.pods()) {
             if let Some(why) = groups.get(group) {
-                self.nowhere.insert((*pod).clone(), why.clone());
+                self.without_cgroup.insert((*pod).clone(), why.clone());
             }
         }
-        self.nowhere
+        self.without_cgroup
     }
 }
 

@@ -97,10 +97,10 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn what_follows_is_said() {
+    fn the_consequence_names_the_reason_and_the_effect() {
         let root = PathBuf::from("/sys/fs/cgroup");
         let read_only = ProbeError::ReadOnly { root: root.clone(), error: "no".into() };
-        for (why, said) in [
+        for (why, parts) in [
             (read_only, ["/sys/fs/cgroup cannot be written: no;", "repaired with its next call"]),
             (
                 ProbeError::NoHierarchy(root),
@@ -108,7 +108,7 @@ mod tests {
             ),
         ] {
             let text = consequence(&why);
-            assert!(said.iter().all(|said| text.contains(said)), "{text}");
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         }
     }
 }

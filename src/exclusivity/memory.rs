@@ -14,12 +14,12 @@ const PROGRAM: &str = "nri-cpu-manager";
 const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
-struct StateFile {
+struct CgroupsFile {
     path: PathBuf,
     storage: Arc<dyn Storage>,
 }
 
-impl MemoryFile for StateFile {
+impl MemoryFile for CgroupsFile {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -40,6 +40,6 @@ pub fn open_memory(
     kernel: &dyn Kernel,
     processes: &Path,
 ) -> Memory {
-    let file = StateFile { path: state.join(FILE), storage };
+    let file = CgroupsFile { path: state.join(FILE), storage };
     Memory::open(Arc::new(file), PROGRAM, kernel, processes)
 }

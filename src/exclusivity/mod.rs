@@ -2,10 +2,10 @@
 //! [`cgroups`], which knows paths.
 //!
 //! * `mechanism` chooses between partitions, cgroups and the runtime, by what the node can do.
-//! * `layout` says which cgroups the ledger's pods and containers have and what these need, and whose
-//!   a cgroup is.
+//! * `layout` says which cgroups the ledger's pods and containers have and what these need, and to
+//!   which pod a cgroup belongs.
 //! * `memory` keeps the record of writes in the state directory.
-//! * `quota` knows whose CFS quotas are lifted.
+//! * `quota` knows which containers' CFS quotas are lifted.
 //! * `watch` detects writes by other programs and new cgroups. It is not in the crate because it asks
 //!   Linux itself, asynchronously: a simulated node has its own.
 

@@ -1,4 +1,4 @@
-//! [`Watch`]: writes of other programs into the files that bind, and new cgroups, seen within
+//! [`Watch`]: reports writes of other programs into the files that bind, and new cgroups, within
 //! milliseconds.
 //!
 //! Source: inotify(7). Writes through any mount of the hierarchy report themselves, refused ones
@@ -18,13 +18,13 @@ use tokio::io::unix::AsyncFd;
 
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// `None` where the kernel gives none: the periodic check has to do.
+    /// `None` if the kernel gives none: then only the periodic check finds changes.
     inotify: Option<AsyncFd<OwnedFd>>,
     watched: BTreeMap<PathBuf, i32>,
 }
 
 impl Watch {
-    /// Has to be called within the runtime of tokio.
+    /// Must be called within tokio's runtime.
     #[expect(
         deprecated,
         reason = "it is unsound for descriptors that can be closed; this one is owned"
@@ -70,9 +70,10 @@ impl Watch {
             let mut new = Vec::new();
             while let Ok(event) = events.next() {
                 any = true;
-                let name = event.file_name().filter(|_| event.events().contains(ReadFlags::CREATE));
                 let above = self.watched.iter().find(|(_, watch)| **watch == event.wd());
-                if let (Some(name), Some((above, _))) = (name, above) {
+                if event.events().contains(ReadFlags::CREATE)
+                    && let (Some(name), Some((above, _))) = (event.file_name(), above)
+                {
                     new.push(above.join(OsStr::from_bytes(name.to_bytes())));
                 }
             }

@@ -31,9 +31,9 @@ pub(crate) struct ActivityDetector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The kubelet's CPU manager became active.
-    Came(Sign),
+    Began(Sign),
     /// It is no longer active.
-    Went,
+    Ended,
     /// It is still active, and its assignments or the configured stance changed.
     Assigned,
 }
@@ -57,7 +57,7 @@ impl fmt::Display for Sign {
 }
 
 impl ActivityDetector {
-    /// `when_active` is the stance beside an active CPU manager of the kubelet.
+    /// `when_active` is the stance while the kubelet's CPU manager is active.
     pub(crate) fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
             when_active,
@@ -74,14 +74,14 @@ impl ActivityDetector {
     }
 
     /// Records what the state file says. An invalid file changes the policy at most.
-    pub(crate) fn look(&mut self, look: Look) -> Option<Change> {
+    pub(crate) fn note_file(&mut self, file: Look) -> Option<Change> {
         let mut reassigned = false;
-        match look {
+        match file {
             Look::Missing => self.policy = None,
             Look::Bad { policy: None, .. } => {}
             Look::Bad { policy, .. } => self.policy = policy,
             Look::StateFile(StateFile { policy, claims, .. }) => {
-                // After a change of the policy the last assignments are still to be taken over.
+                // After a change of the policy the ledger still has to take over the last assignments.
                 if policy == STATIC {
                     reassigned = self.claims != claims;
                     self.claims = claims;
@@ -122,8 +122,8 @@ impl ActivityDetector {
         };
         let was = std::mem::replace(&mut self.active, sign.is_some());
         match sign {
-            Some(sign) if !was => Some(Change::Came(sign)),
-            None if was => Some(Change::Went),
+            Some(sign) if !was => Some(Change::Began(sign)),
+            None if was => Some(Change::Ended),
             _ => None,
         }
     }
@@ -194,45 +194,45 @@ mod tests {
     }
 
     #[test]
-    fn the_files_policy_decides() {
+    fn the_policy_in_the_state_file_decides() {
         let mut guard = ActivityDetector::new(Stance::Refuse);
-        assert_eq!(guard.look(Look::Missing), None);
-        assert_eq!(guard.look(file("static", 1)), Some(Change::Came(Sign::File)));
-        assert_eq!(guard.look(file("static", 1)), None);
-        assert_eq!(guard.look(file("static", 2)), Some(Change::Assigned));
-        // A kubelet restarts, and a pod's container comes without CPUs at that time.
+        assert_eq!(guard.note_file(Look::Missing), None);
+        assert_eq!(guard.note_file(file("static", 1)), Some(Change::Began(Sign::File)));
+        assert_eq!(guard.note_file(file("static", 1)), None);
+        assert_eq!(guard.note_file(file("static", 2)), Some(Change::Assigned));
+        // A kubelet restarts, and creates a container without CPUs at that time.
         assert_eq!(guard.note_call(&create(None)), None);
-        assert_eq!(guard.look(file("none", 0)), Some(Change::Went));
+        assert_eq!(guard.note_file(file("none", 0)), Some(Change::Ended));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
         assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
         assert_eq!(guard.note_call(&create(Some("2"))), None);
-        assert_eq!(guard.look(Look::Missing), Some(Change::Came(Sign::Request)));
+        assert_eq!(guard.note_file(Look::Missing), Some(Change::Began(Sign::Request)));
     }
 
     #[test]
-    fn a_file_that_cannot_be_believed_still_names_a_policy() {
+    fn an_invalid_file_still_names_a_policy() {
         let mut guard = ActivityDetector::new(Stance::Observe);
-        assert_eq!(guard.look(bad(None)), None);
-        assert_eq!(guard.look(bad(Some("static"))), Some(Change::Came(Sign::File)));
-        assert_eq!(guard.look(bad(None)), None, "a torn file changes nothing");
+        assert_eq!(guard.note_file(bad(None)), None);
+        assert_eq!(guard.note_file(bad(Some("static"))), Some(Change::Began(Sign::File)));
+        assert_eq!(guard.note_file(bad(None)), None, "a torn file changes nothing");
         assert!(matches!(guard.event(), Event::Kubelet { stance: Stance::Observe, .. }));
-        assert_eq!(guard.look(Look::Missing), Some(Change::Went));
+        assert_eq!(guard.note_file(Look::Missing), Some(Change::Ended));
     }
 
     #[test]
-    fn without_the_file_requests_tell() {
+    fn without_the_file_requests_show_the_policy() {
         let mut guard = ActivityDetector::new(Stance::Refuse);
         for (call, expect) in [
             (create(None), None),
             (event(Qos::Unknown, Some("2"), false), None),
-            (create(Some("0-3")), Some(Change::Came(Sign::Request))),
+            (create(Some("0-3")), Some(Change::Began(Sign::Request))),
             (create(Some("2")), None),
             (event(Qos::Guaranteed, None, true), None),
             (Event::Stop(ContainerId("c".to_owned())).into(), None),
-            (create(None), Some(Change::Went)),
-            (event(Qos::Guaranteed, Some("2"), true), Some(Change::Came(Sign::Request))),
+            (create(None), Some(Change::Ended)),
+            (event(Qos::Guaranteed, Some("2"), true), Some(Change::Began(Sign::Request))),
         ] {
             assert_eq!(guard.note_call(&call), expect, "{call:?}");
         }

@@ -19,8 +19,8 @@ pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};
 /// Whether the state file in a kubelet's directory names the policy that assigns CPUs.
 pub fn is_active(kubelet_dir: &Path) -> bool {
     let mut detector = ActivityDetector::new(Stance::Refuse);
-    if let Some(look) = StateFileWatcher::new(kubelet_dir).look() {
-        detector.look(look);
+    if let Some(file) = StateFileWatcher::new(kubelet_dir).read() {
+        detector.note_file(file);
     }
     detector.is_active()
 }

@@ -1,7 +1,7 @@
 //! `cpu_manager_state`: the file of the kubelet's CPU manager with its assignments.
 //!
 //! One line of JSON in three generations: entries by container id (1), by pod uid and container
-//! name (2), and with CPUs of whole pods beside them (3). Its checksum is FNV-1a over the text of
+//! name (2), and with CPUs of whole pods in addition (3). Its checksum is FNV-1a over the text of
 //! Go's debugging printer.
 //!
 //! The file belongs to root, and no pod has influence on its text. The
@@ -23,7 +23,7 @@ pub struct StateFile {
     pub shared: CpuSet,
     /// Exclusive CPUs, in order of pod uid and container name.
     pub claims: Vec<KubeletClaim>,
-    /// CPUs of pods with resources of their own; the claims of their containers are parts of them.
+    /// CPUs of pods with pod-level resources; the claims of their containers are parts of them.
     pub pods: Vec<(PodUid, CpuSet)>,
 }
 

@@ -46,7 +46,7 @@ impl StateFileWatcher {
     }
 
     /// Reads the file if it may have changed since it was read last; otherwise this costs one `stat`.
-    pub(crate) fn look(&mut self) -> Option<Look> {
+    pub(crate) fn read(&mut self) -> Option<Look> {
         let identity = identity(&self.path);
         if self.last_read.as_ref() == Some(&identity) {
             return None;
@@ -78,32 +78,32 @@ mod tests {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
 
     #[test]
-    fn a_file_is_read_once() {
+    fn a_file_is_read_again_only_after_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = StateFileWatcher::new(dir.path());
-        assert_eq!(watch.look(), Some(Look::Missing));
-        assert_eq!(watch.look(), None);
+        assert_eq!(watch.read(), Some(Look::Missing));
+        assert_eq!(watch.read(), None);
         // Replaced as the kubelet does it, with a file of the same size.
         for _ in 0..2 {
             let new = dir.path().join("new");
             fs::write(&new, NONE).unwrap();
             fs::rename(&new, &watch.path).unwrap();
-            assert!(matches!(watch.look(), Some(Look::StateFile(state)) if state.policy == "none"));
-            assert_eq!(watch.look(), None);
+            assert!(matches!(watch.read(), Some(Look::StateFile(state)) if state.policy == "none"));
+            assert_eq!(watch.read(), None);
         }
         fs::write(&watch.path, &NONE[1..]).unwrap();
-        assert!(matches!(watch.look(), Some(Look::Bad { policy: None, .. })));
+        assert!(matches!(watch.read(), Some(Look::Bad { policy: None, .. })));
         fs::remove_file(&watch.path).unwrap();
-        assert_eq!(watch.look(), Some(Look::Missing));
+        assert_eq!(watch.read(), Some(Look::Missing));
         fs::create_dir(&watch.path).unwrap();
         assert!(
-            matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "a directory, not a regular file")
+            matches!(watch.read(), Some(Look::Bad { why, .. }) if why == "a directory, not a regular file")
         );
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_no_error() {
+    fn a_missing_directory_is_no_error() {
         let mut watch = StateFileWatcher::new(Path::new("/nonexistent/kubelet"));
-        assert_eq!(watch.look(), Some(Look::Missing));
+        assert_eq!(watch.read(), Some(Look::Missing));
     }
 }

@@ -42,9 +42,9 @@ mod tests {
     use ledger::{Policy, Settings};
     use topology::synthetic::Machine;
 
-    /// The file is a configuration of the plugin too, and means the same.
+    /// The file is also a configuration of the plugin.
     #[test]
-    fn it_means_the_settings() {
+    fn the_file_means_the_settings_that_it_was_made_from() {
         let machine = Machine { sockets: 2, cores: 8, ..Machine::default() }.topology().unwrap();
         for (text, expect) in [
             ("cpuManagerPolicy: none\n", "cpuManagerPolicy: none\ntopologyManagerPolicy: none\n"),

@@ -1,5 +1,5 @@
 //! Serves the kubelet's [`podresources`] API with what a view of the node shows, and a file with the
-//! policy in force beside the socket.
+//! policy in force in the socket's directory.
 //!
 //! No event waits for a client: the data come from the view that the owner of the ledger makes when
 //! no event waits.
@@ -18,12 +18,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 
-/// What the daemon tells the server: the policy in force, for the file beside the socket.
+/// Passes the policy in force to the task that writes it into the socket's directory.
 #[derive(Debug)]
 pub(crate) struct PolicyFile(watch::Sender<String>);
 
 impl PolicyFile {
-    /// Has the file renewed if these settings change it; waits for nothing.
+    /// Has the file written again if these settings change it. Does not wait for that.
     pub(crate) fn follow(&self, settings: &Settings) {
         let text = kubelet_configuration::text(settings);
         self.0.send_if_modified(|current| {
@@ -96,7 +96,7 @@ fn known(view: &View) -> Known {
     }
 }
 
-/// What containers can get without a wish, and what they have got by one.
+/// CPUs that containers can get without a wish, and those that they have got by one.
 fn allocatable(view: &View) -> CpuSet {
     let placement = &view.settings.placement;
     let assignable = view.topology.online() - placement.reserved;

@@ -1,4 +1,4 @@
-//! What a client can know of a view.
+//! What a client gets from a view.
 
 use super::*;
 use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
@@ -88,7 +88,7 @@ fn cpus_can_be_exclusive_if_they_are_not_reserved_and_there_is_a_policy() {
 }
 
 #[test]
-fn beside_an_active_kubelet_the_kubelet_assigns() {
+fn the_kubelet_assigns_while_its_cpu_manager_is_active() {
     let mut view = view(&[]);
     for (stance, assigns) in
         [(Stance::Assign, true), (Stance::Observe, false), (Stance::Refuse, false)]

@@ -1,5 +1,5 @@
-//! Whether a decision is in force, by the files of cgroups and the processes. It writes no cgroup and
-//! remembers nothing.
+//! Whether a decision is in force, by the files of cgroups and the processes. Writes no cgroup and
+//! keeps no state.
 
 use cgroups::{
     CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION, is_partition_of, quota_of,
@@ -11,13 +11,13 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How many processes of a container to check. It may have thousands, as a rule with the same CPUs.
+/// How many processes of a container to check. It may have thousands, usually with the same CPUs.
 const PROCESSES: usize = 16;
 /// How many processes of a container get a wider mask at most.
 const WIDENED: usize = 4096;
-/// How many cgroups in that of a container to check.
+/// How many cgroups inside a container's cgroup to check.
 const INNER: usize = 64;
-/// How many threads of a container to check for affinities of their own.
+/// How many threads of a container to check for their own affinities.
 const THREADS: usize = 1024;
 
 /// A difference from the decision.
@@ -48,7 +48,7 @@ pub struct Observed {
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
     pub mems: Option<NodeSet>,
-    /// Those of `cpus` that the cgroups above leave it.
+    /// The part of `cpus` that the cgroups above leave it.
     pub runs_on: Option<CpuSet>,
     /// Whether the cgroup is a partition of these CPUs, of either type.
     pub partitioned: bool,
@@ -122,12 +122,12 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// `processes` is `/proc` as a rule.
+    /// `processes` is usually `/proc`.
     pub fn new(on: Hierarchy, processes: &Path, kind: Option<PartitionType>) -> Verifier {
         Verifier { on, processes: processes.to_owned(), kind }
     }
 
-    /// All differences from the decision for a container; none if it has no cgroup (any more).
+    /// All differences from the decision for a container; none if its cgroup is unknown or gone.
     pub fn check(&self, target: &Target) -> Vec<Drift> {
         let Some(group) = &target.cgroup else { return Vec::new() };
         if !target.running {
@@ -187,6 +187,8 @@ impl Verifier {
         };
         let decided = target.setting.cpus();
         let is_wrong = match &target.kept_from_siblings {
+            // Cgroups above the container keep it off exclusive CPUs of other pods, so that only
+            // those of its own pod matter. Nothing set means all CPUs.
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
             None if target.enforced_by == Mechanism::Groups => {
                 set != decided && !self.has_none_of(group, file, decided)
@@ -211,7 +213,7 @@ impl Verifier {
         // The kernel takes shared CPUs for a new partition away a moment before that one runs.
         let own = target.setting.exclusive_cpus();
         let is_right = own.is_subset(&effective) && effective.is_subset(&target.runs_on);
-        // A drift above explains this one.
+        // One of the drifts so far would explain this one.
         if drift.is_empty() && !is_right && !self.confines_itself(group, target) {
             drift.push(Drift::Effective(effective));
         }
@@ -222,16 +224,20 @@ impl Verifier {
             let Some(status) = self.status(pid) else { continue };
             if !status.allowed.is_subset(&effective) {
                 drift.push(Drift::Process(pid, status.allowed));
-            } else if index == 0 && status.allowed != effective {
-                let inherited = self.inherited(pid, &status, effective);
-                drift.extend(inherited.filter(|_| !self.has_inner(group, file, status.allowed)));
+            } else if index == 0
+                && status.allowed != effective
+                && let Some(inherited) = self.inherited(pid, &status, effective)
+                && !self.has_inner(group, file, status.allowed)
+            {
+                drift.push(inherited);
             }
         }
         Ok(drift)
     }
 
-    /// Whether the cgroup above leaves a container none of its CPUs. Setting these would let it run on
-    /// all that are left there, those of others included: groups may have set the rest.
+    /// Whether the cgroup above leaves a container none of its CPUs. If these were set, the kernel
+    /// would let it run on all that are left there, CPUs of others included. So the cgroup may have
+    /// been given other CPUs.
     fn has_none_of(&self, group: &CgroupPath, effective: &str, decided: CpuSet) -> bool {
         let left = group.parent().map(|above| self.on.cpus(&above, effective));
         matches!(left, Some(Ok(left)) if left.is_disjoint(&decided))
@@ -250,7 +256,7 @@ impl Verifier {
         self.tasks_of(group, "cgroup.procs", most)
     }
 
-    /// The same for what this file lists.
+    /// As [`Verifier::processes_of`], with the processes or threads that this file lists.
     fn tasks_of(&self, group: &CgroupPath, file: &str, most: usize) -> Result<Vec<u32>, FileError> {
         let mut processes = pids(&self.on.read(group, file)?);
         let mut inner = self.on.children(group);
@@ -296,7 +302,7 @@ impl Verifier {
             .any(|status| status.allowed != effective && status.allowed.is_subset(&effective))
     }
 
-    /// Whether this process sees the host's threads: in a pid namespace of its own it does not.
+    /// Whether this process sees the host's threads: in another pid namespace it does not.
     pub fn sees_threads(&self, target: &Target) -> bool {
         let Some(group) = &target.cgroup else { return true };
         let threads = self.on.read(group, "cgroup.threads").unwrap_or_default();
@@ -311,8 +317,8 @@ impl Verifier {
         if is_inherited { Some(Drift::Inherited(pid, status.allowed)) } else { None }
     }
 
-    /// Whether a cgroup that the container has made in its own has these CPUs: then a process has its
-    /// mask from there. A process of a threaded cgroup is listed above it.
+    /// Whether a cgroup inside the container's has these CPUs: then a process has its mask from there.
+    /// The kernel lists a process of a threaded cgroup in the cgroup above it.
     fn has_inner(&self, group: &CgroupPath, effective: &str, cpus: CpuSet) -> bool {
         let mut inner = self.on.children(group);
         for _ in 0..INNER {

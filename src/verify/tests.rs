@@ -1,4 +1,4 @@
-//! A hierarchy and processes in a directory; the real ones are looked at by the lab.
+//! A hierarchy and processes as files in a directory; the lab checks real ones.
 
 use super::*;
 use crate::exclusivity::lift_quota;
@@ -7,11 +7,11 @@ use ledger::{ContainerId, CpuSetting, Mechanism};
 use std::fs;
 use tempfile::TempDir;
 
-struct Machine(TempDir);
+struct FakeMachine(TempDir);
 
-impl Machine {
-    fn new() -> Machine {
-        let machine = Machine(tempfile::tempdir().unwrap());
+impl FakeMachine {
+    fn new() -> FakeMachine {
+        let machine = FakeMachine(tempfile::tempdir().unwrap());
         machine.file("cgroup.controllers", "cpuset cpu\n");
         machine
     }
@@ -86,8 +86,8 @@ fn exclusive(cpus: &str, enforced_by: Mechanism) -> Target {
 }
 
 #[test]
-fn what_is_right_is_not_complained_about() {
-    let machine = Machine::new();
+fn a_container_as_decided_has_no_drift() {
+    let machine = FakeMachine::new();
     machine.group("4-7", "4-7", "root", "0\n12\n13");
     machine.process(11, 1, "0-15");
     machine.process(12, 11, "4-7");
@@ -95,7 +95,7 @@ fn what_is_right_is_not_complained_about() {
     machine.process(13, 12, "5");
     let target = exclusive("4-7", Mechanism::Partitions);
     assert_eq!(machine.check(&target, Some(PartitionType::Root)), [""; 0]);
-    // Not running, no group known, or the group gone: nothing to look at.
+    // Not running, no cgroup known, or the cgroup gone: nothing to check.
     let pending = Target { running: false, ..exclusive("8", Mechanism::Partitions) };
     let nowhere = Target { cgroup: None, ..exclusive("8", Mechanism::Partitions) };
     let gone = Target {
@@ -107,10 +107,10 @@ fn what_is_right_is_not_complained_about() {
     }
 }
 
-/// Where cgroups are mounted with `nsdelegate`, it may not write its own.
+/// Where cgroups are mounted with `nsdelegate`, the plugin must not write its own.
 #[test]
 fn the_plugins_own_threads_count_where_its_cgroup_is_wider() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     let own = std::process::id();
     let pool: CpuSet = "0-5".parse().unwrap();
     let target = Target {
@@ -131,8 +131,8 @@ fn the_plugins_own_threads_count_where_its_cgroup_is_wider() {
 }
 
 #[test]
-fn every_drift_is_seen() {
-    let machine = Machine::new();
+fn every_difference_from_the_decision_is_a_drift() {
+    let machine = FakeMachine::new();
     let target = exclusive("4-7", Mechanism::Partitions);
     machine.process(11, 1, "0-5");
     machine.process(12, 11, "4-7");
@@ -157,7 +157,7 @@ fn every_drift_is_seen() {
         machine.check(&target, Some(PartitionType::Root)),
         ["the kernel lets its cgroup run on CPUs 4-8"]
     );
-    // What the groups above it may not use.
+    // CPU 7 is not available to the cgroups above it.
     machine.group("4-7", "4-6", "member", "");
     let by_runtime = exclusive("4-7", Mechanism::Runtime);
     assert_eq!(
@@ -191,8 +191,8 @@ fn every_drift_is_seen() {
 }
 
 #[test]
-fn what_is_set_where_another_program_leaves_none_of_its_cpus_is_no_drift() {
-    let machine = Machine::new();
+fn other_cpus_are_no_drift_where_the_cgroup_above_has_none_of_the_decided_ones() {
+    let machine = FakeMachine::new();
     machine.group("0-3,8-15", "8-9", "member", "");
     let target = exclusive("4-7", Mechanism::Groups);
     let set = ["its cgroup has CPUs 0-3,8-15 set"];
@@ -209,10 +209,10 @@ fn what_is_set_where_another_program_leaves_none_of_its_cpus_is_no_drift() {
     assert_eq!(machine.check(&target, Some(PartitionType::Root)), set);
 }
 
-/// In an inner group, as crun and programs with groups of their own have it.
+/// crun, and programs that make cgroups, put processes into an inner cgroup.
 #[test]
-fn processes_in_groups_within() {
-    let machine = Machine::new();
+fn processes_in_inner_cgroups_are_checked_up_to_a_limit() {
+    let machine = FakeMachine::new();
     machine.group("4-7", "4-7", "root", "");
     machine.process(12, 11, "4-8");
     machine.file("kubepods/poda/c/container/deeper/cgroup.procs", "12\n");
@@ -221,7 +221,7 @@ fn processes_in_groups_within() {
         machine.check(&target, Some(PartitionType::Root)),
         ["its process 12 may run on CPUs 4-8"]
     );
-    // As many as are looked at elsewhere.
+    // As many as in the container's own cgroup.
     for group in 0..100 {
         machine.file(&format!("kubepods/poda/c/{group}/cgroup.procs"), "12\n");
     }
@@ -231,8 +231,8 @@ fn processes_in_groups_within() {
 /// A container gives some of its processes a cgroup with a part of its CPUs, as systemd and
 /// hypervisors do. Their parents may be there as well.
 #[test]
-fn cpus_of_a_cgroup_within_are_no_inherited_mask() {
-    let machine = Machine::new();
+fn a_mask_with_the_cpus_of_an_inner_cgroup_is_not_inherited() {
+    let machine = FakeMachine::new();
     machine.group("4-7", "4-7", "root", "");
     machine.process(11, 1, "4");
     machine.process(12, 11, "4");
@@ -252,8 +252,8 @@ fn cpus_of_a_cgroup_within_are_no_inherited_mask() {
 
 /// Children of the first process have its mask as well; another mask is the process's choice.
 #[test]
-fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
-    let machine = Machine::new();
+fn an_inherited_mask_is_widened_in_all_processes_that_have_it() {
+    let machine = FakeMachine::new();
     let proc = Path::new("/proc");
     let verifier = Verifier::new(Hierarchy::open(machine.0.path()).unwrap(), proc, None);
     let all = verifier.status(std::process::id()).unwrap().allowed;
@@ -280,8 +280,8 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
 }
 
 #[test]
-fn a_container_that_should_share_is_no_partition() {
-    let machine = Machine::new();
+fn a_partition_of_a_shared_container_is_a_drift() {
+    let machine = FakeMachine::new();
     let target = Target {
         setting: CpuSetting::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
@@ -297,10 +297,9 @@ fn a_container_that_should_share_is_no_partition() {
     );
 }
 
-/// cgroup v1 has other names for the same.
 #[test]
-fn the_old_interface() {
-    let machine = Machine::new();
+fn cgroup_v1_is_checked_by_its_own_files() {
+    let machine = FakeMachine::new();
     machine.file("cgroup.controllers", "");
     machine.file("cpuset/cpuset.cpus", "0-15\n");
     let file =
@@ -321,11 +320,10 @@ fn the_old_interface() {
     assert_eq!(machine.check(&target, None), [""; 0]);
 }
 
-/// Some runtimes do not lift it for a container that runs. With either kind of exclusivity, it is
-/// seen and can be lifted.
+/// Some runtimes do not lift it for a running container.
 #[test]
-fn a_quota_of_an_exclusive_container() {
-    let machine = Machine::new();
+fn a_quota_of_an_exclusive_container_is_a_drift_and_can_be_lifted() {
+    let machine = FakeMachine::new();
     machine.group("4-7", "4-7", "member", "");
     let target = exclusive("4-7", Mechanism::Runtime);
     let own = "kubepods/poda/c/cpu.max";
@@ -346,7 +344,7 @@ fn a_quota_of_an_exclusive_container() {
 
 #[test]
 fn processes_with_any_name_are_checked() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine.group("4-7", "4-7", "member", "101\n");
     machine.file("kubepods/poda/c/cgroup.threads", "101\n");
     let target = exclusive("4-7", Mechanism::Runtime);

@@ -20,7 +20,7 @@ pub struct CheckReport {
     pub unknown: bool,
     /// On an unknown node, without overrides.
     pub settings: SettingsReport,
-    /// What has not the effect in these settings that it seems to have, each with its line.
+    /// Fields that have not the effect under these settings that they seem to have, with their lines.
     pub warnings: Vec<String>,
     /// The positions in `overrides`, from 0, of those that apply, the most specific last.
     pub applied: Vec<usize>,
@@ -74,13 +74,13 @@ pub struct AssignmentReport {
     /// The CPUs now.
     pub cpus: String,
     #[serde(flatten)]
-    pub effect: Effect,
+    pub effect: AssignmentEffect,
 }
 
 /// The effect of a configuration on a container's exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
-pub enum Effect {
+pub enum AssignmentEffect {
     Stays,
     Moves {
         /// The new CPUs, if nothing else happens before.
@@ -108,7 +108,7 @@ impl SettingsReport {
     }
 }
 
-/// With those that need valid settings, if there are any.
+/// The warnings about a configuration. Some need valid settings: without, they are left out.
 pub(super) fn warnings(
     config: &Config,
     topology: &Topology,
@@ -174,9 +174,11 @@ impl Display for Outlook {
         for AssignmentReport { namespace, pod, container, cpus, effect } in &self.assignments {
             write!(f, "{namespace}/{pod}/{container}: {} ", wording::cpus(cpus))?;
             match effect {
-                Effect::Stays => writeln!(f, "{}", wording::agree(cpus, "stays", "stay"))?,
-                Effect::Moves { to, why } => writeln!(f, "would become {to}: {why}")?,
-                Effect::Shares { why } => {
+                AssignmentEffect::Stays => {
+                    writeln!(f, "{}", wording::agree(cpus, "stays", "stay"))?;
+                }
+                AssignmentEffect::Moves { to, why } => writeln!(f, "would become {to}: {why}")?,
+                AssignmentEffect::Shares { why } => {
                     writeln!(f, "would be lost, and it would run in the shared pool: {why}")?;
                 }
             }

@@ -1,6 +1,6 @@
 //! The effect on containers, from a ledger without a runtime.
 
-use super::report::{AssignmentReport, Effect, Outlook};
+use super::report::{AssignmentEffect, AssignmentReport, Outlook};
 use cpuset::CpuSet;
 use ledger::model::SandboxId;
 use ledger::{
@@ -10,8 +10,8 @@ use ledger::{
 use std::collections::BTreeMap;
 use topology::Topology;
 
-/// The effect of these settings on claims. The state file lacks kinds and, in files of older
-/// versions, requests: each claim counts as a running container that requests the CPUs it has.
+/// The effect of these settings on claims. The state file has no QoS classes and, from older
+/// versions, no requests: each claim counts as a running container that requests the CPUs it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
     let (pods, containers) = claims.iter().map(as_listed).unzip();
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
@@ -22,9 +22,11 @@ pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>
     let assignment = |claim: Claim| {
         let now = has.get(&claim.id).copied();
         let effect = match now {
-            Some(cpus) if cpus == claim.cpus => Effect::Stays,
-            Some(to) => Effect::Moves { to: to.to_string(), why: why(&notes, &claim, topology) },
-            None => Effect::Shares { why: why(&notes, &claim, topology) },
+            Some(cpus) if cpus == claim.cpus => AssignmentEffect::Stays,
+            Some(to) => {
+                AssignmentEffect::Moves { to: to.to_string(), why: why(&notes, &claim, topology) }
+            }
+            None => AssignmentEffect::Shares { why: why(&notes, &claim, topology) },
         };
         AssignmentReport {
             namespace: claim.namespace,

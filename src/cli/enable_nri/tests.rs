@@ -20,7 +20,7 @@ root = "/data/containerd"   # a larger disk
 "#;
 
 #[test]
-fn what_is_there_stays_as_it_is() {
+fn everything_else_in_the_file_stays_as_it_is() {
     assert_eq!(enabled(USUAL), format!("{USUAL}\n[plugins.\"{NRI}\"]\ndisable = false\n"));
     let off = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true # not yet\n  disable_connections = false\n";
     assert_eq!(enabled(off), off.replace("true", "false"));
@@ -40,7 +40,7 @@ fn a_second_time_changes_nothing() {
 }
 
 #[test]
-fn what_could_spoil_it_is_told() {
+fn imports_and_another_socket_are_reported() {
     let text = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n[plugins.\"io.containerd.nri.v1.nri\"]\n\
                 socket_path = \"/run/other.sock\"\n";
     let found = enable(text).unwrap();
@@ -51,7 +51,7 @@ fn what_could_spoil_it_is_told() {
 }
 
 #[test]
-fn what_is_unsuitable_is_left_alone() {
+fn an_unsuitable_file_is_refused_with_the_reason() {
     let version = |text: &str| Unsuitable::Version(text.to_owned());
     for (text, why) in [
         ("", version("1")),
@@ -91,7 +91,7 @@ fn line_ends_stay_as_they_are() {
 
 /// k3s and RKE2 render the file from a Go template.
 #[test]
-fn a_template_gets_a_table_of_its_own() {
+fn a_template_without_the_plugins_table_gets_one() {
     let enabled = |text: &str| enable_in_template(text).unwrap().content;
     let table = format!("[plugins.\"{NRI}\"]\n  disable = false\n");
     let base = "{{ template \"base\" . }}\n";
@@ -175,7 +175,7 @@ fn a_missing_file_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_a_distribution_renders_is_changed_in_its_template() {
+fn a_rendered_file_is_changed_in_its_template() {
     for (directory, rendered, template, content, missing, restart) in [
         (
             "var/lib/rancher/k3s/agent/etc/containerd",
@@ -207,7 +207,7 @@ fn what_a_distribution_renders_is_changed_in_its_template() {
         fs::create_dir_all(&directory).unwrap();
         let (rendered, template) = (directory.join(rendered), directory.join(template));
         fs::write(&rendered, "version = 2\n").unwrap();
-        // Nobody has made a template yet.
+        // There is no template yet.
         for config in [None, Some(rendered.as_path())] {
             let error = run_at(root.path(), config).unwrap_err().to_string();
             assert!(error.contains(missing), "{error}");

@@ -70,7 +70,7 @@ pub(super) fn picture(ledger: &Ledger) -> Picture {
     let view = ledger.view();
     let badges = badges(&view);
     let tenants = view.containers.iter().filter_map(|container| {
-        let cpus = kept(&view, container)?;
+        let cpus = exclusive_now(&view, container)?;
         let badge = badges.of(container)?;
         let placement = placement(&view, container, None);
         let name = format!("{}/{}/{}", placement.namespace, placement.pod, placement.container);
@@ -98,7 +98,7 @@ fn badges(view: &View) -> Badges {
 
 /// The exclusive CPUs of a container, without those that it has lent to the shared pool; `None` if
 /// there are none.
-fn kept(view: &View, container: &ContainerView) -> Option<CpuSet> {
+fn exclusive_now(view: &View, container: &ContainerView) -> Option<CpuSet> {
     let cpus = container.exclusive? - view.pool;
     if cpus.is_empty() { None } else { Some(cpus) }
 }
@@ -108,7 +108,7 @@ pub(super) fn placements(ledger: &Ledger) -> Vec<PlacementReport> {
     let badges = badges(&view);
     let mut placements = Vec::new();
     for container in &view.containers {
-        if container.phase != Phase::Ended || kept(&view, container).is_some() {
+        if container.phase != Phase::Ended || exclusive_now(&view, container).is_some() {
             let badge = badges.of(container).map(|badge| badge.to_string());
             placements.push(placement(&view, container, badge));
         }
@@ -120,7 +120,7 @@ pub(super) fn placements(ledger: &Ledger) -> Vec<PlacementReport> {
 
 fn placement(view: &View, container: &ContainerView, badge: Option<String>) -> PlacementReport {
     let topology = &view.topology;
-    let cpus = kept(view, container).unwrap_or_default();
+    let cpus = exclusive_now(view, container).unwrap_or_default();
     let shown = if cpus.is_empty() { container.runs_on } else { cpus };
     let used = topology.tally(&cpus);
     let numbers = |used: &[usize], ids: Vec<usize>| -> Vec<usize> {

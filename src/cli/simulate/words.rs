@@ -181,7 +181,7 @@ mod tests {
     use super::part;
 
     #[test]
-    fn all_are_all() {
+    fn only_all_of_them_are_100_percent() {
         for (some, all, expect) in [
             (99_995, 100_000, "99995 (99.9 %)"),
             (100_000, 100_000, "100000 (100.0 %)"),

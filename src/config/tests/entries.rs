@@ -1,4 +1,4 @@
-//! Mistakes in entries for some nodes, and in what is not in force.
+//! Mistakes in entries for some nodes, and in fields that are not in force.
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn names_and_values_count_under_every_policy_and_in_every_entry() {
     ] {
         let (key, _) = line.split_once(':').unwrap();
         for base in [none, in_force] {
-            // Of the two lines of a policy the wrong one would be a second one.
+            // Without the line that the wrong one would repeat.
             let base: String = base
                 .lines()
                 .filter(|one| !one.starts_with(key))
@@ -75,7 +75,7 @@ fn names_and_values_count_under_every_policy_and_in_every_entry() {
 }
 
 #[test]
-fn what_another_entry_can_mend_is_no_mistake_of_the_text() {
+fn fields_of_several_entries_may_contradict_each_other_where_they_do_not_meet() {
     let text = "cpuManagerPolicyOptions: {full-pcpus-only: true}\nnodes:\n- names: [\"s-*\"]\n  cpuManagerPolicy: static\n  \
                 reservedSystemCPUs: 0\n- names: [s-1]\n  topologyManagerPolicy: single-numa-node\n  \
                 cpuManagerPolicyOptions: {align-by-socket: true}\n";

@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 use topology::synthetic::Machine;
 
-/// Everything that an error may not show of the parser.
+/// Words of the parser, which no error may show.
 const INSIDE: [&str; 7] =
     ["invalid type", "struct", "sequence", "mapping,", "variant", "visit", "`"];
 
@@ -55,7 +55,7 @@ fn anchors_and_aliases_are_refused() {
 }
 
 #[test]
-fn text_that_is_no_plain_utf_8() {
+fn the_text_must_be_utf_8_without_control_characters() {
     answers(*b"strict: true\n# \xe4\n", "line 2: byte 0xE4 is not UTF-8: save the text as UTF-8");
     answers(*b"\xff\xfes\0t\0", "line 1: the text is UTF-16: save it as UTF-8");
     answers(
@@ -72,7 +72,7 @@ fn text_that_is_no_plain_utf_8() {
 }
 
 #[test]
-fn tabs_in_the_indentation() {
+fn a_tab_in_the_indentation_is_refused() {
     let why = "a tab in the indentation: YAML allows spaces only";
     answers("strict: true\nsystemReserved:\n\tcpu: 1\n", &format!("line 3: {why}"));
     answers("nodes:\n  - names: [a]\n  \tstrict: true\n", &format!("line 3: nodes[0]: {why}"));
@@ -81,7 +81,7 @@ fn tabs_in_the_indentation() {
 }
 
 #[test]
-fn paths_that_no_file_can_have() {
+fn a_path_that_no_file_can_have_is_refused() {
     answers(
         "kubeletStateDir: \"/var\\0lib\"\n",
         "line 1: kubeletStateDir: \"/var\\0lib\" has a NUL character, which no path can have: expected one like \
@@ -136,7 +136,7 @@ fn every_field_says_what_it_expects() {
 }
 
 #[test]
-fn other_kinds_of_values() {
+fn a_value_of_another_kind_is_refused_with_what_was_expected() {
     for (text, expect) in [
         (
             "strict: true\nrebalance: true\n",
@@ -244,7 +244,7 @@ fn resources_are_those_that_a_kubelet_reserves() {
 }
 
 #[test]
-fn more_cpus_than_there_are() {
+fn more_reserved_cpus_than_the_machine_has_are_refused() {
     let with = |amounts: &str| format!("cpuManagerPolicy: static\n{amounts}\n");
     answers(
         with("systemReserved: {cpu: 500}"),
@@ -320,7 +320,7 @@ fn reserved_cpus_that_split_cores_are_warned_of() {
 }
 
 #[test]
-fn isolated_cpus_that_nobody_can_use_are_warned_of() {
+fn isolated_cpus_that_no_container_can_use_are_warned_of() {
     let warnings = |isolated: &str, text: &str| -> Vec<String> {
         let isolated = isolated.parse().unwrap();
         let machine = Machine { cores: 8, isolated, ..Machine::default() }.topology().unwrap();
@@ -358,7 +358,7 @@ fn isolated_cpus_that_nobody_can_use_are_warned_of() {
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn a_file_that_is_special_or_too_large_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.yaml");
     let refused = |path: &Path| Config::read(path).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! A kubelet's file pasted whole: what means nothing here is accepted and named, and nothing else is.
+//! A kubelet's file pasted whole: fields that mean nothing here are accepted with a warning; unknown
+//! fields are errors.
 
 use super::*;
 
@@ -175,9 +176,8 @@ fn draft_names_of_options_are_errors_that_name_the_option() {
     }
 }
 
-/// What the errors advise is an option, or a wish.
 #[test]
-fn draft_names_lead_to_what_exists() {
+fn errors_about_draft_names_advise_an_existing_option_or_wish() {
     for (draft, _, name) in policy_options::DRAFTS {
         assert!(!placement::Options::NAMES.contains(&draft), "{draft}");
         let is_wish = || Wish::parse("smt", "isolate").is_ok() && draft == "smtisolate";

@@ -1,4 +1,4 @@
-//! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
+//! Cgroups that the kernel refuses to change, or that are gone, with files like the kernel's.
 
 use super::*;
 use cpuset::PartitionType;
@@ -11,8 +11,8 @@ use std::time::Instant;
 use tempfile::TempDir;
 use topology::synthetic::Machine;
 
-/// A node with a pod and a group beside all pods, of which CPUs 1-2 are no pod's at present.
-struct Node {
+/// A node with a pod, and a cgroup outside of all pods. No cgroup has CPUs 1-2 at present.
+struct TestNode {
     root: TempDir,
     enforcement: Enforcement,
     ledger: Ledger,
@@ -26,8 +26,8 @@ fn write(root: &Path, group: &str, files: [(&str, &str); 4]) {
     }
 }
 
-impl Node {
-    fn new() -> Node {
+impl TestNode {
+    fn new() -> TestNode {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpuset\n").unwrap();
         fs::write(root.path().join("cpuset.cpus.effective"), "0-7\n").unwrap();
@@ -51,7 +51,7 @@ impl Node {
         let topology = topology::Topology::build(machine.facts().unwrap()).unwrap();
         let mut ledger = Ledger::new(topology, settings, Vec::new());
         ledger.apply(Event::Mechanism(Mechanism::Partitions));
-        Node { root, enforcement, ledger }
+        TestNode { root, enforcement, ledger }
     }
 
     /// Creates a container of two CPUs.
@@ -94,14 +94,14 @@ fn create(id: &str) -> Admission {
     }
 }
 
-/// These files do not follow each other: as if the kernel had refused.
+/// A write into one of these files changes no other, as if the kernel had refused it.
 #[test]
-fn a_container_whose_partition_the_kernel_refuses_is_kept_apart_by_cgroups() {
-    let mut node = Node::new();
+fn a_container_whose_partition_the_kernel_refuses_is_isolated_by_cgroups() {
+    let mut node = TestNode::new();
     node.create("c");
     let files = [("", "1-2"), (".exclusive", ""), (".effective", "1-2"), (".partition", "member")];
     write(node.root.path(), "kubepods/pod/c", files);
-    let Bound { events, refused, ended } =
+    let BindOutcome { events, refused, ended } =
         node.enforcement.bind(Scope::All, &node.ledger, Instant::now());
     let [(target, why)] = &refused[..] else { panic!("{refused:?}") };
     assert!(target.is_partition() && ended.is_empty());
@@ -116,11 +116,10 @@ fn a_container_whose_partition_the_kernel_refuses_is_kept_apart_by_cgroups() {
     assert_eq!(files.map(|file| text(file).unwrap()), ["member\n", "\n"]);
 }
 
-/// Cgroups are reported by their paths, and the ledger knows pods. The cgroup counts as missing from
-/// the second check on.
+/// The cgroup counts as missing from the second check on.
 #[test]
-fn a_pod_whose_cgroup_is_not_there_is_named_to_the_ledger() {
-    let mut node = Node::new();
+fn a_pod_whose_cgroup_is_missing_is_reported_to_the_ledger() {
+    let mut node = TestNode::new();
     let target = node.create("c");
     let Admission::Create { pod, container } = create("c") else { unreachable!() };
     node.ledger.apply(Event::Started { pod, container });
@@ -134,18 +133,18 @@ fn a_pod_whose_cgroup_is_not_there_is_named_to_the_ledger() {
     let directory = node.root.path().join("kubepods/pod");
     let why = format!("cgroup {} does not exist", directory.display());
     assert_eq!(node.enforcement.unbound(), [("pod".to_owned(), why)]);
-    let Bound { events, .. } = node.enforcement.bind(Scope::Binding, &node.ledger, Instant::now());
+    let BindOutcome { events, .. } =
+        node.enforcement.bind(Scope::Binding, &node.ledger, Instant::now());
     assert_eq!((events, target.pod_group()), (vec![], CgroupPath::new("kubepods/pod")));
 }
 
-/// What the kernel refuses is counted; a cgroup that is gone is no failure.
 #[test]
-fn a_write_that_fails_is_counted() {
-    let mut node = Node::new();
+fn a_refused_write_counts_as_an_error_and_a_missing_cgroup_does_not() {
+    let mut node = TestNode::new();
     let target = node.create("c");
     let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
     let mut tried = Vec::new();
-    let mut write = |node: &mut Node| {
+    let mut write = |node: &mut TestNode| {
         let written = node.enforcement.set_cpus(&target, Instant::now());
         tried.push((node.enforcement.errors, written));
     };

@@ -1,4 +1,4 @@
-//! Writes into the cgroups of single containers, and what the kernel says to them.
+//! Writes into the cgroups of single containers, and refusals by the kernel.
 
 use super::Enforcement;
 use crate::exclusivity::lift_quota;
@@ -32,9 +32,9 @@ impl Enforcement {
         Ok(change)
     }
 
-    /// Settles the CFS quotas of these containers' pods. Returns how many were set again since they
-    /// were lifted, and the files of those that are to stay lifted. What the kernel refuses to lift
-    /// is a drift at the next check pass, which also tries to restore the rest again.
+    /// Settles the CFS quotas of these containers' pods. Returns how many another program had set
+    /// again, and the files of those that are to stay lifted. A quota that the kernel refuses to
+    /// lift is a drift at the next check pass, which also tries again to restore the others.
     pub(in crate::daemon) fn settle_pod_quotas(
         &mut self,
         targets: &[Target],
@@ -53,7 +53,7 @@ impl Enforcement {
         (again, pods.filter_map(|pod| self.groups.quota_file(&pod)).collect())
     }
 
-    /// The containers of these updates that would get CPUs which a partition beside them still has.
+    /// The containers of these updates that would get CPUs which a sibling partition still has.
     pub(in crate::daemon) fn too_early(
         &self,
         updates: &[Update],
@@ -102,8 +102,8 @@ impl Enforcement {
         let Err(refused) = written else { return true };
         if !refused.is_gone() {
             self.errors += 1;
-            // Where cgroups bind a container by itself its file is watched: the refused write is
-            // reported like any other, and must not lead to the next one.
+            // The file may be one that is watched: the refused write is reported like any other,
+            // and must not lead to the next one.
             self.refused_at = Some(now);
             log::warn!("{}: {refused}", target.subject);
         }

@@ -44,7 +44,8 @@ pub(super) fn kind(parent: &str) -> (Qos, PoolKind) {
 
 /// By the parts after the innermost `kubepods`: nodes in pods (kind) have several.
 fn kind_of<'a>(parts: impl DoubleEndedIterator<Item = &'a str>) -> (Qos, PoolKind) {
-    let (mut below, mut second) = ("", "");
+    let mut below = "";
+    let mut second = "";
     for part in parts.rev() {
         if part == "kubepods" {
             return match below {
@@ -52,7 +53,8 @@ fn kind_of<'a>(parts: impl DoubleEndedIterator<Item = &'a str>) -> (Qos, PoolKin
                 _ => (class(below), PoolKind::General),
             };
         }
-        (below, second) = (part, below);
+        second = below;
+        below = part;
     }
     (Qos::Unknown, PoolKind::General)
 }
@@ -71,6 +73,7 @@ fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
+/// The path of a slice: `a.slice/a-b.slice` for `a-b.slice`.
 fn expand(slice: &str) -> Option<String> {
     let name = match slice {
         // The OCI runtimes use this slice for containers outside of Kubernetes.
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers() {
+    fn a_containers_cgroup_comes_from_its_cgroups_path() {
         for (path, expected) in [
             ("/kubepods/burstable/poda1-b2/c1", Some("kubepods/burstable/poda1-b2/c1")),
             ("/kubepods/poda1-b2/crio-c1", Some("kubepods/poda1-b2/crio-c1")),
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn pods() {
+    fn a_pods_cgroup_comes_from_its_cgroup_parent() {
         let slice = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda1_b2.slice";
         for (parent, expected) in [
             ("/kubepods/burstable/poda1-b2", Some("kubepods/burstable/poda1-b2")),
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn classes() {
+    fn a_pods_class_comes_from_its_cgroup_parent() {
         for (cgroup_parent, qos) in [
             // containerd, systemd driver
             ("/kubepods.slice/kubepods-poda1_b2.slice", Qos::Guaranteed),
@@ -174,7 +177,7 @@ mod tests {
             ("kubelet-kubepods-poda1_b2.slice", Qos::Guaranteed),
             // a node within a pod of another
             ("/kubepods/burstable/poda1/docker/kubelet/kubepods/podb2", Qos::Guaranteed),
-            // words that only look like it
+            // similar names
             ("/besteffort/kubepods/poda1-b2", Qos::Guaranteed),
             ("/burstable.slice/kubepods-podburstable.slice", Qos::Guaranteed),
             ("/my-kubepods/burstable/poda1", Qos::Unknown),

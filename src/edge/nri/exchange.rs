@@ -7,8 +7,6 @@ use crate::edge::{Mount, Response};
 use cpuset::CpuSet;
 use ledger::{Admission, Call, ContainerId, Event, SandboxId};
 use std::path::{Path, PathBuf};
-
-/// What a call asks.
 #[derive(Debug)]
 pub enum Asked {
     Call(Call),
@@ -86,8 +84,7 @@ pub fn answer(response: &Response, own: &OwnMounts) -> nri::Answer {
     nri::Answer { adjust, updates: outgoing::updates(updates) }
 }
 
-/// Where a new container has something mounted, and whether what is mounted below appears on the host,
-/// too.
+/// The mount points of a new container, and whether mounts below each appear on the host, too.
 #[derive(Debug, Default)]
 pub struct OwnMounts {
     container: String,
@@ -116,8 +113,12 @@ impl OwnMounts {
             Some((path, true)) => (path, "has mountPropagation: Bidirectional"),
             _ => return true,
         };
-        let (container, at, path) = (&self.container, at.display(), path.display());
-        log::warn!("consumers: container {container} has no mount at {at}: {path} {why}");
+        log::warn!(
+            "consumers: container {} has no mount at {}: {} {why}",
+            self.container,
+            at.display(),
+            path.display()
+        );
         false
     }
 }

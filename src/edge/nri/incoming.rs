@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_limits() {
+    fn requests_and_limits_come_from_shares_and_quota() {
         for (shares, quota, period, request, limit) in [
             (Some(4096), Some(400_000), Some(100_000), Some(4000), Some(4000)),
             (Some(256), Some(200_000), Some(100_000), Some(250), Some(2000)),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_lists() {
+    fn a_list_of_cpus_that_is_empty_or_invalid_counts_as_none() {
         for (list, expected) in [
             ("", None),
             ("0-3,8", Some("0-3,8")),
@@ -292,7 +292,9 @@ mod tests {
     fn device_files_count_unless_a_container_has_all() {
         let file = |block, major, minor| DeviceRef::File { block, major, minor };
         let described = |files: &[(&str, i64, i64)]| devices(&with_devices(files, &[]));
-        let (vfio, disk, kmsg) = (("c", 242, 3), ("b", 259, 0), ("c", 1, 11));
+        let vfio = ("c", 242, 3);
+        let disk = ("b", 259, 0);
+        let kmsg = ("c", 1, 11);
         assert_eq!(described(&[vfio, disk]), [file(false, 242, 3), file(true, 259, 0)]);
         assert_eq!(described(&[vfio, kmsg]), []);
         assert_eq!(described(&[("b", 1, 11)]), [file(true, 1, 11)]);
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn updates() {
+    fn an_update_requests_only_the_values_that_it_sets() {
         let before = with_cpu(cpu(Some(1024), Some(50_000), Some(50_000)));
         for (asked, request, limit, sets_quota) in [
             (cpu(Some(2048), Some(100_000), None), Some(2000), Some(2000), true),
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn a_containers_name_comes_from_the_first_place_that_has_one() {
         let map = |key: &str, value: &str| HashMap::from([(key.to_owned(), value.to_owned())]);
         let crio = |json| map(CRIO_METADATA, json);
         for (labels, own, annotations, expected) in [
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_pod() {
+    fn a_pod_is_converted_with_all_its_fields() {
         let full = wire::PodSandbox {
             id: "sandbox".into(),
             uid: "uid".into(),
@@ -415,9 +417,8 @@ mod tests {
         );
     }
 
-    /// An event with an empty pod still names it, from what its container carries.
     #[test]
-    fn empty_pods() {
+    fn an_empty_pod_is_identified_by_the_labels_of_its_container() {
         let labels = [(POD_UID_LABEL, "uid"), (POD_NAME_LABEL, "pod"), (POD_NAMESPACE_LABEL, "ns")];
         let labelled = wire::Container {
             id: "c1".into(),
@@ -434,9 +435,8 @@ mod tests {
         assert_eq!(pod(&bare, None).uid.0, "sandbox", "pods without uid must not be taken for one");
     }
 
-    /// A saturated or missing part does not hide the other one.
     #[test]
-    fn budgets() {
+    fn a_saturated_or_missing_part_of_a_budget_does_not_hide_the_other_one() {
         for (shares, quota, expected) in [
             (Some(4096), Some(400_000), Some(4000)),
             (Some(262_144), Some(51_200_000), Some(512_000)),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn creation_times() {
+    fn a_creation_time_is_unknown_unless_it_is_positive() {
         for (created_at, expected) in
             [(0, None), (-5, None), (1_795_239_574_734_228_023, Some(1_795_239_574_734_228_023))]
         {

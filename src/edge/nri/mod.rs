@@ -1,4 +1,4 @@
-//! Between the [NRI library](nri) and the ledger: the only room that knows the protocol's messages.
+//! Between the [NRI library](nri) and the ledger: the only module that knows the protocol's messages.
 //!
 //! ```text
 //! runtime ── library ── Edge ── asked ───► Message ──► owner of the

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_new_containers() {
+    fn an_adjustment_has_the_cpus_and_no_quota_if_they_are_exclusive() {
         for (setting, cpus, quota) in [
             (CpuSetting::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
             (CpuSetting::shared("0-1".parse().unwrap()), "0-1", None),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_are_complete() {
+    fn updates_keep_their_order_and_may_fail_one_by_one() {
         let exclusive = CpuSetting::exclusive("4".parse().unwrap()).unwrap();
         let asked = [
             shared("b", "0-1"),

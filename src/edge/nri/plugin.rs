@@ -13,7 +13,7 @@ const BEFORE_START: Events = Events::of(&[Event::START_CONTAINER]);
 /// One more call for every container, since NRI 0.10.
 const VALIDATE: Events = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
 
-/// One connection of the ledger's owner.
+/// One connection of the runtime.
 pub(super) struct Edge {
     pub(super) session: Session,
     pub(super) owner: DaemonSender,
@@ -82,17 +82,15 @@ impl Plugin for Edge {
     }
 }
 
-type Reply<T> = oneshot::Receiver<Result<T, Refusal>>;
-
-/// What a call waits for.
+type PendingReply<T> = oneshot::Receiver<Result<T, Refusal>>;
 enum Waits {
-    Response(Reply<Response>),
-    Approval(Reply<()>),
+    Response(PendingReply<Response>),
+    Approval(PendingReply<()>),
     Nothing,
 }
 
 /// The owner's reply; an error if it refuses or has ended.
-async fn decided<T>(reply: Reply<T>) -> Result<T, CallError> {
+async fn decided<T>(reply: PendingReply<T>) -> Result<T, CallError> {
     match reply.await {
         Ok(reply) => reply.map_err(|Refusal(why)| CallError::Refused(why)),
         Err(_) => Err(CallError::Unavailable("the CPU manager is stopping".to_owned())),

@@ -75,8 +75,8 @@ const LISTED_CONTAINER: [Field<'_>; 9] = [
     Number(14), // created_at
 ];
 
-/// Mounts: destinations, and options that say how mounts below them propagate. In a list nobody needs
-/// them, and they would be most of it.
+/// Mounts: destinations, and options that say how mounts below them propagate. In a list they are not
+/// needed, and would be most of it.
 const MOUNTS: Field<'_> = Part(
     9,
     &[

@@ -1,4 +1,4 @@
-//! Files as kubelets write them, and as they never should be.
+//! Files as kubelets write them, and damaged ones.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn claims(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_generation() {
+fn a_file_of_every_generation_is_read() {
     let expect = ["podA/x 5-6", "podB/c1 2", "podB/c2 3"];
     assert_eq!(claims(V2), expect);
     assert_eq!(claims(V3), expect);
@@ -27,7 +27,7 @@ fn every_generation() {
 
 /// The checksums that kubelets of all ages write under policy none.
 #[test]
-fn files_without_entries() {
+fn a_file_without_entries_is_valid_with_each_checksum() {
     for checksum in ["1353318690", "3242152201", "0"] {
         let text = format!(r#"{{"policyName":"none","defaultCpuSet":"","checksum":{checksum}}}"#);
         let state = StateFile::parse(text.as_bytes()).unwrap();
@@ -35,22 +35,21 @@ fn files_without_entries() {
     }
 }
 
-/// Byte for byte what a kubelet writes.
 #[test]
-fn written_as_a_kubelet_does() {
+fn a_file_is_written_byte_for_byte_as_a_kubelet_writes_it() {
     for text in [V2, r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#] {
         assert_eq!(StateFile::parse(text.as_bytes()).unwrap().to_json(), text);
     }
 }
 
 #[test]
-fn what_is_not_known_yet_or_says_nothing_is_skipped() {
+fn unknown_fields_and_empty_lists_are_skipped() {
     let text = r#"{"policyName":"static","defaultCpuSet":"0","entries":{"p":{"c":""}},"later":[1],"checksum":0}"#;
     assert_eq!(claims(text), [""; 0]);
 }
 
 #[test]
-fn bad_files() {
+fn a_bad_file_is_an_error_that_names_the_policy_if_the_file_does() {
     for (text, expect, policy) in [
         ("", "truncated, or not a state file", None),
         ("[]", "truncated, or not a state file", None),

@@ -199,7 +199,7 @@ async fn pods_that_ended_during_a_restart_of_the_runtime_hold_no_cpus() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let mut pods = Vec::new();
-        for uid in ["gone", "half", "alive"] {
+        for uid in ["gone", "half", "running"] {
             let pod = node.run_pod(uid, 4000).await;
             node.create(&pod, "c", uid, 4000).await.unwrap();
             pods.push(pod);
@@ -208,11 +208,11 @@ async fn pods_that_ended_during_a_restart_of_the_runtime_hold_no_cpus() {
         node.containers.remove("gone");
         node.containers.get_mut("half").unwrap().alive = false;
         let half = node.cpus("half");
-        let alive = node.cpus("alive");
+        let running = node.cpus("running");
         node.reconnect().await;
         let pods: Vec<_> = node.on_disk().into_iter().map(|claim| claim.pod_uid.0).collect();
-        assert_eq!(pods, ["half", "alive"]);
-        assert_eq!(node.cpus("alive"), alive);
+        assert_eq!(pods, ["half", "running"]);
+        assert_eq!(node.cpus("running"), running);
         // Of the pod `half`, only the container has ended: its next instance gets the same CPUs.
         let pod = node.pods["sandbox-half"].clone();
         assert_eq!(node.create(&pod, "c", "half again", 4000).await.unwrap(), half);

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example conformance -- DIR` prints `FILE passed P failed F excepted E`
 //! for each file and the first failures in full; the exit code is non-zero if any vector failed.
-//! Vectors that the kubelet itself answers wrongly are excepted: they must get a legal answer of the
-//! right size instead.
+//! Vectors that the kubelet itself answers wrongly are excepted: they must get a legal answer of
+//! the right size instead.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release --example placement_bench -- FILE` reads one request a line (`take`,
 //! `hints`, `merge` or `admit`; plain or gzipped) and prints one JSON line for each:
-//! `{"id","min_ns","median_ns"}`, nanoseconds per call. With `--against OTHER`, such lines of another
-//! implementation, it prints a table of ratios instead. `--requests` prints requests to time, and
-//! times nothing.
+//! `{"id","min_ns","median_ns"}`, nanoseconds per call. With `--against OTHER`, such lines of
+//! another implementation, it prints a table of ratios instead. `--requests` prints requests to
+//! time, and times nothing.
 //!
-//! With `--engine compact`, `take` is a whole decision of that engine (which ignores the strategy of
-//! a request), and `admit` is decided by it; `hints` and `merge` are the kubelet's engine alone.
+//! With `--engine compact`, `take` is a whole decision of that engine (which ignores the strategy
+//! of a request), and `admit` is decided by it; `hints` and `merge` are the kubelet's engine alone.
 //!
 //! The calls:
 //!
@@ -17,8 +17,8 @@
 //!   hints first; admission here needs no list.
 //! * `merge`: one hint from lists of hints.
 //! * `admit`: the last pod of a sequence, on a node where the others run: from the pod's first
-//!   event to its container's CPUs. Not timed are the copy of the node before each call, what the
-//!   kubelet's admission does not do either (sandbox, runtime, protocol), and writing the checkpoint.
+//!   event to its container's CPUs. Not timed: the copy of the node before each call; writing the
+//!   checkpoint; what the kubelet's admission does not do either (sandbox, runtime, protocol).
 
 use clap::Parser;
 use cpuset::CpuSet;
@@ -106,7 +106,7 @@ struct Topo {
 
 /// The time of one request.
 #[derive(Serialize, Deserialize)]
-struct Answer {
+struct RequestTime {
     id: String,
     #[serde(flatten)]
     timing: Timing,
@@ -136,7 +136,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         match &mut table {
             Some(table) => table.add(&request, timing)?,
             None => {
-                let answer = Answer { id: request.id, timing };
+                let answer = RequestTime { id: request.id, timing };
                 println!("{}", serde_json::to_string(&answer)?);
             }
         }

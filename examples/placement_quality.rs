@@ -16,7 +16,7 @@ mod runner;
 #[path = "placement_quality/tables.rs"]
 mod tables;
 
-use benchmark::{ENGINES, Engine, Length, MIXES, Machine, Mix, machines};
+use benchmark::{ENGINES, EngineConfig, Length, MIXES, Mix, NamedMachine, machines};
 use tables::{Cells, Summary};
 
 const LOADS: [u64; 2] = [80, 95];
@@ -70,7 +70,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut summary = Summary::default();
     for mix in mixes {
         for load in &args.load {
-            let engines: Vec<&Engine> =
+            let engines: Vec<&EngineConfig> =
                 engines.iter().copied().filter(|engine| engine.is_for(mix)).collect();
             let cells = cells(&machines, (mix, *load), &engines, args.seeds);
             if args.raw {
@@ -87,7 +87,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The items with one of the names; all without any name.
+/// The items with one of these names; all items if there are no names.
 fn chosen<'a, T>(
     all: &'a [T],
     name: fn(&T) -> &'static str,
@@ -103,11 +103,11 @@ fn chosen<'a, T>(
     Ok(all.iter().filter(is_chosen).collect())
 }
 
-/// All machines with all engines.
+/// Runs each engine on each machine, with each seed.
 fn cells<'a>(
-    machines: &'a [Machine],
+    machines: &'a [NamedMachine],
     (mix, load): (&'a Mix, u64),
-    engines: &[&'a Engine],
+    engines: &[&'a EngineConfig],
     seeds: u64,
 ) -> Cells<'a> {
     let mut cells = Cells::new(mix, load, machines, engines.to_vec());

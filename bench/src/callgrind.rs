@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 /// The function whose calls are counted.
 const COUNTED: &str = concat!(module_path!(), "::counted_by_callgrind");
 
-/// Functions that are not counted: the allocator's work depends on everything that was freed before.
+/// Functions that are not counted: the allocator's work depends on everything that was freed
+/// before.
 const ALLOCATOR: [&str; 4] = ["malloc", "calloc", "realloc", "free"];
 
 /// Counts a call, and prints the name of its case.

@@ -18,7 +18,7 @@ const NODES: [usize; 3] = [2, 8, 16];
 /// Shared containers that run when another container is created.
 const SHARED: [usize; 3] = [0, 100, 1000];
 
-/// Wishes of a pod about which an event says nothing new.
+/// Annotations of a pod that is reported again.
 const WISHES: [usize; 2] = [0, MAX_ANNOTATIONS];
 
 /// Runs all cases and prints their names.
@@ -76,7 +76,7 @@ fn compact(size: Size, at: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// From the call to its answer.
+/// What the plugin computes for a creation: the decision, and its record once it is answered.
 fn admit(ledger: &mut Ledger, admission: Admission) -> Result<Option<CpuSetting>, Rejection> {
     let decision = ledger.admit(admission)?;
     let setting = decision.setting();
@@ -84,7 +84,7 @@ fn admit(ledger: &mut Ledger, admission: Admission) -> Result<Option<CpuSetting>
     Ok(setting)
 }
 
-/// Admission of an exclusive container and of a shared one, from the call to the answer.
+/// Admits an exclusive container, and a shared one.
 fn admissions(node: &Node, size: Size, at: &str) -> Result<(), Box<dyn Error>> {
     for (name, exclusive, qos, milli) in [
         ("admit-exclusive", true, Qos::Guaranteed, size.request() as u64 * 1000),

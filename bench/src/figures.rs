@@ -17,7 +17,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Reads a file of [`Figures::write`]; a missing file is an empty one.
+    /// Reads a file of [`Figures::write`]; a missing file has no figures.
     pub(super) fn read(file: &Path) -> io::Result<Figures> {
         let text = match fs::read_to_string(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Figures::default()),
@@ -66,7 +66,7 @@ impl Figures {
     }
 }
 
-/// A case's count before and now; `None` where there was or is no such case.
+/// A case's count before and now; `None` where the case did not or does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) name: String,

@@ -1,9 +1,9 @@
 //! Counts the instructions of decisions under valgrind, which are the same in every run, even on a
 //! busy machine.
 //!
-//! `hack/bench` compares the counts with `bench/instructions.txt`, and fails if a case takes over 5 %
-//! more; `hack/bench --save` writes the new counts there. The program runs itself under valgrind; the
-//! cases are in `cases.rs`.
+//! `hack/bench` compares the counts with `bench/instructions.txt`, and fails if a case takes over 5
+//! % more; `hack/bench --save` writes the new counts there. The program runs itself under valgrind;
+//! the cases are in `cases.rs`.
 
 mod callgrind;
 mod cases;
@@ -72,7 +72,7 @@ fn count(save: bool) -> Result<bool, Box<dyn Error>> {
     Ok(good)
 }
 
-/// The compiler and its host: another one makes another program, with other counts.
+/// The compiler and its host. Another compiler makes another program, with other counts.
 fn compiler() -> Result<String, Box<dyn Error>> {
     let about = String::from_utf8(Command::new("rustc").arg("-vV").output()?.stdout)?;
     Ok(format!("rustc {} {}", field(&about, "release: ")?, field(&about, "host: ")?))

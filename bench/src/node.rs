@@ -1,5 +1,5 @@
-//! Nodes for the cases: two sockets (one if there is one NUMA node), SMT, uncore caches of up to eight
-//! cores, half of the CPUs exclusive.
+//! Nodes for the cases: two sockets (one if there is one NUMA node), SMT, uncore caches of up to
+//! eight cores, half of the CPUs exclusive.
 
 use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid,
@@ -54,7 +54,7 @@ impl Node {
         Node::half_full_by(EngineKind::Kubelet, size, mechanism)
     }
 
-    /// The same, filled by this engine. By `compact` it has a budget of moves.
+    /// Like [`Node::half_full`], with this engine; with `compact`, the node has a budget of moves.
     pub(super) fn half_full_by(
         engine: EngineKind,
         size: Size,
@@ -117,7 +117,7 @@ impl Node {
         Ok((self.ledger, Admission::Create { pod, container }))
     }
 
-    /// An event of a pod that the ledger knows, with so many annotations for its containers.
+    /// An event that reports a known pod again; the pod has this many annotations.
     pub(super) fn known_pod(mut self, wishes: usize) -> (Ledger, Event) {
         let name = |number| format!("cpus.cpu-manager.nri.io/container.container-{number}");
         let mut pod = self.pod(Qos::Burstable);

@@ -53,7 +53,8 @@ pub(crate) fn machines(dir: &Path) -> io::Result<(Machines, Report)> {
     Ok((machines, report))
 }
 
-/// Reads the machines of a directory, then runs its vector files; those that are missing are skipped.
+/// Reads the machines of a directory, then runs its vector files; those that are missing are
+/// skipped.
 pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     let (machines, report) = machines(dir)?;
     let mut reports = vec![report];

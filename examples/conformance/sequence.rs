@@ -1,5 +1,5 @@
-//! `sequence.jsonl`: the life of a node, pod by pod, as calls of a runtime that knows the kinds of its
-//! containers.
+//! `sequence.jsonl`: the life of a node, pod by pod, as calls of a runtime that reports whether a
+//! container is an init container.
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
@@ -53,6 +53,7 @@ struct Expect {
 impl Vector {
     /// The first step that is only checked for legality and size.
     fn first_excepted(&self) -> usize {
+        // The plugin does not have this alpha feature of the kubelet (docs/limits.md).
         if self.gates.get("PodLevelResourceManagers") == Some(&true) {
             return 0;
         }
@@ -78,6 +79,7 @@ impl Vector {
             && reserved != theirs
             && is_as_balanced(&topology, &topology.online(), &reserved, &theirs)
         {
+            // Both reservations are equally good, and every later answer depends on them.
             end = 0;
         } else {
             same("reserved", &reserved.to_string(), &initial.reserved)?;
@@ -89,7 +91,7 @@ impl Vector {
             let exact = number < end;
             let mut result = step.run(&mut node, exact);
             if exact && distributes && result.is_err() && step.is_as_balanced(&node) {
-                // From here on the two nodes differ: what follows is checked for legality and size.
+                // From here on the two nodes differ: later steps are checked for legality and size.
                 result = Ok(());
                 end = number;
             }
@@ -125,8 +127,8 @@ impl Step {
 }
 
 impl Step {
-    /// Whether the node's free CPUs are as balanced after this step as the kubelet's: a distribution
-    /// over NUMA nodes can differ from the kubelet's and be equally good.
+    /// Whether the node's free CPUs are as balanced after this step as the kubelet's: a
+    /// distribution over NUMA nodes can differ from the kubelet's and be equally good.
     fn is_as_balanced(&self, node: &Node) -> bool {
         let Step::Admit { expect, .. } = self else { return false };
         let Ok(theirs) = expect.default.parse::<CpuSet>() else { return false };

@@ -1,4 +1,4 @@
-//! A kubelet and a runtime in one: takes whole pods and makes the calls to the ledger.
+//! A kubelet and a runtime in one: makes the calls to the ledger that a pod causes.
 
 use cpuset::CpuSet;
 use ledger::{
@@ -57,8 +57,8 @@ impl PodSpec {
         init.chain(self.containers.iter().map(|spec| (ContainerKind::App, spec)))
     }
 
-    /// Whether containers of the pod with whole CPUs get exclusive ones. With pod-level resources none
-    /// does, unless an alpha feature is enabled.
+    /// Whether containers of the pod with whole CPUs get exclusive ones. With pod-level resources
+    /// none does, unless an alpha feature is enabled.
     fn is_exclusive(&self) -> bool {
         self.qos == "guaranteed" && self.pod_cpu.is_none()
     }
@@ -109,13 +109,14 @@ impl Node {
         }
     }
 
-    /// The kubelet's default set: the shared pool without the CPUs that ended containers lend to it.
+    /// The kubelet's default set: the shared pool without the CPUs that ended containers lend to
+    /// it.
     pub(crate) fn shared(&self) -> CpuSet {
         self.ledger.pool() - self.ledger.exclusive()
     }
 
-    /// Starts a pod's containers one after another. A refusal ends the pod, as with the kubelet. The
-    /// outer error is a defect.
+    /// Starts a pod's containers one after another. A refusal ends the pod, as with the kubelet.
+    /// The outer error is a defect.
     pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
         let pod = self.pod(spec)?;
         self.event(Event::RunPod(pod.clone()))?;

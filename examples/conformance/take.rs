@@ -68,9 +68,9 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
     }
 }
 
-/// Whether two distributions over NUMA nodes are equally good: of as many CPUs on as many nodes, with
-/// equally balanced free CPUs. The kubelet intends to keep the first of several such ones, and
-/// overwrites it in part.
+/// Whether two distributions over NUMA nodes are equally good: as many CPUs, as many nodes, and
+/// equally balanced free CPUs. Of several equally good ones the kubelet means to keep the first,
+/// but overwrites it in part.
 pub(super) fn is_as_balanced(
     topology: &Topology,
     available: &CpuSet,
@@ -80,8 +80,8 @@ pub(super) fn is_as_balanced(
     balance(topology, available, ours) == balance(topology, available, theirs)
 }
 
-/// The number of CPUs and of their nodes, a measure of the imbalance of the free CPUs, and whether the
-/// CPUs were available.
+/// The number of CPUs and of their nodes, a measure of the imbalance of the free CPUs, and whether
+/// the CPUs were available.
 fn balance(topology: &Topology, available: &CpuSet, cpus: &CpuSet) -> (usize, usize, usize, bool) {
     let free = *available - *cpus;
     let nodes = topology.nodes();

@@ -1,7 +1,7 @@
 //! The table of ratios: how many times as long another implementation took.
 
 use crate::timing::Timing;
-use crate::{Answer, Request, runner};
+use crate::{Request, RequestTime, runner};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::error::Error;
 use std::fmt;
@@ -36,7 +36,7 @@ impl Table {
     pub(crate) fn read(file: &Path) -> Result<Table, Box<dyn Error>> {
         let mut theirs = HashMap::new();
         for line in runner::open(file)?.lines() {
-            let Answer { id, timing } = serde_json::from_str(&line?)?;
+            let RequestTime { id, timing } = serde_json::from_str(&line?)?;
             theirs.insert(id, timing);
         }
         Ok(Table { theirs, ratios: BTreeMap::new() })

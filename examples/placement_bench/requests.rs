@@ -77,7 +77,7 @@ pub(crate) fn requests() -> Result<Vec<Value>, DescriptionError> {
     Ok(all)
 }
 
-/// From a machine with only its first core taken, and from one with every other core taken.
+/// Requests to a machine with only its first core taken, and to one with every other core taken.
 fn takes(all: &mut Vec<Value>, machine: &Machine) -> Result<(), DescriptionError> {
     let topology = machine.topology()?;
     let idle = topology.online() - first_core(&topology);
@@ -101,8 +101,8 @@ fn takes(all: &mut Vec<Value>, machine: &Machine) -> Result<(), DescriptionError
     Ok(())
 }
 
-/// Hints of two resources for every combination of nodes: the first prefers single nodes, the second
-/// pairs.
+/// Hints of two resources for every combination of nodes: the first prefers single nodes, the
+/// second pairs.
 fn merges(nodes: usize) -> impl Iterator<Item = Value> {
     let policies = ["best-effort", "restricted", "single-numa-node"].into_iter();
     policies.map(move |policy| {

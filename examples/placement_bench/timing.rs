@@ -1,4 +1,4 @@
-//! The clock.
+//! Measures the duration of calls.
 
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -29,8 +29,8 @@ pub(crate) fn time<T>(mut call: impl FnMut() -> T) -> Timing {
     sample(|| round(calls) / calls)
 }
 
-/// Times calls one by one, each on a new state, which is made and dropped outside the measured time.
-/// Reading the clock is included, a few dozen nanoseconds.
+/// Times calls one by one, each on a new state, which is made and dropped outside the measured
+/// time. Reading the clock is included, a few dozen nanoseconds.
 pub(crate) fn time_each<S, T>(
     mut make: impl FnMut() -> S,
     mut call: impl FnMut(&mut S) -> T,

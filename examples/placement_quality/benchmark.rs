@@ -1,5 +1,5 @@
-//! Placement quality under churn: one workload on one machine, decided by one engine, and figures of
-//! what became of it.
+//! Placement quality under churn: one workload on one machine, placed by one engine, and figures of
+//! the result.
 //!
 //! Everything is in integers and follows from a seed. The decisions are those of the ledger, driven
 //! by the same simulation as `nri-cpu-manager simulate`; docs/placement-quality.md defines workload
@@ -13,8 +13,8 @@ mod observer;
 mod quantiles;
 mod workload;
 
-pub(crate) use engines::{ENGINES, Engine};
-pub(crate) use machines::{Machine, machines};
+pub(crate) use engines::{ENGINES, EngineConfig};
+pub(crate) use machines::{NamedMachine, machines};
 pub(crate) use mixes::{MIXES, Mix};
 pub(crate) use workload::Length;
 
@@ -24,17 +24,17 @@ use observer::Observer;
 use simulate::NoRoom;
 use workload::workload;
 
-/// Runs a workload of this mix, with `load` percent of the machine's CPUs asked for on average.
+/// Runs a workload of this mix that requests `load` percent of the machine's CPUs on average.
 pub(crate) fn run(
-    machine: &Machine,
+    machine: &NamedMachine,
     (mix, load): (&Mix, u64),
-    how: &Engine,
+    engine: &EngineConfig,
     seed: u64,
     length: Length,
 ) -> Figures {
     let sizes = mix.sizes(machine);
     let workload = workload(machine, &sizes, load, seed, length.arrivals);
-    let settings = how.settings(machine, mix);
+    let settings = engine.settings(machine, mix);
     let mut ledger = Ledger::new(machine.topology.clone(), settings, Vec::new());
     let mut observer = Observer::new(machine, length);
     simulate::run(&mut ledger, &workload, NoRoom::Drop, None, &mut observer);

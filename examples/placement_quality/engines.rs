@@ -1,13 +1,13 @@
-//! What decides: an engine of the plugin with its configuration.
+//! The compared engines, each with its configuration.
 
-use super::machines::Machine;
+use super::machines::NamedMachine;
 use super::mixes::Mix;
 use ledger::{self, Policy, Rebalance, RebalanceMode};
 use placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
 use std::time::Duration;
 
 #[derive(Clone, Copy)]
-pub(crate) struct Engine {
+pub(crate) struct EngineConfig {
     pub(crate) name: &'static str,
     kind: EngineKind,
     prefer_uncore_caches: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Engine {
     moves: u32,
 }
 
-const KUBELET: Engine = Engine {
+const KUBELET: EngineConfig = EngineConfig {
     name: "packed",
     kind: EngineKind::Kubelet,
     prefer_uncore_caches: false,
@@ -24,24 +24,31 @@ const KUBELET: Engine = Engine {
     moves: 0,
 };
 
-const COMPACT: Engine = Engine { name: "compact", kind: EngineKind::Compact, ..KUBELET };
+const COMPACT: EngineConfig =
+    EngineConfig { name: "compact", kind: EngineKind::Compact, ..KUBELET };
 
-pub(crate) const ENGINES: [Engine; 6] = [
+pub(crate) const ENGINES: [EngineConfig; 6] = [
     KUBELET,
-    Engine { name: "uncore", prefer_uncore_caches: true, ..KUBELET },
-    Engine { name: "uncore+best-effort", prefer_uncore_caches: true, best_effort: true, ..KUBELET },
+    EngineConfig { name: "uncore", prefer_uncore_caches: true, ..KUBELET },
+    EngineConfig {
+        name: "uncore+best-effort",
+        prefer_uncore_caches: true,
+        best_effort: true,
+        ..KUBELET
+    },
     COMPACT,
-    Engine { name: "compact+10", moves: 10, ..COMPACT },
-    Engine { name: "compact+20", moves: 20, ..COMPACT },
+    EngineConfig { name: "compact+10", moves: 10, ..COMPACT },
+    EngineConfig { name: "compact+20", moves: 20, ..COMPACT },
 ];
 
-impl Engine {
-    /// Whether this engine differs from all before it under the mix's own topology policy.
+impl EngineConfig {
+    /// Whether this engine differs from the others with this mix: a mix with a topology policy
+    /// overrides the engine's.
     pub(crate) fn is_for(&self, mix: &Mix) -> bool {
         mix.policy.is_none() || !self.best_effort
     }
 
-    /// Any container may move at any time, to any NUMA node.
+    /// Without limits except the budget: any container may move at any time, to any NUMA node.
     fn rebalance(&self) -> Option<Rebalance> {
         if self.moves == 0 {
             return None;
@@ -54,7 +61,7 @@ impl Engine {
         })
     }
 
-    pub(super) fn settings(&self, machine: &Machine, mix: &Mix) -> ledger::Settings {
+    pub(super) fn settings(&self, machine: &NamedMachine, mix: &Mix) -> ledger::Settings {
         let own = if self.best_effort { TopologyPolicy::BestEffort } else { TopologyPolicy::None };
         let topology_manager =
             TopologyManager { policy: mix.policy.unwrap_or(own), ..TopologyManager::default() };

@@ -8,23 +8,22 @@ use std::time::Duration;
 /// Sums over the scored arrivals.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
-    /// After each arrival.
+    /// Scores of the running containers, taken after each arrival.
     pub(crate) live: LiveScore,
-    /// Exclusive CPUs after each arrival.
+    /// Exclusive CPUs, added up after each arrival.
     used: u64,
-    /// CPUs that may be exclusive, as often.
+    /// CPUs that may be exclusive, added up after each arrival.
     capacity: u64,
     pub(super) refused: Refused,
     pub(super) moved: MoveTotals,
-    /// Of decisions.
-    pub(crate) times: Times,
-    /// Of plans of moves.
-    pub(crate) plans: Times,
+    pub(crate) decision_times: Times,
+    /// Times of planning moves.
+    pub(crate) plan_times: Times,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Refused {
-    /// With as many CPUs free as requested.
+    /// Refusals with as many CPUs free as requested.
     pub(super) enough: u64,
     pub(super) too_few: u64,
 }
@@ -117,15 +116,15 @@ impl AddAssign<&Figures> for Figures {
         self.refused.too_few += other.refused.too_few;
         self.moved.containers += other.moved.containers;
         self.moved.cpus += other.moved.cpus;
-        self.times += &other.times;
-        self.plans += &other.plans;
+        self.decision_times += &other.decision_times;
+        self.plan_times += &other.plan_times;
     }
 }
 
 /// The integers, for comparisons: everything but times.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { live, used, capacity, refused, moved, times: _, plans: _ } = self;
+        let Figures { live, used, capacity, refused, moved, .. } = self;
         write!(
             f,
             "samples={} containers={} fit={} in-one={} excess-caches={} excess-nodes={} \
@@ -145,7 +144,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// How often something took how long, by microseconds.
+/// A histogram of durations; the index is in microseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times(Vec<u64>);
 
@@ -158,13 +157,13 @@ impl Times {
         self.0[micros] += 1;
     }
 
-    /// The 99th percentile in microseconds, rounded up; `None` without any time.
+    /// The 99th percentile in microseconds, rounded up; `None` for an empty histogram.
     pub(crate) fn p99(&self) -> Option<usize> {
         let total: u64 = self.0.iter().sum();
-        let mut seen = 0;
+        let mut so_far = 0;
         for (micros, times) in self.0.iter().enumerate() {
-            seen += times;
-            if seen > 0 && seen * 100 >= total * 99 {
+            so_far += times;
+            if so_far > 0 && so_far * 100 >= total * 99 {
                 return Some(micros + 1);
             }
         }

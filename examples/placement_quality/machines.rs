@@ -30,18 +30,18 @@ const NAMES: [&str; 13] = [
     "2p-epyc-7713-64c-smt-l3-as-numa-uncore-is-socket",
 ];
 
-pub(crate) struct Machine {
+pub(crate) struct NamedMachine {
     pub(crate) name: String,
     pub(crate) topology: Topology,
     /// The core of CPU 0.
     pub(super) reserved: CpuSet,
 }
 
-impl Machine {
-    fn new(name: &str, topology: Topology) -> Machine {
+impl NamedMachine {
+    fn new(name: &str, topology: Topology) -> NamedMachine {
         let first = topology.cores().iter().find(|core| core.cpus.contains(0));
         let reserved = first.map_or(CpuSet::EMPTY, |core| core.cpus);
-        Machine { name: name.to_owned(), topology, reserved }
+        NamedMachine { name: name.to_owned(), topology, reserved }
     }
 
     /// The CPUs that may be exclusive.
@@ -49,12 +49,12 @@ impl Machine {
         (self.topology.online() - self.reserved).len()
     }
 
-    /// CPUs of the largest uncore cache, with reserved ones.
+    /// CPUs of the largest uncore cache, including reserved ones.
     pub(super) fn cache_size(&self) -> usize {
         self.topology.sizes().uncores.iter().copied().max().unwrap_or(1)
     }
 
-    /// CPUs of the largest NUMA node, with reserved ones.
+    /// CPUs of the largest NUMA node, including reserved ones.
     pub(super) fn node_size(&self) -> usize {
         self.topology.sizes().nodes.iter().copied().max().unwrap_or(1)
     }
@@ -66,12 +66,12 @@ impl Machine {
 }
 
 /// All machines; `vectors` is the directory of the conformance vectors.
-pub(crate) fn machines(vectors: &Path) -> Result<Vec<Machine>, Box<dyn Error>> {
+pub(crate) fn machines(vectors: &Path) -> Result<Vec<NamedMachine>, Box<dyn Error>> {
     let (known, _) = runner::machines(vectors)?;
     let mut machines = Vec::new();
     for name in NAMES {
         let topology = known.get(name).ok_or_else(|| format!("no machine {name}"))?;
-        machines.push(Machine::new(name, with_distances(topology)?));
+        machines.push(NamedMachine::new(name, with_distances(topology)?));
     }
     let large = synthetic::Machine {
         sockets: 2,
@@ -84,7 +84,7 @@ pub(crate) fn machines(vectors: &Path) -> Result<Vec<Machine>, Box<dyn Error>> {
         far: OTHER_SOCKET,
         ..synthetic::Machine::default()
     };
-    machines.push(Machine::new("512cpu-32node", large.topology()?));
+    machines.push(NamedMachine::new("512cpu-32node", large.topology()?));
     Ok(machines)
 }
 

@@ -1,6 +1,6 @@
 //! Which sizes containers have, and what the node demands of their placement.
 
-use super::machines::Machine;
+use super::machines::NamedMachine;
 use placement::TopologyPolicy;
 
 /// A mix of sizes under a configuration of the node.
@@ -8,7 +8,7 @@ pub(crate) struct Mix {
     pub(crate) name: &'static str,
     sizes: Sizes,
     pub(super) full_pcpus_only: bool,
-    /// `None` leaves it to the [`Engine`](super::Engine).
+    /// `None`: the [`EngineConfig`](super::EngineConfig) sets it.
     pub(crate) policy: Option<TopologyPolicy>,
 }
 
@@ -20,7 +20,7 @@ enum Sizes {
     Node,
 }
 
-/// The first one is what the last line of the benchmark is about.
+/// The benchmark's last line sums up the first one.
 pub(crate) const MIXES: [Mix; 5] = [
     Mix { name: "mixed", sizes: Sizes::Mixed, full_pcpus_only: false, policy: None },
     Mix { name: "even", sizes: Sizes::Even, full_pcpus_only: true, policy: None },
@@ -42,8 +42,8 @@ pub(super) struct Size {
 }
 
 impl Mix {
-    /// The sizes on a machine: none above half of it.
-    pub(super) fn sizes(&self, machine: &Machine) -> Vec<Size> {
+    /// The sizes on a machine, at most half of it each.
+    pub(super) fn sizes(&self, machine: &NamedMachine) -> Vec<Size> {
         let threads = machine.topology.threads_per_core();
         let l = machine.cache_size();
         let v = machine.node_size();

@@ -1,7 +1,7 @@
-//! [`Observer`]: takes the figures while the simulation runs.
+//! [`Observer`]: collects the figures while the simulation runs.
 
 use super::figures::Figures;
-use super::machines::Machine;
+use super::machines::NamedMachine;
 use super::workload::Length;
 use ledger::{Admission, Ledger};
 use placement::quality::Scorer;
@@ -20,7 +20,7 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    pub(super) fn new(machine: &Machine, length: Length) -> Observer {
+    pub(super) fn new(machine: &NamedMachine, length: Length) -> Observer {
         Observer {
             scorer: Scorer::new(&machine.topology),
             figures: Figures::default(),
@@ -39,10 +39,10 @@ impl Observer {
         let refused = &mut self.figures.refused;
         match happening {
             Happening::Decided(Admission::Create { .. }, _) => {
-                self.figures.times.add(self.ended.elapsed());
+                self.figures.decision_times.add(self.ended.elapsed());
             }
             Happening::Planned(plan) => {
-                self.figures.plans.add(self.ended.elapsed());
+                self.figures.plan_times.add(self.ended.elapsed());
                 for step in plan.iter().flat_map(|plan| &plan.steps) {
                     self.figures.moved.containers += 1;
                     self.figures.moved.cpus += step.to.len() as u64;

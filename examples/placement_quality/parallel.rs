@@ -20,7 +20,7 @@ pub(crate) fn each<J: Sync, R: Send>(
             scope.spawn(|| {
                 let sender = sender;
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // The receiver waits for all of them.
+                    // The receiver is gone only if `done` panicked.
                     if sender.send((job, run(job))).is_err() {
                         return;
                     }

@@ -1,7 +1,7 @@
 //! The figures as text.
 
 use crate::benchmark::figures::{Figures, Times};
-use crate::benchmark::{Engine, Machine, Mix};
+use crate::benchmark::{EngineConfig, Mix, NamedMachine};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -9,8 +9,8 @@ use std::fmt::{self, Write};
 pub(crate) struct Cells<'a> {
     mix: &'a Mix,
     load: u64,
-    machines: &'a [Machine],
-    engines: Vec<&'a Engine>,
+    machines: &'a [NamedMachine],
+    engines: Vec<&'a EngineConfig>,
     /// By machine, then engine.
     sums: Vec<Vec<Figures>>,
 }
@@ -19,8 +19,8 @@ impl<'a> Cells<'a> {
     pub(crate) fn new(
         mix: &'a Mix,
         load: u64,
-        machines: &'a [Machine],
-        engines: Vec<&'a Engine>,
+        machines: &'a [NamedMachine],
+        engines: Vec<&'a EngineConfig>,
     ) -> Cells<'a> {
         let sums = vec![vec![Figures::default(); engines.len()]; machines.len()];
         Cells { mix, load, machines, engines, sums }
@@ -34,7 +34,8 @@ impl<'a> Cells<'a> {
         let mut text = String::new();
         for (machine, row) in self.machines.iter().zip(&self.sums) {
             for (engine, figures) in self.engines.iter().zip(row) {
-                let (mix, load) = (self.mix.name, self.load);
+                let mix = self.mix.name;
+                let load = self.load;
                 // Writing to a string does not fail.
                 let _ = writeln!(text, "{mix} {load} {} {} {figures}", machine.name, engine.name);
             }
@@ -42,7 +43,7 @@ impl<'a> Cells<'a> {
         text
     }
 
-    /// Machines by engines, then all figures of the engines as means over machines.
+    /// A table of machines by engines, then one of each engine's mean figures.
     pub(crate) fn tables(&self) -> String {
         let mut text = format!("mix {}, load {} %\n", self.mix.name, self.load);
         let names = self.engines.iter().map(|engine| engine.name.to_owned());
@@ -82,32 +83,34 @@ impl<'a> Cells<'a> {
                 mean(Figures::used, 1),
                 mean(Figures::moved_containers, 1),
                 mean(Figures::moved_cpus, 0),
-                or_dash(self.sum(engine).times.p99()),
-                or_dash(self.sum(engine).plans.p99()),
+                or_dash(self.sum(engine).decision_times.p99()),
+                or_dash(self.sum(engine).plan_times.p99()),
             ]);
         }
         text + &aligned(&rows)
     }
 
-    /// Aligned, excess caches and nodes; where a policy refuses containers, refusals and use instead.
+    /// Aligned, excess caches and excess nodes; under a policy that refuses containers: aligned,
+    /// refusals and use.
     fn cell(&self, figures: &Figures) -> String {
         if self.mix.policy.is_some() {
             let refused = figures.refused_with_enough();
             format!("{:.1} refused {refused:.2} use {:.1}", figures.aligned(), figures.used())
         } else {
-            let (caches, nodes) = (figures.excess_caches(), figures.excess_nodes());
+            let caches = figures.excess_caches();
+            let nodes = figures.excess_nodes();
             format!("{:.1}/{caches:.3}/{nodes:.3}", figures.aligned())
         }
     }
 
-    /// Over machines where an engine has a choice.
+    /// The mean over the machines where an engine has a choice.
     fn mean(&self, engine: usize, of: fn(&Figures) -> f64) -> f64 {
         let divided = self.machines.iter().zip(&self.sums).filter(|(one, _)| one.is_divided());
         let values: Vec<f64> = divided.map(|(_, row)| of(&row[engine])).collect();
         values.iter().sum::<f64>() / values.len().max(1) as f64
     }
 
-    /// On all machines.
+    /// The sum over all machines.
     fn sum(&self, engine: usize) -> Figures {
         let mut sum = Figures::default();
         for row in &self.sums {
@@ -137,14 +140,14 @@ fn aligned(rows: &[Vec<String>]) -> String {
 pub(crate) struct Summary {
     /// Aligned and excess nodes, by name.
     quality: BTreeMap<String, String>,
-    /// Without moves.
+    /// Times of decisions without moves.
     decisions: Times,
-    /// With both budgets.
+    /// Times of plans, with both budgets.
     plans: Times,
 }
 
 impl Summary {
-    /// The names on the line; with moves, the load is 95 %.
+    /// The keys on the line; `moves` are at a load of 95 %.
     const NAMES: [&str; 4] = ["compact80", "compact95", "moves10", "moves20"];
 
     pub(crate) fn add(&mut self, cells: &Cells<'_>) {
@@ -160,9 +163,9 @@ impl Summary {
             self.quality.insert(key, format!("{aligned:.1}/{nodes:.3}"));
             let sum = cells.sum(engine);
             if name == "compact" {
-                self.decisions += &sum.times;
+                self.decisions += &sum.decision_times;
             } else {
-                self.plans += &sum.plans;
+                self.plans += &sum.plan_times;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Pods that come and go, from a seed.
 
-use super::machines::Machine;
+use super::machines::NamedMachine;
 use super::mixes::Size;
 use super::quantiles::{EXPONENTIAL, LOG_NORMAL};
 use ledger::{ContainerKind, Qos};
@@ -39,9 +39,9 @@ impl Random {
     }
 }
 
-/// Lives are as long as it takes for `load` percent of the capacity to be asked for on average.
+/// Lifetimes are scaled so that pods request `load` percent of the capacity on average.
 pub(super) fn workload(
-    machine: &Machine,
+    machine: &NamedMachine,
     sizes: &[Size],
     load: u64,
     seed: u64,
@@ -69,7 +69,7 @@ fn mean(quantiles: &[u64; 64]) -> u64 {
     quantiles.iter().sum::<u64>() / 64
 }
 
-/// The size at `x` of the sum of all weights.
+/// The size whose share of the sum of all weights contains `x`.
 fn pick(sizes: &[Size], mut x: u64) -> u64 {
     for size in sizes {
         if x < size.weight {

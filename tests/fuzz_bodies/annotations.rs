@@ -1,4 +1,4 @@
-//! What the plugin reads of the runtime's messages, pods' annotations above all.
+//! The fields that the plugin reads of the runtime's messages, above all pods' annotations.
 
 use super::node;
 use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
@@ -10,14 +10,14 @@ use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
 
-/// What the ledger accepts, and one more that shows that there are too many.
+/// The ledger accepts MAX_ANNOTATIONS; the plugin reads one more to see that there are too many.
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
 const MAX_KEY: usize = 317;
 const MAX_VALUE: usize = 256;
 const MAX_REFUSAL: usize = 1000;
 
-/// Any bytes as a message with pods and containers, and as a pod whose container is created: what
-/// the plugin reads is what protobuf reads, and a refusal is short.
+/// Reads the bytes as messages with pods and containers, and creates a container of such a pod: the
+/// plugin reads the same values as protobuf, and a refusal is short.
 pub fn annotations(bytes: &[u8]) {
     compare::<wire::SynchronizeRequest>(bytes, |request| {
         request.pods.iter_mut().for_each(pod);
@@ -54,22 +54,22 @@ pub fn well_formed(bytes: &[u8]) {
     is_read(parse::<wire::ContainerRequest>(bytes).err(), create);
 }
 
-/// Compares the plugin's reading of a message with all that protobuf reads of it, less what `clear`
-/// removes.
+/// Compares what the plugin reads of a message with what protobuf reads, after `clear` has removed
+/// the fields that the plugin skips.
 pub fn compare<M: Request + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
-    // The plugin does not look into what it skips, so it accepts more. Rust's protobuf accepts a
-    // message that ends within one of its messages, see `well_formed` for all others.
+    // The plugin does not parse fields that it skips, so it accepts more. Rust's protobuf accepts a
+    // message that ends within a nested message; `well_formed` tests all others.
     let (Ok(read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else { return };
     clear(&mut all);
     forget(all.mut_unknown_fields());
     let ours = bytes.windows(DOMAIN.len()).filter(|part| *part == DOMAIN.as_bytes()).count();
-    // Beyond the bound the order of the wire decides what is read.
+    // Beyond the bound, the order on the wire decides which annotations the plugin reads.
     if ours <= MAX_ENTRIES {
         assert_eq!(read, all);
     }
 }
 
-/// Removes what the plugin does not read of a pod.
+/// Removes the fields of a pod that the plugin does not read.
 pub fn pod(pod: &mut wire::PodSandbox) {
     texts(&mut pod.labels, |key| {
         ["uid", "name", "namespace"]
@@ -98,13 +98,13 @@ pub fn pod(pod: &mut wire::PodSandbox) {
     };
 }
 
-/// Removes what the plugin does not read of a container in a list.
+/// Removes the fields of a listed container that the plugin does not read.
 pub fn listed_container(listed: &mut wire::Container) {
     container(listed);
     listed.mounts.clear();
 }
 
-/// Removes what the plugin does not read of a container.
+/// Removes the fields of a container that the plugin does not read.
 pub fn container(container: &mut wire::Container) {
     container
         .env

@@ -1,8 +1,8 @@
 //! The format of the target `ttrpc`: a list of calls by the runtime.
 //!
 //! Each record is the call (one byte, see [`METHODS`]), the payload's length (two bytes, little
-//! endian), and the payload. The payload of a truncated record is the rest of the input, so all bytes
-//! are a list of calls.
+//! endian), and the payload. The payload of a truncated record is the rest of the input, so all
+//! bytes are a list of calls.
 
 /// The calls by their number in a record.
 pub const METHODS: &[&str] = &[
@@ -30,7 +30,7 @@ pub const METHODS: &[&str] = &[
 pub enum Call<'a> {
     /// A call of this method with this payload. An unknown number is `NoSuchMethod`.
     Method(&'static str, &'a [u8]),
-    /// These bytes instead of a message, on the plugin's connection (1) or the runtime's (2).
+    /// Bytes that are no message, on the plugin's connection (1) or the runtime's (2).
     Raw(u32, &'a [u8]),
 }
 

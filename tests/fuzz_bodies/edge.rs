@@ -1,4 +1,4 @@
-//! The edge as a whole: bytes for a session whose calls go to a real ledger.
+//! The whole edge: bytes for a session whose calls go to a real ledger.
 
 use super::calls::{self, Call};
 use super::node;
@@ -22,15 +22,15 @@ const PLUGIN: u32 = frame::PLUGIN_CONN;
 const PIPE: usize = 1 << 20;
 const TTRPC_HEADER: usize = 10;
 
-/// Raw bytes on the socket. Their frames do not depend on how they are split, and a session that reads
-/// them ends with them.
+/// Raw bytes on the socket: how they are split does not change their frames, and a session that
+/// reads them ends.
 pub fn mux(bytes: &[u8]) {
     let whole = unframe(&[bytes]);
     let middle = bytes.split_at(bytes.len() / 2);
     assert_eq!(unframe(&[middle.0, middle.1]), whole);
     assert_eq!(unframe(&bytes.chunks(1).collect::<Vec<_>>()), whole);
     in_paused_time(async {
-        let (mut trunk, plugin) = connect();
+        let (mut trunk, plugin) = start_session();
         trunk.write_all(bytes).await.expect("a pipe that is wide enough");
         drop(trunk);
         plugin.await.expect("no panic");
@@ -58,7 +58,7 @@ fn unframe(parts: &[&[u8]]) -> (Vec<(u32, u8)>, bool) {
 pub fn ttrpc(bytes: &[u8]) {
     let calls = calls::decode(bytes);
     in_paused_time(async {
-        let (mut trunk, plugin) = connect();
+        let (mut trunk, plugin) = start_session();
         let mut out = Vec::new();
         let mut stream = 1;
         let mut sent = Vec::new();
@@ -86,7 +86,7 @@ pub fn ttrpc(bytes: &[u8]) {
     });
 }
 
-/// Reads an answer to each of these calls, in any order, and nothing else on their connection.
+/// Reads the answers to these calls, in any order; nothing else may arrive on their connection.
 async fn answers(trunk: &mut DuplexStream, sent: Vec<(u32, &str)>) {
     let mut unframer = Unframer::default();
     let mut arrived = Vec::new();
@@ -162,15 +162,15 @@ fn check_answer(method: &str, answer: &[u8]) {
     }
 }
 
-/// The CPUs that are set are online ones of the machine, and not empty.
+/// The CPUs that are set are online, and at least one; memory nodes are not set.
 fn check_cpus(resources: &wire::LinuxResources) {
     let cpus: CpuSet = resources.cpu.cpus.parse().expect("a list of CPUs");
     assert!(!cpus.is_empty() && cpus.is_subset(&node::topology().online()));
     assert!(resources.cpu.mems.is_empty());
 }
 
-/// A pipe to a session whose owner has a real ledger, and the task of both.
-fn connect() -> (DuplexStream, JoinHandle<()>) {
+/// Starts a session and an owner with a real ledger; returns the pipe to them, and their task.
+fn start_session() -> (DuplexStream, JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let plugin = tokio::spawn(async move {
         let (owner, inbox) = mpsc::unbounded_channel();
@@ -213,7 +213,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
     }
 }
 
-/// What the runtime gets for a call, and what the ledger has to know once it has it.
+/// The response to a call, and the event that records it once it was sent.
 fn answer(
     ledger: &mut Ledger,
     call: ledger::Call,

@@ -1,7 +1,8 @@
 //! The bodies of the fuzz targets: functions of arbitrary bytes that panic on a defect.
 //!
-//! `fuzz/` calls them with the input of a coverage-guided fuzzer (`hack/fuzz`), and `tests/it/fuzz.rs`
-//! with the committed corpus and random bytes, so they run with every `cargo test` as well.
+//! `fuzz/` calls them with the input of a coverage-guided fuzzer (`hack/fuzz`), and
+//! `tests/it/fuzz.rs` with the committed corpus and random bytes, so they run with every `cargo
+//! test` as well.
 
 #![allow(
     missing_docs,

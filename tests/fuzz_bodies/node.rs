@@ -37,7 +37,7 @@ pub fn ledger_with_wishes() -> Ledger {
     ledger
 }
 
-/// A Guaranteed pod with one container, pinned to `set` or never pinned.
+/// A Guaranteed pod with one container that is pinned to `set`, or was never pinned.
 pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) {
     let amount = Some(MilliCpu(milli));
     let sandbox = SandboxId(format!("sandbox-{name}"));
@@ -52,7 +52,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         annotations: Default::default(),
         cgroup: None,
     };
-    // The limit of a pinned container is lifted.
+    // The plugin lifts the limit of a container with exclusive CPUs.
     let limit = if set.is_some() { None } else { amount };
     let cpu = CpuRequest { request: amount, limit };
     let id = ContainerId(format!("id-{name}"));

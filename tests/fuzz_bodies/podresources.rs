@@ -1,4 +1,4 @@
-//! The podresources socket: what the kubelet answers, and what a client sends.
+//! The podresources socket: any bytes as the kubelet's answer, and as a client's request.
 
 use podresources::{Container, Known, Pod, Readable, answer};
 use std::io;
@@ -12,7 +12,7 @@ const CONTAINER: u64 = 3;
 const CONTAINER_CPUS: u64 = 3;
 const ALLOCATABLE_CPUS: u64 = 2;
 
-/// Two pods with exclusive CPUs, under the plugin's own policy and beside an active kubelet.
+/// Two pods with exclusive CPUs, assigned by the plugin, and by an active kubelet.
 static KNOWN: LazyLock<[Known; 2]> = LazyLock::new(|| {
     let pods = [("a", "2-5"), ("b", "8-11")].map(|(name, cpus)| Pod {
         namespace: "default".to_owned(),
@@ -28,7 +28,7 @@ static KNOWN: LazyLock<[Known; 2]> = LazyLock::new(|| {
     [true, false].map(|assigns| Known { assigns, allocatable, pods: pods.to_vec() })
 });
 
-/// Any bytes as the kubelet's answer to each call. Everything but `cpu_ids` stays as it is.
+/// Any bytes as the kubelet's answer to each call. Everything but `cpu_ids` stays unchanged.
 pub fn podresources(bytes: &[u8]) {
     let is_pods = |level: usize, number| [POD, CONTAINER].get(level) == Some(&number);
     let is_pods_cpus = |level, number| level == 2 && number == CONTAINER_CPUS;
@@ -37,7 +37,7 @@ pub fn podresources(bytes: &[u8]) {
             keeps(bytes, &list, &is_pods, &is_pods_cpus);
             assert_eq!(answer::list(known, &list), Ok(list.clone()), "edited twice");
         }
-        // The request of pod default/a, and these bytes.
+        // A request for pod default/a, and these bytes as a request.
         for request in [&b"\x0a\x01a\x12\x07default"[..], bytes] {
             if let Ok(Some(pod)) = answer::get(known, request, bytes) {
                 keeps(bytes, &pod, &is_pods, &is_pods_cpus);
@@ -48,13 +48,12 @@ pub fn podresources(bytes: &[u8]) {
             keeps(bytes, &allocatable, &|_, _| false, &is_cpus);
         }
     }
-    // No pod is known.
     if let Ok(list) = answer::list(&Known::default(), bytes) {
         assert_eq!(list, bytes);
     }
 }
 
-/// All parts of the kubelet's answer but CPUs are in the edited one, in their order.
+/// Every field of the kubelet's answer except CPUs is in the edited one, in the same order.
 fn keeps(kubelet: &[u8], edited: &[u8], is_message: Judge<'_>, is_cpus: Judge<'_>) {
     let parts = |message| {
         let mut parts = Vec::new();
@@ -63,15 +62,15 @@ fn keeps(kubelet: &[u8], edited: &[u8], is_message: Judge<'_>, is_cpus: Judge<'_
     };
     let mut edited = parts(edited).into_iter();
     for part in parts(kubelet) {
-        assert!(edited.any(|kept| kept == part), "lost: {part:?}");
+        assert!(edited.any(|other| other == part), "lost: {part:?}");
     }
 }
 
-/// Of a level of nested messages and a field's number.
+/// A predicate of a field: how deep its message is nested, and its number.
 type Judge<'a> = &'a dyn Fn(usize, u64) -> bool;
 
-/// Appends the fields of a message and of those within, each with its level, without CPUs. What is
-/// no message is one part.
+/// Appends the fields of a message and of nested messages, each with its level, without CPUs. Bytes
+/// that are no message are one part.
 fn split<'a>(
     message: &'a [u8],
     level: usize,
@@ -96,13 +95,13 @@ fn split<'a>(
 
 struct Field<'a> {
     number: u64,
-    /// Of a string or a message.
+    /// The bytes of a string or a nested message.
     content: Option<&'a [u8]>,
     is_number: bool,
     raw: &'a [u8],
 }
 
-/// A second reader of the wire format, to compare with the plugin's; it accepts more.
+/// An independent reader of the wire format, to compare with the plugin's; it accepts more.
 fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut fields = Vec::new();
     let mut rest = message;
@@ -143,18 +142,19 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
 }
 
-/// Any bytes as what a client sends. Pieces of any size become the same, and what they become stays
-/// as it is when it is read again.
+/// Any bytes as a client's request. The size of the pieces in which they arrive does not change the
+/// result, and rewriting the result again changes nothing.
 pub fn authority(bytes: &[u8]) {
     let (whole, is_accepted) = rewritten(bytes, bytes.len());
     let (single, is_accepted_single) = rewritten(bytes, 1);
     assert_eq!(is_accepted_single, is_accepted);
-    // Before an error, a large piece delivers nothing of itself.
+    // A large piece with an error delivers nothing; single bytes before the error are delivered.
     assert!(single.starts_with(&whole) && (whole == single || !is_accepted));
     assert_eq!(rewritten(&single, 7), (single, true), "rewritten twice");
 }
 
-/// What the bytes become in pieces of this size, and whether all of them are accepted.
+/// The rewritten bytes when they arrive in pieces of this size, and whether all of them are
+/// accepted.
 fn rewritten(bytes: &[u8], size: usize) -> (Vec<u8>, bool) {
     let mut to = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -1,4 +1,5 @@
-//! Text formats: lists and masks of CPUs, the checkpoint, the kubelet's state file, the configuration.
+//! Text formats: lists and masks of CPUs, the checkpoint, the kubelet's state file, the
+//! configuration.
 
 use super::node;
 use cpuset::{CpuSet, MAX_CPUS};
@@ -22,7 +23,8 @@ pub fn cpulist(bytes: &[u8]) {
     }
 }
 
-/// The kernel's mask format, against an independent implementation that prints it.
+/// The kernel's mask format: a parsed mask, printed by an independent implementation, is parsed as
+/// the same set.
 pub fn masks(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match CpuSet::from_mask(text) {
@@ -40,9 +42,10 @@ pub fn masks(bytes: &[u8]) {
     }
 }
 
-/// A checkpoint: adopting a running node with any content is legal and moves no container.
+/// A checkpoint: with any content, taking over a running node is legal and moves no container.
 ///
-/// Random bytes rarely have the right checksum, so they are also tried as the content of a valid file.
+/// Random bytes rarely have the right checksum, so they are also tried as the content of a valid
+/// file.
 pub fn checkpoint(bytes: &[u8]) {
     if let Ok(claims) = checkpoint::decode(bytes) {
         adopt(claims);
@@ -56,7 +59,8 @@ pub fn checkpoint(bytes: &[u8]) {
     }
 }
 
-/// Restarts with these claims on a node with two exclusive containers and one that was never pinned.
+/// Restarts with these claims on a node with two exclusive containers and one that was never
+/// pinned.
 pub fn adopt(claims: Vec<Claim>) {
     adopt_with(node::ledger(claims));
 }
@@ -84,7 +88,8 @@ fn adopt_with(mut ledger: Ledger) {
 /// The kubelet's state file: it survives a round trip, and taking over a node with it is legal and
 /// moves no container.
 ///
-/// Random bytes rarely have the right checksum, so a wrong one is corrected if nothing else is wrong.
+/// Random bytes rarely have the right checksum, so a wrong one is corrected if nothing else is
+/// wrong.
 pub fn kubelet(bytes: &[u8]) {
     match StateFile::parse(bytes) {
         Ok(state) => take_over(&state),
@@ -98,7 +103,7 @@ pub fn kubelet(bytes: &[u8]) {
     }
 }
 
-/// The claims that name their container. A claim by id is in no new state file.
+/// The claims that name their container. Files that the plugin writes have no claims by id.
 fn named(state: &StateFile) -> impl Iterator<Item = &KubeletClaim> {
     state.claims.iter().filter(|claim| matches!(claim.of, Named::Container(..)))
 }
@@ -113,8 +118,8 @@ fn take_over(state: &StateFile) {
     adopt_with(ledger);
 }
 
-/// A configuration: refused with one line that has none of the parser's words, or valid for the
-/// machine. As a kubelet's file it has a block that comes to itself.
+/// A configuration: valid for the machine, or refused with one line without the parser's jargon.
+/// Converting a kubelet's file, and then the result, gives the same result.
 pub fn config(bytes: &[u8]) {
     if let Ok(FromKubelet { block, .. }) = from_kubelet("kubelet.yaml", bytes.to_vec()) {
         let again = from_kubelet("kubelet.yaml", block.clone().into_bytes());

@@ -1,5 +1,5 @@
-//! The admission policy that has pinned pods require the plugin: its expressions, on pods as the API
-//! server has them after its defaults. `tests/it/manifests.rs` checks its form.
+//! The admission policy that makes pinned pods require the plugin: evaluates its expressions on
+//! pods with the API server's defaults. `tests/it/manifests.rs` checks its schema.
 
 use cel::extractors::This;
 use cel::objects::{Key, Map};
@@ -18,7 +18,7 @@ fn policy() -> serde_json::Value {
     serde_yaml::from_str(text.split("\n---\n").next().unwrap()).unwrap()
 }
 
-/// As Kubernetes' own functions of this name, for quantities below 2^53.
+/// Kubernetes' function of this name, exact for quantities below 2^53.
 fn quantity(text: Arc<String>) -> Result<f64, ExecutionError> {
     let parsed = Quantity::parse(&text);
     let parsed = parsed.map_err(|why| ExecutionError::function_error("quantity", why))?;
@@ -59,7 +59,7 @@ fn is_annotated(pod: &serde_json::Value) -> bool {
         let value = value.unwrap_or_else(|error| panic!("{name}: {error}, {pod}"));
         variables.insert(name.into(), value);
     }
-    // Only the API server knows the types of what it makes: the condition is what can be evaluated.
+    // What the mutation constructs needs the API server's types: only the condition is evaluated.
     let mutation = text(&policy["spec"]["mutations"][0]["applyConfiguration"]["expression"]);
     let (condition, annotated) = mutation.split_once('?').unwrap();
     assert!(annotated.contains(&format!("'{REQUIRES}': '[\"cpu-manager\"]'")), "{annotated}");
@@ -122,7 +122,7 @@ fn other_classes_are_not_annotated() {
     ];
     for one in burstable {
         assert!(!is_annotated(&pod(std::slice::from_ref(&one))), "{one}");
-        assert!(!is_annotated(&pod(&[equal("2"), one.clone()])), "beside another: {one}");
+        assert!(!is_annotated(&pod(&[equal("2"), one.clone()])), "with another: {one}");
     }
     for nothing in [json!({}), json!({"claims": [{"name": "gpu"}]}), json!(null)] {
         let mut pod = pod(&[equal("2")]);
@@ -135,7 +135,7 @@ fn other_classes_are_not_annotated() {
 }
 
 #[test]
-fn init_containers_and_resources_of_the_pod_count() {
+fn init_containers_and_pod_level_resources_are_considered() {
     let mut with_init = pod(&[equal("500m")]);
     with_init["spec"]["initContainers"] = json!([{"name": "i", "resources": equal("2")}]);
     assert!(is_annotated(&with_init));
@@ -168,5 +168,5 @@ fn wishes_for_exclusive_cpus_count_and_existing_requirements_stay() {
     }
     let mut annotated = pod(&[equal("2")]);
     annotated["metadata"]["annotations"] = json!({ REQUIRES: "[\"other\"]" });
-    assert!(!is_annotated(&annotated), "what the pod says itself stays");
+    assert!(!is_annotated(&annotated), "the pod's own annotation stays");
 }

@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md's tables have each crate, with what it depends on, and each module of the plugin.
+//! ARCHITECTURE.md's tables list each crate with its dependencies, and each part of `src/`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The rows of the table with this head, cell by cell.
+/// The cells of each row of the table with this head.
 fn table(head: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let rows = text.lines().skip_while(|line| !line.starts_with(head)).skip(2);
@@ -25,7 +25,7 @@ fn names(directory: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_table_of_crates_says_what_they_depend_on() {
+fn the_table_of_crates_lists_their_dependencies() {
     let crates: BTreeSet<String> =
         names("crates").into_iter().filter(|name| !name.contains('.')).collect();
     let mut described = BTreeSet::new();
@@ -41,8 +41,8 @@ fn the_table_of_crates_says_what_they_depend_on() {
             .filter_map(|line| line.split(['.', ' ']).next())
             .filter(|dependency| crates.contains(*dependency))
             .collect();
-        let said: BTreeSet<&str> = depends.split(", ").filter(|said| !said.is_empty()).collect();
-        assert_eq!(said, ours, "{name}");
+        let listed: BTreeSet<&str> = depends.split(", ").filter(|name| !name.is_empty()).collect();
+        assert_eq!(listed, ours, "{name}");
         described.insert(name.to_owned());
     }
     assert_eq!(described, crates);
@@ -55,18 +55,18 @@ fn the_table_of_modules_is_complete() {
         .flat_map(|row| row[0].split(", ").map(|name| name.trim_matches('`').to_owned()))
         .map(|name| name.strip_prefix("src/").unwrap().trim_end_matches('/').to_owned())
         .collect();
-    let there = names("src");
-    let modules: BTreeSet<String> = there
+    let files = names("src");
+    let modules: BTreeSet<String> = files
         .iter()
         .filter(|name| !["lib.rs", "main.rs"].contains(&name.as_str()))
-        // A folder and the file of its name are one module.
-        .filter(|name| name.strip_suffix(".rs").is_none_or(|folder| !there.contains(folder)))
+        // The table lists `folder` for the module `folder.rs` with its folder.
+        .filter(|name| name.strip_suffix(".rs").is_none_or(|folder| !files.contains(folder)))
         .cloned()
         .collect();
     assert_eq!(described, modules);
 }
 
-/// Files of Rust in a directory.
+/// Rust files in a directory and below.
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
@@ -75,7 +75,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn files_are_of_a_size_that_can_be_read() {
+fn no_source_file_is_longer_than_1300_lines() {
     for directory in ["src", "crates", "lab/src", "lab/tests", "sim/src", "tests"] {
         for file in sources(&root().join(directory)) {
             let lines = fs::read_to_string(&file).unwrap().lines().count();

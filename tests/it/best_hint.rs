@@ -1,4 +1,5 @@
-//! The best hint found without listing hints is the one a merge of the full list gives.
+//! `Demand::best` finds, without listing all hints, the hint that the kubelet's merge of them
+//! chooses.
 
 use cpuset::CpuSet;
 use placement::kubelet::{Demand, merge};
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 use topology::model::NodeFacts;
 use topology::{Cpu, Facts, Topology};
 
-/// A machine with up to ten nodes with CPUs, some without, and what is free on it.
+/// A machine of up to ten NUMA nodes, some without CPUs, and the CPUs that are free on it.
 #[derive(Debug)]
 struct Case {
     topology: Topology,
@@ -38,7 +39,8 @@ fn case() -> impl Strategy<Value = Case> {
             let socket =
                 |at: usize| if in_order { at * sockets / nodes.len() } else { nodes[at].3 };
             let mut cpus = Vec::new();
-            let (mut available, mut reusable) = (CpuSet::EMPTY, CpuSet::EMPTY);
+            let mut available = CpuSet::EMPTY;
+            let mut reusable = CpuSet::EMPTY;
             for (at, &(size, free, again, _)) in nodes.iter().enumerate() {
                 for thread in 0..size {
                     let id = cpus.len();
@@ -47,13 +49,12 @@ fn case() -> impl Strategy<Value = Case> {
                     } else if again < 2 {
                         reusable.insert(id).unwrap();
                     }
-                    let (numa, socket) = (at, socket(at));
                     cpus.push(Cpu {
                         id,
                         core: id,
                         uncore: at,
-                        numa,
-                        socket,
+                        numa: at,
+                        socket: socket(at),
                         die: None,
                         kind: None,
                     });
@@ -90,7 +91,7 @@ fn case() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
     #[test]
-    fn same_as_the_merge_of_all_hints(case in case(), align: bool, closest: bool) {
+    fn the_best_hint_equals_the_merge_of_all_hints(case in case(), align: bool, closest: bool) {
         let Case { topology, available, reusable, n } = case;
         let manager =
             TopologyManager { prefer_closest_numa_nodes: closest, ..TopologyManager::default() };
@@ -113,16 +114,15 @@ proptest! {
     }
 }
 
-/// Listing the hints of 64 nodes would outlast the machine; the search is over before anybody
-/// notices.
+/// A list of the hints of 64 nodes would have up to 2^64 entries.
 #[test]
-fn sixty_four_nodes_end_soon() {
+fn the_best_hint_of_64_numa_nodes_takes_no_list() {
     let nodes = 64;
     for sockets in [1, 2, 8, 16, 64] {
         let socket = |node: usize| node * sockets / nodes;
         let cpus = (0..nodes * 4).map(|id| {
-            let (numa, socket) = (id / 4, socket(id / 4));
-            Cpu { id, core: id, uncore: numa, numa, socket, die: None, kind: None }
+            let numa = id / 4;
+            Cpu { id, core: id, uncore: numa, numa, socket: socket(numa), die: None, kind: None }
         });
         let distance = |from: usize, to: usize| match from.abs_diff(to) {
             0 => 10,

@@ -1,5 +1,4 @@
-//! A damaged state file never does damage: whatever is left of it, the plugin starts, adopts what
-//! runs, and moves no container.
+//! With any damaged state file the plugin starts, adopts the running containers, and moves none.
 
 use crate::fuzz_bodies;
 use crate::fuzz_bodies::adopt;
@@ -9,7 +8,8 @@ use proptest::prelude::*;
 use std::fs;
 use std::path::PathBuf;
 
-/// Of the two that run with CPUs of their own, of one that runs without, and of one that has ended.
+/// Claims of two running containers with exclusive CPUs, of one that has ended, and of one that
+/// runs but was never pinned; [`adopt`] has the running ones.
 fn claims() -> Vec<Claim> {
     let claim = |name: &str, cpus: &str| Claim {
         pod_uid: PodUid(format!("uid-{name}")),
@@ -42,7 +42,7 @@ fn disk() -> Disk {
 }
 
 impl Disk {
-    /// Starts with this state file; says whether it was believed.
+    /// Starts with this state file; returns whether it was accepted.
     fn start(&self, bytes: &[u8]) -> bool {
         fs::write(&self.file, bytes).unwrap();
         match self.state.load().unwrap() {
@@ -51,41 +51,40 @@ impl Disk {
                 true
             }
             Loaded::Rejected { kept_at, .. } => {
-                // Kept for a person to look at, and not in the way.
+                // A rejected file is kept under another name for an administrator.
                 fs::remove_file(kept_at.unwrap()).unwrap();
                 adopt(Vec::new());
                 false
             }
-            Loaded::Missing => panic!("it is there"),
+            Loaded::Missing => panic!("the file exists"),
         }
     }
 }
 
 #[test]
-fn every_truncation() {
+fn a_truncated_checkpoint_is_rejected() {
     let disk = disk();
-    let believed: Vec<usize> =
+    let accepted: Vec<usize> =
         (0..=disk.whole.len()).filter(|length| disk.start(&disk.whole[..*length])).collect();
-    // The last byte is a line's end.
-    assert_eq!(believed, [disk.whole.len() - 1, disk.whole.len()]);
+    // The last byte is only a newline.
+    assert_eq!(accepted, [disk.whole.len() - 1, disk.whole.len()]);
 }
 
 #[test]
-fn every_bit_flipped() {
+fn a_flipped_bit_never_changes_a_claim() {
     let disk = disk();
-    let mut believed = Vec::new();
+    let mut accepted = Vec::new();
     for at in 0..disk.whole.len() {
         for bit in 0..8 {
             let mut bytes = disk.whole.clone();
             bytes[at] ^= 1 << bit;
             if disk.start(&bytes) {
-                believed.push(bytes);
+                accepted.push(bytes);
             }
         }
     }
-    // Another kind of white space at the end, or an upper case letter in the checksum, is the same
-    // file.
-    for bytes in believed {
+    // Accepted are other white space at the end, and an upper case letter in the checksum.
+    for bytes in accepted {
         assert_eq!(
             checkpoint::decode(&bytes).unwrap(),
             claims(),
@@ -95,7 +94,7 @@ fn every_bit_flipped() {
     }
 }
 
-/// A way in which a file is damaged. Places are shares of its length.
+/// A kind of damage to a file. Positions are fractions of its length.
 #[derive(Debug, Clone)]
 enum Damage {
     Byte(f64, u8),
@@ -120,7 +119,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 
 fn apply(bytes: &mut Vec<u8>, damage: &Damage) {
     let length = bytes.len();
-    let place = |share: f64| (share * length as f64) as usize;
+    let place = |fraction: f64| (fraction * length as f64) as usize;
     let range = |a: f64, b: f64| place(a.min(b))..place(a.max(b));
     match damage {
         Damage::Byte(at, byte) => {
@@ -142,9 +141,9 @@ fn apply(bytes: &mut Vec<u8>, damage: &Damage) {
     }
 }
 
-/// Ten thousand corruptions, each also as the content of a file whose checksum is right.
+/// Ten thousand corruptions, each also as the content of a file with a valid checksum.
 #[test]
-fn random_corruptions() {
+fn random_damage_never_changes_a_claim() {
     let disk = disk();
     let text = String::from_utf8(disk.whole.clone()).unwrap();
     let content = text[text.find("{\"containers\"").unwrap()..].trim_end().trim_end_matches('}');
@@ -153,7 +152,8 @@ fn random_corruptions() {
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let damages = prop::collection::vec(damage(), 1..4);
     let result = runner.run(&damages, |damages| {
-        let (mut bytes, mut sealed) = (disk.whole.clone(), content.clone().into_bytes());
+        let mut bytes = disk.whole.clone();
+        let mut sealed = content.clone().into_bytes();
         for damage in &damages {
             apply(&mut bytes, damage);
             apply(&mut sealed, damage);
@@ -167,9 +167,8 @@ fn random_corruptions() {
     result.unwrap();
 }
 
-/// Files of other programs and of later versions of this one.
 #[test]
-fn foreign_files() {
+fn files_of_other_programs_and_later_versions_are_rejected() {
     let disk = disk();
     let kubelet = r#"{"policyName":"static","defaultCpuSet":"0-1,6-15","entries":{"u":{"c":"2-5"}},"checksum":1353318690}"#;
     let later =
@@ -180,13 +179,12 @@ fn foreign_files() {
     }
 }
 
-/// The start fails with a directory that cannot be made or written, and says what to do.
 #[test]
-fn a_state_directory_that_cannot_be_written() {
+fn an_unwritable_state_directory_fails_the_start_and_names_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    // Not even root can make directories in either.
+    // Not even root can create directories there.
     for path in [file.join("state"), PathBuf::from("/proc/nri-cpu-manager")] {
         let error = StateDir::open(&path).unwrap_err().to_string();
         assert!(

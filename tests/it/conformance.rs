@@ -25,8 +25,8 @@ fn every_vector_gets_the_kubelets_answer_or_a_legal_one() {
 }
 
 /// On every machine, including hybrid ones and those with offline CPUs: no CPU is exclusive to two
-/// containers, no reserved or offline CPU to any, and each container gets exactly the requested number
-/// or a refusal.
+/// containers, no reserved or offline CPU to any, and each container gets exactly the requested
+/// number or a refusal.
 #[test]
 fn random_histories_keep_cpus_exclusive() {
     let (machines, _) = runner::machines(&vectors()).unwrap();

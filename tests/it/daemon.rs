@@ -22,11 +22,11 @@ async fn a_decision_is_on_disk_before_it_is_answered() {
     .await;
 }
 
-/// That no cgroup can keep a container in the pool turns out after the decision about it.
+/// Only after the decision does the plugin find that no cgroup can confine the container.
 #[tokio::test]
-async fn a_container_that_no_cgroup_binds_begins_in_the_pool() {
+async fn a_container_that_no_cgroup_confines_starts_in_the_pool() {
     local(async {
-        let daemon = Daemon::beside_kubelet("exclusivity: groups\n", None);
+        let daemon = Daemon::with_kubelet("exclusivity: groups\n", None);
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
         assert_eq!(daemon.create("s", Qos::Burstable, 500).await.unwrap(), "0-1,6-15");
     })
@@ -98,24 +98,24 @@ const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entr
 const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
 
 #[tokio::test]
-async fn beside_an_active_kubelet_new_exclusive_containers_are_refused() {
+async fn new_exclusive_containers_are_refused_while_the_kubelet_assigns_cpus() {
     local(async {
-        let daemon = Daemon::beside_kubelet("", Some(STATIC));
-        let refused = daemon.named("a", 4000, "2-5").await.unwrap_err();
+        let daemon = Daemon::with_kubelet("", Some(STATIC));
+        let refused = daemon.create_with_cpus("a", 4000, "2-5").await.unwrap_err();
         for word in ["cpuManagerPolicy: none", "cpu_manager_state", "restart"] {
             assert!(refused.contains(word), "{refused}");
         }
-        assert_eq!(daemon.named("f", 500, "0-7,12-15").await, Ok(None));
+        assert_eq!(daemon.create_with_cpus("f", 500, "0-7,12-15").await, Ok(None));
     })
     .await;
 }
 
-/// The kubelet is reconfigured while the plugin runs, which takes over within seconds.
+/// The kubelet is reconfigured while the plugin runs; the plugin takes over within seconds.
 #[tokio::test]
 async fn the_plugin_takes_over_when_the_kubelets_manager_stops() {
     local(async {
-        let daemon = Daemon::beside_kubelet("onActiveKubelet: observe\n", Some(STATIC));
-        assert_eq!(daemon.named("k", 4000, "8-11").await, Ok(None));
+        let daemon = Daemon::with_kubelet("onActiveKubelet: observe\n", Some(STATIC));
+        assert_eq!(daemon.create_with_cpus("k", 4000, "8-11").await, Ok(None));
         daemon.kubelet_writes(NONE);
         let start = std::time::Instant::now();
         let mut turn = 0;
@@ -136,13 +136,13 @@ async fn the_plugin_takes_over_when_the_kubelets_manager_stops() {
 
 /// The kubelet's directory is not mounted: CPUs in its requests show that its manager is active.
 #[tokio::test]
-async fn without_its_state_file_the_kubelets_requests_show_whether_it_is_active() {
+async fn the_kubelets_requests_show_whether_it_is_active_if_its_state_file_is_missing() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
-        assert!(daemon.named("b", 4000, "8-11").await.is_err());
-        assert_eq!(daemon.named("s", 500, "0-7").await, Ok(None));
-        // The kubelet's policy is none now: its request names no CPUs.
+        assert!(daemon.create_with_cpus("b", 4000, "8-11").await.is_err());
+        assert_eq!(daemon.create_with_cpus("s", 500, "0-7").await, Ok(None));
+        // This request names no CPUs: the kubelet's policy is none now.
         assert_eq!(daemon.create("c", Qos::Guaranteed, 4000).await.unwrap(), "4-7");
     })
     .await;
@@ -151,10 +151,10 @@ async fn without_its_state_file_the_kubelets_requests_show_whether_it_is_active(
 #[tokio::test]
 async fn an_unreadable_state_file_is_ignored_and_a_damaged_one_still_shows_its_policy() {
     local(async {
-        let daemon = Daemon::beside_kubelet("", Some("{\"policyName\":\"sta"));
+        let daemon = Daemon::with_kubelet("", Some("{\"policyName\":\"sta"));
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
         // Its checksum is wrong, but the policy is static.
-        let daemon = Daemon::beside_kubelet("", Some(&STATIC.replace(":0}", ":7}")));
+        let daemon = Daemon::with_kubelet("", Some(&STATIC.replace(":0}", ":7}")));
         assert!(daemon.create("a", Qos::Guaranteed, 4000).await.is_err());
     })
     .await;

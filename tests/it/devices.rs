@@ -1,9 +1,9 @@
-//! CPUs near a container's GPUs, by the files of NVIDIA's driver. The trees are made after the facts
-//! of such servers, not copied from one.
+//! CPUs near a container's GPUs, according to the files of NVIDIA's driver. The trees follow what
+//! is known of such servers; none is copied from one.
 
-use crate::support::asked::{command, has};
-use crate::support::events::{create, local};
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::commands::{command, has};
+use crate::support::events::{local, pod_and_container};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::{Admission, Container, DeviceRef, Qos};
 use nri_cpu_manager::daemon::Paths;
 use std::fs;
@@ -21,7 +21,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A GPU on each of these NUMA nodes, in the order of their minor numbers.
+/// Writes the files of a GPU on each of these NUMA nodes, in the order of their minor numbers.
 fn gpus(paths: &Paths, nodes: &[usize]) {
     for (minor, node) in nodes.iter().enumerate() {
         let address = format!("0000:{:02x}:00.0", 0x10 + minor);
@@ -38,7 +38,8 @@ fn config(policy: &str) -> String {
     format!("{CONFIG}topologyManagerPolicy: {policy}\n")
 }
 
-/// The files of these GPUs, and those that every container with a GPU gets.
+/// The device files of these GPUs, and those that every container with a GPU gets: nvidiactl,
+/// nvidia-modeset and nvidia-uvm.
 fn files(minors: &[i64]) -> Vec<DeviceRef> {
     let control = [(195, 255), (195, 254), (510, 0)];
     let all = minors.iter().map(|minor| (195, *minor)).chain(control);
@@ -46,28 +47,26 @@ fn files(minors: &[i64]) -> Vec<DeviceRef> {
 }
 
 async fn created(
-    node: &Observed,
+    node: &ObservedDaemon,
     name: &str,
     milli: u64,
     described_devices: Vec<DeviceRef>,
 ) -> Result<String, String> {
-    let Admission::Create { pod, container } = create(name, Qos::Guaranteed, milli) else {
-        panic!("no creation");
-    };
+    let (pod, container) = pod_and_container(name, Qos::Guaranteed, milli);
     let container = Container { described_devices, ..container };
     let answer = node.event(Admission::Create { pod, container }).await;
     answer.map(|one| one.setting.unwrap().cpus().to_string()).map_err(|refusal| refusal.0)
 }
 
-async fn explained(node: &Observed, name: &str) -> String {
+async fn explained(node: &ObservedDaemon, name: &str) -> String {
     command(&node.paths.state_dir, &["explain", name]).await.unwrap()
 }
 
 #[tokio::test]
-async fn cpus_are_on_the_nodes_of_gpus_as_their_driver_says() {
+async fn cpus_are_on_the_numa_nodes_that_the_driver_reports_for_gpus() {
     local(async {
         let eight = |paths: &Paths| gpus(paths, &[0, 0, 0, 0, 1, 1, 1, 1]);
-        let node = Observed::prepared(&server(), &config("single-numa-node"), eight).await;
+        let node = ObservedDaemon::prepared(&server(), &config("single-numa-node"), eight).await;
         assert_eq!(created(&node, "a", 2000, files(&[5])).await.unwrap(), "16-17");
         assert_eq!(created(&node, "b", 2000, files(&[0, 3])).await.unwrap(), "2-3");
         let by_hook = vec![DeviceRef::Gpu("GPU-7".to_owned())];
@@ -91,22 +90,22 @@ async fn cpus_are_on_the_nodes_of_gpus_as_their_driver_says() {
 }
 
 #[tokio::test]
-async fn the_node_with_more_gpus_is_taken_where_both_are_as_good() {
+async fn the_numa_node_with_more_gpus_breaks_a_tie() {
     local(async {
         let eight = |paths: &Paths| gpus(paths, &[0, 0, 0, 0, 1, 1, 1, 1]);
-        let node = Observed::prepared(&server(), &config("best-effort"), eight).await;
+        let node = ObservedDaemon::prepared(&server(), &config("best-effort"), eight).await;
         assert_eq!(created(&node, "a", 4000, files(&[3, 4, 5, 6])).await.unwrap(), "16-19");
         assert_eq!(created(&node, "b", 4000, files(&[1, 2, 3, 4])).await.unwrap(), "2-5");
-        let restricted = Observed::prepared(&server(), &config("restricted"), eight).await;
+        let restricted = ObservedDaemon::prepared(&server(), &config("restricted"), eight).await;
         let refused = created(&restricted, "a", 4000, files(&[3, 4, 5, 6])).await.unwrap_err();
         assert!(refused.starts_with("TopologyAffinityError"), "{refused}");
     })
     .await;
 }
 
-/// Two CPUs and four GPUs, the memory of each GPU a NUMA node.
+/// Two sockets and four GPUs; the memory of each GPU is a NUMA node, as on NVIDIA's Grace.
 #[tokio::test]
-async fn gpus_whose_node_is_their_own_memory_count_for_the_nearest_cpus() {
+async fn gpus_that_are_numa_nodes_count_for_the_nearest_node_with_cpus() {
     local(async {
         let grace = |paths: &Paths| {
             gpus(paths, &[2, 3, 4, 5]);
@@ -125,7 +124,7 @@ async fn gpus_whose_node_is_their_own_memory_count_for_the_nearest_cpus() {
         };
         let machine = Machine { memory_only: 4, ..server() };
         let config = format!("{}exclusiveMems: follow-cpus\n", config("restricted"));
-        let node = Observed::prepared(&machine, &config, grace).await;
+        let node = ObservedDaemon::prepared(&machine, &config, grace).await;
         assert_eq!(created(&node, "a", 2000, files(&[2, 3])).await.unwrap(), "16-17");
         assert_eq!(created(&node, "b", 2000, files(&[0])).await.unwrap(), "2-3");
         let refused = created(&node, "c", 2000, files(&[1, 2])).await.unwrap_err();

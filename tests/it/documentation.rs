@@ -1,5 +1,5 @@
-//! The pages against the tree: links, paths, commands, options and versions that they name exist.
-//! `reference.rs` compares the tables of fields.
+//! Links, paths, commands, options and versions on the pages exist. `reference.rs` compares the
+//! tables of fields.
 
 use clap::{CommandFactory, Parser};
 use nri_cpu_manager::cli::Cli;
@@ -27,7 +27,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages
 }
 
-/// All pages but the decision records, which describe the tree of their time.
+/// The pages without the decision records, which describe the tree of their time.
 fn guides() -> Vec<(PathBuf, String)> {
     let mut pages = pages();
     pages.retain(|(path, _)| !path.starts_with(root().join("docs/decisions")));
@@ -52,11 +52,11 @@ fn code(text: &str) -> Vec<String> {
     code
 }
 
-/// The anchor of a heading, as GitHub makes it.
+/// GitHub's anchor of a heading.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let letters = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    letters.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn every_link_leads_to_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A file of a release that is not in the tree: `hack/release` renders each directory of manifests
-/// into one file.
+/// Whether only a release has this file: `hack/release` renders each directory of manifests into
+/// one.
 fn is_released(path: &str) -> bool {
     let directory = path.strip_prefix("manifests/").and_then(|file| file.strip_suffix(".yaml"));
     let is_manifest = |directory: &str| {
@@ -108,9 +108,8 @@ fn a_release_has_every_directory_of_manifests() {
     }
 }
 
-/// Each page is in the list of its directory.
 #[test]
-fn every_page_is_listed() {
+fn every_page_is_in_the_list_of_its_directory() {
     let mut missing = Vec::new();
     for (path, _) in pages() {
         let list = path.with_file_name("README.md");
@@ -148,7 +147,7 @@ fn every_path_exists() {
                     "src",
                     "tests",
                 ];
-                // A pattern, a placeholder, or what a program writes.
+                // A pattern, a placeholder, or a file that a program writes.
                 let general = rest.contains(['*', '<', '{'])
                     || rest.split(['/', '.']).any(|part| {
                         !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase())
@@ -168,13 +167,12 @@ fn every_path_exists() {
     assert!(wrong.is_empty(), "no such file:\n{}", wrong.join("\n"));
 }
 
-/// Commands on the pages parse.
 #[test]
 fn every_command_is_accepted() {
     let subcommands: BTreeSet<String> =
         Cli::command().get_subcommands().map(|one| one.get_name().to_owned()).collect();
     let mut wrong = Vec::new();
-    let mut found = BTreeSet::new();
+    let mut shown = BTreeSet::new();
     for (path, text) in guides() {
         for code in code(&text) {
             let Some((_, command)) = code.split_once("nri-cpu-manager ") else { continue };
@@ -185,8 +183,8 @@ fn every_command_is_accepted() {
             if !words.first().is_some_and(|first| subcommands.contains(*first)) {
                 continue;
             }
-            found.insert(words[0].to_owned());
-            // A subcommand that is only named.
+            shown.insert(words[0].to_owned());
+            // The page only names the subcommand.
             if words.len() == 1 {
                 continue;
             }
@@ -195,11 +193,11 @@ fn every_command_is_accepted() {
             }
         }
     }
-    assert_eq!(found, subcommands, "the pages show no command of the others");
+    assert_eq!(shown, subcommands, "the pages show no command of the others");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Of the subcommands but `run`, which has a table (`reference.rs`).
+/// Except options of `run`, which have a table (`reference.rs`).
 #[test]
 fn every_option_is_on_a_page() {
     let code: Vec<String> = guides().iter().flat_map(|(_, text)| code(text)).collect();
@@ -217,9 +215,8 @@ fn every_option_is_on_a_page() {
     assert!(missing.is_empty(), "on no page: {}", missing.join(", "));
 }
 
-/// The README shows the configuration that it installs.
 #[test]
-fn the_configuration_in_the_readme() {
+fn the_readme_shows_the_installed_configuration() {
     let readme = include_str!("../../README.md");
     let example = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let map = include_str!("../../manifests/base/configmap.yaml");
@@ -229,9 +226,8 @@ fn the_configuration_in_the_readme() {
     assert_eq!(parse(example), parse(installed));
 }
 
-/// Messages that the troubleshooting page quotes are texts of the source.
 #[test]
-fn every_message_is_the_programs() {
+fn every_message_on_the_troubleshooting_page_is_in_the_source() {
     let mut source = String::new();
     let mut directories = ["src", "crates"].map(|directory| root().join(directory)).to_vec();
     while let Some(directory) = directories.pop() {
@@ -254,7 +250,7 @@ fn every_message_is_the_programs() {
         let (_, rows) = page.split_once(table).unwrap();
         for row in rows.lines().skip(1).take_while(|line| line.starts_with('|')) {
             let message = row.split('|').nth(1).unwrap();
-            // Messages of the runtime.
+            // These are the runtime's messages.
             if message.contains("validator ") || message.contains("required plugin") {
                 continue;
             }
@@ -274,18 +270,18 @@ fn every_message_is_the_programs() {
 
 /// Names of images, archives and charts contain the version; `hack/version` replaces it.
 #[test]
-fn every_version_is_this_one() {
-    let mut found = 0;
+fn every_page_names_the_current_version() {
+    let mut count = 0;
     for (path, text) in guides() {
         for (at, _) in text.match_indices("nri-cpu-manager") {
             let rest = &text[at + "nri-cpu-manager".len()..];
             let Some(rest) = rest.strip_prefix([':', '-']) else { continue };
             if rest.starts_with(|c: char| c.is_ascii_digit()) {
-                found += 1;
+                count += 1;
                 let version = env!("CARGO_PKG_VERSION");
                 assert!(rest.starts_with(version), "{}: {}", name(&path), &rest[..10]);
             }
         }
     }
-    assert!(found > 5, "only {found} versions found");
+    assert!(count > 5, "only {count} versions found");
 }

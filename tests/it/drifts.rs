@@ -1,4 +1,4 @@
-//! Which differences from the decisions the daemon logs, and what it puts right without a word.
+//! Which differences from its decisions the daemon logs, and which it repairs silently.
 
 use crate::support::daemon::{Daemon, group, in_group, start};
 use crate::support::events::local;
@@ -28,10 +28,10 @@ fn quota(daemon: &Daemon, pod: &str) -> String {
     fs::read_to_string(group(daemon, pod).with_file_name("cpu.max")).unwrap().trim().to_owned()
 }
 
-/// The kubelet writes a pod's quota at each try of a resize, systemd at a daemon-reload: both as a
-/// rule.
+/// The kubelet writes a pod's quota at each attempt to resize it, systemd at a daemon-reload:
+/// neither is a fault.
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_the_kubelet_sets_again_is_lifted_and_no_drift() {
+async fn a_quota_that_the_kubelet_sets_again_is_lifted_without_a_warning() {
     local(async {
         let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
         assert_eq!(warnings("ns/resized/c"), [""; 0]);
@@ -47,7 +47,7 @@ async fn a_quota_that_the_kubelet_sets_again_is_lifted_and_no_drift() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_another_program_defends_is_a_drift() {
+async fn a_quota_that_another_program_defends_is_logged_as_a_drift() {
     local(async {
         let daemon = Daemon::start_in("exclusivity: groups\n", None, |_| ());
         assert_eq!(warnings("ns/defended/c"), [""; 0]);
@@ -63,7 +63,7 @@ async fn a_quota_that_another_program_defends_is_a_drift() {
     .await;
 }
 
-/// When the exclusive container has ended, and the pod runs on with one that shares CPUs.
+/// The exclusive container has ended, and its pod still runs a container that shares CPUs.
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_could_not_be_restored_is_restored_later() {
     local(async {
@@ -80,7 +80,7 @@ async fn a_quota_that_could_not_be_restored_is_restored_later() {
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("cgroup.procs"), "").unwrap();
         fs::write(directory.join("cpuset.cpus"), "0-15").unwrap();
-        // No root is refused a write: a link to itself cannot be opened.
+        // Permissions do not stop root; a link to itself does, since it cannot be opened.
         let file = group(&daemon, "refused").with_file_name("cpu.max");
         let link = file.with_extension("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
@@ -99,10 +99,11 @@ async fn a_quota_that_could_not_be_restored_is_restored_later() {
     .await;
 }
 
-/// What no kubelet, runtime or systemd does as a rule is logged, each once.
+/// No kubelet, runtime or systemd causes these routinely.
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_drift_has_its_line() {
-    /// A file of the container's cgroup and what it says, processes, and the drift.
+async fn each_kind_of_drift_is_logged_once() {
+    /// A file of the container's cgroup and its new content; processes (pid, parent, allowed CPUs);
+    /// the drift in the log.
     type Fault = (&'static str, &'static str, &'static [(u32, u32, &'static str)], &'static str);
     let faults: [(&str, Fault); 5] = [
         ("set", ("cpuset.cpus", "5", &[], "its cgroup has CPU 5 set")),

@@ -1,8 +1,9 @@
-//! Random histories of a node on every machine of the conformance vectors, including hybrid machines
-//! and machines with offline CPUs. In one of ten such histories the kubelet assigns CPUs twice, or
-//! assigns reserved ones.
+//! Random histories of a node on every machine of the conformance vectors, including hybrid
+//! machines and machines with offline CPUs. In one in ten of such histories the kubelet itself
+//! assigns a CPU twice, or a reserved one.
 //!
-//! `STEPS=1000000 cargo test --release --test it every_machine -- --nocapture` runs a million steps.
+//! `STEPS=1000000 cargo test --release --test it every_machine -- --nocapture` runs a million
+//! steps.
 
 use crate::runner;
 use crate::support::random::Random;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use topology::Topology;
 
-/// Steps without `STEPS`, as in an ordinary test run.
+/// Steps if `STEPS` is not set.
 const DEFAULT_STEPS: usize = 100_000;
 
 /// Histories of each machine, each with its own configuration.
@@ -43,7 +44,7 @@ struct Live {
 struct Node<'a> {
     ledger: Ledger,
     live: Vec<Live>,
-    /// What the runtime has set for each running container.
+    /// The settings that the runtime has applied to running containers.
     pins: BTreeMap<ContainerId, CpuSetting>,
     random: &'a mut Random,
     counts: &'a mut Counts,
@@ -81,7 +82,7 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
     Some(Settings { policy: Policy::Static, placement, namespaces, ..Settings::default() })
 }
 
-/// Those by which containers keep CPUs idle.
+/// Wishes that keep CPUs idle.
 const IDLE: [(&str, &str); 2] = [("uncore", "exclusive"), ("smt", "isolate")];
 
 fn wishes() -> impl Iterator<Item = Wish> {
@@ -99,7 +100,7 @@ impl Node<'_> {
         self.check();
     }
 
-    /// Starts a pod with all its containers; one that is refused ends the pod.
+    /// Starts a pod with all its containers; a refused container ends the pod.
     fn pod(&mut self, qos: Qos) {
         // Unique, because a step starts at most one pod.
         let serial = self.counts.steps;
@@ -148,7 +149,7 @@ impl Node<'_> {
         }
     }
 
-    /// Creates and starts a container; whether it was admitted.
+    /// Creates and starts a container; returns whether it was admitted.
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
@@ -294,7 +295,7 @@ impl Node<'_> {
                 (claim.margin.siblings, topology.cores()),
                 (claim.margin.caches, topology.uncores()),
             ];
-            for (_, domains) in whole.iter().filter(|(kept, _)| *kept) {
+            for (_, domains) in whole.iter().filter(|(is_idle, _)| *is_idle) {
                 let touched = domains.iter().filter(|one| !one.cpus.is_disjoint(&claim.cpus));
                 idle |= touched.map(|one| one.cpus).collect::<CpuSet>() - claim.cpus;
             }

@@ -1,20 +1,27 @@
-//! `nri-cpu-manager explain`, asked of a daemon that has decided things, over its socket.
+//! `nri-cpu-manager explain`, over the socket of a daemon with decisions to explain.
 
-use crate::support::asked::{busy, command, has};
-use crate::support::events::{create, local};
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::commands::{busy, command, has};
+use crate::support::events::{create, local, pod_and_container};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::{ContainerId, SandboxId};
 use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::view::status::ContainerStatus;
 use std::path::Path;
 use topology::synthetic::Machine;
 
-/// A container with a wish, and what is not allowed to wish.
+/// Creates a container whose SMT siblings stay idle.
+async fn create_isolated(daemon: &ObservedDaemon, name: &str, milli: u64) {
+    let (mut pod, container) = pod_and_container(name, Qos::Guaranteed, milli);
+    pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
+    daemon.event(Admission::Create { pod, container }).await.unwrap();
+}
+
+/// Wishes that are granted, cannot be met, or are not allowed.
 #[tokio::test]
 async fn wishes_are_explained() {
     local(async {
         let bounds = "namespaces: [{names: [ns], allow: {uncore: [require], smt: [isolate], cpus: [shared]}}]\n";
-        let daemon = Observed::connected(&format!("{CONFIG}{bounds}")).await;
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{bounds}")).await;
         for (name, milli, key, value) in [
             ("tight", 7000, "uncore", "require"),
             ("torn", 7000, "uncore", "require"),
@@ -22,12 +29,10 @@ async fn wishes_are_explained() {
             ("open", 2000, "cpus", "shared"),
             ("wrong", 2000, "numa", "single"),
         ] {
-            let mut event = create(name, Qos::Guaranteed, milli);
-            if let Admission::Create { pod, .. } = &mut event {
-                let wish = (format!("{key}.cpu-manager.nri.io"), value);
-                pod.annotations = [wish].into_iter().collect();
-            }
-            let _ = daemon.event(event).await;
+            let (mut pod, container) = pod_and_container(name, Qos::Guaranteed, milli);
+            let wish = (format!("{key}.cpu-manager.nri.io"), value);
+            pod.annotations = [wish].into_iter().collect();
+            let _ = daemon.event(Admission::Create { pod, container }).await;
         }
         for (pod, parts) in [
             (
@@ -77,18 +82,19 @@ async fn a_placement_is_explained() {
     .await;
 }
 
-/// Settings change while containers run; what was decided before was decided by the old ones.
+/// Settings change while containers run; earlier decisions were made by the old settings.
 #[tokio::test]
 async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
     local(async {
-        let daemon = Observed::following(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
         daemon.create("late", Qos::Guaranteed, 8000).await.unwrap_err();
         let explain =
             async |pod| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
-        let before = (explain("db").await, explain("late").await);
-        has(&before.0, &["Free at that time: 14 CPUs (2-15).", "topologyManagerPolicy none"]);
-        has(&before.1, &["Free at that time: 6 CPUs (2-7)", "Free now: 6 CPUs (2-7)."]);
+        let db = explain("db").await;
+        has(&db, &["Free at that time: 14 CPUs (2-15).", "topologyManagerPolicy none"]);
+        let late = explain("late").await;
+        has(&late, &["Free at that time: 6 CPUs (2-7)", "Free now: 6 CPUs (2-7)."]);
         let more = "topologyManagerPolicy: restricted\n";
         daemon.swap_config(&(CONFIG.replace("\"0-1\"", "\"0-3\"") + more));
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -96,25 +102,21 @@ async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
             assert!(std::time::Instant::now() < limit, "the change is not followed");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
-        assert_eq!(explain("db").await, before.0);
+        assert_eq!(explain("db").await, db);
         has(&explain("late").await, &["Free at that time: 6 CPUs (2-7)"]);
     })
     .await;
 }
 
-/// A container with idle siblings needs whole cores, and sets of many nodes are not counted where
-/// they are not listed.
+/// A container with idle siblings needs whole cores. Sets of NUMA nodes are not listed on a machine
+/// with many nodes.
 #[tokio::test]
-async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
+async fn caches_are_counted_in_cores_if_siblings_stay_idle() {
     local(async {
         let machine = Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() };
         let bounds = "namespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
-        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
-        let mut event = create("quiet", Qos::Guaranteed, 4000);
-        if let Admission::Create { pod, .. } = &mut event {
-            pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
-        }
-        daemon.event(event).await.unwrap();
+        let daemon = ObservedDaemon::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
+        create_isolated(&daemon, "quiet", 4000).await;
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
         println!("{text}");
         has(&text, &["0             2-7             3\n", "8             8-15  fits all  1\n"]);
@@ -126,7 +128,7 @@ async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
 
         let machine = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };
         let policy = "topologyManagerPolicy: single-numa-node\n";
-        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{policy}")).await;
+        let daemon = ObservedDaemon::connected_on(&machine, &format!("{CONFIG}{policy}")).await;
         daemon.create("wide", Qos::Guaranteed, 3000).await.unwrap_err();
         let text = command(&daemon.paths.state_dir, &["explain", "wide"]).await.unwrap();
         println!("{text}");
@@ -137,7 +139,7 @@ async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_explained_until_the_container_gets_in() {
+async fn a_refusal_is_explained_until_the_container_is_admitted() {
     local(async {
         let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
         let text = command(&daemon.paths.state_dir, &["explain", "big"]).await.unwrap();
@@ -170,10 +172,10 @@ async fn a_refusal_is_explained_until_the_container_gets_in() {
     .await;
 }
 
-/// What cannot fit is told apart from what has to wait, and the sizes that would fit are those that
+/// A request that can never fit is not one that must wait. The sizes that would fit are those that
 /// the engine accepts on the empty node.
 #[tokio::test]
-async fn requests_that_can_never_fit_get_the_sizes_that_would() {
+async fn requests_that_can_never_fit_are_explained_with_sizes_that_would() {
     local(async {
         let smt = Machine { nodes: 2, caches: 2, cores: 8, threads: 2, ..Machine::default() };
         for (more, cpus, outlook) in [
@@ -186,7 +188,7 @@ async fn requests_that_can_never_fit_get_the_sizes_that_would() {
             ("topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n", 9, "8 would fit."),
             ("placement: compact\ntopologyManagerPolicy: single-numa-node\n", 9, "8 would fit."),
         ] {
-            let daemon = Observed::connected_on(&smt, &format!("{CONFIG}{more}")).await;
+            let daemon = ObservedDaemon::connected_on(&smt, &format!("{CONFIG}{more}")).await;
             daemon.create("never", Qos::Guaranteed, cpus * 1000).await.unwrap_err();
             let text = command(&daemon.paths.state_dir, &["explain", "never"]).await.unwrap();
             let never = format!(
@@ -195,9 +197,9 @@ async fn requests_that_can_never_fit_get_the_sizes_that_would() {
             has(&text, &[&never]);
             assert!(!text.contains("retries"), "{text}");
         }
-        // These have to wait.
+        // These requests must wait.
         for more in ["", "topologyManagerPolicy: single-numa-node\n"] {
-            let daemon = Observed::connected_on(&smt, &format!("{CONFIG}{more}")).await;
+            let daemon = ObservedDaemon::connected_on(&smt, &format!("{CONFIG}{more}")).await;
             daemon.create("first", Qos::Guaranteed, 8000).await.unwrap();
             daemon.create("second", Qos::Guaranteed, 7000).await.unwrap_err();
             let text = command(&daemon.paths.state_dir, &["explain", "second"]).await.unwrap();
@@ -205,7 +207,7 @@ async fn requests_that_can_never_fit_get_the_sizes_that_would() {
         }
         let one = "topologyManagerPolicy: single-numa-node\nreservedSystemCPUs: \"0-1\"\n";
         let wide = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };
-        let daemon = Observed::connected_on(&wide, &format!("cpuManagerPolicy: static\n{one}")).await;
+        let daemon = ObservedDaemon::connected_on(&wide, &format!("cpuManagerPolicy: static\n{one}")).await;
         daemon.create("wide", Qos::Guaranteed, 29_000).await.unwrap_err();
         let start = std::time::Instant::now();
         let text = command(&daemon.paths.state_dir, &["explain", "wide"]).await.unwrap();
@@ -230,7 +232,7 @@ async fn shared_containers_are_explained() {
     .await;
     local(async {
         let defaults = "namespaces: [{names: [ns], defaults: {cpus: exclusive}}]\n";
-        let daemon = Observed::connected(&format!("{CONFIG}{defaults}")).await;
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{defaults}")).await;
         daemon.event(create("half", Qos::Burstable, 1500)).await.unwrap();
         daemon.event(create("none", Qos::BestEffort, 0)).await.unwrap();
         let explain =
@@ -240,8 +242,8 @@ async fn shared_containers_are_explained() {
     })
     .await;
     local(async {
-        let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
-        // Left alone: there is no setting.
+        let daemon = ObservedDaemon::connected("kubeletStateDir: \"\"\n").await;
+        // With policy none the plugin sets nothing.
         daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
         has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);
@@ -249,9 +251,9 @@ async fn shared_containers_are_explained() {
     .await;
 }
 
-/// Programs get a list, as one name can mean several containers.
+/// One name can mean several containers.
 #[tokio::test]
-async fn json() {
+async fn json_is_a_list_of_explanations() {
     let help = command(Path::new(""), &["explain", "--help"]).await.unwrap_err();
     has(&help, &["For programs: one JSON document\n"]);
     local(async {
@@ -275,18 +277,18 @@ async fn invalid_names_are_rejected() {
     .await;
 }
 
-/// A container that has to use what its pod has left chooses of these alone, and not of all that is
-/// free.
+/// A container that must reuse CPUs of its pod has no other free CPUs as candidates.
 #[tokio::test]
 async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
     local(async {
         let daemon =
-            Observed::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n")).await;
-        let first = create("db", Qos::Guaranteed, 4000);
-        let Admission::Create { pod, container } = first.clone() else { panic!("{first:?}") };
-        daemon.event(first).await.unwrap();
+            ObservedDaemon::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n"))
+                .await;
+        let (pod, container) = pod_and_container("db", Qos::Guaranteed, 4000);
+        daemon.event(create("db", Qos::Guaranteed, 4000)).await.unwrap();
         daemon.event(Event::Stop(container.id.clone())).await.unwrap();
-        let (id, name) = (ContainerId("id-next".to_owned()), "next".to_owned());
+        let id = ContainerId("id-next".to_owned());
+        let name = "next".to_owned();
         let next = ledger::Container { id, name, ..container };
         daemon.event(Admission::Create { pod, container: next }).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db/next"]).await.unwrap();
@@ -304,23 +306,15 @@ async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
     .await;
 }
 
-/// Where siblings stay idle the decision counts cores, and so do the NUMA nodes that had room.
+/// As in the decision itself.
 #[tokio::test]
-async fn idle_siblings_are_counted_by_cores() {
+async fn numa_nodes_are_counted_in_cores_if_siblings_stay_idle() {
     local(async {
         let machine = Machine { nodes: 2, caches: 2, cores: 8, threads: 2, ..Machine::default() };
         let bounds = "topologyManagerPolicy: best-effort\nnamespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
-        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
-        let mut event = create("quiet", Qos::Guaranteed, 3000);
-        if let Admission::Create { pod, .. } = &mut event {
-            pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
-        }
-        daemon.event(event).await.unwrap();
-        let mut event = create("wide", Qos::Guaranteed, 4000);
-        if let Admission::Create { pod, .. } = &mut event {
-            pod.annotations = [("smt.cpu-manager.nri.io", "isolate")].into_iter().collect();
-        }
-        daemon.event(event).await.unwrap();
+        let daemon = ObservedDaemon::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
+        create_isolated(&daemon, "quiet", 3000).await;
+        create_isolated(&daemon, "wide", 4000).await;
         for pod in ["quiet", "wide"] {
             let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
             println!("{text}");

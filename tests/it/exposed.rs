@@ -1,4 +1,4 @@
-//! `exposeCpus: file`: what the files of containers say, and when.
+//! `exposeCpus: file`: the content of containers' files, and when it changes.
 
 use crate::support::daemon::{Daemon, fragmented, in_group, write_group};
 use crate::support::events::{create, local};
@@ -9,7 +9,7 @@ use std::time::Duration;
 const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
      rebalance: {movesPer100Starts: 10, minStay: 0s}\n";
 
-/// What the files of a container say: its CPUs, and those that it will lose.
+/// The content of a container's files: its CPUs, and those that it will lose.
 fn files(directory: &str) -> (String, String) {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("{directory}/{name}")).unwrap();
@@ -34,11 +34,11 @@ async fn resized(daemon: &Daemon, (pod, container): (Pod, Container), milli: u64
     daemon.event(Admission::Update { pod, container, wanted }).await.unwrap();
 }
 
-/// A file names every CPU on which its container can be, before, during and after a change.
+/// The file names every CPU on which its container may run, before, during and after a change.
 #[tokio::test(start_paused = true)]
 async fn files_follow_a_containers_cpus() {
     local(async {
-        let daemon = Daemon::beside_kubelet("exposeCpus: file\n", None);
+        let daemon = Daemon::with_kubelet("exposeCpus: file\n", None);
         let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let answer = daemon.event(create).await.unwrap();
@@ -58,7 +58,7 @@ async fn files_follow_a_containers_cpus() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(files(&directory), says("2-3", ""));
 
-        // A shared one has none, and a restarted plugin takes over what is there.
+        // A shared container has no files; a restarted plugin takes over existing ones.
         let (other, web) = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,4-15");
         let create = Admission::Create { pod: other, container: web };
         assert_eq!(daemon.event(create).await.unwrap().directory, None);
@@ -76,13 +76,12 @@ async fn files_follow_a_containers_cpus() {
     .await;
 }
 
-/// The shared part of a mixed container has a file of its own, and follows the pool.
-/// `scale-delay-time` is for resizes; the CPUs go when it is over.
+/// `scale-delay-time` delays resizes: the container loses the CPUs when it is over.
 #[tokio::test(start_paused = true)]
-async fn a_shrink_has_notice_in_files() {
+async fn files_announce_a_shrink_before_it_happens() {
     local(async {
         let config = "exposeCpus: file\ncpuManagerPolicyOptions: {scale-delay-time: 4s}\n";
-        let daemon = Daemon::beside_kubelet(config, None);
+        let daemon = Daemon::with_kubelet(config, None);
         let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let directory = daemon.event(create).await.unwrap().directory.unwrap();
@@ -93,7 +92,7 @@ async fn a_shrink_has_notice_in_files() {
         assert_eq!(held(&daemon), "2-5");
         tokio::time::sleep(Duration::from_millis(3900)).await;
         assert_eq!(held(&daemon), "2-5");
-        // Growing back withdraws it.
+        // Growing back withdraws the notice.
         resized(&daemon, (pod.clone(), container.clone()), 4000).await;
         assert_eq!(files(&directory), says("2-5", ""));
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -108,11 +107,12 @@ async fn a_shrink_has_notice_in_files() {
     .await;
 }
 
+/// The shared part of a mixed container has a separate file, which follows the pool.
 #[tokio::test(start_paused = true)]
 async fn files_name_each_part_of_a_mixed_container() {
     local(async {
         let namespaces = "namespaces: [{names: [ns], allow: {cpus: [exclusive+shared]}}]\n";
-        let daemon = Daemon::beside_kubelet(&format!("exposeCpus: file\n{namespaces}"), None);
+        let daemon = Daemon::with_kubelet(&format!("exposeCpus: file\n{namespaces}"), None);
         let (mut pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 2000), "0-15");
         pod.annotations = [("cpus.cpu-manager.nri.io", "exclusive+shared")].into_iter().collect();
         let create_a = Admission::Create { pod: pod.clone(), container: container.clone() };
@@ -129,13 +129,14 @@ async fn files_name_each_part_of_a_mixed_container() {
     .await;
 }
 
-/// Without a notice a creation moves others; a notice takes time that it has not.
+/// Without a notice period a creation moves other containers; with one it leaves them where they
+/// are.
 #[tokio::test]
 async fn no_creation_waits_for_a_notice() {
     for (notice, expected) in [(0, "8-15"), (5, "2-7,10-11")] {
         local(async {
             let more = format!("{MOVES}exposeCpus: file\nnoticeSeconds: {notice}\n");
-            let daemon = Daemon::beside_kubelet(&more, None);
+            let daemon = Daemon::with_kubelet(&more, None);
             fragmented(&daemon).await;
             let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
             assert_eq!(answer.setting.unwrap().cpus().to_string(), expected, "{notice}");
@@ -144,12 +145,12 @@ async fn no_creation_waits_for_a_notice() {
     }
 }
 
-/// The third one is in two caches, until the end of the second one's pod leaves room in one.
+/// Container c is in two caches; the end of pod b makes room for it in one.
 #[tokio::test(start_paused = true)]
-async fn a_move_after_the_end_of_another_pod_has_notice() {
+async fn files_announce_a_move_after_another_pod_has_ended() {
     local(async {
         let more = "exclusivity: groups\nexposeCpus: file\nnoticeSeconds: 300\n";
-        let daemon = Daemon::beside_kubelet(&format!("{MOVES}{more}"), None);
+        let daemon = Daemon::with_kubelet(&format!("{MOVES}{more}"), None);
         daemon.event(Event::Synchronize { pods: vec![], containers: vec![] }).await.unwrap();
         let run = async |name: &str, milli, set: &str| {
             let (pod, container) = in_group(&daemon, name, (Qos::Guaranteed, milli), set);
@@ -170,11 +171,10 @@ async fn a_move_after_the_end_of_another_pod_has_notice() {
     .await;
 }
 
-/// An earlier process has left directories.
 #[tokio::test(start_paused = true)]
 async fn directories_of_an_earlier_process_are_taken_over() {
     local(async {
-        let daemon = Daemon::beside_kubelet("exposeCpus: file\n", None);
+        let daemon = Daemon::with_kubelet("exposeCpus: file\n", None);
         let exposed = daemon.paths.state_dir.join("exposed");
         for id in ["id-a", "id-gone"] {
             fs::create_dir_all(exposed.join(id)).unwrap();
@@ -194,14 +194,14 @@ async fn directories_of_an_earlier_process_are_taken_over() {
     .await;
 }
 
-/// The runtime lists its containers again while the kubelet's own CPU manager is active: a container
-/// that runs keeps its files, which follow it again once that has ended.
+/// The runtime lists its containers again while the kubelet's own CPU manager is active. A running
+/// container keeps its files, which follow it again when the kubelet's manager has stopped.
 #[tokio::test(start_paused = true)]
-async fn files_outlast_a_list_beside_an_active_kubelet() {
+async fn files_outlast_a_list_while_the_kubelet_assigns_cpus() {
     const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":0}"#;
     local(async {
-        let daemon = Daemon::beside_kubelet("exposeCpus: file\n", None);
+        let daemon = Daemon::with_kubelet("exposeCpus: file\n", None);
         let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let directory = daemon.event(create).await.unwrap().directory.unwrap();

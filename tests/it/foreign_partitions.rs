@@ -1,4 +1,4 @@
-//! cpuset partitions of other programs come, change and end beside containers.
+//! cpuset partitions of other programs begin, change and end while containers run.
 
 use crate::support::daemon::{Daemon, updates};
 use crate::support::events::local;
@@ -29,8 +29,8 @@ fn group(root: &Path, path: &str, cpus: &str, state: &str) {
     }
 }
 
-/// The CPUs that no partition has.
-fn left(root: &Path, cpus: &str) {
+/// Sets the CPUs that are in no partition.
+fn leave_to_root(root: &Path, cpus: &str) {
     fs::write(root.join("cpuset.cpus.effective"), format!("{cpus}\n")).unwrap();
 }
 
@@ -52,7 +52,7 @@ async fn status(daemon: &Daemon, format: &str) -> String {
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
-/// Each as "CGROUP CPUS"; last the online CPUs and the pool.
+/// Each foreign partition as "CGROUP CPUS"; then the online CPUs, and the pool.
 async fn partitions(daemon: &Daemon) -> Vec<String> {
     let status: Status = serde_json::from_str(&status(daemon, "json").await).unwrap();
     let node = status.node.unwrap();
@@ -69,7 +69,7 @@ async fn cpus_of_foreign_partitions_are_neither_exclusive_nor_shared() {
     local(async {
         let daemon = Daemon::start_in("", None, |root| {
             group(root, "admin", "14-15", "isolated");
-            left(root, "0-13");
+            leave_to_root(root, "0-13");
         });
         let root = daemon.paths.cgroup_root.clone();
         assert_eq!(partitions(&daemon).await, ["admin 14-15", "0-13", "0-13"]);
@@ -78,7 +78,7 @@ async fn cpus_of_foreign_partitions_are_neither_exclusive_nor_shared() {
 
         group(&root, "system.slice", "4-5", "member");
         group(&root, "system.slice/rt.service", "4-5", "root");
-        left(&root, "0-3,6-13");
+        leave_to_root(&root, "0-3,6-13");
         tokio::time::sleep(NOTICED).await;
         assert_eq!(daemon.claims_on_disk(), ["db 2-3,6-7"]);
         let unknown = || Event::Stop(ContainerId("unknown".to_owned()));
@@ -92,17 +92,17 @@ async fn cpus_of_foreign_partitions_are_neither_exclusive_nor_shared() {
         let line = "  foreign 4-5: cpuset partition system.slice/rt.service of another program\n";
         assert!(text.contains(line), "{text}");
 
-        // It changes right before a creation.
+        // The partition changes right before a creation.
         group(&root, "system.slice", "8-11", "member");
         group(&root, "system.slice/rt.service", "8-11", "root");
-        left(&root, "0-7,12-13");
+        leave_to_root(&root, "0-7,12-13");
         assert_eq!(daemon.create("late", Qos::Guaranteed, 4000).await.unwrap(), "4-5,12-13");
         daemon.create("one-too-many", Qos::Guaranteed, 1000).await.unwrap_err();
 
-        // One that the kernel has made invalid holds no CPU.
+        // A partition that the kernel has made invalid holds no CPU.
         let why = "root invalid (Parent is not a partition root)";
         group(&root, "system.slice/rt.service", "8-11", why);
-        left(&root, "0-13");
+        leave_to_root(&root, "0-13");
         tokio::time::sleep(NOTICED).await;
         assert_eq!(partitions(&daemon).await, ["admin 14-15", "0-13", "0-1,8-11"]);
         assert_eq!(daemon.create("next", Qos::Guaranteed, 4000).await.unwrap(), "8-11");
@@ -114,33 +114,33 @@ async fn cpus_of_foreign_partitions_are_neither_exclusive_nor_shared() {
     .await;
 }
 
-/// The configuration is checked against the machine, whoever has its CPUs now.
+/// The configuration is checked against all CPUs of the machine, foreign partitions included.
 #[tokio::test(start_paused = true)]
-async fn a_foreign_partition_of_reserved_cpus_stops_nothing() {
+async fn a_foreign_partition_of_reserved_cpus_does_not_stop_the_plugin() {
     local(async {
         let daemon = Daemon::start_in("", None, |root| {
             group(root, "admin", "0-1", "root");
-            left(root, "2-15");
+            leave_to_root(root, "2-15");
         });
         assert_eq!(partitions(&daemon).await, ["admin 0-1", "2-15", "2-15"]);
-        // As while all reserved CPUs are offline, one stays shared.
+        // No reserved CPU is left: another one stays shared, as when all reserved CPUs are offline.
         daemon.create("all", Qos::Guaranteed, 14_000).await.unwrap_err();
         assert_eq!(daemon.create("db", Qos::Guaranteed, 13_000).await.unwrap(), "3-15");
-        left(&daemon.paths.cgroup_root, "0-15");
+        leave_to_root(&daemon.paths.cgroup_root, "0-15");
         tokio::time::sleep(NOTICED).await;
         assert_eq!(partitions(&daemon).await, ["0-15", "0-2"]);
     })
     .await;
 }
 
-/// A container's partition is not foreign, whatever the ledger knows of it.
+/// A container's partition is not foreign, even if the ledger does not know the container.
 #[tokio::test(start_paused = true)]
 async fn partitions_of_pods_are_not_foreign() {
     local(async {
         let daemon = Daemon::start_in("", None, |root| {
             group(root, "kubepods", "4-5", "member");
             group(root, "kubepods/pod1/c", "4-5", "root");
-            left(root, "0-3,6-15");
+            leave_to_root(root, "0-3,6-15");
         });
         tokio::time::sleep(NOTICED).await;
         assert_eq!(partitions(&daemon).await, ["0-15", "0-15"]);

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets without a fuzzer: on the committed corpus, on damaged copies of it,
-//! and on random bytes. `hack/fuzz` runs the same bodies guided by coverage.
+//! The bodies of the fuzz targets without a fuzzer: on the committed corpus, on damaged copies of
+//! it, and on random bytes. `hack/fuzz` runs the same bodies guided by coverage.
 
 use crate::fuzz_bodies;
 use crate::fuzz_bodies::TARGETS;
@@ -20,7 +20,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn the_corpus_passes() {
+fn every_target_passes_on_its_corpus() {
     for (target, body) in TARGETS {
         let corpus = corpus(target);
         assert!(!corpus.is_empty(), "{target} has no corpus");
@@ -33,7 +33,7 @@ fn the_corpus_passes() {
 
 /// Seeds with a few bytes changed, inserted or removed.
 #[test]
-fn damaged_seeds_pass() {
+fn every_target_passes_on_damaged_seeds() {
     for (target, body) in TARGETS {
         let corpus = corpus(target);
         let seed = (0..corpus.len()).prop_map(|seed| corpus[seed].1.clone());
@@ -54,10 +54,10 @@ fn damaged_seeds_pass() {
     }
 }
 
-/// What people and programs do to a configuration: whole lines and values, and YAML's own signs in
-/// numbers that a parser may not bear.
+/// Edits of people and programs: whole lines and values, and YAML's syntax, repeated up to
+/// thousands of times.
 #[test]
-fn mutated_configurations_pass() {
+fn the_config_target_passes_on_edited_configurations() {
     const PIECES: &[&str] = &[
         "[",
         "]",
@@ -115,7 +115,8 @@ fn mutated_configurations_pass() {
         let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
         lines.push(String::new());
         for (line, other, at, edit, times) in edits {
-            let (line, other) = (line.index(lines.len()), other.index(lines.len()));
+            let line = line.index(lines.len());
+            let other = other.index(lines.len());
             match edit {
                 0 if lines.len() > 1 => drop(lines.remove(line)),
                 1 => lines.insert(line, lines[other].repeat(times)),
@@ -135,7 +136,7 @@ fn mutated_configurations_pass() {
 }
 
 #[test]
-fn random_bytes_pass() {
+fn every_target_passes_on_random_bytes() {
     for (_, body) in TARGETS {
         check(&prop::collection::vec(any::<u8>(), 0..300), |bytes| {
             body(&bytes);
@@ -144,10 +145,10 @@ fn random_bytes_pass() {
     }
 }
 
-/// Messages as the runtime's, with fields in any order, unknown, missing or repeated ones, and others
-/// of a type that they do not have.
+/// Messages similar to the runtime's: fields in any order, unknown, missing, repeated, or of a
+/// wrong type.
 #[test]
-fn messages_pass() {
+fn the_annotations_target_passes_on_random_messages() {
     let text = prop_oneof![
         "[a-z]{0,3}",
         "(cpus|smt|uncor)\\.cpu-manager\\.nri\\.io(/pod|/container\\.c|/pods)?",
@@ -158,7 +159,8 @@ fn messages_pass() {
         (1..16_u32, any::<u64>()).prop_map(|(number, value)| varint(number, value)),
         (1..16_u32, text.clone()).prop_map(|(number, text)| delimited(number, text.as_bytes())),
         (5..7_u32, [text.clone(), text], any::<bool>()).prop_map(|(number, [key, value], swap)| {
-            let (key, value) = (delimited(1, key.as_bytes()), delimited(2, value.as_bytes()));
+            let key = delimited(1, key.as_bytes());
+            let value = delimited(2, value.as_bytes());
             let entry = if swap { [value, key] } else { [key, value] };
             delimited(number, &entry.concat())
         }),

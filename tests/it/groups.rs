@@ -1,9 +1,9 @@
-//! Cgroups that differ from the decisions, and what the daemon writes to them.
+//! Cgroups that differ from the decisions, and what the daemon writes into them.
 
 use crate::support::daemon::{
     Daemon, fragmented, group, in_group, set_in_group, start, updates, write_group,
 };
-use crate::support::events::{create, local};
+use crate::support::events::{create, local, pod_and_container};
 use crate::support::warnings::warnings;
 use cpuset::{CgroupPath, CpuSet};
 use ledger::model::ContainerId;
@@ -13,7 +13,7 @@ use nri_cpu_manager::edge::Message;
 use std::fs;
 use std::time::Duration;
 
-/// Observed with CRI-O: after its restart it lists the CPUs of a container's creation.
+/// Observed: after a restart, CRI-O lists the CPUs with which a container was created.
 #[tokio::test]
 async fn cpus_set_in_the_cgroup_outrank_the_runtimes_list() {
     local(async {
@@ -23,15 +23,12 @@ async fn cpus_set_in_the_cgroup_outrank_the_runtimes_list() {
         for (name, listed, set) in [
             ("stale", "2-5", Some("8-11")),
             // Without a readable set in the cgroup the runtime's list counts.
-            ("unseen", "2-3", None),
+            ("unreadable", "2-3", None),
             ("unset", "4-5", Some("")),
             ("garbage", "6-7", Some("x")),
         ] {
             let milli = 1000 * listed.parse::<CpuSet>().unwrap().len() as u64;
-            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, milli)
-            else {
-                unreachable!()
-            };
+            let (pod, mut container) = pod_and_container(name, Qos::Guaranteed, milli);
             container.cpus = Some(listed.parse().unwrap());
             container.cpu.limit = None;
             container.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
@@ -47,29 +44,26 @@ async fn cpus_set_in_the_cgroup_outrank_the_runtimes_list() {
         assert_eq!(decision.updates, []);
         assert_eq!(
             daemon.claims_on_disk(),
-            ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]
+            ["garbage 6-7", "stale 8-11", "unreadable 2-3", "unset 4-5"]
         );
     })
     .await;
 }
 
-/// Observed with CRI-O: after its restart it lists the resources from before an in-place resize.
+/// Observed: after a restart, CRI-O lists the resources from before an in-place resize.
 #[tokio::test]
 async fn a_list_from_before_a_resize_does_not_undo_it() {
     local(async {
         let daemon = Daemon::start();
-        let Admission::Create { pod, mut container } = create("a", Qos::Guaranteed, 2000) else {
-            unreachable!()
-        };
+        let (pod, mut container) = pod_and_container("a", Qos::Guaranteed, 2000);
         container.cgroup = CgroupPath::new("/kubepods/a");
         let created = Admission::Create { pod: pod.clone(), container: container.clone() };
         daemon.event(created).await.unwrap();
         let four = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: four, limit: four };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let of = pod.clone();
-        let which = container.clone();
-        daemon.event(Admission::Update { pod: of, container: which, wanted }).await.unwrap();
+        let resize = Admission::Update { pod: pod.clone(), container: container.clone(), wanted };
+        daemon.event(resize).await.unwrap();
         assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
         let group = daemon.paths.cgroup_root.join("kubepods/a");
         fs::create_dir_all(&group).unwrap();
@@ -85,21 +79,18 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
     .await;
 }
 
-/// No event reports the end of a pod or container; its cgroup does, but only after some time, and
-/// only if it was observed before.
+/// No event reports the end of a pod or container. Its cgroup shows it, but counts only after some
+/// time, and only if the plugin observed it before.
 #[tokio::test(start_paused = true)]
 async fn unreported_ends_are_detected_by_cgroups() {
     local(async {
         let daemon = Daemon::start();
         daemon.create("shared", Qos::Burstable, 100).await.unwrap();
-        for name in ["pod", "container", "unseen"] {
-            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
-            else {
-                unreachable!()
-            };
+        for name in ["pod", "container", "unobserved"] {
+            let (pod, mut container) = pod_and_container(name, Qos::Guaranteed, 4000);
             container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
             daemon.event(Admission::Create { pod, container }).await.unwrap();
-            if name != "unseen" {
+            if name != "unobserved" {
                 fs::create_dir_all(group(&daemon, name)).unwrap();
                 fs::write(group(&daemon, name).join("cgroup.events"), "populated 1\nfrozen 0\n")
                     .unwrap();
@@ -113,7 +104,7 @@ async fn unreported_ends_are_detected_by_cgroups() {
         assert_eq!(daemon.on_disk().len(), 3);
         tokio::time::sleep(Duration::from_secs(40)).await;
         let left: Vec<String> = daemon.on_disk().into_iter().map(|claim| claim.pod).collect();
-        assert_eq!(left, ["container", "unseen"]);
+        assert_eq!(left, ["container", "unobserved"]);
         // The container's CPUs are lent, as after any stop.
         let answer = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
         assert_eq!(updates(&answer), ["id-shared 0-9,14-15"]);
@@ -122,16 +113,13 @@ async fn unreported_ends_are_detected_by_cgroups() {
 }
 
 /// Observed: a pod was force-deleted during a restart of the plugin. The runtime still listed its
-/// sandbox, and its CPUs stayed claimed until the kubelet removed that.
+/// sandbox, and its CPUs stayed claimed until the kubelet removed the sandbox.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
     local(async {
         let daemon = Daemon::start();
         let kubepods = daemon.paths.cgroup_root.join("kubepods");
-        let Admission::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000)
-        else {
-            unreachable!()
-        };
+        let (mut pod, container) = pod_and_container("gone", Qos::Guaranteed, 12_000);
         pod.cgroup = CgroupPath::new("/kubepods/gone");
         daemon.event(Admission::Create { pod: pod.clone(), container }).await.unwrap();
         let list = || Event::Synchronize { pods: vec![pod.clone()], containers: Vec::new() };
@@ -148,15 +136,12 @@ async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
     .await;
 }
 
-/// Its cgroup is gone before the plugin is back.
+/// The pod's cgroup is gone before the plugin is back.
 #[tokio::test(start_paused = true)]
 async fn cpus_of_a_listed_pod_without_a_cgroup_are_free_at_the_start() {
     local(async {
         let daemon = Daemon::start();
-        let Admission::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000)
-        else {
-            unreachable!()
-        };
+        let (mut pod, container) = pod_and_container("gone", Qos::Guaranteed, 12_000);
         pod.cgroup = CgroupPath::new("/kubepods/gone");
         daemon.event(Admission::Create { pod: pod.clone(), container }).await.unwrap();
         fs::create_dir(daemon.paths.cgroup_root.join("kubepods")).unwrap();
@@ -167,8 +152,8 @@ async fn cpus_of_a_listed_pod_without_a_cgroup_are_free_at_the_start() {
     .await;
 }
 
-/// Another program writes cgroups. Where the runtime takes no unsolicited updates, the plugin writes
-/// them back itself, and repeats that in its next answer.
+/// Another program writes cgroups. If the runtime takes no unsolicited updates, the plugin repairs
+/// them itself, and repeats the updates in its next answer.
 #[tokio::test(start_paused = true)]
 async fn every_drift_that_a_check_finds_is_repaired() {
     local(async {
@@ -208,9 +193,7 @@ async fn a_repeatedly_refused_resize_is_logged_occasionally() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/grows/c"), [""; 0]);
-        let Admission::Create { pod, container } = create("grows", Qos::Guaranteed, 4000) else {
-            unreachable!()
-        };
+        let (pod, container) = pod_and_container("grows", Qos::Guaranteed, 4000);
         let created = Admission::Create { pod: pod.clone(), container: container.clone() };
         daemon.event(created).await.unwrap();
         let much = Some(MilliCpu(16_000));
@@ -253,8 +236,8 @@ async fn an_update_that_the_runtime_lost_is_written_to_the_cgroup() {
     .await;
 }
 
-/// A CPU goes offline and comes back. Where the runtime takes no unsolicited updates, cgroups are
-/// written long before a check would find a drift, and the next answer repeats the update.
+/// A CPU goes offline and comes back. If the runtime takes no unsolicited updates, the plugin
+/// writes cgroups long before a check would find a drift, and its next answer repeats the updates.
 #[tokio::test(start_paused = true)]
 async fn hotplug_updates_of_shared_containers_are_written_at_once() {
     local(async {
@@ -334,8 +317,8 @@ async fn late_updates_are_left_to_the_runtime_and_hide_no_drift() {
     .await;
 }
 
-/// Observed with CRI-O and crun: the update of a container from before the plugin sets its CPUs, but
-/// its quota stays.
+/// Observed with CRI-O and crun: an update of a container that is older than the plugin sets the
+/// CPUs, but the quota stays.
 #[tokio::test(start_paused = true)]
 async fn the_quota_of_an_adopted_container_is_lifted_soon() {
     local(async {
@@ -363,7 +346,7 @@ const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache:
 #[tokio::test]
 async fn an_answer_carries_the_moves_that_it_needs() {
     local(async {
-        let daemon = Daemon::beside_kubelet(MOVES, None);
+        let daemon = Daemon::with_kubelet(MOVES, None);
         fragmented(&daemon).await;
         let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
         assert_eq!(answer.setting.unwrap().cpus().to_string(), "8-15");
@@ -373,12 +356,12 @@ async fn an_answer_carries_the_moves_that_it_needs() {
     .await;
 }
 
-/// To the millisecond, and from the container's start.
+/// `minStay` counts from the container's start, to the millisecond.
 #[tokio::test(start_paused = true)]
-async fn a_container_moves_when_it_has_stayed_for_long_enough() {
+async fn a_container_moves_only_when_min_stay_is_over() {
     for (wait, expected) in [(900, "2-7,10-11"), (1000, "8-15")] {
         local(async {
-            let daemon = Daemon::beside_kubelet(&MOVES.replace("0s", "1s"), None);
+            let daemon = Daemon::with_kubelet(&MOVES.replace("0s", "1s"), None);
             fragmented(&daemon).await;
             tokio::time::sleep(Duration::from_millis(wait)).await;
             let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();

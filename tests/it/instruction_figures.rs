@@ -1,4 +1,4 @@
-//! The comparison of instruction counts (`hack/bench`): what is acceptable and what is not.
+//! The comparison of instruction counts (`hack/bench`).
 
 #[path = "../../bench/src/figures.rs"]
 mod figures;
@@ -11,10 +11,10 @@ fn figures(counts: &[(&str, u64)]) -> Figures {
 }
 
 #[test]
-fn written_figures_read_back() {
+fn written_figures_are_read_back_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("figures.txt");
-    assert_eq!(Figures::read(&file).unwrap(), Figures::default(), "a missing file is an empty one");
+    assert_eq!(Figures::read(&file).unwrap(), Figures::default(), "a missing file has no figures");
     let written = figures(&[("take/8-nodes", 1), (&"long".repeat(20), 12_345_678_901)]);
     written.write(&file).unwrap();
     assert_eq!(Figures::read(&file).unwrap(), written);
@@ -26,7 +26,7 @@ fn written_figures_read_back() {
 }
 
 #[test]
-fn a_case_may_grow_by_a_twentieth() {
+fn a_case_that_grows_by_more_than_5_percent_is_refused() {
     let saved = figures(&[("less", 1000), ("limit", 1000), ("more", 1000), ("gone", 1000)]);
     let now = figures(&[("less", 10), ("limit", 1050), ("more", 1051), ("new", 10)]);
     let changes = now.compare(&saved);

@@ -1,8 +1,9 @@
 //! A configuration that changes while the plugin runs, as the kubelet changes a mounted ConfigMap,
-//! and what the outside sees of it.
+//! and how status, health and metrics report it.
 
+use crate::support::commands::has;
 use crate::support::events::{create, local};
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use crate::support::warnings::warnings;
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
@@ -22,8 +23,8 @@ use tokio::net::TcpStream;
 /// As on a terminal of the usual width, without colour.
 const PLAIN: Style = Style { width: 80, colour: false };
 
-/// Waits until the status is as it should be.
-async fn until(daemon: &Observed, holds: impl Fn(&Status) -> bool) -> Status {
+/// Waits for a status for which this holds.
+async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Status) -> bool) -> Status {
     loop {
         let status = daemon.status().await;
         if holds(&status) {
@@ -46,13 +47,13 @@ fn reserved(status: &Status) -> String {
 }
 
 /// The updates of existing containers in the next answer that can carry them.
-async fn sent(daemon: &Observed) -> Vec<String> {
+async fn sent(daemon: &ObservedDaemon) -> Vec<String> {
     let Response { updates, .. } =
-        daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+        daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
     updates.iter().map(|update| format!("{} {}", update.container, update.setting.cpus())).collect()
 }
 
-fn on_disk(daemon: &Observed) -> Vec<String> {
+fn on_disk(daemon: &ObservedDaemon) -> Vec<String> {
     let bytes = fs::read(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
     let claims = checkpoint::decode(&bytes).unwrap();
     claims.iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect()
@@ -68,28 +69,21 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-async fn listen(daemon: &Observed) -> SocketAddr {
+async fn listen(daemon: &ObservedDaemon) -> SocketAddr {
     let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
     address
 }
 
-#[track_caller]
-fn has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
-    }
-}
-
 const KUBELET: &str = "kubeletStateDir: \"\"\n";
 
-/// At the start and after a change.
+/// Both at the start and after a change.
 #[tokio::test]
 async fn fields_of_the_kubelet_that_are_not_used_are_named_in_the_log() {
     local(async {
         assert_eq!(warnings("no such file"), [""; 0]);
-        let daemon = Observed::following(&format!("port: 1\n{CONFIG}")).await;
+        let daemon = ObservedDaemon::following(&format!("port: 1\n{CONFIG}")).await;
         let name = daemon.paths.config.clone().unwrap().display().to_string();
         let not_used = |field: &str| format!("{name}, line 1: {field}: not used here");
         assert_eq!(warnings(&name), [not_used("port")]);
@@ -103,9 +97,9 @@ async fn fields_of_the_kubelet_that_are_not_used_are_named_in_the_log() {
 }
 
 #[tokio::test]
-async fn a_change_is_followed_and_nobody_moves_who_need_not() {
+async fn a_change_is_applied_and_moves_no_container_needlessly() {
     local(async {
-        let daemon = Observed::following(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         assert_eq!(daemon.create("web", Qos::Burstable, 500).await.unwrap(), "0-15");
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
         assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "4-5");
@@ -120,10 +114,10 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         has(&node.config.cpu_manager_policy_options, &["strict-cpu-reservation", "full-pcpus-only"]);
         assert_eq!(sent(&daemon).await, ["id-web 8-15"]);
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
-        // New ones follow it.
+        // New containers follow the change.
         assert_eq!(daemon.create("c", Qos::Guaranteed, 2000).await.unwrap(), "8-9");
 
-        // Now the CPUs of one are reserved, and it alone moves.
+        // The CPUs of container a become reserved, and it alone moves.
         daemon.swap_config(&format!(
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n{KUBELET}"
         ));
@@ -132,7 +126,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         assert_eq!(sent(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
-        // Without a policy containers keep their CPUs, and none gets any.
+        // With policy none, containers keep their CPUs, and new ones get none.
         daemon.swap_config(KUBELET);
         let none = |status: &Status| {
             status.node.as_ref().unwrap().config.cpu_manager_policy == "none"
@@ -145,9 +139,9 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
+async fn an_invalid_file_changes_nothing_and_is_reported_everywhere() {
     local(async {
-        let daemon = Observed::following(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         let address = listen(&daemon).await;
         assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
         daemon.create("web", Qos::Burstable, 500).await.unwrap();
@@ -178,7 +172,7 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
         assert_eq!(sent(&daemon).await, [""; 0]);
         assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "6-7");
 
-        // Another one, and one that is not there at all.
+        // Another invalid file, then a missing one.
         daemon.swap_config("cpuManagerPolicy: sttic\n");
         let status = until(&daemon, |status| source(status).error_line == Some(1)).await;
         has(source(&status).error.as_deref().unwrap(), &["did you mean static?"]);
@@ -187,7 +181,7 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
         let status = until(&daemon, |status| source(status).error_line.is_none()).await;
         has(source(&status).error.as_deref().unwrap(), &["config.yaml", "No such file"]);
 
-        // Repaired: what is in force is what is there.
+        // The repaired file equals the configuration in force.
         fs::write(file, CONFIG).unwrap();
         until(&daemon, |status| source(status).state == "in-force").await;
         assert_eq!(get(address, "/readyz").await, (200, "ok\n".to_owned()));
@@ -207,9 +201,9 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
+async fn fields_that_need_a_restart_are_reported_and_others_applied() {
     local(async {
-        let daemon = Observed::following(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         let address = listen(&daemon).await;
         let more = "strict: true\nexclusivity: runtime\ncpusetPartition: isolated\n";
         daemon.swap_config(&format!("{}{more}", CONFIG.replace("0-1", "0-3")));
@@ -232,7 +226,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
 
         daemon.swap_config(CONFIG);
         until(&daemon, |status| source(status).state == "in-force").await;
-        // What the plugin could not be started with is wrong at once.
+        // A configuration with which the plugin could not start is rejected at once.
         daemon.swap_config(&format!("{CONFIG}exclusivity: kernel\n"));
         let status = until(&daemon, rejected).await;
         assert_eq!(source(&status).error_line, Some(4));
@@ -241,12 +235,12 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
     .await;
 }
 
-/// What the kubelet beside the plugin is to be taken for changes too.
+/// `kubeletStateDir` and `onActiveKubelet` change.
 #[tokio::test]
-async fn the_kubelet_is_looked_for_where_the_file_says_now() {
+async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
     const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
     local(async {
-        let daemon = Observed::following(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         let kubelet = daemon.paths.state_dir.parent().unwrap().join("kubelet");
         fs::create_dir(&kubelet).unwrap();
         fs::write(kubelet.join("cpu_manager_state"), STATIC).unwrap();
@@ -254,12 +248,12 @@ async fn the_kubelet_is_looked_for_where_the_file_says_now() {
             move |status: &Status| status.node.as_ref().unwrap().stance == stance
         };
         let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
-        let beside = format!("{base}kubeletStateDir: {}\n", kubelet.display());
-        daemon.swap_config(&beside);
+        let with_kubelet = format!("{base}kubeletStateDir: {}\n", kubelet.display());
+        daemon.swap_config(&with_kubelet);
         until(&daemon, stance("refuse")).await;
-        daemon.swap_config(&format!("{beside}onActiveKubelet: observe\n"));
+        daemon.swap_config(&format!("{with_kubelet}onActiveKubelet: observe\n"));
         until(&daemon, stance("observe")).await;
-        // What is taken over is written down.
+        // The plugin saves what it takes over.
         daemon.event(create("s", Qos::Burstable, 500)).await.unwrap();
         fs::remove_file(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
         daemon.swap_config(CONFIG);
@@ -271,9 +265,9 @@ async fn the_kubelet_is_looked_for_where_the_file_says_now() {
 }
 
 #[tokio::test]
-async fn overrides_for_the_node_are_followed_too() {
+async fn changed_overrides_for_the_node_are_applied() {
     local(async {
-        let daemon = Observed::following(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         let with = |name: &str| {
             format!("{CONFIG}nodes:\n- names: [{name}]\n  reservedSystemCPUs: \"0-3\"\n")
         };

@@ -1,8 +1,8 @@
-//! Everything that runs within one process: properties, histories, the daemon with fake files, and
-//! the pages against the program. `tests/programs` has what starts other programs.
+//! Tests within one process: properties, histories, the daemon with fake files, and the pages
+//! against the program. `tests/programs` starts other programs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-#![allow(clippy::disallowed_types, reason = "what a test has seen is shared with the test")]
+#![allow(clippy::disallowed_types, reason = "tests share with their tasks what these observe")]
 
 mod admission_policy;
 mod architecture;

@@ -1,7 +1,7 @@
-//! The manifests against Kubernetes' own types: a field that Kubernetes does not know fails here,
-//! before an API server drops it in silence.
+//! The manifests against Kubernetes' own types: a field that Kubernetes does not know fails here;
+//! an API server would silently drop it.
 //!
-//! What the files mean together, and that a pod made of them does its work, is the lab's to try.
+//! The lab tests that the files work together.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The kinds that patches and resources are of. A patch is a resource of which most is missing.
+/// Checks a resource or a patch, which is a resource with most fields missing.
 fn check(resource: Value) -> Result<(), String> {
     match resource["kind"].as_str() {
         Some("DaemonSet") => strict::<DaemonSet>(resource),
@@ -24,21 +24,22 @@ fn check(resource: Value) -> Result<(), String> {
         Some("MutatingAdmissionPolicyBinding") => {
             strict::<MutatingAdmissionPolicyBinding>(resource)
         }
-        other => Err(format!("this test knows no {other:?}; teach it")),
+        other => Err(format!("the kind {other:?} is missing in this test")),
     }
 }
 
-/// Every field has to be one of the type's, and to hold what the type holds.
+/// The type must have every field, and the field's value must be of its type.
 fn strict<T: DeserializeOwned>(resource: Value) -> Result<(), String> {
     let mut unknown = Vec::new();
-    // Where the type says that a field may be missing, the path has a question mark.
+    // The path has a question mark at each optional field.
     let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string().replace(".?", ""));
     let read: Result<T, _> = serde_ignored::deserialize(resource, &mut note);
     read.map_err(|error| error.to_string())?;
     if unknown.is_empty() { Ok(()) } else { Err(format!("unknown: {}", unknown.join(", "))) }
 }
 
-/// What of a kustomization can hold resources. The lab's composer refuses unknown fields of it.
+/// The fields of a kustomization that can contain resources. The lab's composer refuses other
+/// fields.
 #[derive(Deserialize)]
 struct Kustomization {
     resources: Vec<String>,
@@ -56,7 +57,7 @@ fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
 }
 
-/// What is for `kubectl apply -k`.
+/// The files for `kubectl apply -k`.
 fn kustomized() -> Vec<PathBuf> {
     ["base", "overlays", "release"].iter().flat_map(|name| files(&manifests().join(name))).collect()
 }
@@ -75,8 +76,9 @@ fn yaml(text: &str) -> Value {
 
 #[test]
 fn kubernetes_knows_every_field() {
-    let (mut checked, mut wrong) = (0, Vec::new());
-    let mut try_one = |from: &Path, resource: Value| {
+    let mut checked = 0;
+    let mut wrong = Vec::new();
+    let mut check_one = |from: &Path, resource: Value| {
         checked += 1;
         wrong.extend(check(resource).err().map(|why| format!("{}: {why}", from.display())));
     };
@@ -85,16 +87,16 @@ fn kubernetes_knows_every_field() {
         if file.ends_with("kustomization.yaml") {
             let rules: Kustomization = serde_yaml::from_str(&text).unwrap();
             let patches = rules.patches.iter();
-            patches.filter_map(|p| p.patch.as_ref()).for_each(|p| try_one(&file, yaml(p)));
+            patches.filter_map(|p| p.patch.as_ref()).for_each(|p| check_one(&file, yaml(p)));
         } else {
-            text.split("\n---\n").for_each(|document| try_one(&file, yaml(document)));
+            text.split("\n---\n").for_each(|document| check_one(&file, yaml(document)));
         }
     }
     assert!(checked >= 8, "only {checked} found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// CRI-O finds no image by a short name, and one without a tag would be pulled with each start.
+/// CRI-O finds no image by a short name, and an image without a tag would be pulled at each start.
 #[test]
 fn every_image_has_a_full_name() {
     let expect = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
@@ -121,7 +123,7 @@ fn the_chart_has_the_programs_version() {
 
 /// A file that no kustomization names ships and is never applied.
 #[test]
-fn every_file_is_used() {
+fn every_manifest_is_named_by_a_kustomization() {
     let mut named = Vec::new();
     for file in kustomized().into_iter().filter(|f| f.ends_with("kustomization.yaml")) {
         let rules: Kustomization =
@@ -137,7 +139,7 @@ fn every_file_is_used() {
 }
 
 #[test]
-fn a_mistake_is_found() {
+fn mistakes_in_a_manifest_are_found() {
     let text = fs::read_to_string(manifests().join("base/daemonset.yaml")).unwrap();
     for (from, to, expect) in [
         ("readOnlyRootFilesystem", "readOnlyRootFileSystem", "readOnlyRootFileSystem"),
@@ -156,7 +158,7 @@ fn a_mistake_is_found() {
 /// The kubelet on the same node has series of the same names, so each query selects the plugin's
 /// own job.
 #[test]
-fn the_dashboard_asks_for_the_plugins_series_alone() {
+fn the_dashboard_selects_only_the_plugins_series() {
     let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let variables = dashboard["templating"]["list"].as_array().unwrap();
@@ -182,9 +184,8 @@ fn the_dashboard_asks_for_the_plugins_series_alone() {
     assert!(queries > 20, "only {queries} found");
 }
 
-/// What `promtool` tries of an alert: that it fires, and that it does not.
 #[test]
-fn every_alert_is_tried() {
+fn promtool_tests_that_each_alert_fires_and_that_it_does_not() {
     #[derive(Deserialize)]
     struct Tried {
         alertname: String,
@@ -205,7 +206,7 @@ fn every_alert_is_tried() {
     assert!(alerts.len() > 10, "only {alerts:?} found");
     for fires in [true, false] {
         let of = tried.iter().filter(|one| one.exp_alerts.is_empty() != fires);
-        let found: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
-        assert_eq!(alerts, found, "fires: {fires}");
+        let tested: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
+        assert_eq!(alerts, tested, "fires: {fires}");
     }
 }

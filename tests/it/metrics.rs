@@ -1,11 +1,10 @@
-//! Metrics and health as a scraper and a probe get them: over a real connection, from a daemon that
-//! has decided things.
+//! Metrics and health over a real connection, as a scraper and a probe get them.
 //!
-//! `lab/tests/metrics.rs` has them read by Prometheus' own parser.
+//! `lab/tests/metrics.rs` reads metrics with Prometheus' own parser.
 
-use crate::support::events::{create, local};
-use crate::support::observed::{CONFIG, Observed};
-use ledger::{Admission, Event, Qos};
+use crate::support::events::{local, pod_and_container};
+use crate::support::observed::{CONFIG, ObservedDaemon};
+use ledger::{Event, Qos};
 use nri::Session;
 use nri_cpu_manager::edge::Message;
 use nri_cpu_manager::serve::endpoint::{self, Address};
@@ -16,7 +15,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn listen(daemon: &Observed) -> SocketAddr {
+async fn listen(daemon: &ObservedDaemon) -> SocketAddr {
     let anywhere: Address = "127.0.0.1:0".parse().unwrap();
     let listener = endpoint::listen(anywhere).await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,7 +37,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), media.to_owned(), body.to_owned())
 }
 
-/// A scrape: types by name, and values by name and labels as they stand.
+/// A scrape: types by name, and values by name and labels.
 struct Scrape {
     types: BTreeMap<String, String>,
     values: BTreeMap<String, f64>,
@@ -52,7 +51,8 @@ impl Scrape {
     }
 
     fn parse(text: &str) -> Scrape {
-        let (mut types, mut values) = (BTreeMap::new(), BTreeMap::new());
+        let mut types = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for line in text.lines() {
             if let Some(of) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = of.split_once(' ').unwrap();
@@ -80,7 +80,7 @@ impl Scrape {
     }
 }
 
-/// Kubernetes 1.36's kubelet, as far as CPUs are concerned: name, type and labels.
+/// Metrics on CPUs of Kubernetes 1.36's kubelet: name, type and labels.
 const KUBELET: &[(&str, &str, &[&str])] = &[
     ("kubelet_cpu_manager_pinning_requests_total", "counter", &[]),
     ("kubelet_cpu_manager_pinning_errors_total", "counter", &[]),
@@ -104,7 +104,7 @@ const KUBELET: &[(&str, &str, &[&str])] = &[
 #[tokio::test]
 async fn the_kubelets_metrics_have_the_kubelets_names_types_and_labels() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let scrape = Scrape::of(listen(&daemon).await).await;
         for (name, kind, labels) in KUBELET {
             assert_eq!(scrape.types.get(*name).map(String::as_str), Some(*kind), "{name}");
@@ -118,11 +118,11 @@ async fn the_kubelets_metrics_have_the_kubelets_names_types_and_labels() {
     .await;
 }
 
-/// Of calls that wait for no disk as well: reading and writing cgroups takes its time.
+/// This call waits for no disk, but reading and writing cgroups takes time.
 #[tokio::test]
-async fn the_duration_of_a_call_has_the_time_of_its_work() {
+async fn the_duration_of_a_call_includes_its_work() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let address = listen(&daemon).await;
         daemon.create("s", Qos::Burstable, 500).await.unwrap();
         let scrape = Scrape::of(address).await;
@@ -134,9 +134,9 @@ async fn the_duration_of_a_call_has_the_time_of_its_work() {
 
 /// On 16 CPUs, 2 reserved, in two NUMA nodes with a cache each.
 #[tokio::test]
-async fn what_happened_is_counted() {
+async fn decisions_and_assigned_cpus_are_counted() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let address = listen(&daemon).await;
         daemon.create("s", Qos::Burstable, 500).await.unwrap();
         // The rest of the first cache, and four CPUs of the second.
@@ -203,7 +203,7 @@ fn aligned(kind: &str, scope: &str, boundary: &str) -> String {
 #[tokio::test]
 async fn a_container_larger_than_one_uncore_cache_does_not_count_as_aligned() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let address = listen(&daemon).await;
         let uncore = aligned("count", "container", "uncore_cache");
         for (pod, milli, counted) in
@@ -218,13 +218,13 @@ async fn a_container_larger_than_one_uncore_cache_does_not_count_as_aligned() {
     .await;
 }
 
-/// As with the kubelet, whose CPU manager knows containers only.
+/// As in the kubelet, whose CPU manager counts by container in any scope.
 #[tokio::test]
-async fn in_pod_scope_numa_nodes_are_counted_with_the_pods_scope() {
+async fn in_pod_scope_only_alignment_to_numa_nodes_is_counted_by_pod() {
     local(async {
         let more = "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n\
                     cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n";
-        let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{more}")).await;
         let address = listen(&daemon).await;
         daemon.create("a", Qos::Guaranteed, 8000).await.unwrap();
         let refused = daemon.create("b", Qos::Guaranteed, 7000).await.unwrap_err();
@@ -242,11 +242,11 @@ async fn in_pod_scope_numa_nodes_are_counted_with_the_pods_scope() {
 }
 
 #[tokio::test]
-async fn alignment_is_counted_as_the_kubelet_does() {
+async fn alignment_is_counted_as_in_the_kubelet() {
     local(async {
         let more = "topologyManagerPolicy: single-numa-node\n\
                     cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n";
-        let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{more}")).await;
         let address = listen(&daemon).await;
         daemon.create("a", Qos::Guaranteed, 8000).await.unwrap();
         let refused = daemon.create("b", Qos::Guaranteed, 7000).await.unwrap_err();
@@ -259,7 +259,7 @@ async fn alignment_is_counted_as_the_kubelet_does() {
             (&series("count", "uncore_cache"), 1.0),
             (&series("failure_count", "numa_node"), 1.0),
             (&series("failure_count", "physical_cpu"), 0.0),
-            // What the topology manager refuses, the CPU manager is not asked.
+            // The CPU manager is not asked for CPUs that the topology manager refuses.
             ("kubelet_cpu_manager_pinning_requests_total", 1.0),
             ("kubelet_cpu_manager_pinning_errors_total", 0.0),
             ("nri_cpu_manager_rejections_total{reason=\"TopologyAffinityError\"}", 1.0),
@@ -271,7 +271,7 @@ async fn alignment_is_counted_as_the_kubelet_does() {
 #[tokio::test]
 async fn readiness_follows_the_connection() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let address = listen(&daemon).await;
         let ready = async || {
             let (status, _, body) = get(address, "/readyz").await;
@@ -279,7 +279,7 @@ async fn readiness_follows_the_connection() {
         };
         let (status, body) = ready().await;
         assert_eq!((status, body.contains("no runtime has connected yet")), (503, true), "{body}");
-        daemon.introduce(1).await;
+        daemon.connect_runtime(1).await;
         let (status, body) = ready().await;
         assert_eq!((status, body.contains("has not listed")), (503, true), "{body}");
         daemon.synchronize().await;
@@ -288,7 +288,7 @@ async fn readiness_follows_the_connection() {
         let (status, body) = ready().await;
         assert_eq!((status, body.contains("containerd v2.1.9")), (503, true), "{body}");
         assert_eq!(get(address, "/healthz").await.0, 200, "it waits, and is well");
-        daemon.introduce(2).await;
+        daemon.connect_runtime(2).await;
         let scrape = Scrape::of(address).await;
         scrape.check(&[
             ("nri_cpu_manager_reconnects_total", 1.0),
@@ -300,9 +300,9 @@ async fn readiness_follows_the_connection() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_cannot_be_written_shows() {
+async fn an_unwritable_checkpoint_shows_in_readiness_and_metrics() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let address = listen(&daemon).await;
         let obstacle = daemon.paths.state_dir.join("checkpoint.json.new");
         fs::create_dir(&obstacle).unwrap();
@@ -326,18 +326,16 @@ async fn a_checkpoint_that_cannot_be_written_shows() {
     .await;
 }
 
-/// Two containers were set to the same CPUs: one is moved, and counted.
+/// The runtime lists two containers with the same CPUs: the plugin moves one.
 #[tokio::test]
 async fn a_move_is_counted() {
     local(async {
-        let daemon = Observed::start(CONFIG);
-        daemon.introduce(1).await;
-        let (mut pods, mut containers) = (Vec::new(), Vec::new());
+        let daemon = ObservedDaemon::start(CONFIG);
+        daemon.connect_runtime(1).await;
+        let mut pods = Vec::new();
+        let mut containers = Vec::new();
         for name in ["a", "b"] {
-            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
-            else {
-                unreachable!()
-            };
+            let (pod, mut container) = pod_and_container(name, Qos::Guaranteed, 4000);
             container.cpus = Some("4-7".parse().unwrap());
             pods.push(pod);
             containers.push(container);
@@ -349,9 +347,8 @@ async fn a_move_is_counted() {
     .await;
 }
 
-/// An owner that does not answer: the process is not well. The clock is the test's.
 #[tokio::test(start_paused = true)]
-async fn health_is_that_the_owner_answers() {
+async fn health_fails_if_the_owner_does_not_answer() {
     let (observer, questions) = nri_cpu_manager::serve::questions();
     let error = observer.view().await.unwrap_err();
     assert!(error.to_string().contains("2 s"), "{error}");
@@ -363,7 +360,7 @@ async fn health_is_that_the_owner_answers() {
 #[tokio::test]
 async fn unknown_paths_are_not_found() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let address = listen(&daemon).await;
         let (status, _, body) = get(address, "/metricsx").await;
         assert_eq!((status, body.contains("/metrics ")), (404, true), "{body}");
@@ -388,11 +385,11 @@ async fn an_address_in_use_is_an_error() {
     }
 }
 
-/// docs/metrics.md names every metric, with its type and labels, and no other.
+/// With its type and labels; and docs/metrics.md names no other metric.
 #[tokio::test]
-async fn the_reference_is_complete() {
+async fn every_metric_is_documented() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let scrape = Scrape::of(listen(&daemon).await).await;
         let text = include_str!("../../docs/metrics.md");
         let mut named = BTreeSet::new();
@@ -400,20 +397,20 @@ async fn the_reference_is_complete() {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
             let [_, name, kind, labels, ..] = cells.as_slice() else { continue };
             let name = name.trim_matches('`');
-            let Some(found) = scrape.types.get(name) else {
+            let Some(served_kind) = scrape.types.get(name) else {
                 // No drift has been repaired yet.
                 let absent = name == "nri_cpu_manager_drift_repairs_total" || name.starts_with('/');
-                assert!(absent, "{name} is documented and is not there");
+                assert!(absent, "{name} is documented and does not exist");
                 continue;
             };
             named.insert(name);
-            assert_eq!(kind, found, "{name}");
+            assert_eq!(kind, served_kind, "{name}");
             let labels: BTreeSet<&str> =
                 labels.split(", ").map(|label| label.trim_matches('`')).collect();
             let labels = labels.into_iter().filter(|label| !label.is_empty()).collect();
-            let mut found = scrape.labels(name);
-            found.extend(scrape.labels(&format!("{name}_bucket")).iter().filter(|l| **l != "le"));
-            assert_eq!(found, labels, "{name}");
+            let mut served = scrape.labels(name);
+            served.extend(scrape.labels(&format!("{name}_bucket")).iter().filter(|l| **l != "le"));
+            assert_eq!(served, labels, "{name}");
         }
         let missing: Vec<&String> =
             scrape.types.keys().filter(|name| !named.contains(name.as_str())).collect();
@@ -422,11 +419,10 @@ async fn the_reference_is_complete() {
     .await;
 }
 
-/// The dashboard and the alerts use only existing metrics.
 #[tokio::test]
-async fn dashboard_and_alerts_ask_for_metrics_that_exist() {
+async fn dashboard_and_alerts_use_only_existing_metrics() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let scrape = Scrape::of(listen(&daemon).await).await;
         for (file, text) in [
             ("dashboard.json", include_str!("../../manifests/grafana/dashboard.json")),
@@ -451,9 +447,8 @@ async fn dashboard_and_alerts_ask_for_metrics_that_exist() {
     .await;
 }
 
-/// docs/operations.md has a section for each alert.
 #[test]
-fn every_alert_is_described() {
+fn every_alert_has_a_section_in_operations() {
     let rules = include_str!("../../manifests/prometheus/rules.yaml");
     let text = include_str!("../../docs/operations.md");
     let alerts: Vec<&str> =
@@ -466,9 +461,8 @@ fn every_alert_is_described() {
     assert_eq!(sections, rules.matches("- alert: ").count());
 }
 
-/// docs/troubleshooting.md says of each reason to refuse what it means and what helps.
 #[test]
-fn every_reason_is_described() {
+fn every_reason_for_a_refusal_is_in_troubleshooting() {
     let text = include_str!("../../docs/troubleshooting.md");
     let missing: Vec<Reason> =
         Reason::ALL.into_iter().filter(|reason| !text.contains(&format!("| `{reason}"))).collect();

@@ -1,5 +1,5 @@
-//! Clients that send anything, slowly or never: one on a clock that the test turns, many at once on
-//! the real one.
+//! HTTP clients that send anything, slowly or never: one at a time with a paused clock, many at
+//! once with the real one.
 
 use nri_cpu_manager::serve::http::{self, Response, StatusCode};
 use nri_cpu_manager::serve::{endpoint, questions};
@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 /// Longer than any connection may last.
 const LIMIT: Duration = Duration::from_secs(6);
 
-/// What a client gets that sends these pieces with so long between them; the connection has to end
-/// in time by itself.
+/// Returns what a client receives that sends these pieces, with a pause after each. The server must
+/// end the connection in time.
 fn exchange(pieces: Vec<Vec<u8>>, pause: Duration, close: bool) -> String {
     let mut clock = tokio::runtime::Builder::new_current_thread();
     clock.enable_time().start_paused(true).build().unwrap().block_on(async {
@@ -43,7 +43,7 @@ async fn client(
     let (mut from, mut to) = tokio::io::split(stream);
     let send = async {
         for piece in pieces {
-            // The server may have had enough.
+            // The server may have closed the connection.
             if to.write_all(&piece).await.is_err() {
                 break;
             }
@@ -71,7 +71,7 @@ fn check(request: impl AsRef<[u8]>, status: u16, text: &str) {
 }
 
 #[test]
-fn requests() {
+fn requests_are_answered_or_rejected_with_a_reason() {
     check("GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", 200, "\r\n\r\n/metrics\n");
     check("GET /a HTTP/1.0\r\n\r\n", 200, "\r\n\r\n/a\n");
     check("GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", 200, "Content-Length: 2\r\n");
@@ -85,41 +85,40 @@ fn requests() {
 }
 
 #[test]
-fn a_client_that_says_nothing() {
+fn a_client_without_a_whole_request_gets_no_answer() {
     assert_eq!(exchange(vec![], Duration::ZERO, false), "");
     assert_eq!(exchange(vec![], Duration::ZERO, true), "");
     assert_eq!(at_once("GET / HTTP/1.1\r\nHost:"), "");
 }
 
 #[test]
-fn a_client_that_is_slow() {
+fn a_client_that_is_too_slow_gets_no_answer() {
     let request = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
     let letters = || request.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
     assert!(exchange(letters(), Duration::from_millis(10), false).ends_with("/slow\n"));
     assert_eq!(exchange(letters(), Duration::from_secs(1), false), "", "it is given up");
 }
 
-/// One that has its answer and goes on sending is not listened to for ever.
 #[test]
-fn a_client_that_goes_on() {
+fn a_client_that_keeps_sending_after_its_answer_is_disconnected() {
     let mut pieces = vec![b"GET /a HTTP/1.1\r\n\r\n".to_vec()];
     pieces.extend(vec![vec![b'x'; 8 << 10]; 64]);
     assert!(exchange(pieces.clone(), Duration::ZERO, false).ends_with("/a\n"));
     assert!(exchange(pieces, Duration::from_millis(500), false).ends_with("/a\n"));
 }
 
-/// A server on one thread, as the plugin is.
+/// A server on one thread, like the plugin's.
 fn server() -> SocketAddr {
-    let (tell, address) = mpsc::channel();
+    let (sender, address) = mpsc::channel();
     thread::spawn(move || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(async {
             let anywhere = "127.0.0.1:0".parse().unwrap();
             let listener = endpoint::listen(anywhere).await.unwrap().unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
-            let (observer, mut asked) = questions();
+            sender.send(listener.local_addr().unwrap()).unwrap();
+            let (observer, mut inbox) = questions();
             tokio::spawn(endpoint::serve(listener, observer));
-            while let Some(question) = asked.recv().await {
+            while let Some(question) = inbox.recv().await {
                 let view =
                     NodeView { standby: false, link: Link::default(), node: Err(String::new()) };
                 // The client may be gone.
@@ -130,10 +129,10 @@ fn server() -> SocketAddr {
     address.recv().unwrap()
 }
 
-/// A connection on which this much of a request is sent.
+/// Connects and sends this part of a request.
 fn request(to: SocketAddr, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).unwrap();
-    // One that is to make room may be closed already.
+    // The server may have closed the connection already, to make room for others.
     let _ = stream.write_all(text.as_bytes());
     stream
 }
@@ -148,9 +147,9 @@ fn is_well(server: SocketAddr) {
     assert_eq!(answer, *b"HTTP/1.1 200");
 }
 
-/// Requests that are not finished, and answers that are not taken.
+/// Some clients do not finish their request, others do not read the answer.
 #[test]
-fn connections_that_stay_keep_no_probe_waiting() {
+fn connections_that_stay_open_keep_no_probe_waiting() {
     let server = server();
     for text in ["GET /x", "GET /x HTTP/1.1\r\n\r\n"] {
         let silent: Vec<TcpStream> = (0..100).map(|_| request(server, text)).collect();
@@ -160,8 +159,9 @@ fn connections_that_stay_keep_no_probe_waiting() {
 }
 
 #[test]
-fn connections_that_come_over_and_over_keep_no_probe_waiting() {
-    let (server, end) = (server(), AtomicBool::new(false));
+fn a_flood_of_new_connections_keeps_no_probe_waiting() {
+    let server = server();
+    let end = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut held = VecDeque::new();
@@ -182,9 +182,8 @@ fn connections_that_come_over_and_over_keep_no_probe_waiting() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever comes: an answer in HTTP or none, and an end.
     #[test]
-    fn garbage(
+    fn any_bytes_get_an_answer_in_http_or_none(
         start in prop::sample::select(vec!["", "GET / HTTP/1.1\r\n", "GET /", "HEAD / HTTP/1.1\r\nA: "]),
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..24),
         pause in 0u64..800,

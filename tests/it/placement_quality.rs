@@ -1,18 +1,18 @@
 //! Placement quality under churn, in short: a part of `hack/bench-placement`, whose integer sums
 //! must be those in `tests/placement_quality.txt`. Any change there is a change of decisions.
 //!
-//! `UPDATE=1 cargo test --test it placement_quality` writes the file anew, for a commit that explains
-//! the change. So few arrivals do not tell which engine is better: the whole benchmark does.
+//! `UPDATE=1 cargo test --test it placement_quality` rewrites the file, for a commit that explains
+//! the change. So few arrivals do not show which engine is better; the whole benchmark does.
 
 #[allow(dead_code, reason = "shared with the example, which uses the rest")]
 #[path = "../../examples/placement_quality/benchmark.rs"]
 mod benchmark;
 #[path = "../../examples/placement_quality/parallel.rs"]
 mod parallel;
-use benchmark::{ENGINES, Engine, Length, MIXES, Machine, Mix, machines};
+use benchmark::{ENGINES, EngineConfig, Length, MIXES, Mix, NamedMachine, machines};
 use std::path::Path;
 
-/// SMT and none, one NUMA node and many, caches as large as nodes, threads by four.
+/// With SMT and without, one NUMA node and many, caches as large as nodes, four threads per core.
 const MACHINES: [&str; 5] = [
     "epyc-7702p-64c-smt-nps4",
     "2p-epyc-7303-32c-smt-nps1",
@@ -25,18 +25,18 @@ const SEED: u64 = 1;
 const LENGTH: Length = Length { arrivals: 200, warm_up: 80 };
 
 #[test]
-fn figures_are_those_saved() {
+fn figures_equal_the_saved_ones() {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
     let mut machines = machines(&vectors).unwrap();
     machines.retain(|machine| MACHINES.contains(&machine.name.as_str()));
-    let mut jobs: Vec<(&Mix, &Machine, &Engine)> = Vec::new();
+    let mut jobs: Vec<(&Mix, &NamedMachine, &EngineConfig)> = Vec::new();
     for mix in &MIXES {
         for machine in &machines {
             let engines = ENGINES.iter().filter(|engine| engine.is_for(mix));
             jobs.extend(engines.map(|engine| (mix, machine, engine)));
         }
     }
-    let run = |&(mix, machine, engine): &(&Mix, &Machine, &Engine)| {
+    let run = |&(mix, machine, engine): &(&Mix, &NamedMachine, &EngineConfig)| {
         benchmark::run(machine, (mix, LOAD), engine, SEED, LENGTH)
     };
     let mut lines = Vec::new();

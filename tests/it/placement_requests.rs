@@ -1,4 +1,5 @@
-//! The requests that `placement_bench --requests` prints: they cover the rows of docs/performance.md.
+//! The requests that `placement_bench --requests` prints: they cover the rows of
+//! docs/performance.md.
 
 #[path = "../../examples/placement_bench/requests.rs"]
 mod requests;

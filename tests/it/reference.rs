@@ -1,6 +1,6 @@
-//! The reference of the configuration, of the annotations, of the options of `run` and of the
-//! overlays, and the Helm chart's schema, name everything there is. The declarations of the fields,
-//! the plugin's own errors, its command line and the manifests say what there is.
+//! The pages about the configuration, annotations, options of `run` and overlays are complete, and
+//! so is the Helm chart's schema: compared with the declarations of the fields, the plugin's own
+//! errors, its command line and the manifests.
 
 use crate::support::expected::{error, fields, values};
 use clap::{CommandFactory, Parser};
@@ -29,22 +29,22 @@ fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// What an error says that was expected.
+/// The values that an error lists as expected.
 fn expected(error: &str) -> Vec<String> {
     let Some((_, values)) = error.split_once(" is unknown, expected ") else { return Vec::new() };
     let values = values.split(['.', '(']).next().unwrap();
     values.split(" or ").map(|value| value.trim().to_owned()).collect()
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn quoted(text: &str) -> BTreeSet<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]
-fn every_field_of_the_configuration() {
+fn every_field_of_the_configuration_is_documented() {
     let all = fields("xyzzy: 1\n");
-    // These two say which nodes an entry is for.
+    // These two select the nodes of an entry of `nodes`.
     let of_entries = BTreeSet::from(["labels".to_owned(), "names".to_owned()]);
     let (text, rest) = CONFIGURATION.split_once("\n## ").unwrap();
     let documented: BTreeSet<String> = table(&format!("\n{text}"), "# Configuration")
@@ -56,9 +56,8 @@ fn every_field_of_the_configuration() {
     assert_eq!(all, documented);
 }
 
-/// The example of a nested field has all of its fields.
 #[test]
-fn every_field_of_a_field() {
+fn every_nested_field_is_in_its_example() {
     for (field, heading) in [("rebalance", "## Rebalance"), ("podResources", "## podResources")] {
         let (_, text) = CONFIGURATION.split_once(&format!("\n{heading}\n")).unwrap();
         let example = text.split("```").nth(1).unwrap().strip_prefix("yaml\n").unwrap();
@@ -68,42 +67,42 @@ fn every_field_of_a_field() {
 }
 
 #[test]
-fn every_value_of_a_field() {
+fn every_value_of_a_field_is_documented() {
     let text = format!("\n{CONFIGURATION}");
     let rows = table(&text, "# Configuration");
-    let mut seen = 0;
+    let mut count = 0;
     for field in fields("xyzzy: 1\n") {
         let values = values(&field);
         let row = rows.iter().find(|row| quoted(row[0]).contains(&field));
         let named = quoted(&row.map(|row| row.join(" ")).unwrap_or_default());
         let missing: Vec<&&str> = values.iter().filter(|value| !named.contains(**value)).collect();
         assert!(missing.is_empty(), "{field}: {missing:?}");
-        seen += values.len();
+        count += values.len();
     }
-    assert!(seen > 20, "only {seen} values found");
+    assert!(count > 20, "only {count} values found");
 }
 
-/// And the error has the words that are declared.
+/// The error for an unknown word lists the declared words.
 #[test]
-fn every_default_of_a_field() {
+fn every_default_of_a_field_is_documented() {
     let text = format!("\n{CONFIGURATION}");
     let rows = table(&text, "# Configuration");
-    let mut seen = 0;
+    let mut count = 0;
     for Declaration { name, words, default } in declarations() {
         let row = rows.iter().find(|row| quoted(row[0]).contains(name)).unwrap();
         if let Some(default) = default {
             assert_eq!(row[2], format!("`{default}`"), "{name}");
-            seen += 1;
+            count += 1;
         }
         if !words.is_empty() {
             assert_eq!(expected(&error(&format!("{name}: xyzzy\n"))), words, "{name}");
         }
     }
-    assert!(seen > 12, "only {seen} defaults found");
+    assert!(count > 12, "only {count} defaults found");
 }
 
 #[test]
-fn every_policy_option() {
+fn every_policy_option_is_documented() {
     let rows = table(CONFIGURATION, "## Policy options");
     let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
     let names = Options::NAMES.iter().chain(TopologyManager::OPTIONS);
@@ -111,14 +110,14 @@ fn every_policy_option() {
 }
 
 #[test]
-fn every_field_of_a_namespace() {
+fn every_field_of_a_namespace_is_documented() {
     let rows = table(ANNOTATIONS, "## What the administrator allows");
     let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
     assert_eq!(documented, fields("namespaces: [{xyzzy: 1}]\n"));
 }
 
 #[test]
-fn every_field_of_a_consumer() {
+fn every_field_of_a_consumer_is_documented() {
     let text = format!("\n{CONSUMERS}");
     let rows = table(&text, "# Programs that read the kubelet's files");
     let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
@@ -126,11 +125,11 @@ fn every_field_of_a_consumer() {
 }
 
 #[test]
-fn every_wish() {
+fn every_wish_is_documented() {
     let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut key = String::new();
     for row in table(&format!("\n{ANNOTATIONS}"), "# Wishes of pods") {
-        // A key stands in the row of its first value alone.
+        // Only the row of a key's first value has the key.
         if let Some(name) = quoted(row[0]).first() {
             key = name.strip_suffix(DOMAIN).unwrap().to_owned();
         }
@@ -165,7 +164,7 @@ fn allowed(pointer: &str) -> BTreeSet<String> {
     texts.filter(|text| !text.is_empty()).collect()
 }
 
-/// What a KubeletConfiguration has in addition: any value of the fields that mean nothing here.
+/// Fields of a KubeletConfiguration that mean nothing here may have any value.
 #[test]
 fn the_charts_schema_has_every_field_of_a_kubelet() {
     let all = schema("");
@@ -205,13 +204,13 @@ fn the_charts_schema_has_every_nested_field() {
 
 #[test]
 fn the_charts_schema_has_every_value() {
-    let mut seen = 0;
+    let mut count = 0;
     for field in fields("xyzzy: 1\n") {
         let values: BTreeSet<String> = values(&field).into_iter().map(str::to_owned).collect();
-        seen += values.len();
+        count += values.len();
         assert_eq!(allowed(&format!("/{field}")), values, "{field}");
     }
-    assert!(seen > 20, "only {seen} values found");
+    assert!(count > 20, "only {count} values found");
     let modes = expected(&error("rebalance: {mode: xyzzy}\n"));
     assert_eq!(allowed("/rebalance/properties/mode"), modes.into_iter().collect());
 }
@@ -241,7 +240,7 @@ fn directories(path: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_overlay() {
+fn every_overlay_is_documented_and_in_the_chart() {
     let overlays = directories("manifests/overlays");
     assert!(overlays.len() > 4, "{overlays:?}");
     let first = |row: &Vec<&str>| quoted(row[0]).into_iter().next();
@@ -272,7 +271,7 @@ fn capabilities(directory: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_privilege() {
+fn every_privilege_is_documented() {
     let mut manifests =
         BTreeSet::from(["manifests/base".to_owned(), "manifests/release".to_owned()]);
     let overlays = directories("manifests/overlays");
@@ -290,7 +289,7 @@ fn every_privilege() {
 }
 
 #[test]
-fn every_option_of_run() {
+fn every_option_of_run_is_documented() {
     let command = Cli::command();
     let run = command.find_subcommand("run").unwrap();
     let options = run.get_arguments().map(|option| {
@@ -320,7 +319,7 @@ fn pod(name: &str, cpus: &str, annotations: &[(&str, &str)]) -> Value {
     })
 }
 
-/// Why containers were refused, one after the other.
+/// Simulates these pods; returns the reasons of the refused containers.
 fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -335,8 +334,8 @@ fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
     );
     let documents: Vec<String> =
         pods.iter().map(|pod| serde_yaml::to_string(pod).unwrap()).collect();
-    let (config, pods) =
-        (file("config.yaml", &config), file("pods.yaml", &documents.join("---\n")));
+    let config = file("config.yaml", &config);
+    let pods = file("pods.yaml", &documents.join("---\n"));
     let decisions = file("decisions.csv", "");
     let line = ["nri-cpu-manager", "simulate", "--topology", topology, "--config", &config];
     let line = [&line[..], &["--workload", &pods, "--decisions", &decisions]].concat();
@@ -350,9 +349,8 @@ fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
     refused.map(|row| row[6].to_owned()).collect()
 }
 
-/// The errors on the page, in their order, are what the plugin prints.
 #[test]
-fn every_error_of_an_annotation() {
+fn the_documented_errors_of_annotations_are_those_that_the_plugin_prints() {
     let many: Vec<String> = (0..65).map(|n| format!("uncore{DOMAIN}/container.c{n}")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|key| (key.as_str(), "prefer")).collect();
     let uncore = |wish| [("uncore.cpu-manager.nri.io/pod", wish)];
@@ -368,7 +366,7 @@ fn every_error_of_an_annotation() {
                 pod("fraction", "1500m", &[("cpus.cpu-manager.nri.io/pod", "exclusive")]),
             ],
         ),
-        // Of six CPUs in a cache, 4 are free beside the reserved ones, and 1 beside each of the pods.
+        // Each cache has six CPUs: 4 are free next to the reserved ones, and 1 next to each pod.
         refusals(
             "l3:3 core:6",
             "uncore: [require]",

@@ -1,4 +1,4 @@
-//! `nri-cpu-manager release`: nothing is left in cgroups.
+//! `nri-cpu-manager release`: reverts what the plugin has written into cgroups.
 
 use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use nri_cpu_manager::checkpoint::StateDir;
@@ -6,7 +6,7 @@ use nri_cpu_manager::cli::release::{ReleaseArgs, run};
 use std::fs;
 use std::path::Path;
 
-/// Files like the kernel's.
+/// Makes a cgroup with files like the kernel's.
 fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
     fs::create_dir_all(root.join(group)).unwrap();
     for (file, text) in files {
@@ -14,8 +14,8 @@ fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
     }
 }
 
-/// What a plugin has written before: path, bound, values, quota.
-fn remember(state: &Path) {
+/// Writes an earlier plugin's record of its writes: path, bound, values, quota.
+fn write_record(state: &Path) {
     let text = "nri-cpu-manager cgroups 1 \nkubepods/burstable\t\t\t0-1,4-7\t\nkubepods/poda\t0-7\t0-7\t0-3\t200000 100000\n";
     fs::write(state.join("cgroups"), text).unwrap();
 }
@@ -24,8 +24,8 @@ fn read(root: &Path, file: &str) -> String {
     fs::read_to_string(root.join(file)).unwrap().trim().to_owned()
 }
 
-/// A class and a pod that are bound to the shared pool, a partition, a lifted quota, and what
-/// others have made.
+/// A QoS class and a pod that are bound to the shared pool, a partition, a lifted quota, and a
+/// partition of another program.
 fn node() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -73,10 +73,11 @@ fn args(root: &Path, state: &Path) -> ReleaseArgs {
 }
 
 #[test]
-fn nothing_is_left() {
-    let (node, state) = (node(), tempfile::tempdir().unwrap());
+fn everything_that_the_plugin_wrote_is_reverted() {
+    let node = node();
+    let state = tempfile::tempdir().unwrap();
     let root = node.path();
-    remember(state.path());
+    write_record(state.path());
     let mut out = Vec::new();
     run(&args(root, state.path()), &mut out).unwrap();
     assert_eq!(
@@ -102,8 +103,9 @@ fn nothing_is_left() {
 }
 
 #[test]
-fn not_while_the_plugin_runs() {
-    let (node, state) = (node(), tempfile::tempdir().unwrap());
+fn release_is_refused_while_the_plugin_runs() {
+    let node = node();
+    let state = tempfile::tempdir().unwrap();
     let _running = StateDir::open(state.path()).unwrap();
     let error = run(&args(node.path(), state.path()), &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("Remove the DaemonSet first"), "{error}");
@@ -111,19 +113,19 @@ fn not_while_the_plugin_runs() {
 }
 
 #[test]
-fn nowhere() {
+fn release_fails_without_a_cpuset_controller() {
     let empty = tempfile::tempdir().unwrap();
     let error = run(&args(empty.path(), empty.path()), &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("has no cpuset controller"), "{error}");
 }
 
-/// The id of a container, as runtimes make them.
+/// A container's id, as long as those of runtimes.
 fn id(of: char) -> String {
     of.to_string().repeat(64)
 }
 
-/// Containers of both drivers: two with exclusive CPUs, of which one has its quota, a shared one in
-/// the pool, one on all CPUs, and one that nothing is set for.
+/// Containers of both cgroup drivers: with exclusive CPUs and a quota that is lifted or not, shared
+/// ones in the pool, on all CPUs, and without any setting.
 fn with_containers(state: &Path) -> tempfile::TempDir {
     let node = node();
     let root = node.path();
@@ -137,14 +139,14 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
     container(&format!("kubepods/poda/{}", id('a')), "2-3", "max 100000");
     container(&format!("kubepods/burstable/podb/{}", id('b')), "0-1,4-7", "max 100000");
     container(&format!("kubepods/burstable/podb/{}", id('e')), "", "max 100000");
-    // What a container has made in its own cgroup is its own.
+    // Cgroups that a container has made in its own cgroup belong to it.
     container(&format!("kubepods/burstable/podb/{}/inner", id('b')), "0", "max 100000");
     let slice = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podc.slice";
     container(&format!("{slice}/cri-containerd-{}.scope", id('c')), "4-5", "200000 100000");
     container(&format!("{slice}/crio-{}.scope", id('d')), "0-9", "50000 100000");
     container(&format!("{slice}/crio-{}.scope/container", id('f')), "4-5", "max 100000");
     container(&format!("{slice}/crio-{}.scope", id('f')), "4-5", "max 100000");
-    // It has a container's id and is none.
+    // The ids in these names are those of containers, but the cgroups are of other processes.
     container(&format!("{slice}/crio-conmon-{}.scope", id('f')), "0", "max 100000");
     container(&format!("system.slice/docker-{}.scope", id('a')), "0", "max 100000");
     let claim = |of, limit: Option<u64>| Claim {
@@ -165,7 +167,7 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
 }
 
 #[test]
-fn containers_are_freed_where_that_is_asked_for() {
+fn containers_are_freed_only_on_request() {
     let state = tempfile::tempdir().unwrap();
     let node = with_containers(state.path());
     let root = node.path();

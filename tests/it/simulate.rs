@@ -1,17 +1,17 @@
-//! `simulate`: it says what it found. That its decisions are those of a daemon is
-//! `simulate_live.rs`.
+//! The output of `simulate`. `simulate_live.rs` compares its decisions with those of a daemon.
 
+use crate::support::commands::has;
+use crate::support::json_names::{names, undocumented};
 use clap::Parser;
 use ledger::Ledger;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
 use serde_json::Value;
 use simulate::{Happening, NoRoom, StepObserver, Time, Workload, manifests, run, table};
-use std::collections::BTreeSet;
 use std::fs;
 use topology::synthetic::Machine;
 
-/// Everything is as it must be after every event.
+/// Checks the ledger after every event.
 struct Checked;
 
 impl StepObserver for Checked {
@@ -27,7 +27,8 @@ fn simulate(arguments: &[&str]) -> Result<(String, String), String> {
     else {
         unreachable!()
     };
-    let (mut out, mut aside) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
+    let mut aside = Vec::new();
     cli::simulate::run(&args, &mut out, &mut aside).map_err(|error| error.to_string())?;
     Ok((String::from_utf8(out).unwrap(), String::from_utf8(aside).unwrap()))
 }
@@ -36,18 +37,12 @@ fn example(name: &str) -> String {
     format!("{}/examples/simulate/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-#[track_caller]
-fn has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
-    }
-}
-
-/// KEP-4800's worked example as its text has it, beside what happens without the option.
+/// The text of KEP-4800 has these CPUs, with its option and without.
 #[test]
-fn side_by_side() {
-    let (aligned, packed, pods) =
-        (example("aligned.yaml"), example("packed.yaml"), example("pods.yaml"));
+fn the_example_of_kep_4800_is_drawn_for_both_configurations() {
+    let aligned = example("aligned.yaml");
+    let packed = example("packed.yaml");
+    let pods = example("pods.yaml");
     let (text, aside) = simulate(&[
         "--topology",
         "kep-4800",
@@ -76,9 +71,9 @@ fn side_by_side() {
     );
 }
 
-/// Overrides are for the given node; without one the output names those that were not looked at.
+/// Without a node, overrides are ignored with a warning.
 #[test]
-fn overrides_for_nodes() {
+fn overrides_apply_to_the_given_node() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.yaml").display().to_string();
     std::fs::write(
@@ -118,10 +113,10 @@ fn overrides_for_nodes() {
     has(&error, &["line 7: labels: this node's labels are unknown", "--node-labels"]);
 }
 
-/// What the README shows is what the program draws.
 #[test]
-fn the_picture_in_the_readme() {
-    let (config, pods) = (example("aligned.yaml"), example("pods.yaml"));
+fn the_readme_shows_the_picture_that_the_program_draws() {
+    let config = example("aligned.yaml");
+    let pods = example("pods.yaml");
     let (svg, _) = simulate(&[
         "--topology",
         "kep-4800",
@@ -139,7 +134,7 @@ fn the_picture_in_the_readme() {
     }
     assert!(
         std::fs::read_to_string(file).unwrap() == svg,
-        "UPDATE=1 cargo test --test it simulate draws it anew"
+        "UPDATE=1 cargo test --test it simulate draws it again"
     );
 }
 
@@ -149,9 +144,8 @@ const PAGES: [(&str, &str); 3] = [
     ("docs/status.md", include_str!("../../docs/status.md")),
 ];
 
-/// Every picture on these pages is one of these runs: the same letters everywhere.
 #[test]
-fn the_pictures_on_the_pages() {
+fn every_picture_on_the_pages_is_from_a_run() {
     let two_nodes = ["--topology", "numa:2 l3:2 core:8", "--until", "330", "--workload"];
     let kep = ["--topology", "kep-4800", "--workload"];
     let mut missing = PAGES.map(|(name, page)| (name, page.to_owned()));
@@ -162,7 +156,8 @@ fn the_pictures_on_the_pages() {
         (&two_nodes, "churn.csv", "compact.yaml"),
         (&two_nodes, "churn.csv", "moves.yaml"),
     ] {
-        let (workload, config) = (example(workload), example(config));
+        let workload = example(workload);
+        let config = example(config);
         let more = [&workload, "--config", &config, "--color", "never"];
         let (text, _) = simulate(&[machine, &more].concat()).unwrap();
         let boxes = text.lines().filter(|line| line.starts_with(' ') && line.contains('│'));
@@ -177,13 +172,12 @@ fn the_pictures_on_the_pages() {
     }
 }
 
-/// Pods that arrive and depart: one that does not fit waits and gets in after a departure, or
-/// leaves for good.
 #[test]
-fn arrivals_and_departures() {
+fn a_pod_that_does_not_fit_waits_for_a_departure_or_is_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let table = dir.path().join("decisions.csv");
-    let (config, day) = (example("aligned.yaml"), example("day.csv"));
+    let config = example("aligned.yaml");
+    let day = example("day.csv");
     let arguments = |more: &[&str]| {
         let all =
             ["--topology", "kep-4800", "--config", &config, "--workload", &day, "--output", "json"];
@@ -221,8 +215,8 @@ fn arrivals_and_departures() {
     );
 }
 
-/// Live containers are scored after each arrival from the given one on, whether it was admitted or
-/// not. Each of the two NUMA nodes has two uncore caches of four CPUs.
+/// From the given arrival on, admitted or not. Each of the two NUMA nodes has two uncore caches of
+/// four CPUs.
 #[test]
 fn live_containers_are_scored_after_each_arrival() {
     let dir = tempfile::tempdir().unwrap();
@@ -252,7 +246,7 @@ fn live_containers_are_scored_after_each_arrival() {
         serde_json::from_str::<Value>(&text).unwrap()["runs"][0].clone()
     };
     // `three` gets 2-4 in two caches, `one` shares a core with it on 5, `four` gets 6-9 in two
-    // nodes. There is no room for `big`. `five` gets 5,10-13: three caches, where two would do.
+    // nodes. There is no room for `big`. `five` gets 5,10-13 in three caches; two would be enough.
     let all = run(&["--no-room", "drop"]);
     println!("{all:#}");
     let score = |samples, containers, fit, one, caches, nodes, cores| {
@@ -269,10 +263,9 @@ fn live_containers_are_scored_after_each_arrival() {
     assert_eq!(run(&["--score-from", "7"])["live"], score(0, 0, 0, 0, 0, 0, 0));
 }
 
-/// A container that is refused for the first time is no repetition of one of its pod that was
-/// refused before.
+/// Another container of the pod was refused before.
 #[test]
-fn refused_again() {
+fn the_first_refusal_of_a_container_does_not_count_as_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name).display().to_string();
@@ -307,20 +300,10 @@ fn refused_again() {
     assert_eq!(run("idle,main,app,,0,15\n"), (2, 1));
 }
 
-/// Every name in the JSON is in docs/simulate.md.
 #[test]
-fn the_names_are_documented() {
-    fn names(value: &Value, into: &mut BTreeSet<String>) {
-        match value {
-            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
-                into.insert(name.clone());
-                names(value, into);
-            }),
-            Value::Array(values) => values.iter().for_each(|value| names(value, into)),
-            _ => {}
-        }
-    }
-    let (config, day) = (example("packed.yaml"), example("day.csv"));
+fn every_name_in_the_json_is_documented() {
+    let config = example("packed.yaml");
+    let day = example("day.csv");
     let (text, _) = simulate(&[
         "--topology",
         "kep-4800",
@@ -332,17 +315,13 @@ fn the_names_are_documented() {
         "json",
     ])
     .unwrap();
-    let mut all = BTreeSet::new();
-    names(&serde_json::from_str(&text).unwrap(), &mut all);
-    let document = include_str!("../../docs/simulate.md");
-    let missing: Vec<&String> =
-        all.iter().filter(|name| !document.contains(&format!("`{name}`"))).collect();
+    let all = names(&serde_json::from_str(&text).unwrap());
+    let missing = undocumented(&all, include_str!("../../docs/simulate.md"));
     assert!(all.len() > 30 && missing.is_empty(), "not in docs/simulate.md: {missing:?}");
 }
 
-/// A saved machine is the same machine, and mistakes are named.
 #[test]
-fn machines_and_mistakes() {
+fn saved_machines_are_read_back_and_wrong_arguments_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("node.yaml").display().to_string();
     let topology = |arguments: &[&str]| {
@@ -350,8 +329,8 @@ fn machines_and_mistakes() {
         let Command::Topology(args) = Cli::try_parse_from(line).unwrap().command else {
             unreachable!()
         };
-        let (mut out, mut aside) = (Vec::new(), Vec::new());
-        cli::topology::run(&args, &mut out, &mut aside).unwrap();
+        let mut out = Vec::new();
+        cli::topology::run(&args, &mut out, &mut Vec::new()).unwrap();
         String::from_utf8(out).unwrap()
     };
     has(
@@ -370,7 +349,8 @@ fn machines_and_mistakes() {
     has(&topology(&["--from", "pack:2 core:4", "--output", "svg"]), &["<svg", "socket 1"]);
     assert_eq!(simulate(&["--topology", "list"]).unwrap().0, topology(&["--from", "list"]));
 
-    let (config, pods) = (example("packed.yaml"), example("pods.yaml"));
+    let config = example("packed.yaml");
+    let pods = example("pods.yaml");
     let error = |more: &[&str]| simulate(more).unwrap_err();
     has(&error(&["--topology", "kep-4800"]), &["--config and --workload are required"]);
     has(
@@ -407,10 +387,9 @@ fn machines_and_mistakes() {
     has(&error(&["--topology", "kep-4800", "--until", "soon"]), &["expected seconds"]);
 }
 
-/// Not every container of a pod has a limit: together they may have more than the limits that there
-/// are.
+/// Only one of the two containers has a limit.
 #[test]
-fn a_pod_that_is_limited_in_part() {
+fn containers_of_a_pod_can_get_more_cpus_than_the_sum_of_its_limits() {
     let pod = "kind: Pod\nmetadata: {name: a, annotations: {cpus.cpu-manager.nri.io/pod: exclusive}}\n\
                spec:\n  containers:\n\
                \x20 - {name: one, resources: {requests: {cpu: 2}, limits: {cpu: 2}}}\n\
@@ -427,10 +406,8 @@ fn a_pod_that_is_limited_in_part() {
     assert_eq!(claims, ["one 1-2", "two 3"]);
 }
 
-/// A pod whose container is refused tries again after a departure, or is given up with all that it
-/// had.
 #[test]
-fn refused_by_the_plugin() {
+fn a_pod_that_the_plugin_refuses_waits_for_a_departure_or_is_dropped() {
     let text = "pod,container,cpu,arrive,depart\n\
                 a,main,6,0,10\n\
                 b,main,6,0,\n\
@@ -446,7 +423,7 @@ fn refused_by_the_plugin() {
             ledger.claims().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
         (claims.join(", "), ledger.view().pods)
     };
-    // One CPU is left in the first node and two in the other: three, but not in one.
+    // One CPU is left in the first node and two in the other: three, but not in one node.
     assert_eq!(simulated(NoRoom::Wait, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
     assert_eq!(simulated(NoRoom::Wait, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
     assert_eq!(simulated(NoRoom::Drop, 10_000), ("b 8-13".to_owned(), 1));
@@ -498,8 +475,8 @@ fn a_pod_that_is_turned_away_leaves_nothing() {
     assert_eq!(run["exclusive_cpus"]["last"], 14.0);
 }
 
-/// A mixed container has its exclusive CPUs, and what an init container has left over is in the shared
-/// pool only.
+/// A mixed container is shown with its exclusive CPUs only, and CPUs that an init container has
+/// left over only in the shared pool.
 #[test]
 fn each_cpu_is_shown_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -533,8 +510,7 @@ fn each_cpu_is_shown_once() {
     assert_eq!(report["runs"][0]["exclusive_cpus"]["last"], 7.0);
 }
 
-/// A container leaves two caches for one as soon as it has stayed for `minStay`, and not with the
-/// next event.
+/// A container moves from two caches into one as soon as `minStay` is over, without another event.
 #[test]
 fn moves_wait_for_min_stay_and_for_nothing_else() {
     let text = "pod,container,cpu,arrive,depart\n\

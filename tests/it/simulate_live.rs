@@ -1,13 +1,13 @@
-//! `simulate` decides what a daemon decides that hears the same: the invariant that makes a
-//! simulation worth anything.
+//! `simulate` decides as a daemon does that gets the same events: otherwise a simulation would be
+//! worthless.
 //!
-//! Each event of a simulation also goes to a daemon with a ledger, a machine and a state file of
-//! its own, and the two answers are compared. `ARRIVALS=100000 cargo test --test it simulate_live`
-//! lets so many pods come on the large machine.
+//! Each event of a simulation is also sent to a daemon with a separate ledger, machine and state
+//! file, and the two answers are compared. `ARRIVALS=100000 cargo test --test it simulate_live`
+//! simulates that many pods on the large machine.
 
 use crate::support::events::local;
 use crate::support::observed;
-use crate::support::observed::Observed;
+use crate::support::observed::ObservedDaemon;
 use ledger::{Call, Ledger};
 use nri_cpu_manager::cli::machine;
 use nri_cpu_manager::config::Config;
@@ -20,15 +20,15 @@ use tokio::sync::mpsc;
 use topology::presets::preset;
 use topology::synthetic::Machine;
 
-/// The default number of pods on the large machine: some seconds' worth.
+/// The default number of pods on the large machine, which take some seconds.
 const FEW: usize = 2_000;
 
-/// Tells what the ledger heard and said.
-struct Heard(mpsc::Sender<(Call, Result<Response, Rejection>)>);
+/// Sends each call to the simulation's ledger, with the answer.
+struct Recorder(mpsc::Sender<(Call, Result<Response, Rejection>)>);
 
-impl StepObserver for Heard {
+impl StepObserver for Recorder {
     fn see(&mut self, _: Time, _: &Ledger, happening: &Happening<'_>) {
-        let heard = match happening {
+        let call_and_answer = match happening {
             Happening::Decided(admission, decided) => {
                 let response = decided.as_ref().map(|decision| Response {
                     setting: decision.setting(),
@@ -43,14 +43,15 @@ impl StepObserver for Heard {
             }
             _ => return,
         };
-        assert!(self.0.blocking_send(heard).is_ok(), "the comparison has ended");
+        assert!(self.0.blocking_send(call_and_answer).is_ok(), "the comparison has ended");
     }
 }
 
-/// Pods that come and go, of all sorts: with so many CPUs and for so many seconds at most.
+/// A table of pods of all kinds that arrive and depart. `largest` bounds their CPUs, and `stay`
+/// their seconds beyond the first 20.
 fn busy(pods: usize, (largest, stay): (u64, u64)) -> String {
     let mut text = "pod,container,kind,cpu,limit,arrive,depart\n".to_owned();
-    // A generator of Lehmer's kind.
+    // A Lehmer generator.
     let mut state = 48_271u64;
     let mut next = |n: u64| {
         state = state * 48_271 % 2_147_483_647;
@@ -83,31 +84,31 @@ fn busy(pods: usize, (largest, stay): (u64, u64)) -> String {
     text
 }
 
-/// What was the same.
+/// Counts of equal answers.
 #[derive(Debug, Default)]
-struct Same {
+struct Equal {
     events: usize,
     exclusive: usize,
     refused: usize,
 }
 
-/// Simulates, and tells a daemon the same beside it.
-async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
+/// Simulates, sends the same events to a daemon, and compares the answers.
+async fn compare(machine: &Machine, config: &str, workload: &str) -> Equal {
     let config = format!("{}{config}", observed::CONFIG);
-    let daemon = Observed::start_on(machine, &config);
-    daemon.introduce(1).await;
-    // Read as the daemon has read it.
+    let daemon = ObservedDaemon::start_on(machine, &config);
+    daemon.connect_runtime(1).await;
+    // Read from the same files as the daemon's.
     let topology = machine::load(daemon.paths.sysfs_root.to_str().unwrap()).unwrap().topology;
     let settings = Config::parse("test", &config).unwrap().resolve(&topology).unwrap();
     let mut ledger = Ledger::new(topology, settings, Vec::new());
     let workload = table::parse(workload).unwrap();
-    let (tell, mut heard) = mpsc::channel(1024);
+    let (sender, mut calls) = mpsc::channel(1024);
     let simulation = thread::spawn(move || {
-        run(&mut ledger, &workload, NoRoom::Wait, None, &mut Heard(tell));
+        run(&mut ledger, &workload, NoRoom::Wait, None, &mut Recorder(sender));
     });
-    let mut same = Same::default();
-    while let Some((event, simulated)) = heard.recv().await {
-        let number = same.events;
+    let mut equal = Equal::default();
+    while let Some((event, simulated)) = calls.recv().await {
+        let number = equal.events;
         let live = daemon.event(event.clone()).await;
         match (&live, &simulated) {
             (Ok(live), Ok(simulated)) => assert_eq!(live, simulated, "{number}: {event:?}"),
@@ -117,17 +118,17 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
             _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
         }
         let setting = simulated.as_ref().ok().and_then(|response| response.setting);
-        same.events += 1;
-        same.exclusive += usize::from(setting.is_some_and(|setting| setting.is_exclusive()));
-        same.refused += usize::from(simulated.is_err());
+        equal.events += 1;
+        equal.exclusive += usize::from(setting.is_some_and(|setting| setting.is_exclusive()));
+        equal.refused += usize::from(simulated.is_err());
     }
     simulation.join().unwrap();
-    println!("{same:?}");
-    same
+    println!("{equal:?}");
+    equal
 }
 
 #[tokio::test]
-async fn decisions_are_those_of_a_daemon() {
+async fn simulated_decisions_equal_those_of_a_daemon() {
     let mut refused = 0;
     for (machine, config) in [
         (
@@ -141,26 +142,25 @@ async fn decisions_are_those_of_a_daemon() {
         (preset("core-12850hx").unwrap(), "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n"),
     ] {
         local(async {
-            let same = compare(&machine, config, &busy(250, (12, 200))).await;
-            assert!(same.exclusive > 50, "{same:?}");
-            refused += same.refused;
+            let equal = compare(&machine, config, &busy(250, (12, 200))).await;
+            assert!(equal.exclusive > 50, "{equal:?}");
+            refused += equal.refused;
         })
         .await;
     }
-    assert!(refused > 0, "refusals have to be the same as well");
+    assert!(refused > 0, "no refusal was compared");
 }
 
-/// Two sockets, four NUMA nodes, 24 uncore caches, and more pods than there is room for, for a long
-/// time.
+/// Two sockets, four NUMA nodes, 24 uncore caches, and for a long time more pods than fit.
 #[tokio::test]
-async fn so_they_are_on_a_large_machine() {
+async fn simulated_decisions_equal_those_of_a_daemon_on_a_large_machine() {
     let pods = std::env::var("ARRIVALS").map_or(FEW, |pods| pods.parse().unwrap());
     let config = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
                   topologyManagerPolicy: restricted\n";
     local(async {
         let machine = preset("epyc-9654-nps2").unwrap();
-        let same = compare(&machine, config, &busy(pods, (48, 700))).await;
-        assert!(same.exclusive > pods / 2 && same.refused > 0, "{same:?}");
+        let equal = compare(&machine, config, &busy(pods, (48, 700))).await;
+        assert!(equal.exclusive > pods / 2 && equal.refused > 0, "{equal:?}");
     })
     .await;
 }

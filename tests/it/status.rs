@@ -1,11 +1,11 @@
-//! `nri-cpu-manager status`, asked of a daemon that has decided things, over its socket.
+//! `nri-cpu-manager status`, over the socket of a daemon with containers.
 
-use crate::support::asked::{busy, command, has};
-use crate::support::events::{create, local};
+use crate::support::commands::{busy, command, has};
+use crate::support::events::{local, pod_and_container};
 use crate::support::json_names::{names, undocumented};
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::SandboxId;
-use ledger::{Admission, Event, Qos};
+use ledger::{Event, Qos};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[tokio::test]
-async fn the_node_at_a_glance() {
+async fn the_text_shows_the_connection_the_cpus_and_the_containers() {
     local(async {
         let daemon = busy("").await;
         let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
@@ -45,7 +45,7 @@ async fn the_node_at_a_glance() {
 }
 
 #[tokio::test]
-async fn as_json() {
+async fn the_json_has_what_the_text_shows() {
     local(async {
         let daemon = busy("").await;
         let text = command(&daemon.paths.state_dir, &["status", "--output", "json"]).await.unwrap();
@@ -78,12 +78,12 @@ async fn as_json() {
 const NAMESPACES: &str = "namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer, require]}\n  \
                           defaults: {smt: full-cores}\n- names: [\"batch-*\"]\n  cpuManagerPolicy: none\n";
 
-/// The text has the plugin's own settings where they were changed, the JSON always.
+/// The text shows the plugin's own settings if they were changed, the JSON always.
 #[tokio::test]
-async fn the_configuration_in_force() {
+async fn status_has_the_configuration_in_force() {
     local(async {
         let config = async |more: &str| {
-            let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+            let daemon = ObservedDaemon::connected(&format!("{CONFIG}{more}")).await;
             let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
             let status = daemon.status().await;
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
@@ -118,25 +118,24 @@ async fn the_configuration_in_force() {
         assert_eq!(changed["namespaces"][0]["allow"][1], "uncore: require");
         assert_eq!(changed["namespaces"][1]["cpu_manager_policy"], "none");
 
-        // A plugin of before there was this.
+        // The status of a plugin from before these fields.
         let mut before = changed;
-        before.as_object_mut().unwrap().retain(|name, _| usual_before(name));
+        before.as_object_mut().unwrap().retain(|name, _| is_in_first_version(name));
         let read: ConfigStatus = serde_json::from_value(before).unwrap();
         assert_eq!((read.own.to_string(), read.namespaces.len()), (String::new(), 0));
     })
     .await;
 }
 
-/// Whether the first version of the form had it.
-fn usual_before(name: &str) -> bool {
+/// Whether the first version of the JSON had this field.
+fn is_in_first_version(name: &str) -> bool {
     name.starts_with("cpu_manager")
         || name.starts_with("topology")
         || ["exclusivity", "strict"].contains(&name)
 }
 
-/// Every name in the JSON is in docs/status.md.
 #[tokio::test]
-async fn the_names_are_documented() {
+async fn every_name_in_the_json_is_documented() {
     local(async {
         let config = format!("topologyManagerPolicy: best-effort\n{MOVES}{NAMESPACES}");
         let daemon = busy(&config).await;
@@ -156,32 +155,28 @@ async fn the_names_are_documented() {
 const MOVES: &str = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n\
                      rebalance: {movesPer100Starts: 10, minStay: 60s}\n";
 
-/// Two containers have left room in both caches for a third, which needs a whole one.
-async fn fragmented(more: &str) -> Observed {
-    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+/// Both caches have free CPUs, but the container `eight` needs a whole cache.
+async fn fragmented(more: &str) -> ObservedDaemon {
+    let daemon = ObservedDaemon::connected(&format!("{CONFIG}{more}")).await;
     for (name, milli) in [("six", 6000), ("two", 2000)] {
-        let Admission::Create { pod, container } = create(name, Qos::Guaranteed, milli) else {
-            unreachable!()
-        };
+        let (pod, container) = pod_and_container(name, Qos::Guaranteed, milli);
         daemon.create(name, Qos::Guaranteed, milli).await.unwrap();
         daemon.event(Event::Started { pod, container }).await.unwrap();
     }
     daemon.event(Event::StopPod(SandboxId("sandbox-six".to_owned()))).await.unwrap();
-    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
-        unreachable!()
-    };
+    let (pod, _) = pod_and_container("eight", Qos::Guaranteed, 8000);
     daemon.event(Event::RunPod(pod)).await.unwrap();
     daemon
 }
 
 #[tokio::test]
-async fn why_nothing_moves() {
+async fn status_explains_why_no_container_moves() {
     local(async {
-        let text_of = async |daemon: &Observed| {
+        let text_of = async |daemon: &ObservedDaemon| {
             let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
             text.split_once("\nrebalance: ").unwrap().1.to_owned()
         };
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         has(&text_of(&daemon).await, &["off, running containers keep their CPUs\n"]);
 
         let daemon = fragmented(MOVES).await;
@@ -214,7 +209,7 @@ async fn why_nothing_moves() {
         let why = moves.last_plans.iter().find_map(|plan| plan.why.as_ref());
         assert_eq!(why, None, "it may name a container");
 
-        // It moves, and the budget is used up.
+        // A container moves, and the budget is used up.
         let one = MOVES.replace("60s", "0s").replace("Starts: 10", "Starts: 1");
         let daemon = fragmented(&one).await;
         daemon.create("eight", Qos::Guaranteed, 8000).await.unwrap();
@@ -237,9 +232,8 @@ async fn why_nothing_moves() {
     .await;
 }
 
-/// The socket is its user's alone, and one that was left behind is replaced.
 #[tokio::test]
-async fn the_socket() {
+async fn the_socket_belongs_to_its_user_alone_and_replaces_an_old_one() {
     local(async {
         let daemon = busy("").await;
         let socket = daemon.paths.state_dir.join("status.sock");
@@ -272,10 +266,9 @@ async fn get(address: SocketAddr, path: &str, host: &str) -> String {
     answer
 }
 
-/// Not every client sees the pods' names: all of it on the socket, names on the page to those
-/// nearby.
+/// The socket has everything; pages have names of pods for clients on the same machine.
 #[tokio::test]
-async fn who_may_read_the_names_of_pods() {
+async fn names_of_pods_are_served_to_local_clients_only() {
     local(async {
         use nri_cpu_manager::serve::endpoint;
         let daemon = busy("").await;
@@ -285,8 +278,8 @@ async fn who_may_read_the_names_of_pods() {
         tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
         for path in ["/status", "/explain?db", "/metrics", "/readyz"] {
             let answer = get(nearby, path, "localhost").await;
-            let found = if path == "/status" || path == "/explain?db" { "404" } else { "200" };
-            assert!(answer.starts_with(&format!("HTTP/1.1 {found}")), "{path}: {answer}");
+            let code = if path == "/status" || path == "/explain?db" { "404" } else { "200" };
+            assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path}: {answer}");
             assert!(!answer.contains("db"), "{path}: {answer}");
         }
         let pages = ["/", "/fragment", "/picture.svg"];
@@ -296,7 +289,7 @@ async fn who_may_read_the_names_of_pods() {
                 has(&answer, &["HTTP/1.1 200", "ns/db/c", "default-src 'none'", "nosniff"]);
             }
         }
-        // A web site whose name resolves to this address, and a client that is not nearby.
+        // Web sites whose names resolve to this address, and a client that is not on the loopback.
         let mut others = vec![(nearby, "rebound.example:9479"), (nearby, "localhost.example")];
         let own = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
             socket.connect("192.0.2.1:9")?;
@@ -320,9 +313,8 @@ async fn who_may_read_the_names_of_pods() {
     .await;
 }
 
-/// In a terminal without colour, and as a file.
 #[tokio::test]
-async fn the_picture() {
+async fn the_picture_is_drawn_as_text_and_as_svg() {
     local(async {
         let daemon = busy("").await;
         let status = async |more: &[&str]| {
@@ -346,11 +338,10 @@ async fn the_picture() {
     .await;
 }
 
-/// A container keeps its letter, whatever else comes and goes.
 #[tokio::test]
-async fn badges_stay() {
+async fn a_container_keeps_its_letter_while_others_start_and_end() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let badges = async || {
             let status = daemon.status().await;
             let containers = status.node.unwrap().containers;
@@ -370,17 +361,16 @@ async fn badges_stay() {
     .await;
 }
 
-/// An observer that asks over and over costs the owner a visit, and what has just happened is
-/// always in the answer.
+/// Repeated questions make no new view, and an answer always has what has just happened.
 #[tokio::test]
 async fn a_view_stays_the_same_until_something_happens() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let ask = async || daemon.observer.view().await.unwrap();
         let mut same = 0;
         for serial in 0..10 {
             let before = ask().await;
-            // The owner may have looked at the machine in between.
+            // The owner may have checked the machine in between, which makes a new view.
             same += usize::from(Arc::ptr_eq(&before, &ask().await));
             daemon.create(&format!("pod-{serial}"), Qos::Guaranteed, 1000).await.unwrap();
             let after = daemon.status().await.node.unwrap();

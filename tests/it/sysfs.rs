@@ -1,5 +1,4 @@
-//! The sysfs reader on machines of our own making: what is written is read back, what is broken is
-//! survived.
+//! The sysfs reader on synthetic machines: whole ones are read back, broken ones cause no panic.
 
 use crate::support::fake_sysfs;
 use crate::support::fake_sysfs::{CACHE_BYTES, Files, NODE_BYTES};
@@ -67,7 +66,7 @@ fn machines() -> impl Strategy<Value = Machine> {
     )
 }
 
-/// What a file is broken with: nothing, noise, or what a kernel might have printed elsewhere.
+/// What replaces a file: nothing, noise, or a text that a kernel prints elsewhere.
 fn garbage() -> impl Strategy<Value = Option<Vec<u8>>> {
     let plausible = prop_oneof![
         Just(""),
@@ -100,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn what_is_written_is_read_back(machine in machines()) {
+    fn a_written_machine_is_read_back(machine in machines()) {
         let facts = machine.facts().unwrap();
         let reading = read(&fake_sysfs::files(&facts)).unwrap();
         prop_assert_eq!(&reading.facts, &facts);
@@ -112,10 +111,9 @@ proptest! {
         prop_assert!(reading.sizes.memory.values().all(|&bytes| bytes == NODE_BYTES));
     }
 
-    /// Whatever files say, a machine or an error comes out, the same one each time, and can be
-    /// shown.
+    /// Any files give a machine or an error, the same each time, and a machine can be displayed.
     #[test]
-    fn nothing_panics(
+    fn broken_files_cause_no_panic(
         machine in machines(),
         breaks in prop::collection::vec((any::<prop::sample::Index>(), garbage(), any::<bool>()), 1..12),
     ) {
@@ -138,14 +136,14 @@ proptest! {
         for warning in &reading.warnings {
             prop_assert!(warning.to_string().ends_with(warning.assumed()));
         }
-        // Cores, caches and so on cut the online CPUs: each is called by its lowest CPU.
+        // The id of a core or cache is its lowest CPU.
         for domain in topology.cores().iter().chain(topology.uncores()) {
             prop_assert_eq!(domain.cpus.first(), Some(domain.id));
         }
     }
 }
 
-/// What a reading comes to, in the form the trees expect it.
+/// A reading in the format of the trees.
 fn summary(reading: &Reading) -> String {
     let mut text = String::new();
     let facts = &reading.facts;
@@ -256,7 +254,7 @@ fn apply(line: &str, files: &mut Files) {
     }
 }
 
-/// Whether a path is of a pattern in which each segment may have one `*`.
+/// Whether a path matches a pattern, each segment of which may have one `*`.
 fn matches_pattern(pattern: &str, path: &str) -> bool {
     pattern.split('/').count() == path.split('/').count()
         && pattern.split('/').zip(path.split('/')).all(|(pattern, name)| {
@@ -271,11 +269,10 @@ fn matches_pattern(pattern: &str, path: &str) -> bool {
         })
 }
 
-/// Reads the machine that a file in `tests/trees` describes and compares with what the file expects
-/// below `---`.
+/// Reads the machine that a file in `tests/trees` describes, and compares the result with the part
+/// of the file below `---`.
 ///
-/// With `BLESS=1` in the environment the file is given what was found instead: read the difference
-/// before believing it.
+/// With `BLESS=1` in the environment, the result is written there instead: review the difference.
 #[track_caller]
 fn check_tree(path: &Path) {
     let text = fs::read_to_string(path).unwrap();
@@ -284,14 +281,14 @@ fn check_tree(path: &Path) {
     for line in recipe.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         apply(line, &mut files);
     }
-    let found = match read(&files) {
+    let result = match read(&files) {
         Ok(reading) => summary(&reading),
         Err(error) => format!("error: {}\n", error_kind(&error)),
     };
     if std::env::var_os("BLESS").is_some() {
-        fs::write(path, format!("{recipe}---\n{found}")).unwrap();
+        fs::write(path, format!("{recipe}---\n{result}")).unwrap();
     } else {
-        assert_eq!(found, expect, "{}", path.display());
+        assert_eq!(result, expect, "{}", path.display());
     }
 }
 
@@ -306,7 +303,7 @@ fn error_kind(error: &ReadError) -> String {
 }
 
 #[test]
-fn trees() {
+fn described_trees_are_read_as_expected() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees");
     let mut paths: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -317,7 +314,7 @@ fn trees() {
 }
 
 #[test]
-fn roots() {
+fn a_copy_of_a_machine_is_read_like_its_sys() {
     let files = fake_sysfs::files(&Machine::default().facts().unwrap());
     let root = fake_sysfs::scratch();
     fake_sysfs::write(&root.path().join("sys"), &files);
@@ -332,9 +329,9 @@ fn roots() {
     assert!(matches!(sysfs::read(&Linux, &file), Err(ReadError::NoMachine { .. })));
 }
 
-/// Copies of real machines have links that lead in circles.
+/// Copies of real machines have such loops.
 #[test]
-fn link_loops() {
+fn loops_of_links_are_read_with_a_warning() {
     let files = fake_sysfs::files(&Machine { cores: 2, ..Machine::default() }.facts().unwrap());
     let root = fake_sysfs::scratch();
     fake_sysfs::write(root.path(), &files);

@@ -1,5 +1,5 @@
-//! The worked examples of the KEPs, as calls that a runtime makes: the kind of a container is unknown,
-//! its pod's budget is known.
+//! The worked examples of the KEPs, as calls that a runtime makes: the kind of a container is
+//! unknown, its pod's budget is known.
 
 use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
@@ -90,9 +90,9 @@ fn manager(policy: TopologyPolicy, scope: Scope) -> TopologyManager {
 /// A pod's QoS class, its containers' requests and limits, and their CPUs.
 type Case = (Qos, &'static [(u64, u64)], &'static [&'static str]);
 
-/// KEP-3570, "Static Policy": which pods get exclusive CPUs.
+/// KEP-3570, "Static Policy".
 #[test]
-fn kep_3570_which_pods_get_exclusive_cpus() {
+fn kep_3570_only_whole_cpus_in_guaranteed_pods_are_exclusive() {
     let cases: [Case; 10] = [
         (Qos::Guaranteed, &[(500, 500)], &["0-7"]),
         (Qos::Guaranteed, &[(2000, 2000)], &["=1-2"]),
@@ -126,21 +126,21 @@ fn kep_4800(machine: &str, uncore: Option<UncoreOrder>, pods: &[(u64, &str)]) {
 }
 
 #[test]
-fn kep_4800_caches_in_numerical_order() {
+fn kep_4800_takes_caches_in_numerical_order() {
     let numerical = Some(UncoreOrder::Numerical);
     kep_4800("l3:4 core:8", numerical, &[(10, "=8-17"), (8, "=24-31"), (6, "=2-7")]);
     kep_4800("l3:2 core:8", numerical, &[(4, "=2-5"), (4, "=8-11"), (4, "=12-15")]);
 }
 
 #[test]
-fn kep_4800_caches_with_the_fewest_free_cpus_first() {
+fn kep_4800_takes_caches_with_the_fewest_free_cpus_first() {
     let fewest = Some(UncoreOrder::FewestFree);
     kep_4800("l3:4 core:8", fewest, &[(10, "=2-3,8-15"), (8, "=16-23"), (6, "=24-29")]);
     kep_4800("l3:2 core:8", fewest, &[(4, "=2-5"), (4, "=8-11"), (4, "=12-15")]);
 }
 
 #[test]
-fn kep_4800_without_the_option() {
+fn kep_4800_takes_cpus_in_order_without_the_option() {
     kep_4800("l3:4 core:8", None, &[(10, "=2-11"), (8, "=12-19"), (6, "=20-25")]);
 }
 
@@ -159,9 +159,9 @@ fn kep_2625_five_cpus_are_refused_where_cores_have_two() {
 const NO_AFFINITY: &str =
     "TopologyAffinityError: Resources cannot be allocated with Topology locality";
 
-/// KEP-693: a container that needs one and a half nodes.
+/// KEP-693: the container needs one and a half nodes.
 #[test]
-fn kep_693_single_numa_node_refuses_what_needs_two() {
+fn kep_693_single_numa_node_refuses_a_container_that_needs_two() {
     let machine = "pack:2 numa:2 core:8";
     let single = manager(TopologyPolicy::SingleNumaNode, Scope::Container);
     let mut node = Node::new(machine, "0", Options::default(), single);
@@ -191,7 +191,7 @@ fn kep_693_pod_scope_keeps_a_pods_containers_together() {
 /// KEP-693, pod scope: the pod needs two nodes, so a container may span both though it would fit on
 /// one.
 #[test]
-fn kep_693_pod_scope_where_the_pod_needs_two_nodes() {
+fn kep_693_pod_scope_lets_containers_span_the_nodes_that_the_pod_needs() {
     for (scope, expect) in [(Scope::Container, "=8-10"), (Scope::Pod, "=7-9")] {
         let best_effort = manager(TopologyPolicy::BestEffort, scope);
         let mut node = Node::new("numa:4 core:4", "0", Options::default(), best_effort);

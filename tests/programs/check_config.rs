@@ -2,7 +2,7 @@
 
 use crate::support::events::local;
 use crate::support::json_names::{names, undocumented};
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::Qos;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes, unless another
-/// machine is named.
-fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, String> {
+/// Runs `check-config`; returns its output, or its error of one line. The machine is the daemon's,
+/// with 16 CPUs in two NUMA nodes, unless the arguments name another one.
+fn check(daemon: &ObservedDaemon, text: &str, arguments: &[&str]) -> Result<String, String> {
     let file = daemon.paths.state_dir.with_file_name("new.yaml");
     fs::write(&file, text).unwrap();
     let here = [Path::new("--sysfs-root"), &daemon.paths.sysfs_root];
@@ -30,7 +30,8 @@ fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, St
     let text = |bytes: Vec<u8>| {
         String::from_utf8(bytes).unwrap().replace(&file.display().to_string(), "new.yaml")
     };
-    let (out, error) = (text(output.stdout), text(output.stderr));
+    let out = text(output.stdout);
+    let error = text(output.stderr);
     match output.status.code() {
         Some(0) => Ok(out),
         code => {
@@ -40,14 +41,14 @@ fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, St
     }
 }
 
-/// Everything below a directory: names, and what is in files.
+/// The files of a directory with their contents.
 fn below(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn a_missing_file_is_an_error() {
     let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
         .args(["check-config", "/nonexistent/new.yaml"])
         .output()
@@ -59,10 +60,10 @@ fn a_file_that_is_not_there() {
     );
 }
 
-/// Files that were made to cost much, or by mistake: each is answered with one line, in two seconds
-/// and 64 MiB of addresses.
+/// Files that are large or deep, on purpose or by mistake: each is rejected with one line, within
+/// two seconds and 64 MiB of address space.
 #[test]
-fn odd_files_cost_little() {
+fn odd_files_are_rejected_with_little_time_and_memory() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("odd.yaml");
     let labels: String = (0..1000).map(|i| format!("k{i}: v,")).collect();
@@ -104,9 +105,9 @@ fn odd_files_cost_little() {
 }
 
 #[tokio::test]
-async fn reserved_halves_of_cores_are_warned_of() {
+async fn a_reserved_half_of_a_core_gets_a_warning() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
         let machine = ["--topology", "epyc-9654"];
         let here = check(&daemon, text, &machine).unwrap();
@@ -122,7 +123,7 @@ async fn reserved_halves_of_cores_are_warned_of() {
     .await;
 }
 
-/// As documented for pods: the file comes through a pipe.
+/// This is the documented way for a file in a pod.
 #[test]
 fn a_file_may_be_a_pipe() {
     let check = |text: &'static str| {
@@ -140,9 +141,9 @@ fn a_file_may_be_a_pipe() {
 }
 
 #[tokio::test]
-async fn what_is_in_force_on_which_node() {
+async fn settings_of_this_node_and_of_each_override_are_printed() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnodes:\n\
                     - names: [\"gpu-*\"]\n  cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n\
                     - labels: {pool: big}\n  reservedSystemCPUs: \"0-1,64-65\"\n";
@@ -152,7 +153,8 @@ async fn what_is_in_force_on_which_node() {
                  reserved CPUs 0-1, exclusivity auto, strict false\n"
             )
         };
-        let (plain, whole) = (settings("no options"), settings("full-pcpus-only"));
+        let plain = settings("no options");
+        let whole = settings("full-pcpus-only");
         let overrides = |first: &str| {
             format!(
                 "override on line 4: names gpu-* ({first})\n  alone: {whole}\
@@ -181,8 +183,8 @@ async fn what_is_in_force_on_which_node() {
             ("pool=small", "settings on a node with these labels:"),
             ("", "settings on a node without matching overrides (--node-name not given):"),
         ] {
-            let found = check(&daemon, by_label, &["--node-labels", labels]).unwrap();
-            assert_eq!(found.lines().nth(2), Some(expect));
+            let output = check(&daemon, by_label, &["--node-labels", labels]).unwrap();
+            assert_eq!(output.lines().nth(2), Some(expect));
         }
         assert_eq!(
             check(&daemon, "", &[]).unwrap().lines().nth(2),
@@ -200,18 +202,17 @@ async fn what_is_in_force_on_which_node() {
     .await;
 }
 
-/// The machine that it is for need not be the one it is checked on.
 #[tokio::test]
-async fn on_another_machine() {
+async fn a_file_can_be_checked_for_another_machine() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let large = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0,383\"\n";
-        let found = check(&daemon, large, &["--topology", "epyc-9654"]).unwrap();
+        let output = check(&daemon, large, &["--topology", "epyc-9654"]).unwrap();
         let start = "new.yaml: valid on machine epyc-9654\n\nsettings on every node:\n";
-        assert!(found.starts_with(start) && found.contains("reserved CPUs 0,383,"), "{found}");
+        assert!(output.starts_with(start) && output.contains("reserved CPUs 0,383,"), "{output}");
         let json = check(&daemon, large, &["--topology", "epyc-9654", "--output", "json"]).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["machine"], "epyc-9654");
-        // A copy of a /sys says what is said there.
+        // A copy of this machine's /sys gives the error of this machine.
         let sysfs = daemon.paths.sysfs_root.to_str().unwrap();
         let error = check(&daemon, large, &["--topology", sysfs]).unwrap_err();
         assert_eq!(error, check(&daemon, large, &[]).unwrap_err());
@@ -229,29 +230,29 @@ async fn on_another_machine() {
             assert!(error.contains(part), "{error}");
         }
 
-        // Containers whose CPUs are not there have to go elsewhere.
+        // Containers lose CPUs that the other machine does not have.
         daemon.create("small", Qos::Guaranteed, 2000).await.unwrap();
         daemon.create("large", Qos::Guaranteed, 8000).await.unwrap();
-        let found = tokio::task::spawn_blocking(move || {
+        let output = tokio::task::spawn_blocking(move || {
             let state = daemon.paths.state_dir.to_str().unwrap();
             check(&daemon, CONFIG, &["--topology", "core:4 pu:2", "--state-dir", state]).unwrap()
         });
-        let found = found.await.unwrap();
-        assert!(found.contains("ns/small/c: CPUs 2-3 stay\n"), "{found}");
+        let output = output.await.unwrap();
+        assert!(output.contains("ns/small/c: CPUs 2-3 stay\n"), "{output}");
         assert!(
-            found.contains(
+            output.contains(
                 "ns/large/c: CPUs 8-15 would be lost, and it would run in the shared pool"
             ),
-            "{found}"
+            "{output}"
         );
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_pods_may_wish_for_in_which_namespace() {
+async fn allowed_wishes_are_printed_for_each_namespace() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusiveMems: follow-cpus\n\
                     namespaces:\n\
                     - names: [\"hpc-*\", trading]\n  allow: {uncore: [require, prefer]}\n  defaults: {smt: full-cores}\n\
@@ -281,9 +282,9 @@ async fn what_pods_may_wish_for_in_which_namespace() {
 }
 
 #[tokio::test]
-async fn what_would_change_for_containers() {
+async fn predicted_changes_of_running_containers_are_those_that_happen() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         daemon.create("web", Qos::Burstable, 500).await.unwrap();
         daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
         daemon.create("b", Qos::Guaranteed, 2000).await.unwrap();
@@ -292,7 +293,7 @@ async fn what_would_change_for_containers() {
         let before = below(&state);
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
                     cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n";
-        // The daemon is in this thread, and is asked.
+        // The command asks the daemon, which runs in this thread.
         let (daemon, text) = tokio::task::spawn_blocking(move || {
             let arguments = ["--state-dir", state.to_str().unwrap()];
             let text = check(&daemon, text, &arguments);
@@ -308,10 +309,10 @@ async fn what_would_change_for_containers() {
              ns/b/c: CPUs 4-5 stay\nns/c/c: CPUs 8-15 stay\nshared pool: 0-1,6-7 -> none\n"
         );
         let state = &daemon.paths.state_dir;
-        assert_eq!(below(state), before, "it changed something");
+        assert_eq!(below(state), before, "check-config changed something");
 
-        // What it foretells is what happens.
-        let again = Observed::following(CONFIG).await;
+        // A daemon that gets this configuration makes these changes.
+        let again = ObservedDaemon::following(CONFIG).await;
         for (name, milli) in [("a", 2000), ("b", 2000), ("c", 8000)] {
             again.create(name, Qos::Guaranteed, milli).await.unwrap();
         }
@@ -332,18 +333,18 @@ async fn what_would_change_for_containers() {
     .await;
 }
 
-/// They are valid, and no container would ever move.
+/// The configuration is valid, but no container would ever move.
 #[tokio::test]
-async fn settings_under_which_nothing_moves_are_named() {
+async fn settings_that_prevent_every_move_get_a_warning() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nrebalance: {movesPer100Starts: 10}\n";
         let of = |more: &str| check(&daemon, &format!("{base}{more}"), &[]).unwrap();
         let environment = "  warning: line 3: rebalance: with exposeCpus: true, the environment of exclusive \
                            containers lists their CPUs, and these never move. Use exposeCpus: file, which \
                            follows moves, or remove rebalance\n";
         assert!(of("exposeCpus: true\n").contains(environment), "{}", of("exposeCpus: true\n"));
-        // Of an entry for other nodes, below that entry.
+        // The warning on an entry for other nodes is below that entry.
         let other = of("nodes:\n- names: [a]\n  exposeCpus: true\n");
         let (here, entry) = other.split_once("override on line 5").unwrap();
         assert!(!here.contains("warning") && entry.contains(environment), "{other}");
@@ -361,9 +362,9 @@ async fn settings_under_which_nothing_moves_are_named() {
 }
 
 #[tokio::test]
-async fn as_json_and_without_a_plugin() {
+async fn the_json_is_complete_without_a_running_plugin() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let state = tempfile::tempdir().unwrap();
         let arguments = ["--output", "json", "--state-dir", state.path().to_str().unwrap()];
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusivity: auto\n";
@@ -385,8 +386,8 @@ async fn as_json_and_without_a_plugin() {
         for (dir, word) in
             [("/nonexistent", "--state-dir"), (daemon.paths.sysfs_root.to_str().unwrap(), "")]
         {
-            let found = check(&daemon, text, &["--state-dir", dir]);
-            assert_eq!(found.is_err(), !word.is_empty(), "{found:?}");
+            let output = check(&daemon, text, &["--state-dir", dir]);
+            assert_eq!(output.is_err(), !word.is_empty(), "{output:?}");
         }
         fs::write(state.path().join("checkpoint.json"), "{").unwrap();
         let error = check(&daemon, text, &arguments).unwrap_err();
@@ -395,11 +396,10 @@ async fn as_json_and_without_a_plugin() {
     .await;
 }
 
-/// Every name in the JSON is in docs/configuration.md.
 #[tokio::test]
-async fn the_names_are_documented() {
+async fn every_name_in_the_json_is_documented() {
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         for pod in ["a", "b"] {
             daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
         }
@@ -407,12 +407,12 @@ async fn the_names_are_documented() {
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
                     namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer]}\n\
                     nodes:\n- names: [other]\n  labels: {pool: gpu}\n  reservedSystemCPUs: \"0-99\"\n";
-        // The daemon is in this thread, and is asked.
+        // The command asks the daemon, which runs in this thread.
         let answer = tokio::task::spawn_blocking(move || {
             check(&daemon, text, &["--output", "json", "--state-dir", state.to_str().unwrap()])
         });
         let report: Value = serde_json::from_str(&answer.await.unwrap().unwrap()).unwrap();
-        // Nothing is left out of what could have names.
+        // The report has every part that can have names.
         assert_eq!(report["outlook"]["assignments"][0]["effect"], "moves", "{report}");
         assert!(report["overrides"][0]["error"].is_string(), "{report}");
         let all = names(&report);
@@ -425,7 +425,7 @@ async fn the_names_are_documented() {
     .await;
 }
 
-/// Files after the shape of those of four distributions, with what they reserve of 384 CPUs.
+/// Files like those of four distributions, with the CPUs of 384 that they reserve.
 const OF_KUBELETS: [(&str, &str); 4] = [
     ("kubeadm.yaml", "CPUs 0-1,192-193"),
     ("k3s.yaml", "CPUs none"),
@@ -444,7 +444,7 @@ fn program(arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_kubelets_file_is_valid_as_it_is_and_as_its_block() {
+fn a_kubelets_file_and_the_block_made_of_it_give_the_same_settings() {
     let dir = tempfile::tempdir().unwrap();
     for (name, reserved) in OF_KUBELETS {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet").join(name);
@@ -463,7 +463,8 @@ fn a_kubelets_file_is_valid_as_it_is_and_as_its_block() {
 
         let output = program(&["--kubelet", file]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let (block, left_out) = (text(output.stdout), text(output.stderr));
+        let block = text(output.stdout);
+        let left_out = text(output.stderr);
         assert!(
             left_out.lines().all(|line| line.starts_with(&format!("{file}, line "))),
             "{left_out}"
@@ -479,7 +480,7 @@ fn a_kubelets_file_is_valid_as_it_is_and_as_its_block() {
 }
 
 #[test]
-fn a_file_that_no_kubelet_reads_has_no_block() {
+fn no_block_is_made_of_a_file_with_fields_of_the_plugin() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kubelet.yaml");
     fs::write(&file, "kind: KubeletConfiguration\nexclusivity: groups\n").unwrap();
@@ -489,18 +490,18 @@ fn a_file_that_no_kubelet_reads_has_no_block() {
     assert!(error.contains("kubelet.yaml, line 2: exclusivity: a field of this plugin"), "{error}");
 }
 
-/// Below the settings to which they do not contribute, once.
 #[tokio::test]
-async fn fields_of_the_kubelet_are_named_where_they_are() {
+async fn unused_fields_of_the_kubelet_get_a_warning_below_their_settings() {
     local(async {
-        let daemon = Observed::start(CONFIG);
+        let daemon = ObservedDaemon::start(CONFIG);
         let text = "port: 10250\nnodes:\n- names: [a]\n  maxPods: 9\n";
         let warning = |line: &str| format!("  warning: {line}: not used here\n");
-        let (port, pods) = (warning("line 1: port"), warning("line 4: maxPods"));
+        let port = warning("line 1: port");
+        let pods = warning("line 4: maxPods");
         for (name, twice) in [("a", true), ("b", false)] {
-            let found = check(&daemon, text, &["--node-name", name]).unwrap();
-            assert_eq!(found.matches(&port).count(), 1, "{found}");
-            assert_eq!(found.matches(&pods).count(), if twice { 2 } else { 1 }, "{found}");
+            let output = check(&daemon, text, &["--node-name", name]).unwrap();
+            assert_eq!(output.matches(&port).count(), 1, "{output}");
+            assert_eq!(output.matches(&pods).count(), if twice { 2 } else { 1 }, "{output}");
         }
     })
     .await;

@@ -1,9 +1,9 @@
-//! The sysfs reader on real machines, against what hwloc reads from the same files.
+//! The sysfs reader on real machines, compared with what hwloc reads from the same files.
 //!
-//! The machines are copies of `/sys` from hwloc's own tests, with the tree of objects that hwloc
-//! makes of each. They are not part of this project: the directory that holds them is
-//! `$HWLOC_CORPUS`, else `../shared/hwloc`. Without it this test says so and passes. It needs `tar`
-//! with bzip2, `gzip` and, for machines that are known only by hwloc's XML, `python3`.
+//! The machines are copies of `/sys` from hwloc's own tests, each with hwloc's tree of objects.
+//! They are not part of this project: their directory is `$HWLOC_CORPUS`, else `../shared/hwloc`.
+//! Without it the test is skipped and passes. It needs `tar` with bzip2, `gzip` and, for machines
+//! of which there is only hwloc's XML, `python3`.
 
 use cpuset::CpuSet;
 use kernel::Linux;
@@ -14,7 +14,7 @@ use std::process::Command;
 use topology::picture::TopologyText;
 use topology::{Domain, Topology, sysfs};
 
-/// What both sides can be asked.
+/// A question that both readers answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Question {
     Cpus,
@@ -30,12 +30,12 @@ use Question::{Cores, Cpus, L3, Nodes, Packages};
 /// itself).
 type Answers = BTreeMap<Question, BTreeSet<String>>;
 
-/// Where we and hwloc see a machine differently, and why.
+/// Machines on which the two readers differ, and why.
 const DIFFERENCES: &[(&str, &[Question], &str)] = &[
     (
         "16amd64-4n4c-cgroup-distance-merge",
         &[Cpus, Cores, Nodes],
-        "hwloc leaves out what the caller's cgroup forbids (CPUs 4-15, nodes 0-1), and was told to filter out cores",
+        "hwloc leaves out what the caller's cgroup forbids (CPUs 4-15, nodes 0-1), and was run without cores",
     ),
     (
         "16em64t-4s2ca2c-cpusetreorder",
@@ -50,7 +50,7 @@ const DIFFERENCES: &[(&str, &[Question], &str)] = &[
     (
         "64amd64-4s2n4ca2co",
         &[Cores],
-        "the kernel calls the two halves of a Bulldozer module siblings, but gives them core_ids of their own; \
+        "the kernel calls the two halves of a Bulldozer module siblings, but gives them different core_ids; \
          hwloc counts core_ids, we count siblings",
     ),
     (
@@ -116,8 +116,8 @@ struct Object {
     cpus: CpuSet,
 }
 
-/// Reads hwloc's tree from what `lstopo -v` prints or from its XML: both indent each object by how
-/// deep it is.
+/// Reads hwloc's tree from the output of `lstopo -v` or from its XML: both indent each object by
+/// its depth.
 fn objects(text: &str) -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     for line in text.lines().take_while(|line| !line.starts_with("depth 0")) {
@@ -128,7 +128,7 @@ fn objects(text: &str) -> Vec<Object> {
         let mut object = Object { depth, kind, os_index, cpus: CpuSet::EMPTY };
         if object.kind == "PU" {
             object.cpus = CpuSet::of(os_index.unwrap()).unwrap();
-            // The objects around it: the nearest one above of each smaller depth.
+            // The objects around it: of each smaller depth, the nearest one before it.
             let mut inside = depth;
             for around in objects.iter_mut().rev() {
                 if around.depth < inside {
@@ -173,7 +173,7 @@ fn hwlocs_answers(text: &str) -> (CpuSet, Answers) {
         let sets = objects.iter().filter(|at| at.kind == kind && !at.cpus.is_empty());
         answers.insert(question, sets.map(|at| at.cpus.to_string()).collect());
     }
-    // Memory hangs beside the CPUs it belongs to: a node's CPUs are those of the object around it.
+    // A node is a leaf next to its CPUs: these are the CPUs of the object around it.
     let mut nodes = BTreeSet::new();
     for (at, node) in objects.iter().enumerate().filter(|(_, node)| node.kind == "NUMANode") {
         let around = objects.iter().take(at).rev().find(|around| around.depth < node.depth);
@@ -244,7 +244,9 @@ fn real_machines_are_read_as_hwloc_reads_them() {
         fs::read_dir(&corpus).unwrap().flatten().map(|file| file.path()).collect();
     files.sort();
     let scratch = tempfile::tempdir().unwrap();
-    let (mut read, mut skipped, mut unexpected) = (0, Vec::new(), Vec::new());
+    let mut read = 0;
+    let mut skipped = Vec::new();
+    let mut unexpected = Vec::new();
     for file in files {
         let name = file.file_name().unwrap().to_str().unwrap().to_owned();
         let dir = scratch.path().join(&name);
@@ -280,7 +282,7 @@ fn real_machines_are_read_as_hwloc_reads_them() {
                 unexpected.extend(compare(machine, &root, &hwloc));
             }
             (None, _) => skipped.push(format!("{name}: no sys/devices/system/cpu in it")),
-            (_, None) => skipped.push(format!("{name}: no reading by hwloc beside it")),
+            (_, None) => skipped.push(format!("{name}: hwloc's reading is missing")),
         }
     }
     println!("{read} machines read, {} skipped", skipped.len());

@@ -21,7 +21,7 @@ fn kubelet_state(dir: &Path) -> Output {
 }
 
 #[test]
-fn the_kubelet_gets_what_is_assigned() {
+fn the_state_file_for_the_kubelet_has_the_assigned_cpus() {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine { cores: 16, ..Machine::default() };
     let files = fake_sysfs::files(&machine.facts().unwrap());
@@ -37,7 +37,7 @@ fn the_kubelet_gets_what_is_assigned() {
         mixed: false,
         cpu: CpuRequest::default(),
     };
-    // Held by a plugin that runs.
+    // Stays open, as by a running plugin.
     let state = StateDir::open(&dir.path().join("state")).unwrap();
     state
         .save(&[claim("a", "one", "2-3"), claim("a", "two", "8"), claim("b", "c", "4-7")])
@@ -67,7 +67,7 @@ fn the_kubelet_gets_what_is_assigned() {
 }
 
 #[test]
-fn without_a_state_nothing_is_written() {
+fn nothing_is_printed_without_a_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let files = fake_sysfs::files(&Machine { cores: 4, ..Machine::default() }.facts().unwrap());
     fake_sysfs::write(&dir.path().join("sys"), &files);

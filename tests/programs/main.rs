@@ -1,9 +1,9 @@
-//! What starts programs: the plugin as users run it, browsers, clients of podresources, tools that
-//! read machines. Not in one process with `tests/it`: until it runs the new program, a child process
-//! has the locks of its parent.
+//! Tests that start programs: the plugin as users run it, browsers, clients of podresources, tools
+//! that read machines. They do not run in one process with `tests/it`: a child process holds the
+//! locks of its parent until it executes the new program.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-#![allow(clippy::disallowed_types, reason = "what a test has seen is shared with the test")]
+#![allow(clippy::disallowed_types, reason = "tests share with their tasks what these observe")]
 
 mod check_config;
 mod corpus;

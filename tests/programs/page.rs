@@ -1,10 +1,10 @@
 //! The page in a real browser: Debian's Chromium, if it is installed (hack/test does that).
 //!
-//! `SCREENSHOTS=DIR cargo test --test programs page` also leaves pictures of nodes of several sizes there,
-//! for people to look at.
+//! `SCREENSHOTS=DIR cargo test --test programs page` also saves screenshots of nodes of several
+//! sizes.
 
-use crate::support::events::{create, local};
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::events::{local, pod_and_container};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::{Admission, Qos};
 use nri_cpu_manager::serve::{endpoint, page};
 use nri_cpu_manager::view::status::{NodeStatus, RecordStatus};
@@ -22,18 +22,19 @@ use topology::synthetic::{Machine, Numbering};
 const HOSTILE: &str =
     "</svg><script>document.title='harm'</script><img src=x onerror=document.title='harm'>\"'&";
 
-/// What a browser needs at most to do something and end.
+/// The longest time that a browser needs to load a page and exit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn installed() -> bool {
-    let found = Command::new("chromium").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !found {
+    let is_installed =
+        Command::new("chromium").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !is_installed {
         println!("skipped: the page in a browser: chromium is not installed");
     }
-    found
+    is_installed
 }
 
-/// Runs the browser, with a profile of its own, until it is done or has had its time.
+/// Runs the browser with a new profile until it exits, or for this time.
 async fn browse(time: Duration, arguments: Vec<String>) -> Output {
     let run = tokio::task::spawn_blocking(move || {
         let profile = tempfile::tempdir().unwrap();
@@ -49,15 +50,15 @@ async fn browse(time: Duration, arguments: Vec<String>) -> Output {
     run.await.unwrap()
 }
 
-async fn serve(daemon: &Observed) -> SocketAddr {
+async fn serve(daemon: &ObservedDaemon) -> SocketAddr {
     let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
     address
 }
 
-/// Has the browser ask by way of us: `before` hears of each request before it is passed on, with
-/// how many there have been of its path. What the browser said, and all paths.
+/// Runs the browser with a proxy before the server. The proxy calls `before` with the path of each
+/// request and the number of requests for it so far. Returns the browser's output, and all paths.
 async fn browse_watched(
     server: SocketAddr,
     time: Duration,
@@ -85,44 +86,41 @@ async fn browse_watched(
             before(&path, paths.iter().filter(|other| **other == path).count()).await;
             let mut server = TcpStream::connect(server).await.unwrap();
             server.write_all(&head).await.unwrap();
-            // A browser may change its mind about what it needs.
+            // The browser may have closed the connection.
             let _ = tokio::io::copy(&mut server, &mut asking).await;
         };
-        // The browser opens connections for later, too.
+        // The browser also opens connections on which it sends nothing.
         let _ = tokio::time::timeout(Duration::from_secs(2), pass).await;
     }
 }
 
-/// The page follows the node by itself, and no name in it has an effect.
 #[tokio::test]
-async fn the_page_refreshes_itself() {
+async fn the_page_follows_the_node_and_runs_no_script_from_names() {
     if !installed() {
         return;
     }
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         daemon.create("early", Qos::Guaranteed, 4000).await.unwrap();
-        let mut hostile = create("hostile", Qos::Guaranteed, 2000);
-        if let Admission::Create { pod, container } = &mut hostile {
-            pod.name = HOSTILE.to_owned();
-            pod.namespace = HOSTILE.to_owned();
-            container.name = HOSTILE.to_owned();
-        }
-        daemon.event(hostile).await.unwrap();
+        let (mut pod, mut container) = pod_and_container("hostile", Qos::Guaranteed, 2000);
+        pod.name = HOSTILE.to_owned();
+        pod.namespace = HOSTILE.to_owned();
+        container.name = HOSTILE.to_owned();
+        daemon.event(Admission::Create { pod, container }).await.unwrap();
         let server = serve(&daemon).await;
-        // When the browser asks for the third time, something has happened.
-        let happens = async |path: &str, times: usize| {
+        // A container starts before the browser's third request.
+        let start_late = async |path: &str, times: usize| {
             if (path, times) == ("/fragment", 3) {
                 daemon.create("late", Qos::Guaranteed, 3000).await.unwrap();
             }
         };
         let arguments = ["--virtual-time-budget=9000", "--dump-dom"];
-        let (output, paths) = browse_watched(server, PATIENCE, &arguments, happens).await;
+        let (output, paths) = browse_watched(server, PATIENCE, &arguments, start_late).await;
         let dom = String::from_utf8_lossy(&output.stdout);
         let log = String::from_utf8_lossy(&output.stderr);
         println!("{paths:?}");
-        let asked = paths.iter().filter(|path| *path == "/fragment").count();
-        assert!(asked >= 3, "{paths:?}\n{dom}\n{log}");
+        let requests = paths.iter().filter(|path| *path == "/fragment").count();
+        assert!(requests >= 3, "{paths:?}\n{dom}\n{log}");
         for part in
             ["ns/early/c", ": C ns/late/c</title>", "<p id=\"state\" role=\"status\">live</p>"]
         {
@@ -142,25 +140,26 @@ async fn the_page_refreshes_itself() {
     .await;
 }
 
-/// A server of the page that answers twice, and then takes requests and is silent, or ends the
-/// connections. The page tells times in seconds from its beginning. What the browser said, and how
-/// often it asked.
-async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) -> (Output, usize) {
+/// Runs the browser with a server that answers two requests for the fragment, and then either hangs
+/// or closes the connections. The page shows times in seconds since its start. Returns the
+/// browser's output, and the number of its requests for the fragment.
+async fn browse_failing_server(hangs: bool, time: Duration, arguments: &[&str]) -> (Output, usize) {
     const SECONDS: &str = "const start = Date.now();
         Date.prototype.toLocaleTimeString = function () { return `${Math.round((this - start) / 1000)} s`; };";
-    let daemon = Observed::connected(CONFIG).await;
+    let daemon = ObservedDaemon::connected(CONFIG).await;
     let status = daemon.status().await;
     let script = page::SCRIPT.replacen("\"use strict\";", SECONDS, 1);
     let contents = Arc::new((page::page(&status), script, page::fragment(&status)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
     arguments.push(format!("http://{}/", listener.local_addr().unwrap()));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
     let server = tokio::spawn(async move {
         loop {
             let (mut asking, _) = listener.accept().await.unwrap();
-            let (contents, asked) = (Arc::clone(&contents), Arc::clone(&count));
+            let contents = Arc::clone(&contents);
+            let requests = Arc::clone(&count);
             tokio::spawn(async move {
                 let mut head = vec![0; 8192];
                 let n = asking.read(&mut head).await.unwrap_or(0);
@@ -168,7 +167,7 @@ async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) 
                 let (media, body) = match head.split(' ').nth(1) {
                     Some("/") => ("text/html", &contents.0),
                     Some("/page.js") => ("text/javascript", &contents.1),
-                    Some("/fragment") if asked.fetch_add(1, Ordering::Relaxed) < 2 => {
+                    Some("/fragment") if requests.fetch_add(1, Ordering::Relaxed) < 2 => {
                         ("text/html", &contents.2)
                     }
                     Some("/fragment") if hangs => return std::future::pending().await,
@@ -179,71 +178,70 @@ async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) 
                     "HTTP/1.1 200 OK\r\nContent-Type: {media}; charset=utf-8\r\n\
                      Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
                 );
-                // A browser may change its mind about what it needs.
+                // The browser may have closed the connection.
                 let _ = asking.write_all(answer.as_bytes()).await;
             });
         }
     });
     let output = browse(time, arguments).await;
     server.abort();
-    (output, asked.load(Ordering::Relaxed))
+    (output, requests.load(Ordering::Relaxed))
 }
 
-/// A page without a server does not go on looking alive, and shows its age.
 #[tokio::test]
-async fn a_page_without_a_server_says_since_when() {
+async fn a_page_without_a_server_shows_its_age_and_keeps_asking() {
     if !installed() {
         return;
     }
     local(async {
         let arguments = ["--virtual-time-budget=9000", "--dump-dom"];
-        let (output, _) = browse_falling_silent(false, PATIENCE, &arguments).await;
+        let (output, _) = browse_failing_server(false, PATIENCE, &arguments).await;
         let dom = String::from_utf8_lossy(&output.stdout);
         assert!(dom.contains(">no answer since 2 s, showing the last state<"), "{dom}");
-        // The browser's own clock stands still while it waits for an answer, so this takes as long
-        // as it takes.
-        let (_, asked) =
-            browse_falling_silent(true, Duration::from_secs(20), &["--remote-debugging-port=0"])
+        // The browser's virtual clock stops while it waits for an answer, so this takes real time.
+        let (_, requests) =
+            browse_failing_server(true, Duration::from_secs(20), &["--remote-debugging-port=0"])
                 .await;
-        assert!(asked > 3, "asked {asked} times");
+        assert!(requests > 3, "{requests} requests");
     })
     .await;
 }
 
-/// Waits until the status is as it should be.
-async fn until(daemon: &Observed, holds: impl Fn(&NodeStatus) -> bool) {
+/// Waits for a status for which this holds.
+async fn until(daemon: &ObservedDaemon, holds: impl Fn(&NodeStatus) -> bool) {
     while !daemon.status().await.node.is_some_and(|node| holds(&node)) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// A namespace that a configuration names, and a mistake beside it.
+/// A namespace in an invalid configuration.
 const SECRET: &str = "secret-team";
 
-/// A node whose configuration was changed to one that needs a restart, then to one that cannot be
-/// used, and whose runtime has come back and not listed its containers.
-async fn troubled() -> Observed {
-    let daemon = Observed::following(CONFIG).await;
+/// A node whose configuration was changed to one that needs a restart, then to an invalid one. Its
+/// runtime has reconnected and not listed its containers.
+async fn troubled() -> ObservedDaemon {
+    let daemon = ObservedDaemon::following(CONFIG).await;
     daemon.create("db", Qos::Guaranteed, 4000).await.unwrap();
     daemon.swap_config(&format!("{CONFIG}strict: true\n"));
     until(&daemon, |node| !node.config_source.waiting_for_restart.is_empty()).await;
     let tie = format!("namespaces:\n- names: [{SECRET}]\n- names: [{SECRET}]\n");
     daemon.swap_config(&format!("{CONFIG}{tie}"));
     until(&daemon, |node| node.config_source.state == "rejected").await;
-    daemon.introduce(2).await;
+    daemon.connect_runtime(2).await;
     daemon
 }
 
-/// What a person should see to stands at the top, by a word and a sign.
+/// Each has a sign and a word.
 #[tokio::test]
 async fn notices_are_at_the_top() {
     local(async {
-        let well = Observed::connected(CONFIG).await.status().await;
+        let well = ObservedDaemon::connected(CONFIG).await.status().await;
         assert!(!page::fragment(&well).contains("notices"), "{}", page::fragment(&well));
 
         let mut status = troubled().await.status().await;
         let node = status.node.as_mut().unwrap();
-        (node.drifting, node.stance) = (1, "observe".to_owned());
+        node.drifting = 1;
+        node.stance = "observe".to_owned();
         let of_db = |kind: &str, text: &str| RecordStatus {
             at: "2026-05-01T00:00:00Z".to_owned(),
             namespace: "ns".to_owned(),
@@ -270,15 +268,15 @@ async fn notices_are_at_the_top() {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }
         assert!(!page::fragment(&status.clone().without_names()).contains("ns/db"));
-        // Not ready is worse than the rest.
+        // Only "Not ready" is an error.
         assert_eq!(html.matches("<li class=\"error\">").count(), 1, "{html}");
     })
     .await;
 }
 
-/// A client that may not see the pods' names does not get them from a fault of the configuration.
+/// A client that may not see the pods' names does not get them from an error in the configuration.
 #[tokio::test]
-async fn notices_name_nothing_to_others() {
+async fn notices_hide_names_from_clients_that_are_not_local() {
     local(async {
         let daemon = troubled().await;
         let server = serve(&daemon).await;
@@ -299,10 +297,10 @@ async fn notices_name_nothing_to_others() {
                 "Configuration rejected:</b> the file is invalid in line 5; the last good one";
             assert!(elsewhere.contains(part), "{path}: {elsewhere}");
         }
-        // Without a configuration, what is in the way can quote the one that was refused.
+        // Without a valid configuration, the obstacles can quote the rejected one.
         let mut status = daemon.status().await;
-        (status.node, status.obstacles) =
-            (None, vec!["not connected".to_owned(), SECRET.to_owned()]);
+        status.node = None;
+        status.obstacles = vec!["not connected".to_owned(), SECRET.to_owned()];
         assert!(page::fragment(&status).contains(SECRET));
         let html = page::fragment(&status.without_names());
         assert!(html.contains("not connected") && !html.contains(SECRET), "{html}");
@@ -310,16 +308,15 @@ async fn notices_name_nothing_to_others() {
     .await;
 }
 
-/// A browser without scripts loads the whole page anew every few seconds.
 #[tokio::test]
-async fn without_scripts() {
+async fn the_whole_page_is_reloaded_in_a_browser_without_scripts() {
     if !installed() {
         return;
     }
     local(async {
-        let daemon = Observed::connected(CONFIG).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let server = serve(&daemon).await;
-        // A browser without scripts takes no command to end: it stays until its time is over.
+        // A browser without scripts cannot be made to exit: it runs until its time is over.
         let arguments = ["--blink-settings=scriptEnabled=false", "--remote-debugging-port=0"];
         let time = Duration::from_secs(20);
         let (_, paths) = browse_watched(server, time, &arguments, async |_, _| {}).await;
@@ -330,9 +327,9 @@ async fn without_scripts() {
     .await;
 }
 
-/// Not a test: pictures for people.
+/// Not a test: the screenshots are for review by people.
 #[tokio::test]
-async fn screenshots() {
+async fn screenshots_are_saved_on_request() {
     let Some(into) = std::env::var_os("SCREENSHOTS").filter(|_| installed()) else { return };
     let into = Path::new(&into);
     std::fs::create_dir_all(into).unwrap();
@@ -394,7 +391,7 @@ async fn screenshots() {
         for (name, machine, pods) in machines {
             let more = "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n";
             let config = CONFIG.replace("\"0-1\"", "\"0\"") + more;
-            let daemon = Observed::connected_on(&machine, &config).await;
+            let daemon = ObservedDaemon::connected_on(&machine, &config).await;
             daemon.create("web", Qos::Burstable, 500).await.unwrap();
             let sizes = [8, 4, 2, 6, 16, 1, 3, 12, 2, 4];
             for (pod, size) in (0..pods).zip(sizes.into_iter().cycle()) {
@@ -413,8 +410,8 @@ async fn screenshots() {
     .await;
 }
 
-/// The page of a node as a light and as a dark picture.
-async fn shoot(daemon: &Observed, into: &Path, name: &str) {
+/// Saves a light and a dark screenshot of a node's page.
+async fn shoot(daemon: &ObservedDaemon, into: &Path, name: &str) {
     let address = serve(daemon).await;
     for (scheme, setting) in [("light", 1), ("dark", 0)] {
         let shot = into.join(format!("{name}-{scheme}.png"));

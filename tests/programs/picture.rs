@@ -1,5 +1,5 @@
-//! Pictures outside browsers: what librsvg makes of one, which is behind the image viewers of most
-//! desktops. Debian's `rsvg-convert`, if it is installed (hack/test does that).
+//! A picture outside browsers, rendered by librsvg as in the image viewers of most desktops: with
+//! Debian's `rsvg-convert`, if it is installed (hack/test does that).
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,14 +12,14 @@ type Colour = [u8; 3];
 const EXCLUSIVE: [(Colour, usize); 3] =
     [([0xe6, 0x9f, 0x00], 6), ([0x56, 0xb4, 0xe9], 10), ([0x00, 0x9e, 0x73], 8)];
 const PAPER: Colour = [0xff; 3];
-/// A cell of a CPU is so many pixels wide and high.
+/// Width and height of a CPU's cell, in pixels.
 const SIDE: usize = 34;
 
-/// The picture in the README, which is as the program draws it (`simulate.rs`).
+/// The picture is the README's, which the program draws (`tests/it/simulate.rs`).
 #[test]
 fn a_picture_is_readable_without_a_browser() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/images/node.svg");
-    // As a PNG on standard output.
+    // Prints a PNG.
     let Ok(output) = Command::new("rsvg-convert").arg(file).output() else {
         println!("skipped: a picture outside browsers: rsvg-convert is not installed");
         return;
@@ -38,7 +38,7 @@ fn a_picture_is_readable_without_a_browser() {
         let least = cpus * SIDE * SIDE / 2;
         assert!(count.get(&colour).is_some_and(|pixels| *pixels > least), "{colour:x?}");
     }
-    // Where text stands, by its first pixels: x from its start, y above its base line.
+    // The first pixels of each text: x from its start, y above its base line.
     for (what, x, y, paper) in [
         ("the headline", 12, 30, PAPER),
         ("a frame's title", 32, 82, [0xf6, 0xf7, 0xf8]),
@@ -56,11 +56,12 @@ struct Image {
 }
 
 impl Image {
-    /// Of a PNG as cairo writes it: 8 bits a channel, with or without alpha, not interlaced. The
-    /// crate for any PNG would bring a second version of the inflater that [`flate2`] has.
+    /// Decodes a PNG as cairo writes it: 8 bits a channel, with or without alpha, not interlaced. A
+    /// crate for all PNGs would add a second version of the inflater in [`flate2`].
     fn decode(png: &[u8]) -> Image {
         let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
-        let (width, kind) = (number(16), &png[24..29]);
+        let width = number(16);
+        let kind = &png[24..29];
         let channels = match kind {
             [8, 2, 0, 0, 0] => 3,
             [8, 6, 0, 0, 0] => 4,
@@ -100,7 +101,9 @@ fn unfiltered(filter: u8, line: &[u8], above: &[u8], channels: usize) -> Vec<u8>
     let mut bytes: Vec<u8> = Vec::with_capacity(line.len());
     for (at, byte) in line.iter().enumerate() {
         let before = |bytes: &[u8]| at.checked_sub(channels).map_or(0, |at| bytes[at]);
-        let (left, up, corner) = (before(&bytes), above[at], before(above));
+        let left = before(&bytes);
+        let up = above[at];
+        let corner = before(above);
         let expected = match filter {
             0 => 0,
             1 => left,

@@ -1,5 +1,5 @@
-//! A plugin as a process: the runtime closes its connection, its configuration becomes something
-//! else, it is asked to end.
+//! The plugin as a process: the runtime closes its connection, its configuration file is replaced,
+//! it gets a SIGTERM.
 
 use crate::support::fake_sysfs;
 use std::fs;
@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use topology::synthetic::Machine;
 
-/// As a runtime does when it starts.
+/// Replaces the socket, as a runtime does when it starts.
 fn listen(socket: &Path) -> UnixListener {
     let _ = fs::remove_file(socket);
     UnixListener::bind(socket).unwrap()
@@ -41,10 +41,10 @@ fn start(dir: &Path) -> Child {
         .unwrap()
 }
 
-/// A text that takes a YAML parser long, and a FIFO, in place of the configuration of a plugin that
-/// runs. The follower parses a text that two reads, a second apart, have returned.
+/// The configuration of the running plugin becomes a text for which a YAML parser takes long, and a
+/// FIFO. The plugin parses a text when two reads, a second apart, have returned it.
 #[test]
-fn sigterm_ends_the_process_whatever_its_configuration_has_become() {
+fn sigterm_ends_the_process_with_any_file_as_its_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("config.yaml");
     let listener = listen(&dir.path().join("nri.sock"));
@@ -62,7 +62,7 @@ fn sigterm_ends_the_process_whatever_its_configuration_has_become() {
         assert!(term.success());
         let start = Instant::now();
         while plugin.try_wait().unwrap().is_none() {
-            assert!(start.elapsed() < Duration::from_secs(5), "{why}: it goes on");
+            assert!(start.elapsed() < Duration::from_secs(5), "{why}: it still runs");
             sleep(Duration::from_millis(20));
         }
         drop(connection);
@@ -82,10 +82,10 @@ fn a_restart_of_the_runtime_is_no_error() {
     drop(listener);
     let listener = listen(&socket);
     reset(&listener);
-    // It has closed the connection and runs on.
+    // The runtime closes the connection without a restart.
     reset(&listener);
     let last = listener.accept().unwrap();
-    // It logs after it has connected.
+    // The plugin logs after it has connected.
     sleep(Duration::from_millis(200));
     plugin.kill().unwrap();
     let log = String::from_utf8(plugin.wait_with_output().unwrap().stderr).unwrap();

@@ -1,5 +1,5 @@
-//! `nri-cpu-manager release --stay`. Not beside the other tests of `release`: until it runs the new
-//! program, a child process has the locks of its parent.
+//! `nri-cpu-manager release --stay`. Not in one process with the other tests of `release`: a child
+//! process holds the locks of its parent until it executes the new program.
 
 use nri_cpu_manager::checkpoint::StateDir;
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-fn it_stays_until_sigterm_without_the_lock() {
-    let (node, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+fn release_stays_until_sigterm_without_the_lock() {
+    let node = tempfile::tempdir().unwrap();
+    let state = tempfile::tempdir().unwrap();
     fs::write(node.path().join("cgroup.controllers"), "cpuset cpu\n").unwrap();
     let directory = |name: &str, path: &Path| format!("--{name}={}", path.display());
     let mut process = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))

@@ -1,4 +1,4 @@
-//! A wrong start of the plugin: one paragraph of output, a non-zero exit, and no call to the
+//! Starts of the plugin that fail: with one error, a non-zero exit code, and no call to the
 //! runtime.
 
 use crate::support::fake_sysfs;
@@ -44,16 +44,16 @@ impl Place {
             .unwrap()
     }
 
-    /// Runs it, and returns the paragraph it ends with.
+    /// Runs the plugin, which must fail; returns its error.
     #[track_caller]
     fn refuses(&self, config: &str, state_dir: PathBuf, socket: PathBuf) -> String {
         let output = self.run(config, state_dir, socket);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{config:?}: {stderr}");
-        assert!(self.listener.accept().is_err(), "{config:?}: it spoke to the runtime");
+        assert!(self.listener.accept().is_err(), "{config:?}: it called the runtime");
         let errors: Vec<&str> =
             stderr.lines().filter(|line| line.starts_with("nri-cpu-manager: ")).collect();
-        assert_eq!(errors.len(), 1, "{config:?}: not one paragraph: {stderr}");
+        assert_eq!(errors.len(), 1, "{config:?}: not one error: {stderr}");
         assert_eq!(stderr.lines().last(), Some(errors[0]), "{config:?}");
         errors[0].to_owned()
     }
@@ -62,7 +62,7 @@ impl Place {
 const GOOD: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
 
 #[test]
-fn a_wrong_configuration() {
+fn a_wrong_configuration_fails_the_start() {
     let place = Place::new();
     let with_option = |option: &str| format!("{GOOD}cpuManagerPolicyOptions: {{{option}}}\n");
     for (config, line, text) in [
@@ -97,9 +97,9 @@ fn a_wrong_configuration() {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_written() {
+fn an_unwritable_state_directory_fails_the_start() {
     let place = Place::new();
-    // Whatever the user's rights: no directory can be made where a file is.
+    // Not even root can create a directory below a file.
     let state = place.path("config.yaml").join("state");
     let error = place.refuses(GOOD, state.clone(), place.path("nri.sock"));
     assert!(
@@ -109,7 +109,7 @@ fn a_state_directory_that_cannot_be_written() {
 }
 
 #[test]
-fn a_socket_that_is_not_there() {
+fn a_missing_socket_fails_the_start() {
     let place = Place::new();
     let socket = place.path("no.sock");
     let error = place.refuses(GOOD, place.path("state"), socket.clone());
@@ -117,7 +117,7 @@ fn a_socket_that_is_not_there() {
 }
 
 #[test]
-fn an_address_that_is_taken() {
+fn an_address_in_use_fails_the_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut place = Place::new();
     place.metrics_address = taken.local_addr().unwrap().to_string();
@@ -128,7 +128,7 @@ fn an_address_that_is_taken() {
     );
 }
 
-/// systemd tells by `JOURNAL_STREAM` which file the journal is.
+/// systemd puts the device and inode of the journal's stream into `JOURNAL_STREAM`.
 #[test]
 fn log_lines_carry_their_time_unless_the_journal_adds_it() {
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -155,31 +155,29 @@ fn log_lines_carry_their_time_unless_the_journal_adds_it() {
     }
 }
 
-/// That the kubelet assigns CPUs is an error where the plugin is to assign them, and intended where
-/// it is to observe.
+/// It is intended if the plugin only observes, or assigns no CPUs.
 #[test]
-fn an_active_kubelet_is_an_error_unless_that_is_intended() {
+fn an_active_kubelet_is_logged_as_an_error_unless_it_is_intended() {
     let place = Place::new();
     let state = r#"{"policyName":"static","defaultCpuSet":"0-15","checksum":0}"#;
     fs::write(place.path("cpu_manager_state"), state).unwrap();
-    let beside = format!("kubeletStateDir: {}\n", place.dir.path().display());
+    let kubelet = format!("kubeletStateDir: {}\n", place.dir.path().display());
     for (config, level) in [
-        (format!("{GOOD}{beside}"), "ERROR"),
-        (format!("{GOOD}{beside}onActiveKubelet: observe\n"), "INFO "),
-        (format!("cpuManagerPolicy: none\n{beside}"), "INFO "),
+        (format!("{GOOD}{kubelet}"), "ERROR"),
+        (format!("{GOOD}{kubelet}onActiveKubelet: observe\n"), "INFO "),
+        (format!("cpuManagerPolicy: none\n{kubelet}"), "INFO "),
     ] {
         let output = place.run(&config, place.path("state"), place.path("no.sock"));
         let log = String::from_utf8(output.stderr).unwrap();
-        for said in ["the kubelet's own CPU manager is active", "while the kubelet assigns CPUs"] {
-            let line = log.lines().find(|line| line.contains(said)).unwrap();
+        for text in ["the kubelet's own CPU manager is active", "while the kubelet assigns CPUs"] {
+            let line = log.lines().find(|line| line.contains(text)).unwrap();
             assert!(line.contains(&format!(" {level} ")), "{config}: {line}");
         }
     }
 }
 
 #[test]
-fn a_file_that_is_not_there() {
-    let place = Place::new();
+fn a_missing_configuration_fails_the_start() {
     let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
         .args(["run", "--config", "/nonexistent/config.yaml"])
         .output()
@@ -187,5 +185,4 @@ fn a_file_that_is_not_there() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("/nonexistent/config.yaml") && stderr.contains("--config"), "{stderr}");
-    drop(place);
 }

@@ -11,7 +11,7 @@ fn topology(root: &Path, more: &[&str]) -> Output {
     Command::new(program).args(["topology", "--sysfs-root"]).arg(root).args(more).output().unwrap()
 }
 
-/// A directory with a machine in it that leaves nothing out.
+/// The files of a machine that has everything: offline and isolated CPUs, a NUMA node without CPUs.
 fn machine() -> tempfile::TempDir {
     let machine = Machine {
         sockets: 2,
@@ -28,13 +28,13 @@ fn machine() -> tempfile::TempDir {
     root
 }
 
-/// The words, their order of magnitude and their types are a promise to scripts.
+/// Scripts rely on the names, units and types.
 #[test]
-fn json() {
+fn the_json_has_stable_names_and_types() {
     let root = machine();
     let output = topology(root.path(), &["--output", "json"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let cpu = |cpu: usize, core: usize, uncore: usize, numa: usize| json!({"cpu": cpu, "core": core, "uncore": uncore, "numa": numa, "socket": numa, "online": true});
     let offline = |cpu: usize, numa: usize| json!({"cpu": cpu, "core": null, "uncore": null, "numa": numa, "socket": null, "online": false});
     let expect = json!({
@@ -52,11 +52,11 @@ fn json() {
         "online": "0-2,5-7",
         "offline": "3-4",
     });
-    assert_eq!(found, expect);
+    assert_eq!(report, expect);
 }
 
 #[test]
-fn text_is_the_default_and_warnings_are_apart() {
+fn text_is_the_default_and_warnings_go_to_standard_error() {
     let root = machine();
     std::fs::remove_file(root.path().join("devices/system/node/node2/distance")).unwrap();
     let output = topology(root.path(), &[]);
@@ -72,9 +72,8 @@ fn text_is_the_default_and_warnings_are_apart() {
     assert_eq!(warnings.lines().count(), 1, "{warnings}");
 }
 
-/// What is wrong with the call is said in one paragraph, with a status that is not 0.
 #[test]
-fn errors() {
+fn an_error_is_one_line_with_a_non_zero_exit_code() {
     let empty = fake_sysfs::scratch();
     let output = topology(empty.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -88,9 +87,9 @@ fn errors() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("json"));
 }
 
-/// `nri-cpu-manager topology | head -1` is no failure.
+/// As in `nri-cpu-manager topology | head -1`.
 #[test]
-fn a_reader_that_goes_away() {
+fn a_reader_that_closes_the_pipe_causes_no_failure() {
     let root = machine();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -103,9 +102,8 @@ fn a_reader_that_goes_away() {
     assert!(status.success(), "{status}");
 }
 
-/// No file to write to is one.
 #[test]
-fn output_that_cannot_be_written() {
+fn output_that_cannot_be_written_is_a_failure() {
     let root = machine();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
@@ -118,9 +116,8 @@ fn output_that_cannot_be_written() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write the output"));
 }
 
-/// Nor is a closed standard error: the exit code has the result all the same.
 #[test]
-fn errors_that_cannot_be_written() {
+fn an_error_that_cannot_be_written_still_sets_the_exit_code() {
     let root = fake_sysfs::scratch();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let status = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
@@ -134,7 +131,7 @@ fn errors_that_cannot_be_written() {
 
 /// The text is a table; only `svg` is a picture.
 #[test]
-fn help_says_what_the_output_is() {
+fn help_describes_the_output() {
     let machine = machine();
     let [help, text] = [&["--help"][..], &[]]
         .map(|more| topology(machine.path(), more).stdout)

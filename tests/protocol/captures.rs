@@ -1,24 +1,24 @@
-//! What real runtimes sent under real kubelets, played again to the plugin as it ships, with its
+//! Recordings of real runtimes under real kubelets, replayed to the plugin as it ships, with its
 //! ledger.
 //!
-//! The recordings hold every call, at its time, but only what the edge reads of it, with ids cut
-//! short. Beside each is its story, read through by hand: a line for what the ledger hears of a
-//! call, and behind an arrow what the plugin answers, where that is more than that the call was
-//! heard; `asks for` is what it asks the runtime for by itself.
+//! A recording has every call with its time, but only the fields that the edge reads, with
+//! shortened ids. Each has a story next to it, which was reviewed by hand: a line for the ledger's
+//! event of a call, and after an arrow the plugin's answer, unless that is empty; `asks for` is an
+//! update that the plugin requests without a call.
 //!
-//! They were made by a plugin that wanted every event but validations and changed nothing, beside a
-//! kubelet without a CPU manager. Ours wants less, and a runtime makes no call that was not asked
-//! for: `unsent` in the story. That is `StartContainer`, of use only where the kernel keeps
-//! exclusivity. What it wants beyond the recorder, validations in strict mode, would be missing
-//! here: the replay fails should it ask for them. And as it does change containers, the runtime's
-//! later calls carry what was set, which is put into what was recorded.
+//! The recorder was a plugin that subscribed to every event except validations and changed nothing,
+//! on a node whose kubelet had no CPU manager. The plugin itself subscribes to less, and a runtime
+//! makes no other calls: these are `unsent` in the story. One is `StartContainer`, which is needed
+//! only if the kernel enforces exclusivity. Validations (strict mode) were not recorded, so the
+//! replay fails if the plugin subscribes to them. The plugin changes containers, and the runtime's
+//! later calls carry the changes: the replay puts them into the recorded calls.
 
 mod answer;
 mod event;
 mod recorded;
 mod seeds;
 
-use crate::node::{Container, Node};
+use crate::node::{Node, RuntimeContainer};
 use crate::runtime::Generation;
 use answer::{Answer, bit, left_out};
 use nri::wire::{self, Event as Kind};
@@ -44,7 +44,7 @@ const CONTAINERD_2_1: Capture = Capture {
     story: include_str!("captures/containerd-2.1.txt"),
 };
 
-/// NRI 0.11, which speaks to plugins as 0.10 does.
+/// NRI 0.11, whose protocol is that of 0.10.
 const CRIO_1_36: Capture = Capture {
     name: "crio-1.36",
     generation: Generation::V0_10,
@@ -52,8 +52,8 @@ const CRIO_1_36: Capture = Capture {
     story: include_str!("captures/crio-1.36.txt"),
 };
 
-/// With resizes of a Guaranteed and a Burstable pod in place, and a container that crashes again
-/// and again.
+/// Has in-place resizes of a Guaranteed and a Burstable pod, and a container that crashes
+/// repeatedly.
 const CONTAINERD_2_4: Capture = Capture {
     name: "containerd-2.4",
     generation: Generation::V0_12,
@@ -61,14 +61,14 @@ const CONTAINERD_2_4: Capture = Capture {
     story: include_str!("captures/containerd-2.4.txt"),
 };
 
-/// Written by hand in the form of the recordings, as no runtime was recorded under a kubelet with a
-/// system partition (KEP-5894): what its pods' cgroups are called is the proposal's.
+/// Written by hand in the format of the recordings: no runtime was recorded under a kubelet with a
+/// system partition. The names of its pods' cgroups are from the proposal, KEP-5894.
 fn system_partition(recording: &'static str) -> Capture {
     let story = include_str!("captures/system.txt");
     Capture { name: "system", generation: Generation::V0_12, recording, story }
 }
 
-/// The pod that is resized was recorded with the wish for one uncore cache.
+/// The resized pod was recorded with the wish for one uncore cache.
 const CONFIG: &str = "cpuManagerPolicy: static
 reservedSystemCPUs: \"0-1\"
 kubeletStateDir: \"\"
@@ -77,25 +77,25 @@ namespaces:
   allow: {uncore: [require]}
 ";
 
-/// As large as the machine of the recordings: 16 CPUs of two NUMA nodes, 0-7 and 8-15; cores of two
-/// threads, 0+1 2+3. All in one uncore cache, so that the resized container finds room in its own,
-/// as it did when it was recorded.
+/// A machine of the recordings' size: 16 CPUs of two NUMA nodes, 0-7 and 8-15; cores of two
+/// threads, 0+1 2+3. It has one uncore cache, so that the resized container can grow within it, as
+/// it did when it was recorded.
 fn machine() -> Machine {
     Machine { nodes: 2, cores: 8, threads: 2, ..Machine::default() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn containerd_2_1() {
+async fn a_recording_of_containerd_2_1_gets_the_reviewed_answers() {
     check(CONTAINERD_2_1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn crio_1_36() {
+async fn a_recording_of_crio_1_36_gets_the_reviewed_answers() {
     check(CRIO_1_36).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn containerd_2_4() {
+async fn a_recording_of_containerd_2_4_gets_the_reviewed_answers() {
     check(CONTAINERD_2_4).await;
 }
 
@@ -133,15 +133,16 @@ struct Replay {
 
 impl Replay {
     async fn play(&mut self, recorded: &Recorded) {
-        let (generation, kind) = (self.node.runtime.generation, recorded.kind());
+        let generation = self.node.runtime.generation;
+        let kind = recorded.kind();
         let subject = recorded.container().map_or_else(|| recorded.pod().id, |of| of.id);
         if let Some(kind) = kind {
             assert_ne!(generation.known_events() & bit(kind), 0, "{kind:?} is of a later NRI");
             if self.events & bit(kind) == 0 {
-                return self.tell(&format!("unsent  {} {subject}", recorded.name()));
+                return self.write(&format!("unsent  {} {subject}", recorded.name()));
             }
         }
-        let mut container = recorded.container().map(|wire| Container {
+        let mut container = recorded.container().map(|wire| RuntimeContainer {
             pod: recorded.pod(),
             wire,
             exclusive: false,
@@ -160,14 +161,14 @@ impl Replay {
             let answer = wire::ConfigureResponse::parse_from_bytes(&answer.unwrap()).unwrap();
             return self.configured(recorded, answer.events);
         }
-        match &*self.node.heard() {
-            [event] => self.tell(&event::told(event)),
-            [] => self.tell(&format!("unheard {} {subject}", recorded.name())),
+        match &*self.node.take_events() {
+            [event] => self.write(&event::describe(event)),
+            [] => self.write(&format!("ignored {} {subject}", recorded.name())),
             events => panic!("a call became several events: {events:?}"),
         }
         match answer {
-            Ok(payload) => self.obey(kind, container, Answer::read(kind, &payload)).await,
-            Err(status) => self.tell(&format!("    -> {:?} {}", status.code, status.message)),
+            Ok(payload) => self.carry_out(kind, container, Answer::read(kind, &payload)).await,
+            Err(status) => self.write(&format!("    -> {:?} {}", status.code, status.message)),
         }
     }
 
@@ -176,22 +177,27 @@ impl Replay {
         assert_eq!(events & !known, 0, "bits that this NRI does not know");
         assert_eq!(events & bit(Kind::VALIDATE_CONTAINER_ADJUSTMENT), 0, "none was recorded");
         self.events = events;
-        self.tell(recorded.name());
-        self.tell(&format!("    -> all events but {}", left_out(known, events)));
+        self.write(recorded.name());
+        self.write(&format!("    -> all events but {}", left_out(known, events)));
     }
 
-    /// Does what the runtime would do about a call and its answer.
-    async fn obey(&mut self, kind: Option<Kind>, container: Option<Container>, answer: Answer) {
-        let said = answer.to_string();
-        if !said.is_empty() {
-            self.tell(&format!("    -> {said}"));
+    /// Does what the runtime does after a call and its answer.
+    async fn carry_out(
+        &mut self,
+        kind: Option<Kind>,
+        container: Option<RuntimeContainer>,
+        answer: Answer,
+    ) {
+        let text = answer.to_string();
+        if !text.is_empty() {
+            self.write(&format!("    -> {text}"));
         }
         if let Some(mut container) = container {
             let id = container.wire.id.clone();
             if let Some(adjust) = answer.adjust.as_ref() {
                 container.set(&adjust.linux.resources);
                 let own = answer.updates.iter().any(|update| update.container_id == id);
-                assert!(!own, "no creation survives an update of the new container");
+                assert!(!own, "a creation fails with an update of the new container");
             }
             if kind == Some(Kind::REMOVE_CONTAINER) {
                 self.node.containers.remove(&id);
@@ -200,29 +206,29 @@ impl Replay {
             }
         }
         self.node.apply(answer.updates);
-        for asked in self.node.obey_unasked().await {
-            self.tell(&format!("    asks for {asked}"));
+        for update in self.node.apply_unsolicited().await {
+            self.write(&format!("    asks for {update}"));
         }
         self.node.check();
     }
 
-    fn tell(&mut self, line: &str) {
+    fn write(&mut self, line: &str) {
         self.story += line;
         self.story += "\n";
     }
 
-    /// The story, with what is kept after it.
+    /// The story, with the claims that are left.
     async fn end(mut self) -> String {
-        // Writes that no answer waits for are on disk then.
+        // By then, writes that no answer waits for are on disk.
         let silence = timeout(Duration::from_secs(60), self.node.runtime.message()).await;
         let unsolicited = &self.node.runtime.unsolicited;
         assert!(silence.is_err() && unsolicited.is_empty(), "a change without an event");
         for claim in self.node.on_disk() {
             let line = format!(
-                "kept    {}/{}: {} {}",
+                "claim   {}/{}: {} {}",
                 claim.namespace, claim.pod, claim.container, claim.cpus
             );
-            self.tell(&line);
+            self.write(&line);
         }
         self.story
     }

@@ -1,8 +1,8 @@
 //! The plugin dies at every point of handling an event: before, between and after the steps of
-//! writing the checkpoint, and before and after its answer, heard or not. It starts again from what
-//! is on disk and what the runtime has set.
+//! writing the checkpoint, and before and after its answer, which may arrive or not. It starts
+//! again from what is on disk and what the runtime has set.
 
-use crate::node::{Container, Node};
+use crate::node::{Node, RuntimeContainer};
 use crate::runtime::{Generation, cpu};
 use ledger::MilliCpu;
 use nri::wire;
@@ -26,7 +26,7 @@ enum Op {
 /// What the runtime knows.
 #[derive(Clone)]
 struct World {
-    containers: BTreeMap<String, Container>,
+    containers: BTreeMap<String, RuntimeContainer>,
     pods: BTreeMap<String, wire::PodSandbox>,
 }
 
@@ -36,7 +36,8 @@ impl World {
     }
 
     fn into(self, node: &mut Node) {
-        (node.containers, node.pods) = (self.containers, self.pods);
+        node.containers = self.containers;
+        node.pods = self.pods;
     }
 
     fn set(&mut self, updates: &[wire::ContainerUpdate]) {
@@ -48,26 +49,27 @@ impl World {
     }
 }
 
-/// What may have come of an event: without its answer, and with more and more of it, all of it
-/// last.
+/// The possible states of the runtime after an event.
 struct Outcome {
-    unheard: Vec<World>,
-    heard: Vec<World>,
+    /// It did not get the plugin's answer.
+    unanswered: Vec<World>,
+    /// It carried out more and more of the answer; the last state has all of it.
+    answered: Vec<World>,
 }
 
-/// Tells the plugin of an event, and says what may have come of it in the runtime.
-async fn tell(node: &mut Node, op: &Op) -> Outcome {
+/// Reports an event to the plugin.
+async fn report(node: &mut Node, op: &Op) -> Outcome {
     let mut world = World::of(node);
     match op {
         Op::Run(uid, milli) => {
             let pod = crate::runtime::pod(uid, *milli);
-            node.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+            node.runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
             world.pods.insert(pod.id.clone(), pod);
             plain(world)
         }
         Op::Create { pod, name, id, milli } => {
             let pod = node.pods[&format!("sandbox-{pod}")].clone();
-            // The runtime has one instance of a container at a time.
+            // A runtime has one instance of a container at a time.
             world
                 .containers
                 .retain(|_, other| (&other.pod.id, &other.wire.name) != (&pod.id, name));
@@ -77,24 +79,24 @@ async fn tell(node: &mut Node, op: &Op) -> Outcome {
             };
             let mut open = world.clone();
             open.containers.insert(id.clone(), container.clone());
-            let mut heard = partly(&world, &answer.update);
+            let mut answered = partly(&world, &answer.update);
             if let Some(adjust) = answer.adjust.as_ref() {
                 container.set(&adjust.linux.resources);
             }
-            let mut all = heard.last().unwrap().clone();
+            let mut all = answered.last().unwrap().clone();
             all.containers.insert(id.clone(), container);
-            heard.push(all);
-            // A runtime that gets no answer fails the creation, or goes on as if there were no
+            answered.push(all);
+            // A runtime that gets no answer fails the creation, or continues as if there were no
             // plugin.
-            Outcome { unheard: vec![world, open], heard }
+            Outcome { unanswered: vec![world, open], answered }
         }
         Op::Start(id) => {
-            let Container { pod, wire, .. } = node.containers[id].clone();
-            node.runtime.tell(Kind::POST_START_CONTAINER, &pod, Some(&wire)).await.unwrap();
+            let RuntimeContainer { pod, wire, .. } = node.containers[id].clone();
+            node.runtime.report(Kind::POST_START_CONTAINER, &pod, Some(&wire)).await.unwrap();
             plain(world)
         }
         Op::Resize(id, milli) => {
-            let Container { pod, wire, .. } = node.containers[id].clone();
+            let RuntimeContainer { pod, wire, .. } = node.containers[id].clone();
             let request = wire::UpdateContainerRequest {
                 pod: Some(pod).into(),
                 container: Some(wire).into(),
@@ -110,54 +112,54 @@ async fn tell(node: &mut Node, op: &Op) -> Outcome {
                 container.wire.linux.mut_or_insert_default().resources.mut_or_insert_default();
             own.cpu.mut_or_insert_default().shares = cpu(*milli).cpu.shares.clone();
             Outcome {
-                unheard: vec![world, resized.clone()],
-                heard: partly(&resized, &answer.update),
+                unanswered: vec![world, resized.clone()],
+                answered: partly(&resized, &answer.update),
             }
         }
         Op::Stop(id) => {
             let container = world.containers.get_mut(id).unwrap();
             container.alive = false;
             let answer = node.runtime.stop(&container.pod, &container.wire).await.unwrap();
-            Outcome { heard: partly(&world, &answer.update), unheard: vec![world] }
+            Outcome { answered: partly(&world, &answer.update), unanswered: vec![world] }
         }
         Op::Remove(id) => {
-            let Container { pod, wire, .. } = world.containers.remove(id).unwrap();
-            node.runtime.tell(Kind::REMOVE_CONTAINER, &pod, Some(&wire)).await.unwrap();
+            let RuntimeContainer { pod, wire, .. } = world.containers.remove(id).unwrap();
+            node.runtime.report(Kind::REMOVE_CONTAINER, &pod, Some(&wire)).await.unwrap();
             plain(world)
         }
         Op::End(uid) => {
             let pod = world.pods.remove(&format!("sandbox-{uid}")).unwrap();
             world.containers.retain(|_, container| container.pod.id != pod.id);
-            node.runtime.tell(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
+            node.runtime.report(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
             plain(world)
         }
     }
 }
 
-/// An event without an answer: it has happened whether it was reported or not.
+/// The outcome of an event with an empty answer: it has happened in any case.
 fn plain(world: World) -> Outcome {
-    Outcome { unheard: vec![world.clone()], heard: vec![world] }
+    Outcome { unanswered: vec![world.clone()], answered: vec![world] }
 }
 
-/// The runtime makes changes one after the other, and may die after any of them.
+/// The runtime carries out updates one after another, and may die after any of them.
 fn partly(world: &World, updates: &[wire::ContainerUpdate]) -> Vec<World> {
-    let part = |told: usize| {
+    let part = |count: usize| {
         let mut world = world.clone();
-        world.set(&updates[..told]);
+        world.set(&updates[..count]);
         world
     };
     (0..=updates.len()).map(part).collect()
 }
 
-/// The two files of the state directory: the checkpoint, and the next one while it is written.
+/// The two files of the state directory: the checkpoint, and the new one while it is written.
 type Disk = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn checkpoint(node: &Node) -> Option<Vec<u8>> {
     fs::read(node.paths.state_dir.join("checkpoint.json")).ok()
 }
 
-/// Starts the plugin anew from this disk, in this world, and checks that all is well.
-async fn start_anew(node: &mut Node, (old, new): &Disk, world: &World) {
+/// Restarts the plugin with this disk, in this world, and checks the result.
+async fn restart_with(node: &mut Node, (old, new): &Disk, world: &World) {
     node.kill().await;
     for (name, content) in [("checkpoint.json", old), ("checkpoint.json.new", new)] {
         let path = node.paths.state_dir.join(name);
@@ -173,11 +175,13 @@ async fn start_anew(node: &mut Node, (old, new): &Disk, world: &World) {
         let is = &node.containers[id];
         assert!(!is.cpus().is_empty(), "{id} was left without CPUs");
         if was.exclusive && is.cpus() != was.cpus() {
-            // A resize that went on without us is made good, around what it has.
-            let (was, is, wanted) = (was.cpus(), is.cpus(), asked(&was.wire));
-            let around = was.is_subset(&is) || is.is_subset(&was);
+            // A resize without the plugin's answer is completed: the container grows or shrinks.
+            let wanted = requested(&was.wire);
+            let was = was.cpus();
+            let is = is.cpus();
+            let nested = was.is_subset(&is) || is.is_subset(&was);
             let shared = wanted.is_none();
-            assert!(shared || around && Some(is.len()) == wanted, "{id} moved from {was} to {is}");
+            assert!(shared || nested && Some(is.len()) == wanted, "{id} moved from {was} to {is}");
         }
     }
     for claim in node.on_disk() {
@@ -185,13 +189,13 @@ async fn start_anew(node: &mut Node, (old, new): &Disk, world: &World) {
     }
 }
 
-/// The CPUs that a container asks for, if they are whole.
-fn asked(container: &wire::Container) -> Option<usize> {
+/// The CPUs that a container requests, if they are whole.
+fn requested(container: &wire::Container) -> Option<usize> {
     MilliCpu::from_shares(container.linux.resources.cpu.shares.value)?.whole_cpus()
 }
 
-/// The disks that a death while the second was written over the first can leave; torn after every
-/// `step` bytes.
+/// The disks that a death can leave while `after` replaces `before`, with the new file cut after
+/// every `step` bytes.
 fn torn(before: &Option<Vec<u8>>, after: &Option<Vec<u8>>, step: usize) -> Vec<Disk> {
     let whole = after.clone().unwrap_or_default();
     let mut disks: Vec<Disk> = (0..whole.len())
@@ -203,9 +207,8 @@ fn torn(before: &Option<Vec<u8>>, after: &Option<Vec<u8>>, step: usize) -> Vec<D
     disks
 }
 
-/// One node's story, with a death at every point of every event.
 #[tokio::test(start_paused = true)]
-async fn at_every_point_of_every_event() {
+async fn a_death_at_any_point_of_any_event_loses_nothing() {
     let mut node = Node::start(Generation::V0_8).await;
     let create = |pod: &str, name: &str, id: &str, milli| Op::Create {
         pod: pod.into(),
@@ -238,34 +241,33 @@ async fn at_every_point_of_every_event() {
     let mut deaths = 0;
     for (at, op) in story.iter().enumerate() {
         let before = checkpoint(&node);
-        let outcome = tell(&mut node, op).await;
+        let outcome = report(&mut node, op).await;
         let after = checkpoint(&node);
-        // The longest checkpoint at every byte, the others here and there.
+        // The longest checkpoint is cut at every byte, the others only here and there.
         let step = if at == 15 { 1 } else { 97 };
-        for (disk, world) in torn(&before, &after, step).iter().zip(outcome.unheard.iter().cycle())
-        {
-            start_anew(&mut node, disk, world).await;
+        let worlds = outcome.unanswered.iter().cycle();
+        for (disk, world) in torn(&before, &after, step).iter().zip(worlds) {
+            restart_with(&mut node, disk, world).await;
             deaths += 1;
         }
-        for world in outcome.unheard.iter().chain(&outcome.heard) {
-            start_anew(&mut node, &(after.clone(), None), world).await;
+        for world in outcome.unanswered.iter().chain(&outcome.answered) {
+            restart_with(&mut node, &(after.clone(), None), world).await;
             deaths += 1;
         }
-        // On disk or not, with or without an answer: that both meet in all ways is what the last
-        // loops leave out.
-        for world in &outcome.unheard {
-            start_anew(&mut node, &(before.clone(), None), world).await;
+        // The first loop has not combined each world with the old checkpoint.
+        for world in &outcome.unanswered {
+            restart_with(&mut node, &(before.clone(), None), world).await;
             deaths += 1;
         }
-        start_anew(&mut node, &(after, None), outcome.heard.last().unwrap()).await;
+        restart_with(&mut node, &(after, None), outcome.answered.last().unwrap()).await;
     }
     assert!(node.on_disk().is_empty());
     assert_eq!(node.cpus("s1"), "0-15");
     assert!(deaths > 400, "{deaths}");
 }
 
-/// A step of a random story: what happens, and what the plugin dies of. Numbers are taken modulo
-/// what there is.
+/// A step of a random history: what happens, and the point of the plugin's death, if any. Numbers
+/// are taken modulo the number of choices.
 #[derive(Debug, Clone)]
 struct Step {
     what: u8,
@@ -286,7 +288,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn op(node: &Node, step: &Step, serial: usize) -> Option<Op> {
     let pods: Vec<&String> = node.pods.values().map(|pod| &pod.uid).collect();
-    let containers: Vec<(&String, &Container)> = node.containers.iter().collect();
+    let containers: Vec<(&String, &RuntimeContainer)> = node.containers.iter().collect();
     let pod = || pods.get(step.which % pods.len().max(1)).map(|uid| (*uid).clone());
     let container = |alive: bool| {
         let fit: Vec<_> =
@@ -297,8 +299,8 @@ fn op(node: &Node, step: &Step, serial: usize) -> Option<Op> {
     Some(match step.what {
         0..=1 => Op::Run(format!("p{serial}"), milli + 1000),
         2..=5 => {
-            let (pod, name) = (pod()?, format!("c{}", step.size % 2));
-            Op::Create { pod, name, id: format!("i{serial}"), milli }
+            let name = format!("c{}", step.size % 2);
+            Op::Create { pod: pod()?, name, id: format!("i{serial}"), milli }
         }
         6..=7 => Op::Start(container(true)?),
         8..=9 => Op::Stop(container(true)?),
@@ -312,29 +314,30 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn random_stories(steps in prop::collection::vec(step(), 1..40)) {
+    fn a_death_in_a_random_history_loses_nothing(steps in prop::collection::vec(step(), 1..40)) {
         let clock = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         clock.block_on(async {
             let mut node = Node::start(Generation::V0_10).await;
             for (serial, step) in steps.iter().enumerate() {
                 let Some(op) = op(&node, step, serial) else { continue };
                 let before = checkpoint(&node);
-                let outcome = tell(&mut node, &op).await;
+                let outcome = report(&mut node, &op).await;
                 let after = checkpoint(&node);
                 let Some((point, world)) = step.death else {
-                    outcome.heard.last().unwrap().clone().into(&mut node);
+                    outcome.answered.last().unwrap().clone().into(&mut node);
                     node.check();
                     continue;
                 };
                 let disks = torn(&before, &after, 40);
                 match disks.get(point % (disks.len() * 2)) {
                     Some(disk) => {
-                        let world = &outcome.unheard[world % outcome.unheard.len()];
-                        start_anew(&mut node, disk, world).await;
+                        let world = &outcome.unanswered[world % outcome.unanswered.len()];
+                        restart_with(&mut node, disk, world).await;
                     }
                     None => {
-                        let worlds: Vec<_> = outcome.unheard.iter().chain(&outcome.heard).collect();
-                        start_anew(&mut node, &(after, None), worlds[world % worlds.len()]).await;
+                        let worlds: Vec<_> =
+                            outcome.unanswered.iter().chain(&outcome.answered).collect();
+                        restart_with(&mut node, &(after, None), worlds[world % worlds.len()]).await;
                     }
                 }
             }
@@ -347,12 +350,13 @@ proptest! {
     }
 }
 
-/// Every write of the checkpoint fails for want of space, truly: nothing exclusive is given,
-/// everything else goes on, and a new start with what is left is a good one.
+/// Every write of the checkpoint really fails: everything else goes on, and the plugin restarts
+/// with the old checkpoint.
 #[tokio::test(start_paused = true)]
-async fn with_a_disk_that_fails() {
+async fn a_failing_disk_refuses_only_new_exclusive_containers() {
     let mut node = Node::start(Generation::V0_12).await;
-    let (a, s) = (node.run_pod("a", 4000).await, node.run_pod("s", 500).await);
+    let a = node.run_pod("a", 4000).await;
+    let s = node.run_pod("s", 500).await;
     node.create(&a, "c", "a1", 4000).await.unwrap();
     node.create(&s, "c", "s1", 500).await.unwrap();
     let r = node.run_pod("r", 2000).await;
@@ -361,20 +365,20 @@ async fn with_a_disk_that_fails() {
     let next = node.paths.state_dir.join("checkpoint.json.new");
     fs::create_dir(&next).unwrap();
     for round in 0..2 {
-        let (b, id) = (node.run_pod("b", 4000).await, format!("b{round}"));
-        let refused = node.create(&b, "c", &id, 4000).await.unwrap_err();
+        let b = node.run_pod("b", 4000).await;
+        let refused = node.create(&b, "c", &format!("b{round}"), 4000).await.unwrap_err();
         assert!(refused.contains("checkpoint.json.new: File exists"), "{refused}");
         node.create(&s, &format!("d{round}"), &format!("s2-{round}"), 500).await.unwrap();
         node.update("a1", cpu(4000)).await.unwrap();
         assert_eq!((node.cpus("a1"), node.cpus("s1")), ("2-5".into(), "0-1,8-15".into()));
-        // One that has its CPUs already may come back to them.
+        // A container that has CPUs in the old checkpoint may return to them.
         let again = format!("r{round}");
         node.stop(&restarted).await;
         node.create(&r, "c", &again, 2000).await.unwrap();
         assert_eq!(node.cpus(&again), "6-7");
         restarted = again;
         node.check();
-        // What can no longer be written down still ends.
+        // A pod can end although that cannot be saved.
         node.stop_pod(&b).await;
         let old = fs::read(node.paths.state_dir.join("checkpoint.json")).unwrap();
         node.restart().await;

@@ -1,7 +1,7 @@
-//! Events: each becomes what the ledger understands, by whichever call it came; answers, refusals,
-//! lateness.
+//! Each event becomes the same event of the ledger, by whichever call it arrives; answers,
+//! refusals, late decisions.
 
-use crate::owner::{Told, at_once, connect, content, refuse, shared};
+use crate::owner::{Received, at_once, connect, no_change, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use ledger::{
     Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, SandboxId, Wanted,
@@ -18,14 +18,14 @@ fn code(status: &Status) -> Code {
     status.code.enum_value_or_default()
 }
 
-/// One life of a pod, as every generation tells it.
 #[tokio::test(start_paused = true)]
-async fn a_pods_life() {
+async fn every_generation_reports_the_same_life_of_a_pod() {
     for generation in ALL {
-        let (mut runtime, plugin) = connect(generation, content);
+        let (mut runtime, plugin) = connect(generation, no_change);
         runtime.handshake().await;
-        let (pod, container) = (pod("uid", 4000), container("c", "uid", 4000));
-        runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        let pod = pod("uid", 4000);
+        let container = container("c", "uid", 4000);
+        runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
         runtime.create(&pod, &container).await.unwrap();
         for event in [
             Kind::POST_CREATE_CONTAINER,
@@ -33,19 +33,19 @@ async fn a_pods_life() {
             Kind::POST_START_CONTAINER,
             Kind::POST_UPDATE_CONTAINER,
         ] {
-            runtime.tell(event, &pod, Some(&container)).await.unwrap();
+            runtime.report(event, &pod, Some(&container)).await.unwrap();
         }
         runtime.stop(&pod, &container).await.unwrap();
-        runtime.tell(Kind::REMOVE_CONTAINER, &pod, Some(&container)).await.unwrap();
-        runtime.tell(Kind::POST_UPDATE_POD_SANDBOX, &pod, None).await.unwrap();
-        runtime.tell(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
-        runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.report(Kind::REMOVE_CONTAINER, &pod, Some(&container)).await.unwrap();
+        runtime.report(Kind::POST_UPDATE_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.report(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.report(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
         assert_eq!(runtime.fallbacks, 0, "{generation:?}");
 
-        // What other events tell as well says that the runtime has gone on.
-        let told = plugin.log.told();
-        let went_on = told.iter().filter(|told| matches!(told, Told::WentOn(_))).count();
-        assert_eq!(went_on, 3, "{told:?}");
+        // Events without news for the ledger only show that the runtime has gone on.
+        let received = plugin.log.received();
+        let went_on = received.iter().filter(|one| matches!(one, Received::WentOn(_))).count();
+        assert_eq!(went_on, 3, "{received:?}");
         let events = plugin.log.events();
         let [
             Call::Event(Event::Synchronize { .. }),
@@ -74,15 +74,15 @@ async fn a_pods_life() {
     }
 }
 
-/// Containers that stop or go are known by their id: the pod may be empty by then.
+/// The pod may be empty by then.
 #[tokio::test(start_paused = true)]
-async fn empty_pods() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn stops_and_removals_need_only_the_containers_id() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.handshake().await;
     let empty = wire::PodSandbox::new();
     let bare = wire::Container { id: "c".into(), ..Default::default() };
     runtime.stop(&empty, &bare).await.unwrap();
-    runtime.tell(Kind::REMOVE_CONTAINER, &empty, Some(&bare)).await.unwrap();
+    runtime.report(Kind::REMOVE_CONTAINER, &empty, Some(&bare)).await.unwrap();
     let id = || ContainerId("c".into());
     assert_eq!(
         plugin.log.events()[1..],
@@ -90,19 +90,18 @@ async fn empty_pods() {
     );
 }
 
-/// An event that names nothing is no event, and no reason for an error; a creation that names
-/// nothing is one.
 #[tokio::test(start_paused = true)]
-async fn events_without_a_name() {
+async fn events_without_ids_are_ignored_and_creations_without_ids_refused() {
     for generation in ALL {
-        let (mut runtime, plugin) = connect(generation, content);
+        let (mut runtime, plugin) = connect(generation, no_change);
         runtime.handshake().await;
-        let (pod, container) = (wire::PodSandbox::new(), wire::Container::new());
+        let pod = wire::PodSandbox::new();
+        let container = wire::Container::new();
         for kind in [Kind::RUN_POD_SANDBOX, Kind::STOP_POD_SANDBOX, Kind::REMOVE_POD_SANDBOX] {
-            runtime.tell(kind, &pod, None).await.unwrap();
+            runtime.report(kind, &pod, None).await.unwrap();
         }
         for kind in [Kind::POST_START_CONTAINER, Kind::REMOVE_CONTAINER] {
-            runtime.tell(kind, &pod, Some(&container)).await.unwrap();
+            runtime.report(kind, &pod, Some(&container)).await.unwrap();
         }
         runtime.stop(&pod, &container).await.unwrap();
         let update = wire::UpdatePodSandboxRequest::new();
@@ -123,7 +122,7 @@ async fn creations_are_pinned_and_others_moved() {
             mounts: Vec::new(),
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -135,18 +134,18 @@ async fn creations_are_pinned_and_others_moved() {
     assert_eq!(mount.source, "/var/lib/nri-cpu-manager/exposed/new");
     assert_eq!(mount.destination, "/run/nri-cpu-manager");
     assert_eq!((&*mount.type_, &mount.options[..]), ("bind", &read_only.map(str::to_owned)[..]));
-    let told: Vec<_> = made.adjust.env.iter().map(|env| (&*env.key, &*env.value)).collect();
+    let env: Vec<_> = made.adjust.env.iter().map(|env| (&*env.key, &*env.value)).collect();
     let directory = ("NRI_CPU_MANAGER_DIR", "/run/nri-cpu-manager");
-    assert_eq!(told, [("NRI_CPU_MANAGER_CPUS", "8-17"), directory]);
+    assert_eq!(env, [("NRI_CPU_MANAGER_CPUS", "8-17"), directory]);
     let moved: Vec<_> =
         made.update.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
-    // The runtime fails a creation that comes with a change of the container itself.
+    // The runtime fails a creation whose answer also updates the new container.
     assert_eq!(moved, [("s2", "0-1"), ("s1", "0-1,18-23")]);
     assert!(made.update.iter().all(|update| update.ignore_failure));
 }
 
-/// What is mounted below a mount that propagates would appear on the host as well, and hide the
-/// kubelet's own file from the kubelet.
+/// A mount below a mount that propagates would appear on the host, too, and hide the kubelet's own
+/// file from the kubelet.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_mounted_where_it_would_appear_on_the_host() {
     const FILE: &str = "/var/lib/kubelet/cpu_manager_state";
@@ -156,7 +155,7 @@ async fn nothing_is_mounted_where_it_would_appear_on_the_host() {
             mounts: vec![Mount { source: "/source".to_owned(), destination: FILE.to_owned() }],
             ..Response::default()
         }),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -165,7 +164,7 @@ async fn nothing_is_mounted_where_it_would_appear_on_the_host() {
         (&[("/var/lib/kubelet", "rslave")], true),
         (&[("/var/lib/kubelet", "rshared")], false),
         (&[("/", "shared")], false),
-        // The nearest one counts, in any order.
+        // The nearest mount counts, in any order.
         (&[("/var/lib", "rslave"), ("/var", "rshared")], true),
         (&[("/var", "rslave"), ("/var/lib/", "rshared")], false),
         (&[("/var/lib/kube", "rshared"), ("/var/lib/kubelet/pods", "rshared")], true),
@@ -185,22 +184,22 @@ async fn nothing_is_mounted_where_it_would_appear_on_the_host() {
     }
 }
 
-/// A container that nothing is said about is left alone: an empty list of CPUs is never sent.
+/// The plugin never sends an empty list of CPUs.
 #[tokio::test(start_paused = true)]
-async fn nothing_to_say() {
-    let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+async fn a_container_without_a_setting_is_not_adjusted() {
+    let (mut runtime, _plugin) = connect(Generation::V0_8, no_change);
     runtime.handshake().await;
     let made = runtime.create(&pod("a", 500), &container("c", "a", 500)).await.unwrap();
     assert!(made.adjust.is_none() && made.update.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn growth_rides_on_stop() {
+async fn the_answer_to_a_stop_carries_updates() {
     let decide = |call: &Call| match call {
         Call::Event(Event::Stop(_)) => {
             at_once(Response { updates: vec![shared("s", "0-31")], ..Response::default() })
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -210,13 +209,13 @@ async fn growth_rides_on_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn updates_are_told_and_overridden() {
+async fn updates_reach_the_owner_and_are_overridden() {
     let decide = |call: &Call| match call {
         Call::Admission(Admission::Update { container, .. }) => at_once(Response {
             updates: vec![shared("s", "0"), shared(&container.id.0, "1-2")],
             ..Response::default()
         }),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -237,16 +236,16 @@ async fn updates_are_told_and_overridden() {
     else {
         panic!()
     };
-    assert_eq!(container.cpu.limit, Some(MilliCpu(2000)), "as it was before");
+    assert_eq!(container.cpu.limit, Some(MilliCpu(2000)), "the limit before the update");
     let four = Some(MilliCpu(4000));
     let cpu = CpuRequest { request: four, limit: four };
     assert_eq!(*wanted, Wanted { cpu, sets_quota: true, cpus: Some("4-7".parse().unwrap()) });
 }
 
-/// A resized pod keeps what it was created with in its own fields; the new budget comes beside.
+/// The pod's own fields keep the resources of its creation; the call has the new ones separately.
 #[tokio::test(start_paused = true)]
-async fn resized_pods() {
-    let (mut runtime, plugin) = connect(Generation::V0_12, content);
+async fn a_resized_pod_has_its_new_budget() {
+    let (mut runtime, plugin) = connect(Generation::V0_12, no_change);
     runtime.handshake().await;
     for (resources, budget) in [(Some(cpu(4000)), Some(4000)), (None, None)] {
         let request = wire::UpdatePodSandboxRequest {
@@ -262,19 +261,19 @@ async fn resized_pods() {
     }
 }
 
-/// The reason reaches the runtime where it fails the call, and only there.
 #[tokio::test(start_paused = true)]
-async fn refusals() {
+async fn a_refusal_fails_admissions_with_its_reason_and_no_other_call() {
     let why =
         "SMTAlignmentError: SMT Alignment Error: requested 5 cpus not multiple cpus per core = 2";
     for generation in ALL {
         let decide = move |call: &Call| match call {
-            Call::Event(Event::Synchronize { .. }) => content(call),
+            Call::Event(Event::Synchronize { .. }) => no_change(call),
             _ => refuse(why),
         };
         let (mut runtime, plugin) = connect(generation, decide);
         runtime.handshake().await;
-        let (pod, container) = (pod("a", 5000), container("c", "a", 5000));
+        let pod = pod("a", 5000);
+        let container = container("c", "a", 5000);
         let refused = runtime.create(&pod, &container).await.unwrap_err();
         assert_eq!(refused.message, why);
         let update = wire::UpdateContainerRequest {
@@ -287,57 +286,58 @@ async fn refusals() {
             .await
             .unwrap_err();
         assert_eq!(refused.message, why);
-        // Codes that make a runtime take the call for not made, or for timed out.
+        // With these codes a runtime treats the call as not made, or as timed out.
         let misread = [Code::UNIMPLEMENTED, Code::DEADLINE_EXCEEDED, Code::CANCELLED];
         assert!(!misread.contains(&code(&refused)));
 
-        runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
-        runtime.tell(Kind::POST_START_CONTAINER, &pod, Some(&container)).await.unwrap();
+        runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.report(Kind::POST_START_CONTAINER, &pod, Some(&container)).await.unwrap();
         assert!(runtime.stop(&pod, &container).await.unwrap().update.is_empty());
-        runtime.tell(Kind::REMOVE_CONTAINER, &pod, Some(&container)).await.unwrap();
-        runtime.tell(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
-        runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.report(Kind::REMOVE_CONTAINER, &pod, Some(&container)).await.unwrap();
+        runtime.report(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.report(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
         assert_eq!(plugin.log.events().len(), 9);
     }
 }
 
-/// An owner that takes too long: the runtime gets an answer in time all the same, and the owner
-/// learns that it was late.
+/// The owner takes too long. The runtime gets an answer in time, and the owner learns that it was
+/// late.
 #[tokio::test(start_paused = true)]
-async fn late_decisions() {
+async fn a_late_decision_is_dropped_and_the_call_answered_in_time() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) | Call::Event(Event::Stop(_)) => {
             let updates = vec![shared("s", "0-1")];
             (Duration::from_secs(5), Ok(Response { updates, ..Response::default() }))
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
-    let (pod, container) = (pod("a", 1000), container("c", "a", 1000));
+    let pod = pod("a", 1000);
+    let container = container("c", "a", 1000);
 
-    let asked = Instant::now();
+    let started = Instant::now();
     let late = runtime.create(&pod, &container).await.unwrap_err();
     assert!(late.message.contains("did not decide in time"), "{late}");
     let due = 1190..=1200; // 60 % of almost 2 s
-    assert!(due.contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    assert!(due.contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
     tokio::time::sleep(Duration::from_secs(10)).await;
 
-    let asked = Instant::now();
+    let started = Instant::now();
     let answer = runtime.stop(&pod, &container).await.unwrap();
     assert!(answer.update.is_empty());
-    assert!(due.contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    assert!(due.contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(plugin.log.in_time(), [true, false, false]);
 
-    // Nothing of the late answers comes afterwards; `reply` would stumble over it.
-    runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+    // The late answers are never sent: `reply` would fail on them.
+    runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
 }
 
-/// The time limit is the least of the handshake's and the call's.
+/// In milliseconds; the plugin uses 60 % of the limit.
 #[tokio::test(start_paused = true)]
-async fn time_limits() {
-    for (generation, told, with_call, expected) in [
+async fn the_time_limit_is_the_least_of_the_handshakes_and_the_calls() {
+    for (generation, of_handshake, of_call, expected) in [
         (Generation::V0_6_1, 0, 0, 1200),
         (Generation::V0_8, 2000, 0, 1200),
         (Generation::V0_8, 10_000, 0, 6000),
@@ -350,12 +350,12 @@ async fn time_limits() {
             Call::Event(Event::RunPod(_)) => {
                 (Duration::from_secs(100_000), Ok(Response::default()))
             }
-            _ => content(call),
+            _ => no_change(call),
         };
         let (mut runtime, _plugin) = connect(generation, slow);
         runtime.registration().await;
         let mut configure = generation.configure();
-        configure.request_timeout = told;
+        configure.request_timeout = of_handshake;
         runtime.call::<wire::ConfigureResponse>("Configure", &configure).await.unwrap();
         let change = wire::StateChangeEvent {
             event: Kind::RUN_POD_SANDBOX.into(),
@@ -366,25 +366,24 @@ async fn time_limits() {
         request.service = "nri.pkg.api.v1alpha1.Plugin".into();
         request.method = "StateChange".into();
         request.payload = change.write_to_bytes().unwrap();
-        request.timeout_nano = with_call * 1_000_000;
-        let asked = Instant::now();
+        request.timeout_nano = of_call * 1_000_000;
+        let started = Instant::now();
         let stream = runtime.send_request(&request).await;
         runtime.reply(stream).await.unwrap();
-        let took = asked.elapsed().as_millis();
-        assert!(took.abs_diff(expected) < 10, "{told} ms, {with_call} ms: {took} ms");
+        let took = started.elapsed().as_millis();
+        assert!(took.abs_diff(expected) < 10, "{of_handshake} ms, {of_call} ms: {took} ms");
     }
 }
 
-/// The runtime gives up on a call and makes the next: both events arrive, in order, and each answer
-/// goes to its call.
+/// The runtime gives up on a call and makes the next one: both events arrive in order.
 #[tokio::test(start_paused = true)]
-async fn cancelled_calls() {
+async fn a_call_after_a_cancelled_one_gets_its_own_answer() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { container, .. }) => {
             let setting = CpuSetting::shared(container.id.0.parse().unwrap());
             (Duration::from_millis(700), Ok(Response { setting, ..Response::default() }))
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
@@ -394,8 +393,8 @@ async fn cancelled_calls() {
         streams.push(runtime.send("CreateContainer", &request).await);
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
-    // The second waits 300 ms for the first and takes 700 ms itself: in time, as its clock began
-    // when it came.
+    // The second call waits 300 ms for the first and takes 700 ms itself. That is in time: its time
+    // limit began when it arrived.
     for (stream, cpus) in streams.into_iter().zip(["1", "2"]) {
         let answer = runtime.reply(stream).await.unwrap();
         let answer = wire::CreateContainerResponse::parse_from_bytes(&answer).unwrap();
@@ -411,12 +410,12 @@ async fn cancelled_calls() {
     assert_eq!(ids, ["1", "2"]);
 }
 
-/// Many more calls at once than may wait: all are answered, in order.
+/// There are many more calls than may wait in the plugin.
 #[tokio::test(start_paused = true)]
-async fn many_calls_at_once() {
+async fn many_calls_at_once_are_answered_in_order() {
     let slow = |call: &Call| match call {
         Call::Event(Event::Stop(_)) => (Duration::from_millis(3), Ok(Response::default())),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
@@ -434,11 +433,10 @@ async fn many_calls_at_once() {
     assert!(plugin.log.in_time().into_iter().all(|in_time| in_time));
 }
 
-/// What is not there is UNIMPLEMENTED: on any other code a newer runtime does not fall back to
-/// `StateChange`.
+/// With any other code than UNIMPLEMENTED, a newer runtime does not fall back to `StateChange`.
 #[tokio::test(start_paused = true)]
-async fn unknown_calls() {
-    let (mut runtime, _plugin) = connect(Generation::V0_12, content);
+async fn unknown_calls_are_unimplemented() {
+    let (mut runtime, _plugin) = connect(Generation::V0_12, no_change);
     runtime.handshake().await;
     for (service, method) in [
         ("nri.pkg.api.v1alpha1.Plugin", "AdjustTheMoon"),
@@ -456,10 +454,10 @@ async fn unknown_calls() {
     runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
 }
 
-/// Events of a later protocol, and ones that never come this way, are heard and nothing more.
+/// Events of a later protocol, and events that are never reported by `StateChange`.
 #[tokio::test(start_paused = true)]
-async fn unknown_events() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn unknown_events_are_ignored() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.handshake().await;
     for number in [0, 4, 8, 12, 14, 15, 99, -1] {
         let change = wire::StateChangeEvent {
@@ -474,8 +472,8 @@ async fn unknown_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn validation_accepts() {
-    let (mut runtime, plugin) = connect(Generation::V0_10, content);
+async fn validation_accepts_what_the_owner_accepts() {
+    let (mut runtime, plugin) = connect(Generation::V0_10, no_change);
     runtime.handshake().await;
     let request = wire::ValidateContainerAdjustmentRequest {
         container: Some(container("c", "a", 1000)).into(),

@@ -1,7 +1,8 @@
-//! Frames in both directions: ours suit the strictest reader, theirs may be cut anywhere.
+//! Frames in both directions: the plugin's suit the strictest reader, the runtime's may be cut
+//! anywhere.
 
-use crate::go::Message;
-use crate::owner::{at_once, connect, connect_through, content, shared};
+use crate::go::TtrpcMessage;
+use crate::owner::{at_once, connect, connect_through, no_change, shared};
 use crate::runtime::{Framing, Generation, PLUGIN, RUNTIME, container, frame, of, pod};
 use ledger::{Admission, Call, ContainerId, Event};
 use nri_cpu_manager::edge::Response;
@@ -10,16 +11,16 @@ use protobuf::Message as _;
 use std::time::Duration;
 use ttrpc::proto::{Code, Request};
 
-/// Sizes of answers around every border of the reader's buffer, up to the longest message there is.
-/// That each frame fits is asserted wherever frames are read; see `go`.
+/// Sizes around every border of the reader's buffer, up to the longest message. The reader asserts
+/// that each frame fits (`go`).
 #[tokio::test(start_paused = true)]
-async fn answers_of_every_size() {
+async fn answers_of_every_size_are_readable() {
     let sized = |call: &Call| match call {
         Call::Event(Event::Stop(ContainerId(size))) => {
             let id = "x".repeat(size.parse().unwrap());
             at_once(Response { updates: vec![shared(&id, "0")], ..Response::default() })
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, sized);
     runtime.handshake().await;
@@ -41,28 +42,29 @@ async fn answers_of_every_size() {
         assert!(frames.len() < 256, "{} frames for {size} bytes overflow the reader", frames.len());
         longest = longest.max(frames.iter().copied().max().unwrap());
     }
-    assert!(longest > 4096, "long frames have not been tried");
+    assert!(longest > 4096, "no long frame was sent");
 }
 
-/// An answer that no reader takes becomes an error, and the connection lives.
+/// The connection stays open.
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_too_long() {
+async fn an_answer_that_is_too_long_becomes_an_error() {
     let long = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => at_once(Response {
             updates: vec![shared(&"x".repeat(4 << 20), "0")],
             ..Response::default()
         }),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, long);
     runtime.handshake().await;
-    let (pod, container) = (pod("a", 1000), container("c", "a", 1000));
+    let pod = pod("a", 1000);
+    let container = container("c", "a", 1000);
     let status = runtime.create(&pod, &container).await.unwrap_err();
     assert_eq!(status.code.enum_value_or_default(), Code::RESOURCE_EXHAUSTED);
     runtime.stop(&pod, &container).await.unwrap();
 }
 
-/// A runtime that does not read its answers for a while loses none.
+/// The runtime does not read for a minute, and loses no answer.
 #[tokio::test(start_paused = true)]
 async fn answers_wait_for_their_reader() {
     let long = |call: &Call| match call {
@@ -70,7 +72,7 @@ async fn answers_wait_for_their_reader() {
             updates: vec![shared(&"x".repeat(100_000), "0")],
             ..Response::default()
         }),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect_through(4096, Generation::V0_8, long);
     runtime.handshake().await;
@@ -85,19 +87,19 @@ async fn answers_wait_for_their_reader() {
     }
 }
 
-/// A call for a stop of the container with this id, as it goes over a connection.
+/// The bytes of a call that stops the container with this id.
 fn stop(stream: u32, id: &str) -> Vec<u8> {
     let mut request = Request::new();
     request.service = "nri.pkg.api.v1alpha1.Plugin".into();
     request.method = "StopContainer".into();
     request.payload = of(&pod("a", 1), &container(id, "a", 1)).write_to_bytes().unwrap();
     let payload = request.write_to_bytes().unwrap();
-    Message { stream, kind: 1, payload }.bytes()
+    TtrpcMessage { stream, kind: 1, payload }.bytes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_calls_in_a_frame() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn several_calls_in_one_frame_are_answered() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.handshake().await;
     let calls: Vec<u8> = (0..50).flat_map(|call| stop(1001 + 2 * call, "c")).collect();
     runtime.stream(PLUGIN, &calls).await;
@@ -107,13 +109,13 @@ async fn several_calls_in_a_frame() {
     assert_eq!(plugin.log.events().len(), 51);
 }
 
-/// Calls that wait for answers, more than are taken on at once, do not keep the answer to ours from
-/// being read.
+/// The runtime makes more calls than the plugin accepts at once; the plugin still reads the answer
+/// to its own call.
 #[tokio::test(start_paused = true)]
-async fn neither_connection_holds_up_the_other() {
+async fn neither_connection_blocks_the_other() {
     let never = |call: &Call| match call {
         Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Response::default())),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_12, never);
     runtime.handshake().await;
@@ -122,8 +124,8 @@ async fn neither_connection_holds_up_the_other() {
     let changed = tokio::spawn(async move { updater.update(update).await });
     let (stream, request) = runtime.called().await.unwrap();
     assert_eq!(request.method, "UpdateContainers");
-    // All at one moment: no answer is due before the clock moves, and it does not while there is
-    // anything to do.
+    // All at one moment: no answer is due before the clock moves, and it does not move while a task
+    // can run.
     for call in 0..200 {
         runtime.stream(PLUGIN, &stop(1001 + 2 * call, "c")).await;
     }
@@ -133,47 +135,50 @@ async fn neither_connection_holds_up_the_other() {
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
-/// Bytes of both connections in any frames, among frames for unknown connections, over a pipe of
-/// any width: every call is answered.
+/// How the runtime's bytes arrive: in frames of these sizes, among frames of other connections,
+/// over a pipe of this width.
 #[derive(Debug, Clone)]
 struct Cut {
     sizes: Vec<usize>,
-    strangers: Vec<(u32, usize)>,
+    /// The connection of each frame, and the length of its payload.
+    others: Vec<(u32, usize)>,
     pipe: usize,
 }
 
 fn cut() -> impl Strategy<Value = Cut> {
     let sizes = prop::collection::vec(prop_oneof![1_usize..12, 1_usize..3000], 1..20);
-    let strangers =
+    let others =
         prop::collection::vec((prop_oneof![Just(1), Just(2), 3_u32..9], 0_usize..30), 1..10);
-    (sizes, strangers, prop_oneof![1_usize..50, 50_usize..10_000])
-        .prop_map(|(sizes, strangers, pipe)| Cut { sizes, strangers, pipe })
+    (sizes, others, prop_oneof![1_usize..50, 50_usize..10_000])
+        .prop_map(|(sizes, others, pipe)| Cut { sizes, others, pipe })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn calls_in_any_frames(cut in cut(), ids in prop::collection::vec("[a-z]{1,400}", 1..8)) {
+    fn calls_in_any_frames_are_answered(cut in cut(), ids in prop::collection::vec("[a-z]{1,400}", 1..8)) {
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         clock.block_on(async {
-            let (mut runtime, plugin) = connect_through(cut.pipe, Generation::V0_8, content);
+            let (mut runtime, plugin) = connect_through(cut.pipe, Generation::V0_8, no_change);
             runtime.framing = Framing::Pieces(cut.sizes[0]);
             runtime.handshake().await;
             let mut bytes = Vec::new();
             for (index, id) in ids.iter().enumerate() {
                 bytes.extend(stop(1001 + 2 * index as u32, id));
             }
-            let (mut rest, mut step) = (&bytes[..], 0);
+            let mut rest = &bytes[..];
+            let mut step = 0;
             while !rest.is_empty() {
                 let size = cut.sizes[step % cut.sizes.len()].min(rest.len());
-                let (conn, length) = cut.strangers[step % cut.strangers.len()];
+                let (conn, length) = cut.others[step % cut.others.len()];
                 // Frames without payload are legal everywhere, others only on unknown connections.
                 let length = if conn == PLUGIN || conn == RUNTIME { 0 } else { length };
                 runtime.raw(&frame(conn, &vec![0xff; length])).await;
                 let (now, later) = rest.split_at(size);
                 runtime.raw(&frame(PLUGIN, now)).await;
-                (rest, step) = (later, step + 1);
+                rest = later;
+                step += 1;
             }
             for index in 0..ids.len() {
                 runtime.reply(1001 + 2 * index as u32).await.unwrap();

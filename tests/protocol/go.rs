@@ -1,23 +1,22 @@
-//! How a runtime written in Go reads what we write: the strictest reader there is.
+//! A model of how a runtime written in Go reads the plugin's frames: no reader is stricter.
 //!
-//! Its connection hands over exactly one frame per read and fails if the frame is longer than the
-//! buffer it is read into. Messages are read through a buffer of 4096 bytes; only when that is
-//! empty and at least so much of a payload is still missing is it read straight into place. Here
-//! that failure is a failed assertion.
+//! Its connection returns exactly one frame per read, and fails if the frame is longer than the
+//! buffer of the read. Messages are read through a buffer of 4096 bytes; a payload is read directly
+//! into its place only if that buffer is empty and at least 4096 bytes of the payload are missing.
+//! Here the failure is a failed assertion.
 
 const BUFFER: usize = 4096;
 const HEADER: usize = 10;
 const MAX_MESSAGE: usize = 4 << 20;
 
-/// A ttrpc message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct TtrpcMessage {
     pub(crate) stream: u32,
     pub(crate) kind: u8,
     pub(crate) payload: Vec<u8>,
 }
 
-impl Message {
+impl TtrpcMessage {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = u32::try_from(self.payload.len()).unwrap().to_be_bytes().to_vec();
         bytes.extend(self.stream.to_be_bytes());
@@ -30,9 +29,9 @@ impl Message {
 /// The reader of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// Bytes of the message being read: first its header, then all of it.
+    /// What was read so far of the current message, including its header.
     message: Vec<u8>,
-    /// Lengths of all frames that came, for tests that look at them.
+    /// Lengths of all frames that arrived, for tests.
     pub(crate) frames: Vec<usize>,
 }
 
@@ -51,16 +50,15 @@ impl Reader {
         Some(u32::from_be_bytes(header[..4].try_into().unwrap()) as usize)
     }
 
-    /// Reads a frame as a reader does that has been waiting for it; gives the messages completed by
-    /// it.
-    pub(crate) fn frame(&mut self, frame: &[u8]) -> Vec<Message> {
+    /// Reads a frame; returns the messages that it completes.
+    pub(crate) fn frame(&mut self, frame: &[u8]) -> Vec<TtrpcMessage> {
         self.frames.push(frame.len());
         assert!(!frame.is_empty(), "an empty frame means the end of the stream to the reader");
         let in_payload = self.length().is_some();
-        let room = if in_payload && self.wanted() >= BUFFER { self.wanted() } else { BUFFER };
+        let buffer = if in_payload && self.wanted() >= BUFFER { self.wanted() } else { BUFFER };
         assert!(
-            frame.len() <= room,
-            "ENOMEM: a frame of {} bytes is read into a buffer of {room}",
+            frame.len() <= buffer,
+            "ENOMEM: a frame of {} bytes is read into a buffer of {buffer}",
             frame.len()
         );
         let mut messages = Vec::new();
@@ -74,32 +72,33 @@ impl Reader {
                 let payload = whole[HEADER..].to_vec();
                 assert!(payload.len() <= MAX_MESSAGE, "a message of {} bytes", payload.len());
                 let stream = u32::from_be_bytes(whole[4..8].try_into().unwrap());
-                messages.push(Message { stream, kind: whole[8], payload });
+                messages.push(TtrpcMessage { stream, kind: whole[8], payload });
             } else if rest.is_empty() {
                 return messages;
             }
         }
     }
 
-    /// Whether what was read ends with a whole message.
+    /// Whether the bytes read so far end with a whole message.
     pub(crate) fn between_messages(&self) -> bool {
         self.message.is_empty()
     }
 }
 
-/// The reader itself is right only if it fails where Go's does.
+/// The model must fail where Go's reader fails, and nowhere else.
 mod tests {
     use super::*;
 
     fn message(payload: usize) -> Vec<u8> {
-        Message { stream: 1, kind: 2, payload: vec![7; payload] }.bytes()
+        TtrpcMessage { stream: 1, kind: 2, payload: vec![7; payload] }.bytes()
     }
 
     fn reads(cuts: &[usize], payload: usize) -> bool {
         let bytes = message(payload);
         let cuts = cuts.to_vec();
         std::panic::catch_unwind(move || {
-            let (mut reader, mut rest) = (Reader::default(), &bytes[..]);
+            let mut reader = Reader::default();
+            let mut rest = &bytes[..];
             for cut in cuts {
                 let (frame, later) = rest.split_at(cut);
                 reader.frame(frame);
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_reads() {
+    fn the_reader_fails_where_gos_does() {
         for (cuts, payload, survives) in [
             (&[4096][..], 4086, true),
             (&[4097], 4087, false),

@@ -1,7 +1,7 @@
-//! Register, configure, synchronise: with every generation, in every order, and with an end at
-//! every point.
+//! Registration, configuration, synchronization: with every generation, in every order, and with an
+//! end at every point.
 
-use crate::owner::{Told, at_once, connect, connect_through, content, shared};
+use crate::owner::{Received, at_once, connect, connect_through, no_change, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
 use ledger::{Admission, Call, Event};
 use nri::Session;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use ttrpc::proto::Code;
 
 #[tokio::test(start_paused = true)]
-async fn every_generation() {
+async fn every_generation_configures_the_plugin_and_lists_a_node() {
     for generation in ALL {
-        let (mut runtime, plugin) = connect(generation, content);
+        let (mut runtime, plugin) = connect(generation, no_change);
         let registered = runtime.registration().await;
         assert_eq!((&*registered.plugin_idx, &*registered.plugin_name), ("90", "cpu-manager"));
         let events = runtime.configure().await;
@@ -28,24 +28,25 @@ async fn every_generation() {
         drop(runtime);
         let (log, ended) = plugin.ended().await;
         assert_eq!(ended.unwrap(), Ended::Closed);
-        let told = log.told();
-        assert_eq!(told.len(), 3, "{told:?}");
+        let received = log.received();
+        assert_eq!(received.len(), 3, "{received:?}");
         let version = &known.runtime_version;
-        assert!(matches!(&told[0], Told::Configure { session: Session(7), runtime, updater, .. }
-            if runtime.contains(version) && *updater == (generation == Generation::V0_12)));
+        assert!(
+            matches!(&received[0], Received::Configure { session: Session(7), runtime, updater, .. }
+            if runtime.contains(version) && *updater == (generation == Generation::V0_12))
+        );
         let [Call::Event(Event::Synchronize { pods, containers })] = &log.events()[..] else {
             panic!("{:?}", log.events())
         };
         assert_eq!(pods.iter().map(|pod| &*pod.uid.0).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(containers.iter().map(|c| &*c.id.0).collect::<Vec<_>>(), ["c1", "c2"]);
-        assert_eq!(told[2], Told::Disconnected(Session(7)));
+        assert_eq!(received[2], Received::Disconnected(Session(7)));
     }
 }
 
-/// A runtime can call before we have heard that our own call went well.
 #[tokio::test(start_paused = true)]
-async fn configured_before_the_registration_is_answered() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn a_runtime_may_configure_before_it_answers_the_registration() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     let (stream, _) = runtime.called().await.unwrap();
     runtime.configure().await;
     runtime.synchronize(&[pod("a", 1000)], &[], 1).await;
@@ -54,10 +55,9 @@ async fn configured_before_the_registration_is_answered() {
     assert_eq!(plugin.log.events().len(), 2);
 }
 
-/// Calls that are there before anything of ours is.
 #[tokio::test(start_paused = true)]
-async fn configured_before_registering() {
-    let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+async fn a_runtime_may_configure_before_the_registration() {
+    let (mut runtime, _plugin) = connect(Generation::V0_8, no_change);
     let request = runtime.generation.configure();
     let payload = protobuf::Message::write_to_bytes(&request).unwrap();
     let stream = runtime.send("Configure", &payload).await;
@@ -65,15 +65,15 @@ async fn configured_before_registering() {
     runtime.reply(stream).await.unwrap();
 }
 
-/// NRI 0.6.1 lists a whole node in one message, also where that is far more than ttrpc's 4 MiB.
+/// NRI 0.6.1 lists a whole node in one message, even if that is far more than ttrpc's 4 MiB.
 #[tokio::test(start_paused = true)]
-async fn one_list_of_fifteen_megabytes() {
+async fn one_list_of_fifteen_megabytes_is_accepted() {
     let update = |call: &Call| match call {
         Call::Event(Event::Synchronize { containers, .. }) => at_once(Response {
             updates: vec![shared(&containers[0].id.0, "0-3")],
             ..Response::default()
         }),
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_6_1, update);
     runtime.registration().await;
@@ -94,15 +94,15 @@ async fn one_list_of_fifteen_megabytes() {
     assert_eq!(containers.len(), 1000);
 }
 
-/// Parts are collected; pods and containers need not come together.
+/// Pods and containers need not be in the same part.
 #[tokio::test(start_paused = true)]
-async fn lists_in_parts() {
+async fn the_parts_of_a_list_are_collected() {
     let update = |call: &Call| match call {
         Call::Event(Event::Synchronize { containers, .. }) => {
             let all = containers.iter().map(|container| shared(&container.id.0, "0-3"));
             at_once(Response { updates: all.collect(), ..Response::default() })
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, update);
     runtime.registration().await;
@@ -110,7 +110,7 @@ async fn lists_in_parts() {
     let mut pods: Vec<_> = (0..3).map(|index| pod(&index.to_string(), 1000)).collect();
     let mut containers: Vec<_> =
         (0..20).map(|index| container(&format!("c{index}"), "2", 1000)).collect();
-    // One without an id is left out: no update could name it.
+    // The plugin ignores those without an id: no update could name them.
     pods.push(wire::PodSandbox::new());
     containers.push(wire::Container::new());
     let updates = runtime.synchronize(&pods, &containers, 3).await;
@@ -125,10 +125,9 @@ async fn lists_in_parts() {
     assert!(containers.iter().all(|container| container.sandbox.0 == "sandbox-2"));
 }
 
-/// What came before another `Configure` does not count.
 #[tokio::test(start_paused = true)]
-async fn configure_begins_the_list_anew() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn another_configure_discards_the_parts_of_a_list() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     runtime.configure().await;
     let part = wire::SynchronizeRequest {
@@ -139,15 +138,15 @@ async fn configure_begins_the_list_anew() {
     let answer: wire::SynchronizeResponse = runtime.call("Synchronize", &part).await.unwrap();
     assert!(answer.more);
     runtime.configure().await;
-    runtime.synchronize(&[pod("kept", 1000)], &[], 1).await;
+    runtime.synchronize(&[pod("listed", 1000)], &[], 1).await;
     let [Call::Event(Event::Synchronize { pods, .. })] = &plugin.log.events()[..] else { panic!() };
-    assert_eq!(pods.iter().map(|pod| &*pod.uid.0).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(pods.iter().map(|pod| &*pod.uid.0).collect::<Vec<_>>(), ["listed"]);
 }
 
 /// Two long names take more memory than all containers of a node.
 #[tokio::test(start_paused = true)]
 async fn a_list_is_bounded_by_its_bytes() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     runtime.configure().await;
     let part = |bytes: usize| wire::SynchronizeRequest {
@@ -168,10 +167,10 @@ async fn a_list_is_bounded_by_its_bytes() {
     assert!(plugin.log.events().is_empty());
 }
 
-/// Many empty parts in a row, as a runtime with few pods and many containers sends them.
+/// A runtime with few pods and many containers sends empty parts in a row.
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_empty_parts() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn ten_thousand_empty_parts_are_accepted() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     runtime.configure().await;
     let empty = wire::SynchronizeRequest { more: true, ..Default::default() };
@@ -183,10 +182,10 @@ async fn ten_thousand_empty_parts() {
     assert_eq!(plugin.log.events().len(), 1);
 }
 
-/// A list that has no end does not fill the memory.
+/// An endless list does not fill the memory.
 #[tokio::test(start_paused = true)]
 async fn endless_lists_are_refused() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     runtime.configure().await;
     let part = wire::SynchronizeRequest {
@@ -203,11 +202,11 @@ async fn endless_lists_are_refused() {
     assert!(plugin.log.events().is_empty());
 }
 
-/// The runtime goes away at every point of the handshake: always an orderly end, always reported.
+/// Each end is orderly.
 #[tokio::test(start_paused = true)]
-async fn ends_at_every_point() {
+async fn a_disconnect_at_any_point_of_the_handshake_is_reported() {
     for steps in 0..7 {
-        let (mut runtime, plugin) = connect(Generation::V0_8, content);
+        let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
         let mut registration = None;
         for step in 0..steps {
             match step {
@@ -236,18 +235,20 @@ async fn ends_at_every_point() {
         drop(runtime);
         let (log, ended) = plugin.ended().await;
         assert_eq!(ended.unwrap(), Ended::Closed, "after {steps} steps");
-        let told = log.told();
-        assert_eq!(told.last(), Some(&Told::Disconnected(Session(7))), "after {steps} steps");
-        let configured = told.iter().filter(|told| matches!(told, Told::Configure { .. })).count();
+        let received = log.received();
+        let last = received.last();
+        assert_eq!(last, Some(&Received::Disconnected(Session(7))), "after {steps} steps");
+        let configures = received.iter().filter(|one| matches!(one, Received::Configure { .. }));
+        let configured = configures.count();
         assert_eq!(configured, usize::from(steps >= 3), "after {steps} steps");
         assert_eq!(log.events().len(), usize::from(steps >= 6), "after {steps} steps");
     }
 }
 
-/// A runtime leaves the connection open when it refuses a plugin; we do not.
+/// A runtime that refuses a plugin leaves the connection open; the plugin closes it.
 #[tokio::test(start_paused = true)]
 async fn refused_registrations_end_the_connection() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     let (stream, _) = runtime.called().await.unwrap();
     let refusal = ttrpc::get_status(Code::UNKNOWN, "invalid plugin index");
     runtime.respond(stream, Err(refusal)).await;
@@ -257,27 +258,25 @@ async fn refused_registrations_end_the_connection() {
         matches!(&ended, Err(SessionError::Registration(why)) if why == "invalid plugin index"),
         "{ended:?}"
     );
-    assert_eq!(log.told(), [Told::Disconnected(Session(7))]);
+    assert_eq!(log.received(), [Received::Disconnected(Session(7))]);
 }
 
-/// The text of a refused configuration reaches the runtime.
 #[tokio::test(start_paused = true)]
-async fn refused_configurations() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn a_refused_configuration_gives_the_runtime_the_reason() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     let mut request = runtime.generation.configure();
     request.config = "refuse me".into();
     let refused = runtime.call::<wire::ConfigureResponse>("Configure", &request).await.unwrap_err();
     assert_eq!(refused.message, "bad configuration");
-    let told = plugin.log.told();
-    assert!(matches!(&told[..], [Told::Configure { config, .. }] if config == "refuse me"));
+    let received = plugin.log.received();
+    assert!(matches!(&received[..], [Received::Configure { config, .. }] if config == "refuse me"));
 }
 
-/// A runtime that accepts a plugin and forgets it is given up after more than a minute, and not
-/// before.
+/// The runtime accepts the plugin and then forgets it.
 #[tokio::test(start_paused = true)]
-async fn silence_after_registering() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn a_runtime_that_never_configures_is_given_up_after_a_minute() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     let started = Instant::now();
     runtime.registration().await;
     assert!(runtime.closed().await);
@@ -286,10 +285,10 @@ async fn silence_after_registering() {
     assert!(matches!(ended, Err(SessionError::NeverConfigured)), "{ended:?}");
 }
 
-/// The list of containers may legitimately take hours: containerd waits for grace periods to end.
+/// containerd waits for grace periods to end before it lists its containers.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_comes_after_hours() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn a_list_may_come_after_hours() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     runtime.configure().await;
     tokio::time::sleep(Duration::from_secs(5 * 3600)).await;
@@ -297,14 +296,14 @@ async fn a_list_that_comes_after_hours() {
     assert_eq!(plugin.log.events().len(), 1);
 }
 
-/// A stop: answers under way go out, then the connection closes.
+/// Then the plugin closes the connection.
 #[tokio::test(start_paused = true)]
-async fn stops_after_the_answers_under_way() {
+async fn a_stop_waits_for_the_answers_under_way() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => {
             (Duration::from_millis(500), Ok(Response::default()))
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
@@ -320,11 +319,11 @@ async fn stops_after_the_answers_under_way() {
     assert_eq!(plugin.log.in_time(), [true, true]);
 }
 
-/// The whole handshake byte by byte, through the narrowest pipe.
+/// Through the narrowest pipe.
 #[tokio::test(start_paused = true)]
-async fn byte_by_byte() {
+async fn the_handshake_works_byte_by_byte() {
     for (pipe, piece) in [(1, 1), (7, 3), (4096, 10), (13, 5000)] {
-        let (mut runtime, plugin) = connect_through(pipe, Generation::V0_12, content);
+        let (mut runtime, plugin) = connect_through(pipe, Generation::V0_12, no_change);
         runtime.framing = Framing::Pieces(piece);
         runtime.registration().await;
         runtime.configure().await;

@@ -1,7 +1,7 @@
 //! A peer that breaks the protocol: no panic, no hang, bounded memory, and a clear end.
 
-use crate::go::Message;
-use crate::owner::{connect, content};
+use crate::go::TtrpcMessage;
+use crate::owner::{connect, no_change};
 use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
 use ledger::{Call, Event};
 use nri::frame::FrameError;
@@ -12,9 +12,8 @@ use protobuf::Message as _;
 use std::time::Duration;
 use ttrpc::proto::{Code, Request};
 
-/// Bytes that end the connection, and how.
 #[tokio::test(start_paused = true)]
-async fn broken_frames() {
+async fn broken_frames_end_the_connection_with_an_error() {
     type Check = fn(&SessionError) -> bool;
     let table: [(Vec<u8>, Check); 5] = [
         (frame(0, b"hello"), |error| {
@@ -36,7 +35,7 @@ async fn broken_frames() {
     ];
     for handshake in [false, true] {
         for (bytes, check) in &table {
-            let (mut runtime, plugin) = connect(Generation::V0_8, content);
+            let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
             if handshake {
                 runtime.handshake().await;
             }
@@ -49,9 +48,9 @@ async fn broken_frames() {
     }
 }
 
-/// The end of the stream inside of a frame differs from an orderly one.
+/// An end between frames is orderly.
 #[tokio::test(start_paused = true)]
-async fn cut_short() {
+async fn a_stream_that_ends_within_a_frame_is_an_error() {
     for (bytes, orderly) in [
         (&[][..], true),
         (&[0, 0, 0, 1, 0, 0, 0, 0], true),
@@ -59,10 +58,10 @@ async fn cut_short() {
         (&[0, 0, 0, 1, 0, 0, 0, 9], false),
         (&[0, 0, 0, 1, 0, 0, 0, 2, 7], false),
         (&[0, 0, 0, 5, 0, 0, 0, 2, 7], false),
-        // Half a message in a whole frame: the runtime died, frames are as they should be.
+        // Half a message in a whole frame: the runtime died, but its frames are complete.
         (&[0, 0, 0, 1, 0, 0, 0, 2, 7, 7], true),
     ] {
-        let (mut runtime, plugin) = connect(Generation::V0_8, content);
+        let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
         runtime.handshake().await;
         runtime.raw(bytes).await;
         drop(runtime);
@@ -75,11 +74,10 @@ async fn cut_short() {
     }
 }
 
-/// Calls that are no protobuf, or hold no text where text should be, fail alone; the connection
-/// goes on.
+/// Calls that are not protobuf, or have invalid text, fail, and the connection goes on.
 #[tokio::test(start_paused = true)]
-async fn broken_messages() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn broken_messages_fail_alone() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.handshake().await;
     let methods = [
         "Configure",
@@ -103,10 +101,9 @@ async fn broken_messages() {
     for method in methods {
         for garbage in [
             &b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..],
-            // A field of a type that there is not.
+            // A field of an unknown type.
             b"\x0f\x00",
-            // Field 1 with a text that is no UTF-8 inside (as id of a pod or name of a plugin's
-            // configuration).
+            // Field 1 with a text that is not UTF-8, such as the id of a pod.
             b"\x0a\x03\x0a\x01\xff\x12\x02\x0a\xff",
         ] {
             let stream = runtime.send(method, garbage).await;
@@ -118,7 +115,7 @@ async fn broken_messages() {
     }
     // The envelope itself.
     for payload in [&b"\xff\xff"[..], b"\x0a\x01\xff"] {
-        let message = Message { stream: 9001, kind: 1, payload: payload.to_vec() };
+        let message = TtrpcMessage { stream: 9001, kind: 1, payload: payload.to_vec() };
         runtime.stream(PLUGIN, &message.bytes()).await;
         let status = runtime.reply(9001).await.unwrap_err();
         assert_eq!(status.code.enum_value_or_default(), Code::INVALID_ARGUMENT);
@@ -127,37 +124,36 @@ async fn broken_messages() {
     assert_eq!(plugin.log.events().len(), 2);
 }
 
-/// Messages that are no calls, and answers without a call.
+/// Messages of other kinds, and answers without a call.
 #[tokio::test(start_paused = true)]
-async fn messages_that_mean_nothing() {
-    let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+async fn messages_that_are_no_calls_are_ignored() {
+    let (mut runtime, _plugin) = connect(Generation::V0_8, no_change);
     runtime.handshake().await;
     for kind in [0, 2, 3, 77] {
-        let message = Message { stream: 5, kind, payload: b"whatever".to_vec() };
+        let message = TtrpcMessage { stream: 5, kind, payload: b"whatever".to_vec() };
         runtime.stream(PLUGIN, &message.bytes()).await;
         runtime.stream(RUNTIME, &message.bytes()).await;
     }
     runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
 }
 
-/// An answer to our registration that is no protobuf.
 #[tokio::test(start_paused = true)]
-async fn broken_answers() {
-    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+async fn a_broken_answer_to_the_registration_ends_the_connection() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     let (stream, _) = runtime.called().await.unwrap();
-    let message = Message { stream, kind: 2, payload: b"\xff\xff\xff".to_vec() };
+    let message = TtrpcMessage { stream, kind: 2, payload: b"\xff\xff\xff".to_vec() };
     runtime.stream(RUNTIME, &message.bytes()).await;
     assert!(runtime.closed().await);
     let (_, ended) = plugin.ended().await;
     assert!(matches!(ended, Err(SessionError::Registration(_))), "{ended:?}");
 }
 
-/// Calls without end, none of which is ever answered: what waits is bounded.
+/// No call is ever answered; what waits is bounded.
 #[tokio::test]
-async fn floods() {
+async fn a_flood_of_calls_is_bounded_and_ends_the_connection() {
     let never = |call: &Call| match call {
         Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Response::default())),
-        _ => content(call),
+        _ => no_change(call),
     };
     for piece in [1 << 20, 1 << 10] {
         let (mut runtime, plugin) = connect(Generation::V0_8, never);
@@ -174,7 +170,7 @@ async fn floods() {
         let mut sent = 0_usize;
         while tokio::io::AsyncWriteExt::write_all(&mut runtime.trunk, &flood).await.is_ok() {
             sent += flood.len();
-            assert!(sent < 64 << 20, "{sent} bytes in frames of {piece} are waiting somewhere");
+            assert!(sent < 64 << 20, "{sent} bytes in frames of {piece} wait in memory");
         }
         assert!(sent > 16 << 20, "only {sent} bytes may wait");
         let (_, ended) = plugin.ended_now().await;
@@ -194,27 +190,27 @@ fn in_paused_time(test: impl Future<Output = ()>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Any bytes at all, before or after the handshake.
+    /// Before or after the handshake.
     #[test]
-    fn noise(bytes in prop::collection::vec(any::<u8>(), 0..300), handshake in any::<bool>()) {
+    fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), handshake in any::<bool>()) {
         in_paused_time(async {
-            let (mut runtime, plugin) = connect(Generation::V0_8, content);
+            let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
             if handshake {
                 runtime.handshake().await;
             }
             runtime.raw(&bytes).await;
             drop(runtime);
-            // However it ends, it ends, and without a panic.
+            // `ended` fails if the session hangs or panics.
             let (log, _) = plugin.ended().await;
             assert_eq!(log.events().len(), usize::from(handshake));
         });
     }
 
-    /// Any calls in proper frames: the connection outlives them.
+    /// Calls in valid frames.
     #[test]
-    fn nonsense(calls in prop::collection::vec((method(), prop::collection::vec(any::<u8>(), 0..80)), 1..20)) {
+    fn any_calls_leave_the_connection_usable(calls in prop::collection::vec((method(), prop::collection::vec(any::<u8>(), 0..80)), 1..20)) {
         in_paused_time(async {
-            let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+            let (mut runtime, _plugin) = connect(Generation::V0_8, no_change);
             runtime.handshake().await;
             for (method, payload) in calls {
                 let stream = runtime.send(&method, &payload).await;

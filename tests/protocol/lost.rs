@@ -1,4 +1,4 @@
-//! Lost and surplus events: every way in which a runtime's story differs from what has happened,
+//! Lost and surplus events: every way in which a runtime's reports differ from what has happened,
 //! with every generation.
 
 use crate::node::Node;
@@ -6,13 +6,13 @@ use crate::runtime::{ALL, cpu};
 use nri::wire;
 use wire::Event as Kind;
 
-/// containerd takes a failed creation back with a stop and a removal.
+/// containerd undoes a failed creation with a stop and a removal.
 #[tokio::test(start_paused = true)]
-async fn a_failed_creation_that_is_undone() {
+async fn an_undone_creation_frees_its_cpus() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let a = node.run_pod("a", 4000).await;
-        node.ask(&a, "c", "1", 4000).await.unwrap();
+        node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
         node.stop("1").await;
         node.remove("1").await;
         assert_eq!(node.held(), 0);
@@ -20,35 +20,36 @@ async fn a_failed_creation_that_is_undone() {
     }
 }
 
-/// Stop and removal also go to plugins that were never asked, when an earlier one has refused.
+/// When a plugin refuses a creation, later plugins get the stop and the removal without the
+/// creation.
 #[tokio::test(start_paused = true)]
-async fn an_undo_of_what_was_never_asked() {
+async fn an_undo_of_an_unknown_creation_changes_nothing() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let a = node.run_pod("a", 4000).await;
         node.create(&a, "c", "1", 4000).await.unwrap();
-        let stranger = node.container(&a, "c", "refused by another plugin", 4000);
-        node.tell_stop(&a, &stranger.wire).await;
-        node.runtime.tell(Kind::REMOVE_CONTAINER, &a, Some(&stranger.wire)).await.unwrap();
+        let refused = node.container(&a, "c", "refused by another plugin", 4000);
+        node.report_stop(&a, &refused.wire).await;
+        node.runtime.report(Kind::REMOVE_CONTAINER, &a, Some(&refused.wire)).await.unwrap();
         assert_eq!(node.held(), 4);
         node.check();
     }
 }
 
-/// CRI-O takes nothing back: not what we refused, nor what another plugin, the OCI runtime or a
-/// time limit ended. The next instance has the CPUs of the one that never was; if there is none,
-/// they come back with the pod's end.
+/// CRI-O undoes no creation, whether this plugin, another plugin, the OCI runtime or a time limit
+/// ended it. The next instance gets the CPUs; without one they are free at the pod's end.
 #[tokio::test(start_paused = true)]
-async fn a_failed_creation_that_nobody_tells_of() {
+async fn an_unreported_failed_creation_leaves_its_cpus_to_the_next_instance() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
-        let (a, b) = (node.run_pod("a", 4000).await, node.run_pod("b", 10_000).await);
-        node.ask(&a, "c", "1", 4000).await.unwrap();
+        let a = node.run_pod("a", 4000).await;
+        let b = node.run_pod("b", 10_000).await;
+        node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
         node.containers.remove("1");
         assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");
         assert_eq!(node.held(), 4);
 
-        node.ask(&b, "c", "3", 10_000).await.unwrap();
+        node.create_unstarted(&b, "c", "3", 10_000).await.unwrap();
         node.containers.remove("3");
         assert_eq!(node.held(), 14);
         node.stop_pod(&b).await;
@@ -57,7 +58,7 @@ async fn a_failed_creation_that_nobody_tells_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_we_refuse_leaves_nothing() {
+async fn a_refused_creation_leaves_nothing() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let a = node.run_pod("a", 10_000).await;
@@ -72,28 +73,31 @@ async fn what_we_refuse_leaves_nothing() {
     }
 }
 
-/// CRI-O gave up on a creation, but the container exists; or it was created while a plugin
-/// registered. It is in no list and in no creation, and known from its first event on.
+/// CRI-O gave up on a creation but the container exists, or it was created while a plugin
+/// registered: the plugin gets neither a list with it nor its creation.
 #[tokio::test(start_paused = true)]
-async fn containers_that_only_a_later_event_tells_of() {
+async fn an_unlisted_container_is_pinned_at_its_first_event() {
     for generation in ALL {
         for by_update in [false, true] {
             let mut node = Node::start(generation).await;
             let shared = node.run_pod("s", 500).await;
             node.create(&shared, "c", "s", 500).await.unwrap();
-            let pod = crate::runtime::pod("unseen", 4000);
+            let pod = crate::runtime::pod("unlisted", 4000);
             node.pods.insert(pod.id.clone(), pod.clone());
-            let unseen = node.container(&pod, "c", "u", 4000);
-            node.containers.insert("u".into(), unseen);
+            let unlisted = node.container(&pod, "c", "u", 4000);
+            node.containers.insert("u".into(), unlisted);
             if by_update {
                 node.update("u", cpu(4000)).await.unwrap();
             } else {
                 node.started("u").await;
-                // A start cannot carry updates; where the plugin may not ask by itself, the next
-                // answer that can does.
-                node.obey_unasked().await;
-                node.tell_stop(&shared, &wire::Container { id: "?".into(), ..Default::default() })
-                    .await;
+                // The answer to a start cannot carry updates. If the plugin may not send any
+                // unsolicited, the next answer that can carries them.
+                node.apply_unsolicited().await;
+                node.report_stop(
+                    &shared,
+                    &wire::Container { id: "?".into(), ..Default::default() },
+                )
+                .await;
             }
             assert_eq!((node.cpus("u"), node.cpus("s")), ("2-5".into(), "0-1,6-15".into()));
             node.check();
@@ -101,36 +105,35 @@ async fn containers_that_only_a_later_event_tells_of() {
     }
 }
 
-/// Stop and removal of such a container, and the end of an unknown pod, change nothing.
 #[tokio::test(start_paused = true)]
-async fn ends_of_what_was_never_seen() {
+async fn ends_of_unknown_containers_and_pods_change_nothing() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let a = node.run_pod("a", 4000).await;
         node.create(&a, "c", "1", 4000).await.unwrap();
-        let pod = crate::runtime::pod("unseen", 4000);
-        let unseen = node.container(&pod, "c", "u", 4000);
-        node.tell_stop(&pod, &unseen.wire).await;
+        let pod = crate::runtime::pod("unknown", 4000);
+        let unknown = node.container(&pod, "c", "u", 4000);
+        node.report_stop(&pod, &unknown.wire).await;
         for event in [Kind::REMOVE_CONTAINER, Kind::STOP_POD_SANDBOX, Kind::REMOVE_POD_SANDBOX] {
-            let container = (event == Kind::REMOVE_CONTAINER).then_some(&unseen.wire);
-            node.runtime.tell(event, &pod, container).await.unwrap();
+            let container = (event == Kind::REMOVE_CONTAINER).then_some(&unknown.wire);
+            node.runtime.report(event, &pod, container).await.unwrap();
         }
         assert_eq!(node.held(), 4);
         assert_eq!(node.cpus("1"), "2-5");
     }
 }
 
-/// The task of a container could not be made: it has been created, never starts, and its successor
-/// comes first.
+/// The container was created, but its task could not be made. Its successor is created before its
+/// stop is reported.
 #[tokio::test(start_paused = true)]
-async fn a_container_that_never_starts() {
+async fn a_container_that_never_starts_leaves_its_cpus_to_its_successor() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let a = node.run_pod("a", 4000).await;
-        node.ask(&a, "c", "1", 4000).await.unwrap();
+        node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
         node.containers.get_mut("1").unwrap().alive = false;
         assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");
-        // Only now does the kubelet remove the first.
+        // Only now does the kubelet remove the first container.
         node.stop("1").await;
         node.remove("1").await;
         assert_eq!((node.held(), node.cpus("2")), (4, "2-5".into()));
@@ -138,12 +141,13 @@ async fn a_container_that_never_starts() {
     }
 }
 
-/// A container's process ends, and its event comes only after the creation of its successor.
+/// The event arrives only after the creation of the container's successor.
 #[tokio::test(start_paused = true)]
-async fn a_late_stop_of_the_instance_before() {
+async fn a_late_stop_of_the_previous_instance_changes_nothing() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
-        let (a, b) = (node.run_pod("a", 4000).await, node.run_pod("b", 10_000).await);
+        let a = node.run_pod("a", 4000).await;
+        let b = node.run_pod("b", 10_000).await;
         node.create(&a, "c", "1", 4000).await.unwrap();
         node.containers.get_mut("1").unwrap().alive = false;
         assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");
@@ -155,9 +159,9 @@ async fn a_late_stop_of_the_instance_before() {
     }
 }
 
-/// The same container is stopped and created again, under a new id and under the old one.
+/// Under a new id, and under the old one.
 #[tokio::test(start_paused = true)]
-async fn created_again_after_its_stop() {
+async fn a_container_created_again_after_its_stop_gets_its_cpus_back() {
     for generation in ALL {
         for next in ["2", "1"] {
             let mut node = Node::start(generation).await;
@@ -172,15 +176,15 @@ async fn created_again_after_its_stop() {
     }
 }
 
-/// A stop that overtakes its creation.
+/// The stop overtakes the creation. The CPUs are free at the pod's end.
 #[tokio::test(start_paused = true)]
-async fn stopped_before_it_is_created() {
+async fn a_stop_before_the_creation_frees_nothing_later() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let a = node.run_pod("a", 4000).await;
         let early = node.container(&a, "c", "1", 4000);
-        node.tell_stop(&a, &early.wire).await;
-        node.ask(&a, "c", "1", 4000).await.unwrap();
+        node.report_stop(&a, &early.wire).await;
+        node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
         node.containers.get_mut("1").unwrap().alive = false;
         assert_eq!(node.held(), 4);
         node.stop_pod(&a).await;
@@ -188,14 +192,14 @@ async fn stopped_before_it_is_created() {
     }
 }
 
-/// The runtime restarts: it tells no end of what ended meanwhile, and of no pod that is older than
+/// A restarted runtime reports neither what ended meanwhile, nor ends of pods that are older than
 /// itself.
 #[tokio::test(start_paused = true)]
-async fn what_ended_while_the_runtime_was_away() {
+async fn pods_that_ended_during_a_restart_of_the_runtime_hold_no_cpus() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let mut pods = Vec::new();
-        for uid in ["gone", "half", "kept"] {
+        for uid in ["gone", "half", "running"] {
             let pod = node.run_pod(uid, 4000).await;
             node.create(&pod, "c", uid, 4000).await.unwrap();
             pods.push(pod);
@@ -203,25 +207,26 @@ async fn what_ended_while_the_runtime_was_away() {
         node.pods.remove(&pods[0].id);
         node.containers.remove("gone");
         node.containers.get_mut("half").unwrap().alive = false;
-        let (half, kept) = (node.cpus("half"), node.cpus("kept"));
+        let half = node.cpus("half");
+        let running = node.cpus("running");
         node.reconnect().await;
         let pods: Vec<_> = node.on_disk().into_iter().map(|claim| claim.pod_uid.0).collect();
-        assert_eq!(pods, ["half", "kept"]);
-        assert_eq!(node.cpus("kept"), kept);
-        // The pod that is still there gets the same CPUs for its container's next instance.
+        assert_eq!(pods, ["half", "running"]);
+        assert_eq!(node.cpus("running"), running);
+        // Of the pod `half`, only the container has ended: its next instance gets the same CPUs.
         let pod = node.pods["sandbox-half"].clone();
         assert_eq!(node.create(&pod, "c", "half again", 4000).await.unwrap(), half);
         node.check();
     }
 }
 
-/// No events arrive while the plugin is away: what was made meanwhile is pinned, and what ended is
-/// free.
+/// A container created meanwhile is pinned, and CPUs of a pod that ended are free.
 #[tokio::test(start_paused = true)]
-async fn what_happened_while_the_plugin_was_away() {
+async fn changes_during_a_restart_of_the_plugin_are_taken_over() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
-        let (a, gone) = (node.run_pod("a", 4000).await, node.run_pod("gone", 4000).await);
+        let a = node.run_pod("a", 4000).await;
+        let gone = node.run_pod("gone", 4000).await;
         node.create(&a, "c", "1", 4000).await.unwrap();
         node.create(&gone, "c", "2", 4000).await.unwrap();
         node.kill().await;
@@ -239,16 +244,15 @@ async fn what_happened_while_the_plugin_was_away() {
     }
 }
 
-/// A pod is deleted while its container is being created: only the pod's end is reported, or also
-/// the container's.
+/// The runtime reports only the pod's end, or also the container's.
 #[tokio::test(start_paused = true)]
-async fn evicted_while_being_created() {
+async fn a_pod_that_is_evicted_during_a_creation_holds_no_cpus() {
     for generation in ALL {
-        for told in [false, true] {
+        for container_is_reported in [false, true] {
             let mut node = Node::start(generation).await;
             let a = node.run_pod("a", 4000).await;
-            node.ask(&a, "c", "1", 4000).await.unwrap();
-            if told {
+            node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
+            if container_is_reported {
                 node.stop("1").await;
                 node.remove("1").await;
             }
@@ -258,10 +262,10 @@ async fn evicted_while_being_created() {
     }
 }
 
-/// A removal without a stop, a pod's end without those of its containers, its removal without its
-/// end.
+/// A container's removal without its stop, a pod's stop without those of its containers, a pod's
+/// removal without its stop.
 #[tokio::test(start_paused = true)]
-async fn ends_that_leave_steps_out() {
+async fn each_kind_of_end_alone_frees_the_cpus() {
     for generation in ALL {
         for end in [Kind::REMOVE_CONTAINER, Kind::STOP_POD_SANDBOX, Kind::REMOVE_POD_SANDBOX] {
             let mut node = Node::start(generation).await;
@@ -269,16 +273,15 @@ async fn ends_that_leave_steps_out() {
             node.create(&a, "c", "1", 4000).await.unwrap();
             let container = node.containers.remove("1").unwrap();
             let container = (end == Kind::REMOVE_CONTAINER).then_some(container.wire);
-            node.runtime.tell(end, &a, container.as_ref()).await.unwrap();
+            node.runtime.report(end, &a, container.as_ref()).await.unwrap();
             assert_eq!(node.held_after_next_write().await, 0, "{end:?}");
         }
     }
 }
 
-/// containerd has forgotten the sandbox: its pod has an id and nothing else in these events, or not
-/// even that.
+/// containerd has forgotten the sandbox: the pod in these events has only an id, or nothing.
 #[tokio::test(start_paused = true)]
-async fn events_with_empty_pods() {
+async fn events_with_empty_pods_find_their_container() {
     for generation in ALL {
         for empty in [
             wire::PodSandbox::new(),
@@ -286,9 +289,12 @@ async fn events_with_empty_pods() {
         ] {
             let mut node = Node::start(generation).await;
             let a = node.run_pod("a", 4000).await;
-            node.ask(&a, "c", "1", 4000).await.unwrap();
+            node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
             let container = node.containers["1"].wire.clone();
-            node.runtime.tell(Kind::POST_START_CONTAINER, &empty, Some(&container)).await.unwrap();
+            node.runtime
+                .report(Kind::POST_START_CONTAINER, &empty, Some(&container))
+                .await
+                .unwrap();
             node.containers.get_mut("1").unwrap().pod = empty.clone();
             node.update("1", cpu(4000)).await.unwrap();
             assert_eq!((node.held(), node.cpus("1")), (4, "2-5".into()));

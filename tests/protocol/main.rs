@@ -1,48 +1,47 @@
-//! The NRI edge against a runtime played by these tests, of every generation and of every kind of
-//! unkindness.
+//! The NRI edge with a runtime played by these tests, of every generation, which misbehaves in
+//! every way.
 //!
-//! What can go wrong, and the tests that make it go wrong. `L` is short for `lost`, `ledger` for
+//! The tables list what can go wrong, with the tests. `L` stands for `lost`, `ledger` for
 //! `crates/ledger/src/tests`.
 //!
 //! | lost and surplus events | tests |
 //! |---|---|
-//! | a creation fails and is undone by a stop and a removal (containerd) | `L::a_failed_creation_that_is_undone`, `L::an_undo_of_what_was_never_asked` |
-//! | another plugin or we refuse a creation, nothing follows (CRI-O) | `L::a_failed_creation_that_nobody_tells_of`, `L::what_we_refuse_leaves_nothing` |
-//! | the OCI runtime fails a creation, nothing follows (CRI-O) | `L::a_failed_creation_that_nobody_tells_of` |
-//! | a creation runs into the kubelet's time limit, the container may exist (CRI-O) | `L::containers_that_only_a_later_event_tells_of` |
-//! | a task cannot be made, the stop comes with the removal (containerd) | `L::a_container_that_never_starts` |
-//! | a restart whose stop comes after the next creation | `L::a_late_stop_of_the_instance_before` |
-//! | the runtime restarts: no ends of older pods, none of what ended meanwhile | `L::what_ended_while_the_runtime_was_away`, `ledger::a_pod_is_over_when_its_last_container_is_removed` |
-//! | the plugin is away | `L::what_happened_while_the_plugin_was_away`, `crashes` |
-//! | registration races with a creation: in no list and in no event | `L::containers_that_only_a_later_event_tells_of`, `L::ends_of_what_was_never_seen` |
-//! | `crictl rmp -f` while a plugin registers locks the runtime up | none: nothing a plugin does or sees |
-//! | evicted or deleted while being created | `L::evicted_while_being_created` |
-//! | CPUs of a container whose cgroup is gone or empty, without any event | `ends_that_nobody_told_of` in `tests/it/daemon.rs` |
+//! | a creation fails and is undone by a stop and a removal (containerd) | `L::an_undone_creation_frees_its_cpus`, `L::an_undo_of_an_unknown_creation_changes_nothing` |
+//! | another plugin or this one refuses a creation, nothing follows (CRI-O) | `L::an_unreported_failed_creation_leaves_its_cpus_to_the_next_instance`, `L::a_refused_creation_leaves_nothing` |
+//! | the OCI runtime fails a creation, nothing follows (CRI-O) | `L::an_unreported_failed_creation_leaves_its_cpus_to_the_next_instance` |
+//! | a creation runs into the kubelet's time limit, the container may exist (CRI-O) | `L::an_unlisted_container_is_pinned_at_its_first_event` |
+//! | a task cannot be made, the stop comes with the removal (containerd) | `L::a_container_that_never_starts_leaves_its_cpus_to_its_successor` |
+//! | a restart whose stop comes after the next creation | `L::a_late_stop_of_the_previous_instance_changes_nothing` |
+//! | the runtime restarts: no ends of older pods, none of what ended meanwhile | `L::pods_that_ended_during_a_restart_of_the_runtime_hold_no_cpus`, `ledger::restart` |
+//! | the plugin is away | `L::changes_during_a_restart_of_the_plugin_are_taken_over`, `crashes` |
+//! | registration races with a creation: in no list and in no event | `L::an_unlisted_container_is_pinned_at_its_first_event`, `L::ends_of_unknown_containers_and_pods_change_nothing` |
+//! | `crictl rmp -f` while a plugin registers locks the runtime up | none: a plugin neither causes nor notices it |
+//! | evicted or deleted while being created | `L::a_pod_that_is_evicted_during_a_creation_holds_no_cpus` |
+//! | CPUs of a container whose cgroup is gone or empty, without any event | `unreported_ends_are_detected_by_cgroups` in `tests/it/groups.rs` |
 //!
 //! | checklist | tests |
 //! |---|---|
-//! | old and new style, `StateChange` and calls of their own, lists in one and in parts, masks | `handshake::every_generation`, `events::a_pods_life`, `events::unknown_calls`, `handshake::one_list_of_fifteen_megabytes`, `handshake::lists_in_parts`, `handshake::configure_begins_the_list_anew` |
-//! | Go's reader, strictly | `go`, by every test of this file; `framing::answers_of_every_size` |
-//! | frames split in every way | `framing::calls_in_any_frames`, `framing::several_calls_in_a_frame`, `handshake::byte_by_byte` |
-//! | configured before the registration is answered | `handshake::configured_before_the_registration_is_answered`, `handshake::configured_before_registering` |
-//! | an end in each state of the handshake; late answers of an old session | `handshake::ends_at_every_point`, `reconnect::decisions_die_with_their_connection` |
-//! | a call is given up and the next one made | `events::cancelled_calls`, `unkind::given_up_and_gone_on` |
-//! | created, never started, created anew; then the late stop | `L::a_container_that_never_starts`, `L::a_late_stop_of_the_instance_before` |
-//! | stops of unknown ids, removals without a stop, pods' ends without their containers', unknown pods | `L::ends_of_what_was_never_seen`, `L::ends_that_leave_steps_out` |
-//! | the kubelet's own CPUs in an update are overridden with the container's id; a resize is refused | `unkind::updates_by_the_kubelet`, `events::updates_are_told_and_overridden` |
-//! | a list's answer: may fail, never empty, no container twice | every test with a `node`; `handshake::lists_in_parts` |
-//! | shares and quotas read back, saturated values, absent wrappers | unit tests of `ledger::model` and `nri::incoming` |
-//! | classes of service from every shape of cgroup | unit test of `nri::qos` |
-//! | real peers | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for what containerd 2.1 and 2.4 and CRI-O 1.36 sent, with every answer |
+//! | `StateChange` and separate calls, lists in one and in parts, masks | `handshake::every_generation_configures_the_plugin_and_lists_a_node`, `events::every_generation_reports_the_same_life_of_a_pod`, `events::unknown_calls_are_unimplemented`, `handshake::one_list_of_fifteen_megabytes_is_accepted`, `handshake::the_parts_of_a_list_are_collected`, `handshake::another_configure_discards_the_parts_of_a_list` |
+//! | Go's strict reader | `go`, in every test of this program; `framing::answers_of_every_size_are_readable` |
+//! | frames split in every way | `framing::calls_in_any_frames_are_answered`, `framing::several_calls_in_one_frame_are_answered`, `handshake::the_handshake_works_byte_by_byte` |
+//! | configured before the registration is answered | `handshake::a_runtime_may_configure_before_it_answers_the_registration`, `handshake::a_runtime_may_configure_before_the_registration` |
+//! | an end in each state of the handshake; late answers of an old session | `handshake::a_disconnect_at_any_point_of_the_handshake_is_reported`, `reconnect::a_decision_is_dropped_with_its_connection` |
+//! | a runtime gives up on a call and makes the next one | `events::a_call_after_a_cancelled_one_gets_its_own_answer`, `unkind::a_creation_after_one_that_was_given_up_gets_other_cpus` |
+//! | created, never started, created again; then the late stop | `L::a_container_that_never_starts_leaves_its_cpus_to_its_successor`, `L::a_late_stop_of_the_previous_instance_changes_nothing` |
+//! | stops of unknown ids, removals without a stop, pods' ends without their containers', unknown pods | `L::ends_of_unknown_containers_and_pods_change_nothing`, `L::each_kind_of_end_alone_frees_the_cpus` |
+//! | the kubelet's own CPUs in an update are overridden with the container's id; a resize is refused | `unkind::quotas_of_the_kubelet_are_overridden_and_growth_without_room_is_refused`, `events::updates_reach_the_owner_and_are_overridden` |
+//! | a list's answer: may fail, never empty, no container twice | every test with a `node`; `handshake::the_parts_of_a_list_are_collected` |
+//! | shares and quotas read back, saturated values, absent wrappers; QoS classes from every shape of cgroup | unit tests of `src/edge/nri` |
+//! | real runtimes | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for recordings of containerd 2.1 and 2.4 and CRI-O 1.36, with every answer |
 //!
-//! | unkindness | tests |
+//! | misbehaviour | tests |
 //! |---|---|
-//! | late, double, missing, out of order | `events::late_decisions`, `unkind::everything_twice`, `ledger::orders` (every order of every choice), `L::stopped_before_it_is_created` |
-//! | created after the stop of the same container | `L::created_again_after_its_stop` |
-//! | events with empty pods | `L::events_with_empty_pods`, `events::empty_pods`, `ledger::identity` |
+//! | late, double, missing, out of order | `events::a_late_decision_is_dropped_and_the_call_answered_in_time`, `unkind::every_event_may_arrive_twice`, `ledger::event_order` (every order of every choice), `L::a_stop_before_the_creation_frees_nothing_later` |
+//! | created after the stop of the same container | `L::a_container_created_again_after_its_stop_gets_its_cpus_back` |
+//! | events with empty pods | `L::events_with_empty_pods_find_their_container`, `events::stops_and_removals_need_only_the_containers_id`, `ledger::identity` |
 //! | CPUs of a stopped container, whose process may not have ended | `unkind::a_stop_alone_gives_no_cpus_to_another_pod` |
-//! | hangs: when registering, in a list, in an event, in an update, when reading | `handshake::silence_after_registering`, `unkind::restarts_in_the_middle_of_a_list`, `unkind::hangs_and_dies_with_an_answer_unread`, `updates::one_at_a_time`, `framing::answers_wait_for_their_reader` |
-//! | restarts in the middle of a list, or before its answer | `unkind::restarts_in_the_middle_of_a_list`, `unkind::restarts_before_the_answer_to_a_list` |
+//! | hangs: when registering, in a list, in an event, in an update, when reading | `handshake::a_runtime_that_never_configures_is_given_up_after_a_minute`, `unkind::a_restart_in_the_middle_of_a_list_discards_it`, `unkind::an_answer_that_the_runtime_never_read_has_no_effect`, `updates::only_one_unsolicited_update_is_under_way_at_a_time`, `framing::answers_wait_for_their_reader` |
+//! | restarts in the middle of a list, or before its answer | `unkind::a_restart_in_the_middle_of_a_list_discards_it`, `unkind::a_list_whose_answer_was_lost_is_repaired_by_the_next_one` |
 //! | garbage | `hostile`, the fuzz targets (`tests/it/fuzz.rs`, `hack/fuzz`) |
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
-//! How much memory the plugin's process takes for what pods' authors put into their pods.
+//! The memory that the plugin's process uses for what authors can put into their pods.
 
-use crate::process::Plugin;
+use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
 use nri::wire;
 use protobuf::{CodedOutputStream, Message as _};
@@ -9,17 +9,17 @@ use std::fs;
 
 /// Kubernetes' limit on the size of a pod's annotations.
 const ANNOTATIONS: usize = 256 << 10;
-/// As many as the kubelet runs by default.
+/// The kubelet's default limit.
 const PODS: usize = 110;
-/// What containerd since NRI 0.7 puts into one message.
+/// The longest message of containerd since NRI 0.7.
 const PART: usize = 4 << 20;
-/// What NRI 0.6 puts into one message.
+/// The longest message of NRI 0.6.
 const WHOLE: usize = 16 << 20;
-/// Of the 64 MiB that the manifests allow.
+/// The manifests allow 64 MiB.
 const LIMIT_KIB: u64 = 40 << 10;
 
-/// Lists pods, in messages of at most so many bytes.
-async fn list(plugin: &mut Plugin, pods: &[Vec<u8>], longest: usize) {
+/// Lists pods, in messages of at most this many bytes.
+async fn list(plugin: &mut PluginProcess, pods: &[Vec<u8>], longest: usize) {
     let mut parts = vec![Vec::new()];
     for pod in pods {
         if parts.last().unwrap().len() + pod.len() > longest - 4096 {
@@ -37,7 +37,7 @@ async fn list(plugin: &mut Plugin, pods: &[Vec<u8>], longest: usize) {
     }
 }
 
-fn peak_kib(plugin: &Plugin) -> u64 {
+fn peak_kib(plugin: &PluginProcess) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", plugin.child.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse().unwrap()
@@ -56,7 +56,7 @@ fn texts(length: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// As many entries as an author may have, with this value.
+/// As many entries as an author may write, with this value.
 fn entries(names: impl Iterator<Item = String>, value: &str) -> HashMap<String, String> {
     let mut left = ANNOTATIONS;
     let fits = |name: &String| {
@@ -67,8 +67,8 @@ fn entries(names: impl Iterator<Item = String>, value: &str) -> HashMap<String, 
     names.take_while(fits).map(|name| (name, value.to_owned())).collect()
 }
 
-/// Pods like this one in a list, in the wire format, as many as fit. All but their ids are encoded
-/// once.
+/// As many pods like this one as fit, as entries of a list in the wire format. Everything but their
+/// ids is encoded once.
 fn pods(pod: wire::PodSandbox, fit: usize) -> Vec<Vec<u8>> {
     let common = pod.write_to_bytes().unwrap();
     let listed = |at: usize| {
@@ -84,7 +84,7 @@ fn pods(pod: wire::PodSandbox, fit: usize) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_list_of_pods_with_all_that_authors_can_write_takes_little_memory() {
+async fn pods_with_the_largest_annotations_take_little_memory() {
     let of_domain = |length| texts(length).map(|name| format!("cpus.cpu-manager.nri.io/{name}"));
     let three_letters = entries(texts(3), "");
     let annotated = |annotations| wire::PodSandbox { annotations, ..pod("", 100) };
@@ -97,13 +97,14 @@ async fn a_list_of_pods_with_all_that_authors_can_write_takes_little_memory() {
         for (generation, longest, fit) in
             [(Generation::V0_12, PART, usize::MAX), (Generation::V0_6_1, WHOLE, WHOLE - 8192)]
         {
-            let mut plugin = Plugin::start(generation).await;
+            let mut plugin = PluginProcess::start(generation).await;
             let pods = pods(sent.clone(), fit);
             list(&mut plugin, &pods, longest).await;
             let peak = peak_kib(&plugin);
             println!("{generation:?}, {} pods with {what}: {peak} KiB", pods.len());
             assert!(peak < LIMIT_KIB, "{generation:?}, {what}: {peak} KiB");
-            let (pod, container) = (pod("new", 1000), container("new", "new", 1000));
+            let pod = pod("new", 1000);
+            let container = container("new", "new", 1000);
             let created = plugin.runtime.create(&pod, &container).await.unwrap();
             assert_eq!(created.adjust.linux.resources.cpu.cpus, "2");
         }

@@ -1,5 +1,5 @@
-//! A node: a runtime that remembers what it has set, and the plugin as it ships behind the edge,
-//! with its ledger and its state directory. Either can go away and come back.
+//! A node: a runtime that keeps its containers, and the plugin behind the edge as it ships, with
+//! its ledger and its state directory. Either can restart.
 
 use crate::fake_sysfs;
 use crate::owner::identity;
@@ -27,17 +27,17 @@ const CONFIG: &str =
 
 /// A container as the runtime knows it.
 #[derive(Debug, Clone)]
-pub(crate) struct Container {
+pub(crate) struct RuntimeContainer {
     pub(crate) pod: wire::PodSandbox,
     /// With the CPUs that are set.
     pub(crate) wire: wire::Container,
-    /// Whether they were set for it alone.
+    /// Whether these CPUs are exclusive.
     pub(crate) exclusive: bool,
     /// Whether its process may run.
     pub(crate) alive: bool,
 }
 
-impl Container {
+impl RuntimeContainer {
     pub(crate) fn cpus(&self) -> CpuSet {
         self.wire.linux.resources.cpu.cpus.parse().unwrap()
     }
@@ -57,14 +57,14 @@ impl Container {
 /// The plugin's part that outlives connections.
 struct Plugin {
     messages: edge::DaemonSender,
-    heard: Arc<Mutex<Vec<Call>>>,
-    served: JoinHandle<()>,
+    events: Arc<Mutex<Vec<Call>>>,
+    daemon: JoinHandle<()>,
     session: JoinHandle<()>,
 }
 
 pub(crate) struct Node {
     pub(crate) runtime: Runtime<DuplexStream>,
-    pub(crate) containers: BTreeMap<String, Container>,
+    pub(crate) containers: BTreeMap<String, RuntimeContainer>,
     pub(crate) pods: BTreeMap<String, wire::PodSandbox>,
     pub(crate) paths: Paths,
     config: String,
@@ -90,7 +90,7 @@ impl Node {
         node
     }
 
-    /// The same before a word is said on the connection.
+    /// Starts, and leaves the handshake to the test.
     pub(crate) fn connected(generation: Generation, config: &str, machine: &Machine) -> Node {
         let dir = fake_sysfs::scratch();
         let sysfs_root = dir.path().join("sys");
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// The handshake on a new connection, with all that exists.
+    /// Makes the handshake on a new connection, and lists everything that exists.
     pub(crate) async fn synchronize(&mut self) {
         self.runtime.registration().await;
         self.runtime.configure().await;
@@ -128,13 +128,13 @@ impl Node {
         self.apply(updates);
     }
 
-    /// The connection ends and is made anew; the plugin lives on.
+    /// Replaces the connection; the plugin lives on.
     pub(crate) async fn reconnect(&mut self) {
         self.drop_connection();
         self.synchronize().await;
     }
 
-    /// Ends the connection and makes the next one, without a word on it yet.
+    /// Replaces the connection, and leaves the handshake to the test.
     pub(crate) fn drop_connection(&mut self) {
         self.sessions += 1;
         let (runtime, session) =
@@ -143,9 +143,9 @@ impl Node {
         self.plugin.session = session;
     }
 
-    /// The plugin is killed: nothing of it is left but its state directory. The runtime goes on.
+    /// Kills the plugin: only its state directory is left. The runtime goes on.
     pub(crate) async fn kill(&mut self) {
-        for task in [&mut self.plugin.session, &mut self.plugin.served] {
+        for task in [&mut self.plugin.session, &mut self.plugin.daemon] {
             task.abort();
             if !task.is_finished() {
                 let _ = task.await;
@@ -153,39 +153,40 @@ impl Node {
         }
     }
 
-    /// A new plugin process starts, and all that exists is listed for it.
+    /// Starts a new plugin process, and lists everything that exists.
     pub(crate) async fn restart(&mut self) {
         self.kill().await;
         let (runtime, plugin) = launch(self.runtime.generation, &self.paths, &self.config);
-        (self.runtime, self.plugin) = (runtime, plugin);
+        self.runtime = runtime;
+        self.plugin = plugin;
         self.sessions = 1;
         self.synchronize().await;
     }
 
-    /// A Guaranteed pod's sandbox starts.
+    /// Starts a Guaranteed pod's sandbox.
     pub(crate) async fn run_pod(&mut self, uid: &str, milli: i64) -> wire::PodSandbox {
         let pod = runtime::pod(uid, milli);
         self.pods.insert(pod.id.clone(), pod.clone());
-        self.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        self.runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
         pod
     }
 
-    /// A container as the kubelet asks for it.
+    /// A container as the kubelet requests it.
     pub(crate) fn container(
         &self,
         pod: &wire::PodSandbox,
         name: &str,
         id: &str,
         milli: i64,
-    ) -> Container {
+    ) -> RuntimeContainer {
         let mut wire = runtime::container(id, &pod.uid, milli);
         wire.pod_sandbox_id.clone_from(&pod.id);
         wire.name = name.into();
         wire.created_at = i64::try_from(self.containers.len()).unwrap() + 1;
-        Container { pod: pod.clone(), wire, exclusive: false, alive: true }
+        RuntimeContainer { pod: pod.clone(), wire, exclusive: false, alive: true }
     }
 
-    /// Creates a container and starts it; where it was put, or why it was refused.
+    /// Creates a container and starts it; returns its CPUs, or the reason of its refusal.
     pub(crate) async fn create(
         &mut self,
         pod: &wire::PodSandbox,
@@ -193,13 +194,13 @@ impl Node {
         id: &str,
         milli: i64,
     ) -> Result<String, String> {
-        self.ask(pod, name, id, milli).await?;
+        self.create_unstarted(pod, name, id, milli).await?;
         self.started(id).await;
         Ok(self.cpus(id))
     }
 
-    /// Asks for a container; if it may be, it exists afterwards, and does not run.
-    pub(crate) async fn ask(
+    /// Creates a container, unless it is refused, and does not start it.
+    pub(crate) async fn create_unstarted(
         &mut self,
         pod: &wire::PodSandbox,
         name: &str,
@@ -218,41 +219,45 @@ impl Node {
     }
 
     pub(crate) async fn started(&mut self, id: &str) {
-        let Container { pod, wire, .. } = self.containers[id].clone();
-        self.runtime.tell(Kind::POST_START_CONTAINER, &pod, Some(&wire)).await.unwrap();
+        let RuntimeContainer { pod, wire, .. } = self.containers[id].clone();
+        self.runtime.report(Kind::POST_START_CONTAINER, &pod, Some(&wire)).await.unwrap();
     }
 
-    /// The process has ended, and the plugin gets the event.
+    /// Ends the container's process, and reports that.
     pub(crate) async fn stop(&mut self, id: &str) {
         self.containers.get_mut(id).unwrap().alive = false;
-        let Container { pod, wire, .. } = self.containers[id].clone();
-        self.tell_stop(&pod, &wire).await;
+        let RuntimeContainer { pod, wire, .. } = self.containers[id].clone();
+        self.report_stop(&pod, &wire).await;
     }
 
-    pub(crate) async fn tell_stop(&mut self, pod: &wire::PodSandbox, container: &wire::Container) {
+    pub(crate) async fn report_stop(
+        &mut self,
+        pod: &wire::PodSandbox,
+        container: &wire::Container,
+    ) {
         let answer = self.runtime.stop(pod, container).await.unwrap();
         self.apply(answer.update);
     }
 
     pub(crate) async fn remove(&mut self, id: &str) {
-        let Container { pod, wire, .. } = self.containers.remove(id).unwrap();
-        self.runtime.tell(Kind::REMOVE_CONTAINER, &pod, Some(&wire)).await.unwrap();
+        let RuntimeContainer { pod, wire, .. } = self.containers.remove(id).unwrap();
+        self.runtime.report(Kind::REMOVE_CONTAINER, &pod, Some(&wire)).await.unwrap();
     }
 
-    /// All containers of the pod are gone, and it is over.
+    /// Removes the pod's containers, and ends the pod.
     pub(crate) async fn stop_pod(&mut self, pod: &wire::PodSandbox) {
         self.pods.remove(&pod.id);
         self.containers.retain(|_, container| container.pod.id != pod.id);
-        self.runtime.tell(Kind::STOP_POD_SANDBOX, pod, None).await.unwrap();
+        self.runtime.report(Kind::STOP_POD_SANDBOX, pod, None).await.unwrap();
     }
 
-    /// A resize as the kubelet asks for it, or any other update.
+    /// Makes an update of the kubelet, such as a resize.
     pub(crate) async fn update(
         &mut self,
         id: &str,
         wanted: wire::LinuxResources,
     ) -> Result<(), String> {
-        let Container { pod, wire, .. } = self.containers[id].clone();
+        let RuntimeContainer { pod, wire, .. } = self.containers[id].clone();
         let request = wire::UpdateContainerRequest {
             pod: Some(pod).into(),
             container: Some(wire).into(),
@@ -264,7 +269,7 @@ impl Node {
             .call("UpdateContainer", &request)
             .await
             .map_err(|status: ttrpc::proto::Status| status.message)?;
-        // What the plugin says of the container itself is written over what was asked for.
+        // The plugin's update of this container overrides what the kubelet requested.
         if !wanted.cpu.cpus.is_empty() {
             self.containers.get_mut(id).unwrap().set(&wanted);
         }
@@ -272,54 +277,55 @@ impl Node {
         Ok(())
     }
 
-    /// Sets what the plugin says; of what is unknown or has ended it does not matter.
+    /// Carries out the plugin's updates; those of unknown containers have no effect.
     pub(crate) fn apply(&mut self, updates: Vec<wire::ContainerUpdate>) {
-        let mut told = std::collections::HashSet::new();
+        let mut updated = std::collections::HashSet::new();
         for update in updates {
-            assert!(update.ignore_failure, "a change that may fail something");
-            assert!(told.insert(update.container_id.clone()), "told twice in one answer");
+            assert!(update.ignore_failure, "an update that may fail the call");
+            assert!(updated.insert(update.container_id.clone()), "updated twice in one answer");
             if let Some(container) = self.containers.get_mut(&update.container_id) {
                 container.set(&update.linux.resources);
             }
         }
     }
 
-    /// Does what the plugin asks for by itself, once nothing else happens; what that is.
-    pub(crate) async fn obey_unasked(&mut self) -> Vec<String> {
+    /// Carries out the unsolicited updates, once nothing else happens; returns each as "CONTAINER
+    /// CPUS".
+    pub(crate) async fn apply_unsolicited(&mut self) -> Vec<String> {
         self.runtime.idle().await;
-        let mut asked = Vec::new();
+        let mut applied = Vec::new();
         for request in std::mem::take(&mut self.runtime.unsolicited) {
             for update in &request.update {
                 let cpus = &update.linux.resources.cpu.cpus;
-                asked.push(format!("{} {cpus}", update.container_id));
+                applied.push(format!("{} {cpus}", update.container_id));
             }
             self.apply(request.update);
         }
-        asked
+        applied
     }
 
     pub(crate) fn cpus(&self, id: &str) -> String {
         self.containers[id].cpus().to_string()
     }
 
-    /// The events that the ledger has heard since this was asked last.
-    pub(crate) fn heard(&self) -> Vec<Call> {
-        std::mem::take(&mut self.plugin.heard.lock().unwrap())
+    /// The events that the ledger has received since the last call.
+    pub(crate) fn take_events(&self) -> Vec<Call> {
+        std::mem::take(&mut self.plugin.events.lock().unwrap())
     }
 
-    /// What the state file holds.
+    /// The claims in the state file.
     pub(crate) fn on_disk(&self) -> Vec<Claim> {
         let bytes = std::fs::read(self.paths.state_dir.join("checkpoint.json")).unwrap();
         checkpoint::decode(&bytes).unwrap()
     }
 
-    /// The number of exclusive CPUs in the plugin's own books.
+    /// The number of exclusive CPUs in the state file.
     pub(crate) fn held(&self) -> usize {
         self.on_disk().iter().map(|claim| claim.cpus.len()).sum()
     }
 
-    /// The same after an event that has no answer to wait for: a small exclusive container comes
-    /// and goes.
+    /// Like [`Node::held`], after an event whose answer does not wait for the disk: a small
+    /// exclusive container starts and ends, and its creation waits.
     pub(crate) async fn held_after_next_write(&mut self) -> usize {
         let pod = self.run_pod("write", 1000).await;
         self.create(&pod, "c", "write", 1000).await.unwrap();
@@ -328,7 +334,7 @@ impl Node {
         held
     }
 
-    /// What must always hold, on what is set for processes that run.
+    /// Checks what must always hold for the CPUs of running processes.
     #[track_caller]
     pub(crate) fn check(&self) {
         let alive = || self.containers.values().filter(|container| container.alive);
@@ -350,38 +356,38 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
     let config = Config::parse("test", config).unwrap();
     let executor = loop {
         match Executor::start(paths, &config) {
-            // A write that the killed process had begun ends first, as a dead process's would.
+            // A write that the killed plugin had begun ends first, as that of a dead process would.
             Err(StartError::State(StateError::Locked { .. })) => std::thread::yield_now(),
             started => break started.unwrap(),
         }
     };
     let (to_owner, inbox) = mpsc::unbounded_channel();
-    let (messages, heard) = overheard(to_owner);
+    let (messages, events) = record_events(to_owner);
     let questions = nri_cpu_manager::serve::questions();
     let for_task = paths.clone();
-    let served = tokio::spawn(async move {
+    let daemon = tokio::spawn(async move {
         let start = Start::Now(Box::new(executor));
         daemon::serve(inbox, questions, &for_task, start).await.unwrap();
     });
     let (runtime, session) = connect(generation, 1, messages.clone());
-    (runtime, Plugin { messages, heard, served, session })
+    (runtime, Plugin { messages, events, daemon, session })
 }
 
-/// Passes messages on to the ledger's owner, and notes the events among them.
-fn overheard(owner: edge::DaemonSender) -> (edge::DaemonSender, Arc<Mutex<Vec<Call>>>) {
+/// Forwards messages to the ledger's owner, and records the events among them.
+fn record_events(owner: edge::DaemonSender) -> (edge::DaemonSender, Arc<Mutex<Vec<Call>>>) {
     let (messages, mut inbox) = mpsc::unbounded_channel();
-    let heard = Arc::default();
-    let notes: Arc<Mutex<Vec<Call>>> = Arc::clone(&heard);
+    let events = Arc::default();
+    let record: Arc<Mutex<Vec<Call>>> = Arc::clone(&events);
     tokio::spawn(async move {
         while let Some(message) = inbox.recv().await {
             if let Message::Call { call, .. } = &message {
-                notes.lock().unwrap().push(call.clone());
+                record.lock().unwrap().push(call.clone());
             }
-            // An owner that is gone drops the message, and with it the way to answer.
+            // If the owner is gone, the message is dropped with its reply channel.
             let _ = owner.send(message);
         }
     });
-    (messages, heard)
+    (messages, events)
 }
 
 fn connect(

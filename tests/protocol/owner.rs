@@ -1,4 +1,4 @@
-//! The ledger's owner, played by a script; and a session to play with.
+//! The ledger's owner, played by a script, and sessions that are connected to it.
 
 use crate::runtime::{Generation, Runtime};
 use ledger::{Call, ContainerId, CpuSetting, Update};
@@ -12,26 +12,26 @@ use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// With the name and index of the command line's defaults.
+/// The default name and index of the command line.
 pub(crate) fn identity() -> Identity {
     Identity::new("cpu-manager", "90").unwrap()
 }
 
-/// The owner's messages, in order.
+/// A message that the owner has received.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum Received {
     Configure { session: Session, runtime: String, config: String, updater: bool },
     Call { session: Session, call: Call, in_time: bool },
     WentOn(Session),
     Disconnected(Session),
 }
 
-/// A test's access to the owner's messages.
+/// The messages that the owner has received, in order, and the runtime's updater.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<Told>>>, Arc<Mutex<Option<Updater>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<Received>>>, Arc<Mutex<Option<Updater>>>);
 
 impl Log {
-    pub(crate) fn told(&self) -> Vec<Told> {
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.0.lock().unwrap().clone()
     }
 
@@ -41,28 +41,28 @@ impl Log {
 
     /// The events only.
     pub(crate) fn events(&self) -> Vec<Call> {
-        let event = |told| match told {
-            Told::Call { call, .. } => Some(call),
+        let event = |message| match message {
+            Received::Call { call, .. } => Some(call),
             _ => None,
         };
-        self.told().into_iter().filter_map(event).collect()
+        self.received().into_iter().filter_map(event).collect()
     }
 
     /// Whether each event was answered in time.
     pub(crate) fn in_time(&self) -> Vec<bool> {
-        let in_time = |told| match told {
-            Told::Call { in_time, .. } => Some(in_time),
+        let in_time = |message| match message {
+            Received::Call { in_time, .. } => Some(in_time),
             _ => None,
         };
-        self.told().into_iter().filter_map(in_time).collect()
+        self.received().into_iter().filter_map(in_time).collect()
     }
 
-    fn push(&self, told: Told) {
-        self.0.lock().unwrap().push(told);
+    fn push(&self, message: Received) {
+        self.0.lock().unwrap().push(message);
     }
 }
 
-/// What the owner does about an event: its answer, after so long.
+/// The owner's answer to an event, and how long it takes.
 pub(crate) type Answer = (Duration, Result<Response, Refusal>);
 
 /// Starts an owner that follows `script`.
@@ -71,18 +71,18 @@ pub(crate) fn owner(
 ) -> (DaemonSender, Log) {
     let (owner, mut messages) = mpsc::unbounded_channel();
     let log = Log::default();
-    let seen = log.clone();
+    let record = log.clone();
     tokio::spawn(async move {
         while let Some(message) = messages.recv().await {
             match message {
                 Message::Configure { session, runtime, config, updater, reply, .. } => {
-                    seen.push(Told::Configure {
+                    record.push(Received::Configure {
                         session,
                         runtime: runtime.to_string(),
                         config: config.clone(),
                         updater: updater.is_some(),
                     });
-                    *seen.1.lock().unwrap() = updater;
+                    *record.1.lock().unwrap() = updater;
                     let refused = config.contains("refuse me");
                     let answer = if refused {
                         Err(Refusal("bad configuration".into()))
@@ -95,19 +95,19 @@ pub(crate) fn owner(
                     let (after, answer) = script(&call);
                     tokio::time::sleep(after).await;
                     let in_time = reply.send(answer).is_ok();
-                    seen.push(Told::Call { session, call, in_time });
+                    record.push(Received::Call { session, call, in_time });
                 }
                 Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
-                Message::WentOn { session } => seen.push(Told::WentOn(session)),
-                Message::Disconnected { session } => seen.push(Told::Disconnected(session)),
+                Message::WentOn { session } => record.push(Received::WentOn(session)),
+                Message::Disconnected { session } => record.push(Received::Disconnected(session)),
             }
         }
     });
     (owner, log)
 }
 
-/// Has nothing to say about anything.
-pub(crate) fn content(_: &Call) -> Answer {
+/// Accepts every event and changes nothing.
+pub(crate) fn no_change(_: &Call) -> Answer {
     at_once(Response::default())
 }
 
@@ -124,8 +124,8 @@ pub(crate) fn shared(id: &str, cpus: &str) -> Update {
     Update { container: ContainerId(id.into()), setting }
 }
 
-/// A plugin that runs, and the way to tell it to stop.
-pub(crate) struct Plugin {
+/// A running plugin, with a sender that stops it.
+pub(crate) struct ScriptedPlugin {
     pub(crate) log: Log,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) ended: JoinHandle<Result<Ended, SessionError>>,
@@ -136,12 +136,12 @@ pub(crate) fn connect_through(
     pipe: usize,
     generation: Generation,
     script: impl FnMut(&Call) -> Answer + Send + 'static,
-) -> (Runtime<DuplexStream>, Plugin) {
+) -> (Runtime<DuplexStream>, ScriptedPlugin) {
     let (ours, theirs) = tokio::io::duplex(pipe);
     let (owner, log) = owner(script);
     let (stop, stopped) = oneshot::channel::<()>();
     let ended = tokio::spawn(async move {
-        // A test that drops its end does not mean to stop the plugin.
+        // A test that drops the sender does not stop the plugin.
         let stopped = async {
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
@@ -149,19 +149,19 @@ pub(crate) fn connect_through(
         };
         run_session(ours, Session(7), &identity(), &owner, stopped).await
     });
-    (Runtime::new(theirs, generation), Plugin { log, stop, ended })
+    (Runtime::new(theirs, generation), ScriptedPlugin { log, stop, ended })
 }
 
-/// The same through a pipe as wide as a socket.
+/// Like [`connect_through`], with a pipe as wide as a socket.
 pub(crate) fn connect(
     generation: Generation,
     script: impl FnMut(&Call) -> Answer + Send + 'static,
-) -> (Runtime<DuplexStream>, Plugin) {
+) -> (Runtime<DuplexStream>, ScriptedPlugin) {
     connect_through(200 << 10, generation, script)
 }
 
-impl Plugin {
-    /// How it ended; fails when it does not end.
+impl ScriptedPlugin {
+    /// Waits until the plugin ends; fails if it does not.
     pub(crate) async fn ended(self) -> (Log, Result<Ended, SessionError>) {
         let ended = tokio::time::timeout(Duration::from_secs(3600), self.ended).await;
         // The last message has been sent; let the owner read.
@@ -169,7 +169,7 @@ impl Plugin {
         (self.log, ended.expect("an end").expect("no panic"))
     }
 
-    /// The same where time is real.
+    /// Like [`ScriptedPlugin::ended`], for tests without a paused clock.
     pub(crate) async fn ended_now(self) -> (Log, Result<Ended, SessionError>) {
         let ended = tokio::time::timeout(Duration::from_secs(5), self.ended).await;
         (self.log, ended.expect("an end").expect("no panic"))

@@ -9,14 +9,14 @@ use std::rc::Rc;
 use tokio::net::{UnixListener, UnixStream};
 use topology::synthetic::Machine;
 
-pub(crate) struct Plugin {
+pub(crate) struct PluginProcess {
     pub(crate) child: Child,
     pub(crate) runtime: Runtime<UnixStream>,
     dir: Rc<tempfile::TempDir>,
 }
 
-impl Plugin {
-    pub(crate) async fn start(generation: Generation) -> Plugin {
+impl PluginProcess {
+    pub(crate) async fn start(generation: Generation) -> PluginProcess {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         let sysfs = dir.path().join("sys");
@@ -24,15 +24,19 @@ impl Plugin {
         let config =
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
         fs::write(dir.path().join("config.yaml"), config).unwrap();
-        Plugin::launch(Rc::new(dir), generation, "nri.sock").await
+        PluginProcess::launch(Rc::new(dir), generation, "nri.sock").await
     }
 
     /// Another instance for the same node, as in a roll-out.
-    pub(crate) async fn successor(&self, socket: &str) -> Plugin {
-        Plugin::launch(Rc::clone(&self.dir), self.runtime.generation, socket).await
+    pub(crate) async fn successor(&self, socket: &str) -> PluginProcess {
+        PluginProcess::launch(Rc::clone(&self.dir), self.runtime.generation, socket).await
     }
 
-    async fn launch(dir: Rc<tempfile::TempDir>, generation: Generation, socket: &str) -> Plugin {
+    async fn launch(
+        dir: Rc<tempfile::TempDir>,
+        generation: Generation,
+        socket: &str,
+    ) -> PluginProcess {
         let path = |name: &str| dir.path().join(name);
         let listener = UnixListener::bind(path(socket)).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
@@ -51,10 +55,10 @@ impl Plugin {
         let mut runtime = Runtime::new(trunk, generation);
         runtime.registration().await;
         runtime.configure().await;
-        Plugin { child, runtime, dir }
+        PluginProcess { child, runtime, dir }
     }
 
-    /// As a kubelet ends a container.
+    /// Sends SIGTERM, as a kubelet does to end a container.
     pub(crate) fn terminate(&self) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -65,9 +69,9 @@ impl Plugin {
     }
 }
 
-impl Drop for Plugin {
+impl Drop for PluginProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         self.child.wait().unwrap();
     }

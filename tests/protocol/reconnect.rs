@@ -1,6 +1,6 @@
 //! A connection that comes back, over real sockets.
 
-use crate::owner::{Answer, Log, Told, content, identity, owner, shared};
+use crate::owner::{Answer, Log, Received, identity, no_change, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
 use ledger::{Admission, Call, Event};
 use nri::Session;
@@ -27,7 +27,7 @@ fn daemon(endpoint: Endpoint, script: impl FnMut(&Call) -> Answer + Send + 'stat
     Daemon { log, stop, ended }
 }
 
-/// The socket, made anew as a runtime does when it starts.
+/// Replaces the socket, as a runtime does when it starts.
 fn listen(path: &Path) -> UnixListener {
     let _ = std::fs::remove_file(path);
     UnixListener::bind(path).unwrap()
@@ -48,12 +48,12 @@ async fn within<T>(seconds: u64, what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(seconds), what).await.expect("in time")
 }
 
-/// The runtime restarts twice, once between two messages and once before it has said a word.
+/// The runtime restarts twice: between two messages, and before its first message.
 #[tokio::test]
-async fn comes_back_to_a_new_socket() {
+async fn the_plugin_reconnects_to_a_new_socket() {
     let (_directory, path) = socket();
     let listener = listen(&path);
-    let daemon = daemon(Endpoint::Socket(path.clone()), content);
+    let daemon = daemon(Endpoint::Socket(path.clone()), no_change);
     let mut runtime = accept(&listener).await;
     runtime.handshake().await;
     drop((runtime, listener));
@@ -72,16 +72,16 @@ async fn comes_back_to_a_new_socket() {
 
     let numbers: Vec<_> = daemon
         .log
-        .told()
+        .received()
         .iter()
-        .map(|told| match told {
-            Told::Configure { session, .. } => (session.0, "configure"),
-            Told::Call { session, call: Call::Event(Event::Synchronize { .. }), .. } => {
+        .map(|message| match message {
+            Received::Configure { session, .. } => (session.0, "configure"),
+            Received::Call { session, call: Call::Event(Event::Synchronize { .. }), .. } => {
                 (session.0, "sync")
             }
-            Told::Call { session, .. } => (session.0, "event"),
-            Told::WentOn(session) => (session.0, "on"),
-            Told::Disconnected(session) => (session.0, "end"),
+            Received::Call { session, .. } => (session.0, "event"),
+            Received::WentOn(session) => (session.0, "on"),
+            Received::Disconnected(session) => (session.0, "end"),
         })
         .collect();
     let expected = [
@@ -97,12 +97,12 @@ async fn comes_back_to_a_new_socket() {
     assert_eq!(numbers, expected);
 }
 
-/// Once there was a connection, a runtime may stay away for as long as it likes.
+/// After a first connection, the plugin waits for the runtime without a limit.
 #[tokio::test]
-async fn a_runtime_that_is_away_for_long() {
+async fn the_plugin_waits_for_a_runtime_that_is_away_for_long() {
     let (_directory, path) = socket();
     let listener = listen(&path);
-    let daemon = daemon(Endpoint::Socket(path.clone()), content);
+    let daemon = daemon(Endpoint::Socket(path.clone()), no_change);
     accept(&listener).await.handshake().await;
     drop(listener);
     tokio::time::sleep(Duration::from_millis(4500)).await;
@@ -111,16 +111,15 @@ async fn a_runtime_that_is_away_for_long() {
     assert!(!daemon.ended.is_finished());
 }
 
-/// A decision that comes after the end of its connection goes nowhere, least of all to the next
-/// connection.
+/// A decision made after the end of its connection is not sent on the next one.
 #[tokio::test]
-async fn decisions_die_with_their_connection() {
+async fn a_decision_is_dropped_with_its_connection() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => {
             let updates = vec![shared("s", "0")];
             (Duration::from_millis(900), Ok(Response { updates, ..Response::default() }))
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (_directory, path) = socket();
     let listener = listen(&path);
@@ -132,8 +131,7 @@ async fn decisions_die_with_their_connection() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(runtime);
 
-    // Every message of this connection is looked at: an answer to the old call would not be the one
-    // that is awaited.
+    // The test reads every message of this connection: an answer to the old call would fail it.
     let mut runtime = accept(&listener).await;
     runtime.handshake().await;
     let answer = runtime.stop(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
@@ -141,52 +139,51 @@ async fn decisions_die_with_their_connection() {
     assert_eq!(daemon.log.in_time(), [true, false, true, true]);
 }
 
-/// No socket at all: an error that says what to look at, after a little patience.
+/// The error says what to check.
 #[tokio::test(start_paused = true)]
-async fn no_socket() {
+async fn a_missing_socket_is_an_error_after_a_while() {
     let (_directory, path) = socket();
-    let daemon = daemon(Endpoint::Socket(path.clone()), content);
+    let daemon = daemon(Endpoint::Socket(path.clone()), no_change);
     let error = daemon.ended.await.unwrap().unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, RunError::Dial { .. }));
     assert!(text.contains(path.to_str().unwrap()) && text.contains("Is NRI enabled"), "{text}");
-    assert!(daemon.log.told().is_empty());
+    assert!(daemon.log.received().is_empty());
 }
 
-/// A runtime that comes up a moment after us.
+/// The runtime starts a moment after the plugin.
 #[tokio::test]
-async fn a_socket_that_comes_late() {
+async fn the_plugin_waits_for_a_socket_that_appears_late() {
     let (_directory, path) = socket();
-    let _daemon = daemon(Endpoint::Socket(path.clone()), content);
+    let _daemon = daemon(Endpoint::Socket(path.clone()), no_change);
     tokio::time::sleep(Duration::from_millis(700)).await;
     let listener = listen(&path);
     accept(&listener).await.handshake().await;
 }
 
-/// A stop without a runtime.
 #[tokio::test]
-async fn stops_between_connections() {
+async fn the_plugin_stops_between_connections() {
     let (_directory, path) = socket();
     let listener = listen(&path);
-    let daemon = daemon(Endpoint::Socket(path), content);
+    let daemon = daemon(Endpoint::Socket(path), no_change);
     accept(&listener).await.handshake().await;
     drop(listener);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let asked = Instant::now();
+    let started = Instant::now();
     daemon.stop.send(()).unwrap();
     within(1, daemon.ended).await.unwrap().unwrap();
-    assert!(asked.elapsed() < Duration::from_millis(500));
+    assert!(started.elapsed() < Duration::from_millis(500));
 }
 
-/// A plugin that the runtime launched has one connection, and ends with it.
+/// The runtime launches a plugin for one connection.
 #[tokio::test]
 async fn launched_plugins_end_with_their_connection() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
-    let daemon = daemon(Endpoint::Launched(ours), content);
+    let daemon = daemon(Endpoint::Launched(ours), no_change);
     let mut runtime = Runtime::new(UnixStream::from_std(theirs).unwrap(), Generation::V0_8);
     runtime.handshake().await;
     drop(runtime);
     within(5, daemon.ended).await.unwrap().unwrap();
-    assert_eq!(daemon.log.told().last(), Some(&Told::Disconnected(Session(1))));
+    assert_eq!(daemon.log.received().last(), Some(&Received::Disconnected(Session(1))));
 }

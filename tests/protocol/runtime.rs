@@ -1,6 +1,6 @@
 //! The runtime's side of a connection, played step by step.
 
-use crate::go::{Message, Reader};
+use crate::go::{Reader, TtrpcMessage};
 use nri::wire;
 use protobuf::Message as _;
 use std::collections::{HashMap, VecDeque};
@@ -15,16 +15,17 @@ pub(crate) const RUNTIME: u32 = 2;
 const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 
-/// What kind of runtime is played.
+/// The generation of the protocol that the runtime speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// containerd 1.7.24: one synchronisation of any size, no time limits told, few calls.
+    /// containerd 1.7.24: a list of any size in one message, no time limits in `Configure`, few
+    /// calls.
     V0_6_1,
     /// containerd 2.1.
     V0_8,
     /// containerd 2.2.0.
     V0_10,
-    /// A release after 2.3: a call of its own for every event, `StateChange` only where that is not
+    /// A release after 2.3: a separate call for every event, `StateChange` only if that is not
     /// implemented.
     V0_12,
 }
@@ -33,7 +34,7 @@ pub(crate) const ALL: [Generation; 4] =
     [Generation::V0_6_1, Generation::V0_8, Generation::V0_10, Generation::V0_12];
 
 impl Generation {
-    /// Event bits that do not get a plugin disconnected.
+    /// The event bits that this generation knows: with any other, a plugin is disconnected.
     pub(crate) fn known_events(self) -> i32 {
         match self {
             Generation::V0_6_1 | Generation::V0_8 => 0x7ff,
@@ -59,12 +60,12 @@ impl Generation {
     }
 }
 
-/// How messages are put into frames on their way to the plugin; all of it is legal.
+/// How messages to the plugin are put into frames; each is legal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Framing {
-    /// A message, a frame.
+    /// One frame for each message.
     Whole,
-    /// Frames of at most so many bytes.
+    /// Frames of at most this many bytes.
     Pieces(usize),
 }
 
@@ -74,12 +75,12 @@ pub(crate) struct Runtime<T> {
     pub(crate) generation: Generation,
     pub(crate) framing: Framing,
     pub(crate) readers: HashMap<u32, Reader>,
-    /// Messages that have come and that no test step has taken yet.
-    arrived: VecDeque<(u32, Message)>,
+    /// Messages that have arrived and that the test has not read yet.
+    arrived: VecDeque<(u32, TtrpcMessage)>,
     next_stream: u32,
-    /// How often a call was not implemented and had to be made by `StateChange`.
+    /// How often the plugin did not implement a call, so that `StateChange` was used.
     pub(crate) fallbacks: usize,
-    /// Changes that the plugin made without an event.
+    /// Updates that the plugin made without an event.
     pub(crate) unsolicited: Vec<wire::UpdateContainersRequest>,
 }
 
@@ -115,7 +116,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
     }
 
     /// The next message on any connection; `None` at the end of the trunk.
-    pub(crate) async fn message(&mut self) -> Option<(u32, Message)> {
+    pub(crate) async fn message(&mut self) -> Option<(u32, TtrpcMessage)> {
         loop {
             if let Some(message) = self.arrived.pop_front() {
                 return Some(message);
@@ -142,7 +143,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         self.readers.values().all(Reader::between_messages)
     }
 
-    /// The next call on connection 2, as it is, without answering it.
+    /// The plugin's next call, which is not answered.
     pub(crate) async fn called(&mut self) -> Option<(u32, Request)> {
         let (conn, message) = self.message().await?;
         assert_eq!((conn, message.kind), (RUNTIME, REQUEST));
@@ -156,7 +157,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
             Err(status) => response.set_status(status),
         }
         let payload = response.write_to_bytes().unwrap();
-        self.stream(RUNTIME, &Message { stream, kind: RESPONSE, payload }.bytes()).await;
+        self.stream(RUNTIME, &TtrpcMessage { stream, kind: RESPONSE, payload }.bytes()).await;
     }
 
     /// Answers the plugin's own calls until there are no more of them.
@@ -168,8 +169,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         }
     }
 
-    /// Answers whatever the plugin calls, and remembers it.
-    async fn answer(&mut self, message: &Message) {
+    /// Answers a call of the plugin, and records it.
+    async fn answer(&mut self, message: &TtrpcMessage) {
         let request = Request::parse_from_bytes(&message.payload).unwrap();
         assert_eq!(request.service, "nri.pkg.api.v1alpha1.Runtime");
         match request.method.as_str() {
@@ -189,7 +190,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         wire::RegisterPluginRequest::parse_from_bytes(&request.payload).unwrap()
     }
 
-    /// Sends a call and gives its stream's number.
+    /// Sends a call; returns the number of its stream.
     pub(crate) async fn send(&mut self, method: &str, payload: &[u8]) -> u32 {
         let mut request = Request::new();
         request.service = "nri.pkg.api.v1alpha1.Plugin".into();
@@ -203,11 +204,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         let stream = self.next_stream;
         self.next_stream += 2;
         let payload = request.write_to_bytes().unwrap();
-        self.stream(PLUGIN, &Message { stream, kind: REQUEST, payload }.bytes()).await;
+        self.stream(PLUGIN, &TtrpcMessage { stream, kind: REQUEST, payload }.bytes()).await;
         stream
     }
 
-    /// Waits for the answer to a call, answering the plugin's own calls meanwhile.
+    /// Waits for the answer to a call, and answers the plugin's own calls meanwhile.
     pub(crate) async fn reply(&mut self, stream: u32) -> Result<Vec<u8>, Status> {
         loop {
             let (conn, message) = self.message().await.expect("an answer, not the end");
@@ -235,8 +236,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         Ok(R::parse_from_bytes(&self.reply(stream).await?).expect("an answer of the right type"))
     }
 
-    /// Configures the plugin as this generation does and checks what it wants; gives the event
-    /// mask.
+    /// Configures the plugin as this generation does; checks and returns its event mask.
     pub(crate) async fn configure(&mut self) -> i32 {
         let answer: wire::ConfigureResponse =
             self.call("Configure", &self.generation.configure()).await.unwrap();
@@ -246,8 +246,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         answer.events
     }
 
-    /// Lists pods and containers, in parts of `at_once` where this generation can, all in one where
-    /// it cannot.
+    /// Lists pods and containers, in parts of `at_once` if this generation can, else in one.
     pub(crate) async fn synchronize(
         &mut self,
         pods: &[wire::PodSandbox],
@@ -279,15 +278,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         unreachable!()
     }
 
-    /// The whole handshake, with a node that has nothing on it.
+    /// The whole handshake, on an empty node.
     pub(crate) async fn handshake(&mut self) {
         self.registration().await;
         self.configure().await;
         assert!(self.synchronize(&[], &[], 1).await.is_empty());
     }
 
-    /// Tells of an event that has no answer but that it was heard, the way this generation does.
-    pub(crate) async fn tell(
+    /// Reports an event with an empty answer, as this generation does.
+    pub(crate) async fn report(
         &mut self,
         event: Event,
         pod: &wire::PodSandbox,
@@ -366,7 +365,7 @@ pub(crate) fn call_name(event: Event) -> &'static str {
         Event::POST_START_CONTAINER => "PostStartContainer",
         Event::POST_UPDATE_CONTAINER => "PostUpdateContainer",
         Event::REMOVE_CONTAINER => "RemoveContainer",
-        event => panic!("{event:?} has an answer of its own"),
+        event => panic!("the answer to {event:?} is not empty"),
     }
 }
 
@@ -402,7 +401,7 @@ pub(crate) fn container(id: &str, pod_uid: &str, milli: i64) -> wire::Container 
     }
 }
 
-/// Shares and quota for a request and limit of so many thousandths.
+/// Shares and quota for this request and limit, in thousandths of a CPU.
 pub(crate) fn cpu(milli: i64) -> wire::LinuxResources {
     let shares = u64::try_from(milli * 1024 / 1000).unwrap();
     let cpu = wire::LinuxCPU {

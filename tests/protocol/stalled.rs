@@ -1,6 +1,6 @@
-//! A disk that does not respond, played by stopping the only thread that writes.
+//! A disk that does not respond, simulated by stopping the only thread that writes.
 
-use crate::process::Plugin;
+use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -53,8 +53,8 @@ fn saved(state: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_stalled_disk_keeps_out_new_exclusive_containers_only() {
-    let mut plugin = Plugin::start(Generation::V0_12).await;
+async fn a_stalled_disk_refuses_only_new_exclusive_containers() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
     assert!(plugin.runtime.synchronize(&[], &[], 1).await.is_empty());
     let state = plugin.state_dir();
     let cpus =
@@ -73,8 +73,8 @@ async fn a_stalled_disk_keeps_out_new_exclusive_containers_only() {
     }
     let created = runtime.create(&pod("s", 500), &container("s", "s", 500)).await.unwrap();
     assert_eq!(cpus(&created), "0-1,4-15");
-    // The CPUs of one that ends are free at once.
-    runtime.tell(Event::STOP_POD_SANDBOX, &pod("a", 2000), None).await.unwrap();
+    // The CPUs of a container that ends are free at once.
+    runtime.report(Event::STOP_POD_SANDBOX, &pod("a", 2000), None).await.unwrap();
     let created = runtime.create(&pod("t", 500), &container("t", "t", 500)).await.unwrap();
     assert_eq!(cpus(&created), "0-15");
     let health_now = health(&state);
@@ -83,7 +83,7 @@ async fn a_stalled_disk_keeps_out_new_exclusive_containers_only() {
     assert_eq!(saved(&state), ["pod-a"]);
 
     drop(disk);
-    // What has happened meanwhile is written without a new event.
+    // What has happened meanwhile is saved without a new event.
     while !saved(&state).is_empty() || health(&state).contains("has not finished") {
         sleep(Duration::from_millis(20));
         tokio::task::yield_now().await;

@@ -1,7 +1,7 @@
-//! `strict: true`: approval of what all plugins together made of a container.
+//! `strict: true`: the plugin approves what all plugins together have adjusted.
 
 use crate::node::Node;
-use crate::owner::{connect, content};
+use crate::owner::{connect, no_change};
 use crate::runtime::{ALL, Generation, container, cpu, pod};
 use ledger::{Admission, Call};
 use nri::wire;
@@ -17,8 +17,8 @@ fn can_validate(generation: Generation) -> bool {
     matches!(generation, Generation::V0_10 | Generation::V0_12)
 }
 
-/// What the runtime asks when all plugins have answered: the container as it was asked for, and
-/// their adjustments.
+/// The runtime's call when all plugins have answered: the container as the kubelet requested it,
+/// and the adjustments of all plugins.
 async fn validate(
     node: &mut Node,
     id: &str,
@@ -41,10 +41,9 @@ async fn validate(
     node.runtime.call("ValidateContainerAdjustment", &request).await.unwrap()
 }
 
-/// Only a strict plugin is asked, and only by a runtime that can: an unknown bit would end the
-/// connection.
+/// And only with a runtime that knows validations: an unknown event bit would end the connection.
 #[tokio::test(start_paused = true)]
-async fn who_is_asked() {
+async fn only_a_strict_plugin_subscribes_to_validations() {
     for generation in ALL {
         for strict in [false, true] {
             let mut node = if strict {
@@ -55,19 +54,20 @@ async fn who_is_asked() {
             node.drop_connection();
             node.runtime.registration().await;
             let events = node.runtime.configure().await;
-            let asked = events & VALIDATE != 0;
-            assert_eq!(asked, strict && can_validate(generation), "{generation:?}: {events:#x}");
+            let subscribes = events & VALIDATE != 0;
+            let expect = strict && can_validate(generation);
+            assert_eq!(subscribes, expect, "{generation:?}: {events:#x}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_decided_or_not_at_all() {
+async fn only_containers_as_decided_are_approved() {
     for generation in ALL.into_iter().filter(|generation| can_validate(*generation)) {
         let mut node = Node::start_with(generation, STRICT).await;
         let a = node.run_pod("a", 5000).await;
-        node.ask(&a, "c", "1", 4000).await.unwrap();
-        node.ask(&a, "s", "2", 500).await.unwrap();
+        node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
+        node.create_unstarted(&a, "s", "2", 500).await.unwrap();
         for (id, cpus, refused) in [
             ("1", "2-5", None),
             ("1", "5,2-4", None),
@@ -81,24 +81,23 @@ async fn as_decided_or_not_at_all() {
             ("1", "everywhere", Some("would run on any")),
             ("2", "0-1,6-15", None),
             ("2", "0-15", Some("CPUs 0-1,6-15 were decided")),
-            ("unseen", "2-5", Some("no CPUs were decided")),
-            ("unseen", "", Some("no CPUs were decided")),
+            ("unknown", "2-5", Some("no CPUs were decided")),
+            ("unknown", "", Some("no CPUs were decided")),
         ] {
             let answer = validate(&mut node, id, cpus).await;
             assert_eq!(answer.reject, refused.is_some(), "{id} on {cpus}: {}", answer.reason);
             assert!(answer.reason.contains(refused.unwrap_or_default()), "{}", answer.reason);
         }
-        // What was refused is created again, under another id, and is as it should be.
+        // The kubelet creates a rejected container again, under another id, and it is approved.
         let again = node.create(&a, "c", "3", 4000).await.unwrap();
         assert!(!validate(&mut node, "3", &again).await.reject);
         assert_eq!(node.held(), 4);
     }
 }
 
-/// A plugin that is not strict has no opinion, should it be asked all the same; nor one whose
-/// policy is none.
+/// Even if a runtime asks it; so does a strict plugin with policy none.
 #[tokio::test(start_paused = true)]
-async fn no_opinion() {
+async fn a_plugin_that_is_not_strict_approves_everything() {
     for config in
         ["cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nstrict: false\n", "strict: true\n"]
     {
@@ -111,13 +110,12 @@ async fn no_opinion() {
     }
 }
 
-/// The plugin was restarted between a container's creation and its approval: what it does not know
-/// it does not approve.
+/// The plugin was restarted between the container's creation and its approval.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_lost() {
+async fn a_container_whose_decision_was_lost_is_rejected() {
     let mut node = Node::start_with(Generation::V0_12, STRICT).await;
     let a = node.run_pod("a", 4000).await;
-    node.ask(&a, "c", "1", 4000).await.unwrap();
+    node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
     node.containers.clear();
     node.restart().await;
     let answer = validate(&mut node, "1", "").await;
@@ -125,14 +123,13 @@ async fn an_answer_that_was_lost() {
     assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");
 }
 
-/// A late answer is no approval.
 #[tokio::test(start_paused = true)]
-async fn no_answer_is_no_approval() {
+async fn a_late_approval_is_a_rejection() {
     let slow = |call: &Call| match call {
         Call::Admission(Admission::Create { .. }) => {
             (Duration::from_secs(5), Ok(Response::default()))
         }
-        _ => content(call),
+        _ => no_change(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_10, slow);
     runtime.handshake().await;
@@ -142,9 +139,9 @@ async fn no_answer_is_no_approval() {
         container: Some(container).into(),
         ..Default::default()
     };
-    let asked = Instant::now();
+    let started = Instant::now();
     let answer: wire::ValidateContainerAdjustmentResponse =
         runtime.call("ValidateContainerAdjustment", &request).await.unwrap();
     assert!(answer.reject && answer.reason.contains("did not decide in time"), "{}", answer.reason);
-    assert!(asked.elapsed() < Duration::from_millis(1210), "{:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(1210), "{:?}", started.elapsed());
 }

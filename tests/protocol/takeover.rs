@@ -1,7 +1,7 @@
-//! A roll-out: an instance takes over from the one before it, with the plugin as it ships.
+//! Roll-outs: an instance of the plugin, as it ships, takes over from the previous one.
 
 use crate::node::Node;
-use crate::process::Plugin;
+use crate::process::PluginProcess;
 use crate::runtime::{self, Generation};
 use cpuset::CpuSet;
 use nri::wire;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use wire::Event as Kind;
 
-/// What a runtime has created.
+/// The pods and containers that a runtime has created.
 #[derive(Default)]
 struct Created {
     pods: Vec<wire::PodSandbox>,
@@ -21,16 +21,16 @@ struct Created {
 }
 
 impl Created {
-    /// A pod with a container of two CPUs, of which these instances are asked, in this order: the CPUs
-    /// that each sets, none for an answer that sets none.
-    async fn create(&mut self, plugins: &mut [&mut Plugin]) -> Vec<CpuSet> {
+    /// Creates a pod with a container of two CPUs, with calls to these instances in this order.
+    /// Returns the CPUs that each sets; empty for an answer that sets none.
+    async fn create(&mut self, plugins: &mut [&mut PluginProcess]) -> Vec<CpuSet> {
         let name = format!("p{}", self.pods.len());
         let pod = runtime::pod(&name, 2000);
         let mut container = runtime::container(&name, &pod.uid, 2000);
         container.pod_sandbox_id.clone_from(&pod.id);
         let mut answers = Vec::new();
         for plugin in plugins {
-            plugin.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+            plugin.runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
             let answer = plugin.runtime.create(&pod, &container).await;
             let adjust = answer.unwrap().adjust;
             let cpus = adjust.linux.resources.cpu.cpus.clone();
@@ -47,19 +47,20 @@ impl Created {
     }
 }
 
-/// In each round an instance starts beside the one that runs, and takes over while containers come.
+/// In each round an instance starts while another one runs, and takes over while containers are
+/// created.
 #[tokio::test]
 async fn no_container_is_created_without_cpus_in_twenty_roll_outs() {
     for generation in [Generation::V0_8, Generation::V0_12] {
-        let mut old = Plugin::start(generation).await;
+        let mut old = PluginProcess::start(generation).await;
         old.runtime.synchronize(&[], &[], 1).await;
         for round in 0..10 {
             let mut node = Created::default();
-            let mut seen = BTreeSet::new();
+            let mut taken = BTreeSet::new();
             let mut new = old.successor(&format!("nri-{round}.sock")).await;
             let updates = new.runtime.synchronize(&[], &[], 1).await;
             assert_eq!(updates.len(), 0);
-            // While both are there, the old one decides, whoever is asked first.
+            // While both run, the old one decides, whichever is called first.
             let both = node.create(&mut [&mut new, &mut old]).await;
             assert_eq!((both[0].len(), both[1].len()), (0, 2));
             let both = node.create(&mut [&mut old, &mut new]).await;
@@ -73,12 +74,12 @@ async fn no_container_is_created_without_cpus_in_twenty_roll_outs() {
             for container in &node.containers {
                 let cpus = &container.linux.resources.cpu.cpus;
                 for cpu in cpus.parse::<CpuSet>().unwrap().iter() {
-                    assert!(seen.insert(cpu), "CPU {cpu} is exclusive twice");
+                    assert!(taken.insert(cpu), "CPU {cpu} is exclusive twice");
                 }
             }
             for pod in &node.pods {
-                new.runtime.tell(Kind::STOP_POD_SANDBOX, pod, None).await.unwrap();
-                new.runtime.tell(Kind::REMOVE_POD_SANDBOX, pod, None).await.unwrap();
+                new.runtime.report(Kind::STOP_POD_SANDBOX, pod, None).await.unwrap();
+                new.runtime.report(Kind::REMOVE_POD_SANDBOX, pod, None).await.unwrap();
             }
             old = new;
         }

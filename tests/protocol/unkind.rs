@@ -1,4 +1,4 @@
-//! A runtime that repeats itself, gives up, hangs, restarts in the middle, or is wrong about what
+//! A runtime that repeats events, gives up, hangs, restarts in the middle, or is wrong about what
 //! has ended.
 
 use crate::node::Node;
@@ -8,9 +8,9 @@ use protobuf::Message as _;
 use std::time::Duration;
 use wire::Event as Kind;
 
-/// Every event twice: nothing is given twice, nothing freed that is still used.
+/// No CPU is assigned twice, and none freed that is still in use.
 #[tokio::test(start_paused = true)]
-async fn everything_twice() {
+async fn every_event_may_arrive_twice() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let other = node.run_pod("other", 2000).await;
@@ -18,7 +18,7 @@ async fn everything_twice() {
         let a = node.run_pod("a", 4000).await;
         node.run_pod("a", 4000).await;
         for _ in 0..2 {
-            node.ask(&a, "c", "1", 4000).await.unwrap();
+            node.create_unstarted(&a, "c", "1", 4000).await.unwrap();
         }
         for _ in 0..2 {
             node.started("1").await;
@@ -30,23 +30,23 @@ async fn everything_twice() {
             node.stop("1").await;
         }
         node.remove("1").await;
-        node.runtime.tell(Kind::REMOVE_CONTAINER, &a, Some(&container)).await.unwrap();
+        node.runtime.report(Kind::REMOVE_CONTAINER, &a, Some(&container)).await.unwrap();
         for _ in 0..2 {
             node.stop_pod(&a).await;
-            node.runtime.tell(Kind::REMOVE_POD_SANDBOX, &a, None).await.unwrap();
+            node.runtime.report(Kind::REMOVE_POD_SANDBOX, &a, None).await.unwrap();
         }
         assert_eq!((node.held_after_next_write().await, node.cpus("o")), (2, "2-3".into()));
         node.check();
     }
 }
 
-/// The runtime gives up on a creation and goes on to the next one; both decisions stand, and do not
-/// meet.
+/// Both decisions are valid, and do not overlap.
 #[tokio::test(start_paused = true)]
-async fn given_up_and_gone_on() {
+async fn a_creation_after_one_that_was_given_up_gets_other_cpus() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
-        let (a, b) = (node.run_pod("a", 4000).await, node.run_pod("b", 4000).await);
+        let a = node.run_pod("a", 4000).await;
+        let b = node.run_pod("b", 4000).await;
         let given_up = node.container(&a, "c", "1", 4000);
         let payload = of(&a, &given_up.wire).write_to_bytes().unwrap();
         let stream = node.runtime.send("CreateContainer", &payload).await;
@@ -56,7 +56,7 @@ async fn given_up_and_gone_on() {
             let answer = wire::CreateContainerResponse::parse_from_bytes(&answer).unwrap();
             answer.adjust.linux.resources.cpu.cpus.clone()
         };
-        // The first answer still comes; Go's client drops it.
+        // The plugin still sends the first answer; Go's client drops it.
         assert_eq!(cpus(node.runtime.reply(stream).await.unwrap()), "2-5");
         assert_eq!(cpus(node.runtime.reply(next).await.unwrap()), "6-9");
         assert_eq!(node.create(&a, "c", "3", 4000).await.unwrap(), "2-5");
@@ -64,8 +64,8 @@ async fn given_up_and_gone_on() {
     }
 }
 
-/// A stop is only the word of a runtime that may have been wrong (a stop that was cancelled counts
-/// as one with CRI-O). CPUs become another pod's only when container or pod is gone for good.
+/// A runtime can report a stop wrongly: CRI-O reports one that was cancelled. CPUs go to another
+/// pod only when the container or its pod is removed.
 #[tokio::test(start_paused = true)]
 async fn a_stop_alone_gives_no_cpus_to_another_pod() {
     for generation in ALL {
@@ -82,14 +82,14 @@ async fn a_stop_alone_gives_no_cpus_to_another_pod() {
     }
 }
 
-/// The kubelet's writes of a quota are overridden, by an update that names the container; a growth
-/// without room fails the resize. CPUs that it writes are another matter: then it assigns CPUs
-/// itself, and the plugin stands back.
+/// An update that names the container overrides the quota. (A kubelet that writes CPUs assigns CPUs
+/// itself: then the plugin does not.)
 #[tokio::test(start_paused = true)]
-async fn updates_by_the_kubelet() {
+async fn quotas_of_the_kubelet_are_overridden_and_growth_without_room_is_refused() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
-        let (a, b) = (node.run_pod("a", 4000).await, node.run_pod("b", 8000).await);
+        let a = node.run_pod("a", 4000).await;
+        let b = node.run_pod("b", 8000).await;
         node.create(&a, "c", "1", 4000).await.unwrap();
         node.create(&b, "c", "2", 8000).await.unwrap();
         node.update("1", cpu(4000)).await.unwrap();
@@ -101,13 +101,13 @@ async fn updates_by_the_kubelet() {
     }
 }
 
-/// The list of containers ends in the middle: the runtime has restarted. What came of it does not
-/// count.
+/// The parts that arrived do not count.
 #[tokio::test(start_paused = true)]
-async fn restarts_in_the_middle_of_a_list() {
+async fn a_restart_in_the_middle_of_a_list_discards_it() {
     for generation in [Generation::V0_8, Generation::V0_10, Generation::V0_12] {
         let mut node = Node::start(generation).await;
-        let (a, b) = (node.run_pod("a", 4000).await, node.run_pod("b", 4000).await);
+        let a = node.run_pod("a", 4000).await;
+        let b = node.run_pod("b", 4000).await;
         node.create(&a, "c", "1", 4000).await.unwrap();
         node.create(&b, "c", "2", 4000).await.unwrap();
         for silence in [0, 5 * 3600] {
@@ -133,10 +133,9 @@ async fn restarts_in_the_middle_of_a_list() {
     }
 }
 
-/// The answer to a list is lost with the connection: what it was to repair is repaired by the next
-/// one.
+/// The answer to the first list is lost with the connection.
 #[tokio::test(start_paused = true)]
-async fn restarts_before_the_answer_to_a_list() {
+async fn a_list_whose_answer_was_lost_is_repaired_by_the_next_one() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let late = crate::runtime::pod("late", 4000);
@@ -158,9 +157,9 @@ async fn restarts_before_the_answer_to_a_list() {
     }
 }
 
-/// A runtime that hangs in the middle of a creation, and never reads its answer, and dies.
+/// The runtime hangs in the middle of a creation, and dies.
 #[tokio::test(start_paused = true)]
-async fn hangs_and_dies_with_an_answer_unread() {
+async fn an_answer_that_the_runtime_never_read_has_no_effect() {
     for generation in ALL {
         let mut node = Node::start(generation).await;
         let shared = node.run_pod("s", 500).await;
@@ -169,10 +168,9 @@ async fn hangs_and_dies_with_an_answer_unread() {
         let payload = of(&a, &node.container(&a, "c", "1", 4000).wire).write_to_bytes().unwrap();
         node.runtime.send("CreateContainer", &payload).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        // The shared container has not been told to leave the CPUs, and the other one does not
-        // exist.
+        // The shared container has not left the CPUs, and the other one does not exist.
         node.reconnect().await;
-        assert_eq!(node.cpus("s"), "0-15", "nobody else is there");
+        assert_eq!(node.cpus("s"), "0-15", "no other container exists");
         assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");
         assert_eq!(node.cpus("s"), "0-1,6-15");
         node.check();

@@ -1,5 +1,5 @@
-//! What pods wish for, the containers' environment, and where their devices are: over the wire,
-//! with the plugin as it ships.
+//! Wishes of pods, the environment of containers, and their devices: over the wire, with the plugin
+//! as it ships.
 
 use crate::node::Node;
 use crate::runtime::{self, ALL, Generation};
@@ -26,7 +26,7 @@ fn machine() -> Machine {
     Machine { sockets: 2, caches: 2, cores: 4, threads: 2, ..Machine::default() }
 }
 
-/// A pod with one annotation, and a container of it, asked for as a kubelet does.
+/// Starts a pod with one annotation, and creates a container in it.
 async fn create(
     node: &mut Node,
     name: &str,
@@ -37,7 +37,7 @@ async fn create(
     let mut pod = runtime::pod(name, milli);
     pod.annotations.insert(annotation.to_owned(), value.to_owned());
     pod.annotations.insert("kubernetes.io/config.source".into(), "api".into());
-    node.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+    node.runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
     let mut container = node.container(&pod, "c", name, milli);
     container.wire.linux.mut_or_insert_default().devices = devices;
     let answer = node.runtime.create(&pod, &container.wire).await;
@@ -51,19 +51,19 @@ async fn create(
     Ok(adjust)
 }
 
-fn told(adjust: &wire::ContainerAdjustment) -> Vec<String> {
+fn environment(adjust: &wire::ContainerAdjustment) -> Vec<String> {
     adjust.env.iter().map(|env| format!("{}={}", env.key, env.value)).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn wishes_memory_and_environment() {
+async fn wishes_decide_cpus_memory_nodes_and_environment() {
     for generation in ALL {
         let mut node = Node::start_on(generation, CONFIG, &machine()).await;
         let require = ("uncore.cpu-manager.nri.io/container.c", "require");
         let a = create(&mut node, "a", 3000, require, Vec::new()).await.unwrap();
         assert_eq!((&*a.linux.resources.cpu.cpus, &*a.linux.resources.cpu.mems), ("4-6", "0"));
         assert_eq!(
-            told(&a),
+            environment(&a),
             [
                 "NRI_CPU_MANAGER_CPUS=4-6",
                 "NRI_CPU_MANAGER_NUMA_NODES=0",
@@ -73,7 +73,7 @@ async fn wishes_memory_and_environment() {
         let isolate = ("smt.cpu-manager.nri.io/pod", "isolate");
         let b = create(&mut node, "b", 3000, isolate, Vec::new()).await.unwrap();
         assert_eq!((&*b.linux.resources.cpu.cpus, &*b.linux.resources.cpu.mems), ("8,10,12", "1"));
-        assert_eq!(told(&b)[2], "NRI_CPU_MANAGER_UNCORE_CACHES=8,10;12");
+        assert_eq!(environment(&b)[2], "NRI_CPU_MANAGER_UNCORE_CACHES=8,10;12");
         // Four CPUs are free, in three uncore caches.
         let refused = create(&mut node, "d", 3000, require, Vec::new()).await.unwrap_err();
         assert_eq!(
@@ -90,7 +90,7 @@ async fn wishes_memory_and_environment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wishes_that_are_refused() {
+async fn unknown_and_forbidden_wishes_are_refused() {
     let mut node = Node::start_on(Generation::V0_10, CONFIG, &machine()).await;
     for (annotation, value, expect) in [
         (
@@ -112,19 +112,16 @@ async fn wishes_that_are_refused() {
     }
     let other = ("uncore.cpu-manager.nri.io/container.other", "prefer");
     let a = create(&mut node, "a", 2000, other, Vec::new()).await.unwrap();
-    assert_eq!(
-        a.linux.resources.cpu.cpus, "2-3",
-        "the wish of another container is none of its own"
-    );
+    assert_eq!(a.linux.resources.cpu.cpus, "2-3", "the wish is of another container");
 }
 
-/// However many annotations a pod has, the refusal is short, and other pods are not affected.
+/// The refusal is short however many annotations a pod has, and other pods are not affected.
 #[tokio::test(start_paused = true)]
 async fn too_many_wishes_are_refused_without_repeating_them() {
     let mut node = Node::start_on(Generation::V0_12, CONFIG, &machine()).await;
     for count in [64, 65, 6096] {
         let mut pod = runtime::pod("many", 2000);
-        // These come first on the wire, and are not counted.
+        // The labels come first on the wire, and do not count.
         pod.labels = [("uid", "many"), ("name", "pod-many"), ("namespace", "default")]
             .map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.to_owned()))
             .into();
@@ -133,21 +130,21 @@ async fn too_many_wishes_are_refused_without_repeating_them() {
             pod.annotations.insert(name, "require".to_owned());
             pod.annotations.insert(format!("example.org/{number}"), "x".repeat(100));
         }
-        node.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        node.runtime.report(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
         let container = node.container(&pod, "c", "many", 2000);
         let answer = node.runtime.create(&pod, &container.wire).await;
         let refused = answer.err().map(|status| status.message);
         let too_many = "WishNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; use \
                         KEY.cpu-manager.nri.io/pod for what applies to all of its containers";
         assert_eq!(refused.as_deref(), (count > 64).then_some(too_many), "{count}");
-        node.runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
+        node.runtime.report(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
     }
     let a = create(&mut node, "a", 2000, ("example.org/note", ""), Vec::new()).await.unwrap();
     assert_eq!(a.linux.resources.cpu.cpus, "2-3");
 }
 
 #[tokio::test(start_paused = true)]
-async fn devices_are_looked_up() {
+async fn cpus_are_near_the_devices_of_the_container() {
     let mut node = Node::start_on(Generation::V0_8, CONFIG, &machine()).await;
     let root = node.paths.sysfs_root.clone();
     let function = root.join("devices/pci0000:40/0000:41:00.0");

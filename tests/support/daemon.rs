@@ -1,7 +1,7 @@
-//! A daemon with a real state directory, on a synthetic machine of 16 CPUs with a directory in place of
-//! the cgroup file system.
+//! A daemon with a real state directory, on a synthetic machine of 16 CPUs. A directory stands in
+//! for the cgroup file system.
 
-use super::events::create;
+use super::events::{create, pod_and_container};
 use cpuset::CgroupPath;
 use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
 use nri::Session;
@@ -25,22 +25,22 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Must be called in a `LocalSet`.
     pub(crate) fn start() -> Daemon {
-        Daemon::beside_kubelet("", None)
+        Daemon::with_kubelet("", None)
     }
 
-    /// Starts beside a kubelet with this state file, with `more` added to the configuration.
-    pub(crate) fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
+    /// Starts with `more` added to the configuration, on a node whose kubelet has this state file.
+    pub(crate) fn with_kubelet(more: &str, state: Option<&str>) -> Daemon {
         Daemon::start_in(more, state, |_| ())
     }
 
-    /// The same where something has been done in the cgroup file system before.
-    pub(crate) fn start_in(more: &str, state: Option<&str>, before: impl FnOnce(&Path)) -> Daemon {
+    /// Like [`Daemon::with_kubelet`], after `prepare` has changed the cgroup file system.
+    pub(crate) fn start_in(more: &str, state: Option<&str>, prepare: impl FnOnce(&Path)) -> Daemon {
         let dir = super::fake_sysfs::scratch();
         let kubelet = dir.path().join("kubelet");
         fs::create_dir(dir.path().join("cgroup")).unwrap();
         fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
         fs::write(dir.path().join("cgroup/cgroup.procs"), "").unwrap();
-        before(&dir.path().join("cgroup"));
+        prepare(&dir.path().join("cgroup"));
         if let Some(state) = state {
             fs::create_dir(&kubelet).unwrap();
             fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
@@ -82,24 +82,23 @@ impl Daemon {
         Ok(decision.setting.unwrap().cpus().to_string())
     }
 
-    /// Creates a container for which the kubelet has set these CPUs; returns the CPUs that the answer
-    /// replaces them with.
-    pub(crate) async fn named(
+    /// Creates a container with CPUs that the kubelet has set; returns those that the answer sets
+    /// instead, if any.
+    pub(crate) async fn create_with_cpus(
         &self,
         name: &str,
         milli: u64,
         cpus: &str,
     ) -> Result<Option<String>, String> {
-        let mut event = create(name, Qos::Guaranteed, milli);
-        if let Admission::Create { container, .. } = &mut event {
-            container.cpus = Some(cpus.parse().unwrap());
-        }
-        let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
+        let (pod, mut container) = pod_and_container(name, Qos::Guaranteed, milli);
+        container.cpus = Some(cpus.parse().unwrap());
+        let create = Admission::Create { pod, container };
+        let decision = self.event(create).await.map_err(|refusal| refusal.0)?;
         assert_eq!(decision.updates, []);
         Ok(decision.setting.map(|setting| setting.cpus().to_string()))
     }
 
-    /// Replaces the kubelet's state file as the kubelet does.
+    /// Replaces the kubelet's state file, as the kubelet itself does: by a rename.
     pub(crate) fn kubelet_writes(&self, state: &str) {
         let kubelet = self.paths.state_dir.parent().unwrap().join("kubelet");
         fs::create_dir_all(&kubelet).unwrap();
@@ -136,7 +135,7 @@ pub(crate) fn in_group(
     (qos, milli): (Qos, u64),
     set: &str,
 ) -> (Pod, Container) {
-    let Admission::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
+    let (pod, mut container) = pod_and_container(name, qos, milli);
     container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
     let group = group(daemon, name);
     fs::create_dir_all(&group).unwrap();
@@ -168,19 +167,12 @@ pub(crate) async fn start(daemon: &Daemon, (pod, container): (Pod, Container)) {
     daemon.event(Event::Started { pod, container }).await.unwrap();
 }
 
-/// One container of two CPUs is in the uncore cache that another one needs for itself.
+/// A container of two CPUs runs in the uncore cache that a container of eight CPUs needs.
 pub(crate) async fn fragmented(daemon: &Daemon) {
-    let six = create("six", Qos::Guaranteed, 6000);
-    let Admission::Create { pod, .. } = &six else { unreachable!() };
-    let sandbox = pod.sandbox.clone();
+    let (six, _) = pod_and_container("six", Qos::Guaranteed, 6000);
     assert_eq!(daemon.create("six", Qos::Guaranteed, 6000).await.unwrap(), "2-7");
-    let Admission::Create { pod, container } = create("two", Qos::Guaranteed, 2000) else {
-        unreachable!()
-    };
-    start(daemon, (pod, container)).await;
-    daemon.event(Event::StopPod(sandbox)).await.unwrap();
-    let Admission::Create { pod, .. } = create("eight", Qos::Guaranteed, 8000) else {
-        unreachable!()
-    };
+    start(daemon, pod_and_container("two", Qos::Guaranteed, 2000)).await;
+    daemon.event(Event::StopPod(six.sandbox)).await.unwrap();
+    let (pod, _) = pod_and_container("eight", Qos::Guaranteed, 8000);
     daemon.event(Event::RunPod(pod)).await.unwrap();
 }

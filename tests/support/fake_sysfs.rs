@@ -1,4 +1,4 @@
-//! Writes a machine as Linux shows it in sysfs.
+//! Writes a machine's files as Linux shows them in sysfs.
 
 use cpuset::CpuSet;
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ pub(crate) const CACHE_BYTES: u64 = 32 << 20;
 /// The memory of every node that [`files`] writes.
 pub(crate) const NODE_BYTES: u64 = 16 << 30;
 
-/// The files that Linux shows on this machine: offline CPUs have no topology and caches, but keep the
-/// link to their node.
+/// The files that Linux shows on this machine: offline CPUs have no topology and caches, but keep
+/// the link to their node.
 pub(crate) fn files(facts: &Facts) -> Files {
     let mut files = Files::new();
     let mut put = |path: String, text: String| files.insert(path, format!("{text}\n").into_bytes());

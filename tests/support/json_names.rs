@@ -1,4 +1,4 @@
-//! Field names of JSON output, for tests that its documentation is complete.
+//! Field names of JSON output, for tests that its documentation has all of them.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
-//! What several tests need: daemons with fake files, fake machines, random numbers.
+//! Shared by several tests: daemons with fake files, fake machines, random numbers.
 
-pub(crate) mod asked;
+pub(crate) mod commands;
 pub(crate) mod daemon;
 pub(crate) mod events;
 pub(crate) mod expected;

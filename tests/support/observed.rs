@@ -20,43 +20,43 @@ use topology::synthetic::Machine;
 pub(crate) const CONFIG: &str =
     "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
 
-pub(crate) struct Observed {
+pub(crate) struct ObservedDaemon {
     pub(crate) messages: mpsc::UnboundedSender<Message>,
     pub(crate) observer: ViewSource,
     pub(crate) paths: Paths,
     _dir: tempfile::TempDir,
 }
 
-impl Observed {
+impl ObservedDaemon {
     /// No runtime is connected yet. Must be called in a `LocalSet`.
-    pub(crate) fn start(config: &str) -> Observed {
+    pub(crate) fn start(config: &str) -> ObservedDaemon {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
-        Observed::start_on(&machine, config)
+        ObservedDaemon::start_on(&machine, config)
     }
 
-    pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
-        Observed::make(machine, config, false, None, |_| ())
+    pub(crate) fn start_on(machine: &Machine, config: &str) -> ObservedDaemon {
+        ObservedDaemon::make(machine, config, false, None, |_| ())
     }
 
-    /// On a machine whose files `prepare` completes before the daemon starts.
+    /// Starts with a connected runtime, on a machine whose files `prepare` completes.
     pub(crate) async fn prepared(
         machine: &Machine,
         config: &str,
         prepare: impl FnOnce(&Paths),
-    ) -> Observed {
-        Observed::make(machine, config, false, None, prepare).introduced().await
+    ) -> ObservedDaemon {
+        ObservedDaemon::make(machine, config, false, None, prepare).connect_and_list().await
     }
 
-    /// With a place for podresources that the configuration does not name.
-    pub(crate) fn with_pod_resources(config: &str, place: PodResources) -> Observed {
+    /// Starts with podresources on the command line, which the configuration does not name.
+    pub(crate) fn with_pod_resources(config: &str, served: PodResources) -> ObservedDaemon {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
-        Observed::make(&machine, config, false, Some(place), |_| ())
+        ObservedDaemon::make(&machine, config, false, Some(served), |_| ())
     }
 
-    /// With a connected runtime, and a configuration that is followed in a ConfigMap's volume.
-    pub(crate) async fn following(config: &str) -> Observed {
+    /// Starts with a connected runtime, and follows the configuration in a ConfigMap's volume.
+    pub(crate) async fn following(config: &str) -> ObservedDaemon {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
-        Observed::make(&machine, config, true, None, |_| ()).introduced().await
+        ObservedDaemon::make(&machine, config, true, None, |_| ()).connect_and_list().await
     }
 
     fn make(
@@ -65,7 +65,7 @@ impl Observed {
         follow: bool,
         pod_resources: Option<PodResources>,
         prepare: impl FnOnce(&Paths),
-    ) -> Observed {
+    ) -> ObservedDaemon {
         let dir = super::fake_sysfs::scratch();
         let volume = dir.path().join("config");
         swap(&volume, config);
@@ -82,44 +82,44 @@ impl Observed {
             cgroup_root: cgroup_root.clone(),
             proc_root: dir.path().join("no-proc"),
         };
-        // cgroup v1: cgroups can be written, and there are no partitions, on any test machine.
+        // cgroup v1, so that there are no partitions on any test machine.
         fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();
         fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
         fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
         prepare(&paths);
         let owner = Executor::start(&paths, &Config::read(&file).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
-        let asked = questions();
-        let observer = asked.0.clone();
+        let questions = questions();
+        let observer = questions.0.clone();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             let start = Start::Now(Box::new(owner));
-            daemon::serve(inbox, asked, &for_task, start).await.unwrap();
+            daemon::serve(inbox, questions, &for_task, start).await.unwrap();
         });
-        Observed { messages, observer, paths, _dir: dir }
+        ObservedDaemon { messages, observer, paths, _dir: dir }
     }
 
-    /// With a runtime that is connected and has listed no containers.
-    pub(crate) async fn connected(config: &str) -> Observed {
-        Observed::start(config).introduced().await
+    /// Starts with a connected runtime that has listed no containers.
+    pub(crate) async fn connected(config: &str) -> ObservedDaemon {
+        ObservedDaemon::start(config).connect_and_list().await
     }
 
-    pub(crate) async fn connected_on(machine: &Machine, config: &str) -> Observed {
-        Observed::start_on(machine, config).introduced().await
+    pub(crate) async fn connected_on(machine: &Machine, config: &str) -> ObservedDaemon {
+        ObservedDaemon::start_on(machine, config).connect_and_list().await
     }
 
-    async fn introduced(self) -> Observed {
-        self.introduce(1).await;
+    async fn connect_and_list(self) -> ObservedDaemon {
+        self.connect_runtime(1).await;
         self.synchronize().await;
         self
     }
 
-    /// Replaces the configuration as the kubelet does.
+    /// Replaces the configuration, as the kubelet does.
     pub(crate) fn swap_config(&self, text: &str) {
         swap(self.paths.config.as_deref().unwrap().parent().unwrap(), text);
     }
 
-    pub(crate) async fn introduce(&self, session: u64) {
+    pub(crate) async fn connect_runtime(&self, session: u64) {
         let runtime = Runtime {
             name: "containerd".to_owned(),
             version: "v2.1.9".to_owned(),
@@ -162,8 +162,8 @@ impl Observed {
     }
 }
 
-/// Writes a file into a ConfigMap's volume as the kubelet does: into a new directory, to which it then
-/// moves a symbolic link.
+/// Writes a file into a ConfigMap's volume as the kubelet does: into a new directory, to which it
+/// then moves a symbolic link.
 fn swap(volume: &Path, text: &str) {
     let link = volume.join("..data");
     let serial = fs::read_link(&link).map_or(0, |now| now.to_str().unwrap().len());

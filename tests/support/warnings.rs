@@ -1,4 +1,4 @@
-//! The warnings that this process logs.
+//! Collects the warnings that this process logs.
 
 use std::sync::Mutex;
 
@@ -22,7 +22,7 @@ impl log::Log for Warnings {
 
 /// The warnings about a container since the first call.
 pub(crate) fn warnings(container: &str) -> Vec<String> {
-    // Fails from the second call on: it is set already.
+    // Fails from the second call on: the logger is set already.
     let _ = log::set_logger(&WARNINGS);
     log::set_max_level(log::LevelFilter::Warn);
     let all = WARNINGS.0.lock().unwrap();

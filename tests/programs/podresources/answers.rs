@@ -1,11 +1,11 @@
-//! What clients get, with a kubelet and without one.
+//! Answers to clients, with a kubelet and without one.
 
 use super::client::{ALLOCATABLE, Client, GET, LIST, call};
 use super::kubelet::Kubelet;
 use super::messages::{field, listed, numbers, pod, request};
 use super::{Node, config};
 use crate::support::events::local;
-use crate::support::observed::Observed;
+use crate::support::observed::ObservedDaemon;
 use ledger::Qos;
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,8 @@ async fn the_kubelets_answers_have_the_plugins_cpus() {
     .await;
 }
 
-/// Clients of a node without a kubelet's answer get the plugin's part, soon.
-async fn alone(node: &Node) {
+/// Without an answer of the kubelet, clients soon get the plugin's part.
+async fn check_plugins_part(node: &Node) {
     let started = Instant::now();
     let mut client = Client::connect(&node.socket()).await;
     let list = client.call(LIST, &[]).await.unwrap();
@@ -63,48 +63,48 @@ async fn no_failure_of_the_kubelet_hides_the_plugins_part() {
     local(async {
         let node = Node::start().await;
         node.daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
-        alone(&node).await;
+        check_plugins_part(&node).await;
         {
             let _silent = Kubelet::silent(&node.kubelet());
-            alone(&node).await;
+            check_plugins_part(&node).await;
         }
         let all = |answer: Result<Vec<u8>, (u32, &'static str)>| {
             [LIST, GET, ALLOCATABLE].map(|method| (method, answer.clone())).into()
         };
         for answer in [Err((14, "busy")), Ok(vec![0x0e])] {
             let _kubelet = Kubelet::start(&node.kubelet(), all(answer));
-            alone(&node).await;
+            check_plugins_part(&node).await;
         }
-        // It is gone, and its socket is left.
+        // The kubelet is gone, and its socket is left.
         assert!(node.kubelet().exists());
-        alone(&node).await;
+        check_plugins_part(&node).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn before_the_runtime_has_listed_its_containers_no_cpu_looks_free() {
+async fn no_cpu_looks_free_before_the_runtime_has_listed_its_containers() {
     local(async {
         let dir = tempfile::tempdir().unwrap();
-        let daemon = Observed::start(&config(dir.path(), ""));
+        let daemon = ObservedDaemon::start(&config(dir.path(), ""));
         let node = Node { daemon, dir };
         node.listening().await;
         let mut client = Client::connect(&node.socket()).await;
         let unknown = Err((14, "the runtime has not listed its containers yet".to_owned()));
         assert_eq!(client.call(LIST, &[]).await, unknown);
-        node.daemon.introduce(1).await;
+        node.daemon.connect_runtime(1).await;
         assert_eq!(client.call(LIST, &[]).await, unknown);
         node.daemon.synchronize().await;
         assert_eq!(client.call(LIST, &[]).await, Ok(Vec::new()));
-        // What it has listed stays known while it restarts.
-        node.daemon.introduce(1).await;
+        // What the runtime has listed stays known while it restarts.
+        node.daemon.connect_runtime(1).await;
         assert_eq!(client.call(LIST, &[]).await, Ok(Vec::new()));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_pod_that_nobody_knows_is_not_found() {
+async fn an_unknown_pod_is_not_found() {
     local(async {
         let node = Node::start().await;
         let unknown = Err((5, "pod x in namespace ns not found".to_owned()));
@@ -118,7 +118,7 @@ async fn a_pod_that_nobody_knows_is_not_found() {
 }
 
 #[tokio::test]
-async fn requests_that_make_no_sense_get_an_error() {
+async fn invalid_requests_get_an_error_and_the_connection_stays() {
     local(async {
         let node = Node::start().await;
         let mut client = Client::connect(&node.socket()).await;

@@ -1,4 +1,4 @@
-//! A client of gRPC on h2.
+//! A gRPC client.
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -61,7 +61,7 @@ fn status(fields: &HeaderMap) -> Option<(u32, String)> {
     Some((code, message.unwrap_or_default().to_owned()))
 }
 
-/// One call on a connection of its own.
+/// Makes one call on a new connection.
 pub(crate) async fn call(socket: &Path, path: &str, message: &[u8]) -> Answer {
     Client::connect(socket).await.call(path, message).await
 }

@@ -1,4 +1,4 @@
-//! Clients of other libraries: what they send, byte by byte, and one of Python.
+//! Clients of other libraries: the bytes that they send, and a client in Python.
 
 use super::Node;
 use super::messages::listed;
@@ -18,7 +18,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// `:authority` by its index in the table, with a value as it is.
+/// `:authority` by its index in the table, with an uncompressed value.
 pub(crate) fn literal(authority: &str) -> Vec<u8> {
     [&[0x41, authority.len() as u8], authority.as_bytes()].concat()
 }
@@ -75,9 +75,9 @@ async fn answers(node: &Node, frames: &[u8], stream: u32) {
     assert_eq!(listed, [("ns/a/c".to_owned(), vec![2, 3])].into());
 }
 
-/// `/var/lib/kubelet/pod-resources/kubelet.sock` in Huffman's code.
+/// A text of the characters in [`SOCKET`], in Huffman's code.
 fn huffman(text: &str) -> Vec<u8> {
-    // RFC 7541, appendix B: the codes of the characters above.
+    // RFC 7541, appendix B.
     let code = |byte: u8| match byte {
         b'/' => "011000",
         b'-' => "010110",
@@ -124,8 +124,8 @@ async fn clients_that_send_the_sockets_path_as_authority_are_answered() {
     .await;
 }
 
-/// The second call of a connection has its fields from the table; in a padded frame with a
-/// priority, and a continuation.
+/// The fields of the second call are indices of the connection's table, in a padded frame with a
+/// priority, and in a continuation.
 #[tokio::test]
 async fn later_calls_of_a_connection_are_answered() {
     local(async {
@@ -150,11 +150,11 @@ fn has_grpc(python: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// What gRPC's own library gets. Prints why it was left out, if the library is missing.
+/// Skipped if the library is missing.
 #[test]
-fn a_client_of_grpcs_c_core() {
+fn a_client_of_grpcs_c_core_is_answered() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/podresources.py");
-    // Packages of the distribution are not for another Python that comes first in the path.
+    // Another Python that comes first in the path does not find packages of the distribution.
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(|python| has_grpc(python))
     else {
         println!("skipped: podresources with gRPC's C core: install python3-grpcio");
@@ -170,9 +170,9 @@ fn a_client_of_grpcs_c_core() {
             client.arg(&script).arg(node.socket()).args(["ns", "a"]).args(authority);
             let output = tokio::task::spawn_blocking(move || client.output().unwrap());
             let output = output.await.unwrap();
-            let (out, err) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+            let err = String::from_utf8(output.stderr).unwrap();
             assert_eq!(
-                String::from_utf8(out).unwrap(),
+                String::from_utf8(output.stdout).unwrap(),
                 "List: ns/a/c 2,3; ns/s/c none\nGet: ns/a/c 2,3\n\
                  GetAllocatableResources: 2,3,4,5,6,7,8,9,10,11,12,13,14,15\n\
                  Get of another pod: NOT_FOUND pod another in namespace ns not found\n",

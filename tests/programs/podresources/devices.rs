@@ -1,13 +1,13 @@
-//! CPUs near the devices that the kubelet names, whatever it does.
+//! CPUs near the devices that the kubelet names, with a kubelet that works or fails.
 
 use super::client::LIST;
 use super::kubelet::Kubelet;
 use super::messages::{field, pod};
 use super::{Node, config};
-use crate::support::asked::{command, has};
-use crate::support::events::{create, local};
-use crate::support::observed::Observed;
-use ledger::{Admission, Event, Qos};
+use crate::support::commands::{command, has};
+use crate::support::events::{local, pod_and_container};
+use crate::support::observed::ObservedDaemon;
+use ledger::{Event, Qos};
 use std::time::{Duration, Instant};
 
 /// A network card on a NUMA node, as the kubelet lists it: a node is field 1 of a topology, and its
@@ -18,19 +18,17 @@ fn nic(node: u8) -> Vec<u8> {
 }
 
 impl Node {
-    /// The default machine: CPUs 8-15 are on NUMA node 1.
+    /// Starts with this policy of the topology manager. CPUs 8-15 are on NUMA node 1.
     async fn under(policy: &str) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), &format!("topologyManagerPolicy: {policy}\n"));
-        let daemon = Observed::following(&config).await;
+        let daemon = ObservedDaemon::following(&config).await;
         Node { daemon, dir }
     }
 
-    /// A pod's sandbox starts; the kubelet is asked then.
+    /// Starts a pod's sandbox, upon which the plugin asks the kubelet.
     async fn run_pod(&self, name: &str) {
-        let Admission::Create { pod, .. } = create(name, Qos::Guaranteed, 2000) else {
-            panic!("no creation");
-        };
+        let (pod, _) = pod_and_container(name, Qos::Guaranteed, 2000);
         self.daemon.event(Event::RunPod(pod)).await.unwrap();
     }
 
@@ -62,7 +60,7 @@ async fn cpus_are_on_the_node_that_the_kubelet_names() {
         node.run_pod("b").await;
         node.kubelet_is("answers").await;
         assert_eq!(node.created("b").await.unwrap(), "2-3");
-        // A node that there is not, and a pod that is not listed.
+        // A NUMA node that does not exist, and a pod that is not listed.
         assert_eq!(node.created("far").await.unwrap(), "4-5");
         assert_eq!(node.created("unlisted").await.unwrap(), "6-7");
         let why = command(&node.daemon.paths.state_dir, &["explain", "a"]).await.unwrap();
@@ -71,9 +69,8 @@ async fn cpus_are_on_the_node_that_the_kubelet_names() {
     .await;
 }
 
-/// No container waits for a kubelet that does not answer, or answers nonsense.
 #[tokio::test]
-async fn a_failing_kubelet_holds_up_no_container() {
+async fn a_failing_kubelet_delays_no_container() {
     local(async {
         let broken = pod("a", &[&[0xff]]);
         let answers = [
@@ -92,7 +89,7 @@ async fn a_failing_kubelet_holds_up_no_container() {
         let started = Instant::now();
         node.run_pod("a").await;
         assert_eq!(node.created("a").await.unwrap(), "2-3");
-        // The kubelet is given up after a second.
+        // The plugin waits a second for the kubelet's answer, but this container did not.
         assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
         node.kubelet_is("fails: no answer within 1 s").await;
     })

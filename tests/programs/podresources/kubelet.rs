@@ -16,7 +16,7 @@ impl Drop for Kubelet {
     }
 }
 
-/// By method: a message, or a status of gRPC.
+/// A message or a gRPC status by method.
 pub(crate) type Answers = BTreeMap<&'static str, Result<Vec<u8>, (u32, &'static str)>>;
 
 impl Kubelet {
@@ -34,7 +34,7 @@ impl Kubelet {
         Kubelet(tokio::spawn(serving).abort_handle())
     }
 
-    /// Accepts connections and says nothing.
+    /// Accepts connections and never answers.
     pub(crate) fn silent(socket: &Path) -> Kubelet {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();

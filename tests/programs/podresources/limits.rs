@@ -14,14 +14,14 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const SOON: Duration = Duration::from_secs(2);
 
-/// Whether the server has closed it.
+/// Whether the server closes the connection soon.
 async fn is_closed(stream: &mut UnixStream) -> bool {
     let mut rest = Vec::new();
     timeout(SOON, stream.read_to_end(&mut rest)).await.is_ok()
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_holds_up_nobody_and_is_closed() {
+async fn a_silent_client_delays_no_other_and_is_disconnected() {
     local(async {
         let node = Node::start().await;
         let mut silent = UnixStream::connect(node.socket()).await.unwrap();
@@ -42,9 +42,9 @@ async fn a_client_that_says_nothing_holds_up_nobody_and_is_closed() {
     .await;
 }
 
-/// An answer that does not fit the buffers of the socket.
+/// The answer does not fit into the socket's buffers.
 #[tokio::test]
-async fn a_client_that_reads_nothing_holds_up_nobody() {
+async fn a_client_that_reads_nothing_delays_no_other() {
     local(async {
         let node = Node::start().await;
         let kubelet = super::messages::field(9, &[&vec![b'x'; 1 << 20]]);
@@ -66,7 +66,7 @@ async fn a_client_that_reads_nothing_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_new_connection_takes_the_place_of_the_one_that_is_idle_the_longest() {
+async fn a_new_connection_replaces_the_one_that_is_idle_the_longest() {
     local(async {
         let node = Node::start().await;
         let mut clients = Vec::new();
@@ -86,7 +86,7 @@ async fn a_new_connection_takes_the_place_of_the_one_that_is_idle_the_longest() 
 }
 
 #[tokio::test]
-async fn hostile_clients_are_closed_and_others_served() {
+async fn hostile_clients_are_disconnected_and_others_served() {
     local(async {
         let node = Node::start().await;
         for bytes in [
@@ -95,11 +95,11 @@ async fn hostile_clients_are_closed_and_others_served() {
             [PREFACE, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
             // A header block of 16 KiB.
             [PREFACE, SETTINGS, &[0, 0x40, 0, 1, 4, 0, 0, 0, 1], &[0; 0x4000]].concat(),
-            // Half a size of the table.
+            // The first half of a table size.
             [PREFACE, SETTINGS, &[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x3f]].concat(),
         ] {
             let mut stream = UnixStream::connect(node.socket()).await.unwrap();
-            // The server may close it before it has read everything.
+            // The server may close the connection before it has read everything.
             let _ = stream.write_all(&bytes).await;
             assert!(is_closed(&mut stream).await, "{:x?}", &bytes[..bytes.len().min(40)]);
         }

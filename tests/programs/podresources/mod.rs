@@ -10,13 +10,13 @@ mod messages;
 mod policy;
 mod states;
 
-use crate::support::observed::{CONFIG, Observed};
+use crate::support::observed::{CONFIG, ObservedDaemon};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A daemon with a socket for clients, and the place for a kubelet's.
+/// A daemon with a socket for clients, and a path for a kubelet's socket.
 struct Node {
-    daemon: Observed,
+    daemon: ObservedDaemon,
     dir: tempfile::TempDir,
 }
 
@@ -24,7 +24,7 @@ impl Node {
     async fn start() -> Node {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), "");
-        let node = Node { daemon: Observed::following(&config).await, dir };
+        let node = Node { daemon: ObservedDaemon::following(&config).await, dir };
         node.listening().await;
         node
     }
@@ -44,8 +44,8 @@ impl Node {
 
 fn config(dir: &Path, more: &str) -> String {
     let dir = dir.display();
-    let place = format!("{{listen: {dir}/pod-resources, kubelet: {dir}/kubelet.sock}}");
-    format!("{CONFIG}podResources: {place}\n{more}")
+    let sockets = format!("{{listen: {dir}/pod-resources, kubelet: {dir}/kubelet.sock}}");
+    format!("{CONFIG}podResources: {sockets}\n{more}")
 }
 
 async fn until(holds: impl Fn() -> bool) {

@@ -1,8 +1,8 @@
-//! The file with the policy in force, and the socket at the plugin's end.
+//! The file with the policy in force, and when the socket exists.
 
 use super::{Node, config, until};
 use crate::support::events::local;
-use crate::support::observed::Observed;
+use crate::support::observed::ObservedDaemon;
 use nri_cpu_manager::config::PodResources;
 use std::fs;
 
@@ -16,7 +16,7 @@ async fn the_file_has_the_policy_in_force() {
         let node = Node::start().await;
         until(|| policy(&node).contains("reservedSystemCPUs: \"0-1\"\n")).await;
         assert!(policy(&node).contains("\ntopologyManagerPolicy: none\n"));
-        // An override for this node counts, a faulty configuration does not.
+        // An override for this node is applied, an invalid configuration is not.
         let entry = "nodes: [{names: [node], topologyManagerPolicy: restricted}]\n";
         node.daemon.swap_config(&config(node.dir.path(), entry));
         until(|| policy(&node).contains("\ntopologyManagerPolicy: restricted\n")).await;
@@ -31,7 +31,7 @@ async fn the_file_has_the_policy_in_force() {
 }
 
 #[tokio::test]
-async fn another_place_waits_for_a_restart() {
+async fn a_removed_field_takes_effect_after_a_restart() {
     local(async {
         let node = Node::start().await;
         node.daemon.swap_config("cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n");
@@ -49,13 +49,13 @@ async fn another_place_waits_for_a_restart() {
 }
 
 #[test]
-fn without_the_field_nothing_is_served_and_the_socket_ends_with_the_plugin() {
+fn the_socket_exists_only_with_the_field_and_while_the_plugin_runs() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("pod-resources/kubelet.sock");
     let run = |config: &str, expect: bool| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(local(async {
-            let _daemon = Observed::following(config).await;
+            let _daemon = ObservedDaemon::following(config).await;
             if expect {
                 until(|| socket.exists()).await;
             }
@@ -69,18 +69,19 @@ fn without_the_field_nothing_is_served_and_the_socket_ends_with_the_plugin() {
     run(&config(dir.path(), ""), true);
 }
 
-/// As the overlay's environment variable does.
+/// The overlay sets the option of the command line by its environment variable.
 #[tokio::test(flavor = "current_thread")]
 async fn the_configuration_takes_precedence_over_the_command_line() {
     local(async {
         let dir = tempfile::tempdir().unwrap();
-        let place = |name: &str| dir.path().join(name).display().to_string();
-        let by_line = PodResources::in_directory(&place("line")).unwrap();
-        let _first = Observed::with_pod_resources(super::CONFIG, by_line.clone());
+        let directory = |name: &str| dir.path().join(name).display().to_string();
+        let by_line = PodResources::in_directory(&directory("line")).unwrap();
+        let _first = ObservedDaemon::with_pod_resources(super::CONFIG, by_line.clone());
         until(|| by_line.socket().exists()).await;
-        let config = format!("{}podResources: {{listen: {}}}\n", super::CONFIG, place("file"));
-        let by_line = PodResources::in_directory(&place("other")).unwrap();
-        let _second = Observed::with_pod_resources(&config, by_line.clone());
+        let listen = directory("file");
+        let config = format!("{}podResources: {{listen: {listen}}}\n", super::CONFIG);
+        let by_line = PodResources::in_directory(&directory("other")).unwrap();
+        let _second = ObservedDaemon::with_pod_resources(&config, by_line.clone());
         until(|| dir.path().join("file/kubelet.sock").exists()).await;
         assert!(!by_line.socket().exists());
     })

@@ -1,35 +1,24 @@
-//! Random states: `List` says what `status` says.
+//! `List` and the status have the same CPUs, in random states.
 
 use super::Node;
 use super::client::{Client, LIST};
 use super::kubelet::Kubelet;
 use super::messages::{listed, pod};
-use crate::support::events::{create, local};
+use crate::support::events::{local, pod_and_container};
+use crate::support::random::Random;
 use ledger::model::{ContainerId, SandboxId};
 use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 
 const STATES: usize = 1000;
 
-/// Xorshift (Marsaglia 2003), the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
-/// What happens next to one of twelve pods. Calls that make no sense are refused, or ignored.
+/// Makes a random call about one of twelve pods. An invalid call is refused or ignored.
 async fn step(node: &Node, random: &mut Random) {
     let name = format!("p{}", random.below(12));
     let id = ContainerId(format!("id-{name}"));
-    let amount = random.below(9) * 500;
+    let amount = random.below(9) as u64 * 500;
     let qos = if random.below(4) == 0 { Qos::Burstable } else { Qos::Guaranteed };
-    let Admission::Create { pod, container } = create(&name, qos, amount) else { unreachable!() };
+    let (pod, container) = pod_and_container(&name, qos, amount);
     let sandbox = SandboxId(format!("sandbox-{name}"));
     let _ = match random.below(10) {
         0..=3 => node.daemon.event(Admission::Create { pod, container }).await,
@@ -48,23 +37,25 @@ async fn step(node: &Node, random: &mut Random) {
 }
 
 #[tokio::test]
-async fn list_equals_the_status() {
+async fn list_equals_the_status_in_random_states() {
     local(async {
         let node = Node::start().await;
         let mut client = Client::connect(&node.socket()).await;
-        let mut random = Random(88_172_645_463_325_252);
-        let (mut states, mut exclusive) = (BTreeSet::new(), 0);
+        let mut random = Random::new();
+        let mut states = BTreeSet::new();
+        let mut exclusive = 0;
         for turn in 0..STATES {
             step(&node, &mut random).await;
-            // Now and then a kubelet lists some of the pods, with CPUs that were never assigned.
+            // In one turn of four, a kubelet lists some of the pods, with CPUs that were never
+            // assigned.
             let bits = random.below(1 << 12);
-            let all: Vec<u64> = (0..12).filter(|bit| bits >> bit & 1 == 1).collect();
+            let all: Vec<usize> = (0..12).filter(|bit| bits >> bit & 1 == 1).collect();
             let _kubelet = (turn % 4 == 0).then(|| {
                 let pods = all.iter().map(|at| pod(&format!("p{at}"), &[&[0x1a, 2, 14, 15]]));
                 let answers = [(LIST, Ok(pods.collect::<Vec<_>>().concat()))];
                 Kubelet::start(&node.kubelet(), answers.into())
             });
-            let mut found = listed(&client.call(LIST, &[]).await.unwrap());
+            let mut list = listed(&client.call(LIST, &[]).await.unwrap());
             let status = node.daemon.status().await.node.unwrap();
             let expect: BTreeMap<String, Vec<u64>> = status
                 .containers
@@ -76,15 +67,15 @@ async fn list_equals_the_status() {
                 })
                 .collect();
             if turn % 4 == 0 {
-                // Those that the plugin does not know, it has from the kubelet.
+                // Pods that the plugin does not know are listed as by the kubelet.
                 for at in &all {
                     let name = format!("ns/p{at}/c");
                     if !expect.contains_key(&name) {
-                        assert_eq!(found.remove(&name), Some(vec![14, 15]), "turn {turn}");
+                        assert_eq!(list.remove(&name), Some(vec![14, 15]), "turn {turn}");
                     }
                 }
             }
-            assert_eq!(found, expect, "turn {turn}");
+            assert_eq!(list, expect, "turn {turn}");
             exclusive += expect.values().filter(|cpus| !cpus.is_empty()).count();
             states.insert(format!("{expect:?}"));
         }

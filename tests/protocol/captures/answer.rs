@@ -1,11 +1,11 @@
-//! What the plugin answers to a call, for the runtime to do and for people to read.
+//! The plugin's answers to calls, as data and as text.
 
 use nri::wire;
 use protobuf::{Enum as _, Message, MessageField};
 use std::fmt;
 use wire::Event as Kind;
 
-/// All that an answer can ask of a runtime.
+/// Everything that an answer can request of a runtime.
 #[derive(Default)]
 pub(super) struct Answer {
     /// For the container that is created.
@@ -26,7 +26,7 @@ impl Answer {
             Some(Kind::UPDATE_CONTAINER) => read::<wire::UpdateContainerResponse>(payload).update,
             Some(Kind::STOP_CONTAINER) => read::<wire::StopContainerResponse>(payload).update,
             Some(kind) => {
-                assert!(payload.is_empty(), "{kind:?} has no answer but that it was heard");
+                assert!(payload.is_empty(), "{kind:?} has an empty answer");
                 Vec::new()
             }
         };
@@ -38,7 +38,7 @@ fn read<M: Message>(payload: &[u8]) -> M {
     M::parse_from_bytes(payload).unwrap()
 }
 
-/// Field by field: the new container's first, then those of each other one behind its id.
+/// The fields of the new container, then the id and the fields of each updated one.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let adjust = self.adjust.as_ref().map(|adjust| {
@@ -73,7 +73,7 @@ fn resources(resources: &wire::LinuxResources) -> String {
     fields.join(" ")
 }
 
-/// The events that a runtime knows, by their bits, and that `mask` leaves out.
+/// The names of the events that are in `known` and not in `mask`.
 pub(super) fn left_out(known: i32, mask: i32) -> String {
     let left_out = Kind::VALUES.iter().filter(|kind| {
         **kind != Kind::UNKNOWN && known & bit(**kind) != 0 && mask & bit(**kind) == 0

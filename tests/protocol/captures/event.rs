@@ -1,16 +1,17 @@
-//! What the ledger hears, for people to read.
+//! The ledger's events as text.
 
 use ledger::{Admission, Call, Container, CpuRequest, Event, MilliCpu, Pod};
 
-/// An event as a person would tell it. CPU time is request/limit.
-pub(super) fn told(call: &Call) -> String {
+/// One line on an event. CPUs are request/limit.
+pub(super) fn describe(call: &Call) -> String {
     match call {
         Call::Admission(Admission::Create { pod, container }) => {
             format!("create  {} {}", of(pod, container), cpu(container.cpu))
         }
         Call::Admission(Admission::Update { pod, container, wanted }) => {
             let quota = if wanted.sets_quota { " with quota" } else { "" };
-            let (before, after) = (cpu(container.cpu), cpu(wanted.cpu));
+            let before = cpu(container.cpu);
+            let after = cpu(wanted.cpu);
             format!("update  {} {before} to {after}{quota}", of(pod, container))
         }
         Call::Event(event) => match event {

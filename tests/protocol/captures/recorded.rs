@@ -1,4 +1,4 @@
-//! A recorded call, as this generation of the protocol makes it.
+//! Recorded calls, as a generation of the protocol makes them.
 
 use crate::runtime::Generation;
 use nri::wire::{self, Event as Kind};
@@ -15,7 +15,7 @@ impl Recorded {
         recording.lines().map(|line| Recorded(serde_json::from_str(line).unwrap())).collect()
     }
 
-    /// When it was made, from the first call on.
+    /// The time of the call since the first one.
     pub(super) fn at(&self) -> Duration {
         Duration::from_millis(self.0["ms"].as_u64().unwrap())
     }
@@ -25,7 +25,7 @@ impl Recorded {
         text(&self.0["event"])
     }
 
-    /// The event that it tells of; none for the handshake.
+    /// The event that the call reports; `None` for the handshake.
     pub(super) fn kind(&self) -> Option<Kind> {
         Some(match self.name() {
             "Configure" | "Synchronize" => return None,
@@ -50,7 +50,7 @@ impl Recorded {
         pod(&self.0["pod"])
     }
 
-    /// Its container; none for the handshake and events of pods.
+    /// `None` for the handshake and for events of pods.
     pub(super) fn container(&self) -> Option<wire::Container> {
         self.0.get("container").map(container)
     }
@@ -82,16 +82,19 @@ impl Recorded {
                 bytes(&wire::ContainerRequest { pod: pod(), container, ..Default::default() })
             }
             kind => {
-                let (event, pod) = (kind.into(), pod());
-                let change = wire::StateChangeEvent { event, pod, container, ..Default::default() };
+                let change = wire::StateChangeEvent {
+                    event: kind.into(),
+                    pod: pod(),
+                    container,
+                    ..Default::default()
+                };
                 return ("StateChange", bytes(&change));
             }
         };
         (self.name(), payload)
     }
 
-    /// The recorder did not write down time limits and the version of NRI: they are the
-    /// generation's.
+    /// Time limits and the version of NRI were not recorded: they are the generation's.
     fn handshake(&self, generation: Generation) -> Vec<u8> {
         if self.name() == "Configure" {
             return bytes(&wire::ConfigureRequest {
@@ -109,7 +112,7 @@ impl Recorded {
     }
 }
 
-/// Whether it was no `StateChange` before NRI 0.12 either.
+/// Whether the event had its own call before NRI 0.12, too, instead of a `StateChange`.
 fn has_own_call(kind: Kind) -> bool {
     matches!(kind, Kind::CREATE_CONTAINER | Kind::STOP_CONTAINER)
 }

@@ -3,26 +3,26 @@
 use super::recorded::Recorded;
 use super::{CONTAINERD_2_1, CONTAINERD_2_4, CRIO_1_36, Capture};
 use crate::fuzz_calls;
-use crate::go::Message;
+use crate::go::TtrpcMessage;
 use crate::runtime::{PLUGIN, frame};
 use protobuf::Message as _;
 use std::path::Path;
 use ttrpc::proto::Request;
 
-/// The fuzzers start from what real runtimes sent. With `WRITE_SEEDS` in the environment this
-/// writes the seeds, without it checks that they are there and are still these.
+/// With `WRITE_SEEDS` in the environment this writes the seeds; without it, it only compares them.
 #[test]
-fn seeds_of_the_fuzzers() {
+fn the_seeds_of_the_fuzzers_equal_the_recordings() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     for Capture { name, generation, recording, .. } in [CONTAINERD_2_1, CRIO_1_36, CONTAINERD_2_4] {
-        // Short ones are tried more often and bent more easily.
+        // Fuzzers run short seeds more often, and mutate them more easily.
         for (part, calls) in Recorded::all(recording).chunks(12).enumerate() {
-            let (mut records, mut frames) = (Vec::new(), Vec::new());
+            let mut records = Vec::new();
+            let mut frames = Vec::new();
             for (index, recorded) in calls.iter().enumerate() {
                 let (method, payload) = recorded.call(generation, recorded.container());
                 fuzz_calls::encode(&mut records, method, &payload);
                 let stream = 2 * u32::try_from(index).unwrap() + 1;
-                let message = Message { stream, kind: 1, payload: request(method, &payload) };
+                let message = TtrpcMessage { stream, kind: 1, payload: request(method, &payload) };
                 frames.extend(frame(PLUGIN, &message.bytes()));
             }
             seed(&corpus.join(format!("ttrpc/{name}-{part}")), &records);
@@ -42,9 +42,9 @@ fn seed(path: &Path, bytes: &[u8]) {
         bytes.sort_unstable();
         bytes
     };
-    let found = std::fs::read(path).unwrap_or_default();
-    let same = sorted(&found) == sorted(bytes);
-    assert!(same, "{} is not what was recorded: set WRITE_SEEDS", path.display());
+    let committed = std::fs::read(path).unwrap_or_default();
+    let equal = sorted(&committed) == sorted(bytes);
+    assert!(equal, "{} differs from the recording: set WRITE_SEEDS", path.display());
 }
 
 fn request(method: &str, payload: &[u8]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! A busy daemon, and the commands that query it.
+//! A daemon with containers, and the commands that query it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use clap::Parser;
 use ledger::Qos;
 use nri_cpu_manager::cli::{self, Cli, Command};
 
-use super::observed::{CONFIG, Observed};
+use super::observed::{CONFIG, ObservedDaemon};
 
 /// Runs a command against this daemon; returns its output, or its error.
 pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<String, String> {
@@ -27,10 +27,10 @@ pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<Stri
     run.await.unwrap()
 }
 
-/// Two NUMA nodes of eight CPUs, CPUs 0-1 reserved; with two shared containers, an exclusive one, and
-/// one that was refused. `more` is added to the configuration.
-pub(crate) async fn busy(more: &str) -> Observed {
-    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+/// Two NUMA nodes of eight CPUs, CPUs 0-1 reserved; with two shared containers, an exclusive one,
+/// and one that was refused. `more` is added to the configuration.
+pub(crate) async fn busy(more: &str) -> ObservedDaemon {
+    let daemon = ObservedDaemon::connected(&format!("{CONFIG}{more}")).await;
     daemon.create("web", Qos::Burstable, 500).await.unwrap();
     daemon.create("half", Qos::Guaranteed, 1500).await.unwrap();
     daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();

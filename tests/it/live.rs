@@ -221,7 +221,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         assert_eq!(reserved(&status), "0-3");
         has(
             &status::text(&status, PLAIN),
-            &["take effect after a restart: exclusivity, cpusetPartition"],
+            &["\n          restart the plugin to apply exclusivity, cpusetPartition, strict\n"],
         );
         let (_, metrics) = get(address, "/metrics").await;
         has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);

@@ -1,4 +1,4 @@
-//! A node for people: the plugin's picture of where processes may run, and a table with the
+//! A node for people: where processes may run, as a picture of the plugin's, and a table with the
 //! decisions.
 
 use std::fmt::Write;
@@ -6,37 +6,41 @@ use std::fmt::Write;
 use cpuset::CpuSet;
 use nri_cpu_manager::view::badge::Badge;
 use nri_cpu_manager::view::picture::text::{self, Style, WIDTH};
-use nri_cpu_manager::view::picture::{Occupancy, Picture, Tenant};
+use nri_cpu_manager::view::picture::{Occupancy, Picture, Tenant, Usage};
 use topology::Topology;
 
 use crate::view::{ContainerView, View};
 
 pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) -> String {
-    let exclusive = tenants(view);
-    let shared = exclusive.iter().fold(topology.online(), |rest, tenant| rest - tenant.cpus);
-    let table = table(view, topology, &exclusive, shared, colour);
-    let picture = Picture::of(
-        topology,
-        Occupancy { tenants: exclusive, reserved, shared, ..Occupancy::default() },
-    );
+    let tenants = tenants(view, topology);
+    let shared = tenants.iter().fold(topology.online(), |rest, tenant| rest - tenant.cpus);
+    let occupancy = Occupancy { tenants, reserved, shared, ..Occupancy::default() };
+    let picture = Picture::of(topology, occupancy);
+    let table = table(view, &picture, shared, colour);
     format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
 }
 
-/// The containers with exclusive CPUs, with letters in the order of their lowest CPUs, as the plugin
-/// gives them on a node that it takes over and in `simulate`.
-fn tenants(view: &View) -> Vec<Tenant> {
-    let exclusive = view.containers.iter().filter(|container| container.decided.is_some());
-    let mut exclusive: Vec<(CpuSet, &ContainerView)> =
-        exclusive.map(|container| (parse(&container.allowed), container)).collect();
+/// The containers with exclusive CPUs, with letters in the order of their lowest CPUs: the plugin
+/// assigns the same ones on a node that it takes over, and in `simulate`.
+fn tenants(view: &View, topology: &Topology) -> Vec<Tenant> {
+    let mut exclusive: Vec<(CpuSet, &ContainerView)> = view
+        .containers
+        .iter()
+        .filter(|container| container.decided.is_some())
+        .map(|container| (parse(&container.allowed), container))
+        .collect();
     exclusive.sort_by_key(|(cpus, _)| cpus.first());
-    let tenant = |((cpus, container), number): ((CpuSet, &ContainerView), u16)| Tenant {
-        badge: Badge(number),
-        name: container.pod.clone(),
-        cpus,
-        idle: CpuSet::EMPTY,
-        remark: String::new(),
-    };
-    exclusive.into_iter().zip(0..).map(tenant).collect()
+    let mut tenants = Vec::new();
+    for ((cpus, container), badge) in exclusive.into_iter().zip((0..).map(Badge)) {
+        tenants.push(Tenant {
+            badge,
+            name: container.pod.clone(),
+            cpus,
+            idle: CpuSet::EMPTY,
+            placement: spread(topology, cpus),
+        });
+    }
+    tenants
 }
 
 /// Says whether processes and decisions agree, and where they do not.
@@ -48,25 +52,19 @@ pub fn verdict(view: &View) -> String {
     format!("processes and decisions DISAGREE:\n  {}", wrong.join("\n  "))
 }
 
-fn table(
-    view: &View,
-    topology: &Topology,
-    exclusive: &[Tenant],
-    shared: CpuSet,
-    colour: bool,
-) -> String {
+fn table(view: &View, picture: &Picture, shared: CpuSet, colour: bool) -> String {
     let mut text = format!(
         "     {:<12} {:<22} {:<24} {:<24} {}\n",
         "pod", "request", "process may run on", "decided", "uncore caches"
     );
     for container in &view.containers {
         let ContainerView { pod, allowed, .. } = container;
-        let tenant = exclusive.iter().find(|tenant| tenant.name == *pod);
-        let (mark, decided, caches) = match (&container.decided, tenant) {
-            (Some(decided), Some(Tenant { badge, cpus, .. })) => {
-                (text::painted(*badge, colour), decided.clone(), spread(topology, *cpus))
+        let tenant = picture.tenants.iter().find(|tenant| tenant.name == *pod);
+        let (usage, decided, caches) = match (&container.decided, tenant) {
+            (Some(decided), Some(tenant)) => {
+                (Usage::Held(tenant.badge), decided.clone(), &*tenant.placement)
             }
-            _ => ("·".to_owned(), format!("{shared} (shared)"), String::new()),
+            _ => (Usage::Shared, format!("{shared} (shared)"), ""),
         };
         let request = match container.request {
             milli if milli % 1000 == 0 => {
@@ -74,6 +72,7 @@ fn table(
             }
             milli => format!("{milli}m CPU, {:?}", container.qos),
         };
+        let mark = text::painted(usage, colour);
         let line =
             format!("  {mark}  {pod:<12} {request:<22} {allowed:<24} {decided:<24} {caches}");
         let _ = writeln!(text, "{}", line.trim_end());
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_and_decisions_are_drawn() {
+    fn the_drawing_shows_where_processes_run_and_what_was_decided() {
         let text = drawn(false);
         assert!(text.contains("│ - - A A"), "{text}");
         assert!(text.contains("  A  db           4 CPUs, Guaranteed"), "{text}");
@@ -152,7 +151,7 @@ mod tests {
     /// The README shows what `hack/demo` prints: its sets are those that the scenario `kep-4800`
     /// expects of processes.
     #[test]
-    fn the_readme_shows_the_demo() {
+    fn the_readme_shows_what_the_demo_prints() {
         let topology = Machine::load("kep-4800").unwrap().topology().unwrap();
         let container = |pod: &str, milli, allowed: &str| {
             let exclusive = milli % 1000 == 0;

@@ -13,7 +13,7 @@ use crate::view::status::{ConfigStatus, OwnSettings};
 use clap::{Args, ValueEnum};
 use decisions::DecisionTable;
 use ledger::Ledger;
-use report::{RunReport, Setup, SimulationReport, VERSION, picture, placements};
+use report::{RunReport, Setup, SimulationReport, VERSION};
 use simulate::{Happening, NoRoom, Recorder, StepObserver, Time, Workload, manifests, table};
 use std::error::Error;
 use std::fs;
@@ -130,15 +130,14 @@ pub fn run(
         simulate::run(&mut ledger, &workload, args.no_room.into(), args.until, &mut observer);
         observer.progress.done();
         let recorder = observer.decisions.finish()?;
-        let drawn = picture(&ledger);
+        let (picture, placements) = report::node(&ledger);
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
-            fs::write(file, svg::draw(&drawn, svg::Form::File(&title)))
-                .map_err(cannot("write", file))?;
+            fs::write(file, svg::file(&picture, &title)).map_err(cannot("write", file))?;
         }
         let figures = recorder.figures(&ledger);
-        runs.push(RunReport { setup, figures, placements: placements(&ledger) });
-        pictures.push(drawn);
+        runs.push(RunReport { setup, figures, placements });
+        pictures.push(picture);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);
     Ok(show(out, &text(args, &report, &pictures)?)?)
@@ -191,10 +190,7 @@ fn text(
     Ok(match args.output {
         Drawing::Text => words::text(report, pictures, args.color.style()),
         Drawing::Json => format!("{}\n", serde_json::to_string_pretty(report)?),
-        Drawing::Svg => pictures
-            .iter()
-            .map(|picture| svg::draw(picture, svg::Form::File(&args.topology)))
-            .collect(),
+        Drawing::Svg => pictures.iter().map(|picture| svg::file(picture, &args.topology)).collect(),
     })
 }
 

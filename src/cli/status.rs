@@ -3,9 +3,9 @@
 use super::client;
 use super::output::{Color, Drawing, overrides, show, table};
 use crate::serve::page;
-use crate::view::picture::{Picture, names, text as drawn};
+use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
-    DomainStatus, Indented, NodeStatus, RebalanceStatus, RecordStatus, Status,
+    ContainerStatus, DomainStatus, Indented, NodeStatus, RebalanceStatus, RecordStatus, Status,
 };
 use clap::Args;
 use cpuset::CpuSet;
@@ -52,17 +52,8 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
         [] => writeln!(f, "ready:    yes")?,
         obstacles => writeln!(f, "ready:    no, {}", obstacles.join("; "))?,
     }
-    let runtime = &status.runtime;
-    let name = match (&runtime.name, &runtime.version) {
-        (Some(name), Some(version)) => format!("{name} {version}"),
-        _ => "none yet".to_owned(),
-    };
-    let link = match (runtime.connected, runtime.synchronized) {
-        (true, true) => "connected",
-        (true, false) => "connected, containers not listed yet",
-        (false, _) => "not connected",
-    };
-    writeln!(f, "runtime:  {name}, {link} ({} so far)", count(runtime.connections, "connection"))?;
+    let connections = count(status.runtime.connections, "connection");
+    writeln!(f, "runtime:  {} ({connections} so far)", status.runtime)?;
     if let Some(node) = &status.node {
         write_node(f, node, style)?;
     }
@@ -89,12 +80,11 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     let from = &node.config_source;
     let overrides = overrides(&from.overrides);
     writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
-    if let Some(error) = &from.error {
-        writeln!(f, "          REJECTED, the last valid configuration stays in force: {error}")?;
+    if let Some(rejection) = from.rejection() {
+        writeln!(f, "          REJECTED, {rejection}")?;
     }
-    if !from.waiting_for_restart.is_empty() {
-        let fields = from.waiting_for_restart.join(", ");
-        writeln!(f, "          take effect after a restart: {fields}")?;
+    if let Some(fields) = from.needs_restart() {
+        writeln!(f, "          {fields}")?;
     }
     if node.stance != "assign" {
         writeln!(f, "stance:   {}: the kubelet's own CPU manager is active", node.stance)?;
@@ -171,9 +161,8 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         .collect();
     writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
     write_containers(f, node)?;
-    if node.drifting > 0 {
-        let containers = count(node.drifting, "container");
-        writeln!(f, "drifting: {containers} not as decided, despite repairs")?;
+    if let Some(drift) = node.drift() {
+        writeln!(f, "drifting: {drift}")?;
     }
     if node.late > 0 {
         let containers = count(node.late, "container");
@@ -246,7 +235,7 @@ fn write_rebalance(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     let mut stay: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for one in &node.containers {
         if let Some(stays) = &one.stays {
-            stay.entry(&stays.text).or_default().push(names::container(one));
+            stay.entry(&stays.text).or_default().push(one.full_name());
         }
     }
     for (why, containers) in stay {
@@ -277,38 +266,40 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     let head =
         ["", "CONTAINER", "CPUS", "USE", "NUMA", "UNCORE", "CORES", "KEPT BY", "STATE", "SINCE"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for one in &node.containers {
-        let dash = || "-".to_owned();
-        let numbers = |numbers: &[usize]| {
-            let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-            if list.is_empty() { dash() } else { list.join(",") }
-        };
-        let cores = match (one.exclusive, one.whole_cores) {
-            (false, _) => "-",
-            (true, true) => "whole",
-            _ if !one.idle.is_empty() => "isolated",
-            (true, false) => "partial",
-        };
-        rows.push(vec![
-            one.badge.map(|badge| badge.to_string()).unwrap_or_default(),
-            names::container(one),
-            or_none(one.cpus),
-            match (one.exclusive, one.shared.is_empty()) {
-                (true, true) => "exclusive",
-                (true, false) => "exclusive+shared",
-                (false, _) if one.reserved => "reserved",
-                (false, _) => "shared",
-            }
-            .to_owned(),
-            numbers(&one.numa_nodes),
-            numbers(&one.uncore_caches),
-            cores.to_owned(),
-            one.kept_by.clone().unwrap_or_else(dash),
-            one.state.clone(),
-            one.since.clone().or_else(|| one.created.clone()).unwrap_or_else(dash),
-        ]);
-    }
+    rows.extend(node.listed().into_iter().map(row));
     writeln!(f, "{}", table(&rows))
+}
+
+fn row(one: &ContainerStatus) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let numbers = |numbers: &[usize]| {
+        let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        if list.is_empty() { dash() } else { list.join(",") }
+    };
+    let usage = match (one.exclusive, one.shared.is_empty()) {
+        (true, true) => "exclusive",
+        (true, false) => "exclusive+shared",
+        (false, _) if one.reserved => "reserved",
+        (false, _) => "shared",
+    };
+    let cores = match (one.exclusive, one.placement.whole_cores) {
+        (false, _) => "-",
+        (true, true) => "whole",
+        _ if !one.idle.is_empty() => "isolated",
+        (true, false) => "partial",
+    };
+    vec![
+        one.usage().map(Usage::sign).unwrap_or_default(),
+        one.full_name(),
+        or_none(one.cpus),
+        usage.to_owned(),
+        numbers(&one.placement.numa_nodes),
+        numbers(&one.placement.uncore_caches),
+        cores.to_owned(),
+        one.kept_by.clone().unwrap_or_else(dash),
+        one.state.clone(),
+        one.since.clone().or_else(|| one.created.clone()).unwrap_or_else(dash),
+    ]
 }
 
 /// Newest first; equal ones in a row become one line with their number.
@@ -324,11 +315,7 @@ fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::
     for run in records.chunk_by(same).rev() {
         let Some(last) = run.last() else { continue };
         let times = if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
-        writeln!(
-            f,
-            "  {}  {}/{}/{}: {}{times}",
-            last.at, last.namespace, last.pod, last.container, last.text
-        )?;
+        writeln!(f, "  {}  {}: {}{times}", last.at, last.full_name(), last.text)?;
     }
     Ok(())
 }

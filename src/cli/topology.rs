@@ -56,7 +56,7 @@ pub fn run(
             let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
             let picture = picture::Picture::of(&topology, occupancy);
             let title = args.from.as_deref().unwrap_or("this machine");
-            svg::draw(&picture, svg::Form::File(title))
+            svg::file(&picture, title)
         }
     };
     show(out, &text)?;

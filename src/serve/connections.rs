@@ -7,9 +7,9 @@ use tokio::task::AbortHandle;
 /// Connections served at a time.
 const MAX: usize = 32;
 
-/// The connections of a listener, the oldest first. A new one always gets a place: if there is
-/// none, the oldest connection of the peer with the most connections ends. So neither idle
-/// connections nor a client that opens new ones over and over keep a probe from its answer.
+/// The connections of a listener, the oldest first. A new one is always served: if there are too many,
+/// the oldest connection of the peer with the most connections ends. So neither idle connections nor
+/// a client that opens new ones over and over keep a probe from its answer.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Vec<(Option<IpAddr>, AbortHandle)>);
 
@@ -42,8 +42,8 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio::task::yield_now;
 
-    /// Each letter is the peer of a connection that never ends by itself; `ended` are the
-    /// connections that had to make room, in order.
+    /// Each letter is the peer of a connection that never ends by itself; `ended` are the numbers of
+    /// the connections that were ended for others, in order.
     #[track_caller]
     fn check(peers: &str, ended: &[usize]) {
         let clock = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_connections_make_room() {
+    fn finished_connections_do_not_count() {
         let clock = tokio::runtime::Builder::new_current_thread().build().unwrap();
         clock.block_on(async {
             let mut connections = Connections::default();

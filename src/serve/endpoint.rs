@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-/// How long to wait for an address in use: another instance may be about to end.
+/// How long to wait for an address in use: another instance may be ending.
 const BIND_PATIENCE: Duration = Duration::from_secs(3);
 /// The pause after a failed `accept` or `bind`, for example without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -105,8 +105,8 @@ pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> 
 pub const SOCKET: &str = "status.sock";
 
 /// Listens on a socket in the state directory, for this user alone. This process holds the lock of
-/// the directory, so an existing socket is left over from a process that has ended. Fails, among
-/// others, if its path is longer than 107 bytes.
+/// the directory, so an existing socket is left over from a process that has ended. One reason to
+/// fail is a path of more than 107 bytes.
 pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
     let new = state_dir.join(format!("{SOCKET}.new"));
     // An earlier start may have ended before its rename.
@@ -161,8 +161,8 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                     peer,
                     http::serve(stream, move |request| answer(request, client, observer)),
                 );
-                // Its task runs before the next connection comes: otherwise many at once would end
-                // it before it has read its request.
+                // Lets its task run before the next connection is accepted: otherwise many at once
+                // would end it before it has read its request.
                 yield_now().await;
             }
             Err(error) => {
@@ -214,9 +214,9 @@ fn well(view: &NodeView) -> Response {
     Response::text(StatusCode::Ok, lines.join("\n"))
 }
 
-/// What a client may see of the node on the page. Only clients on the node see the pods' names. A
-/// browser there has to use an address or `localhost`: a web site whose name resolves to this
-/// address could read the page otherwise (DNS rebinding).
+/// The part of the status that a client may see on the page. Only clients on the node see the pods'
+/// names. A browser there has to use an address or `localhost`: otherwise a web site could make its
+/// name resolve to this address and read the page (DNS rebinding).
 fn visible_status(request: &Request, client: Client, view: &NodeView) -> Status {
     let name = match request.host.rsplit_once(':') {
         // The last colon of `[::1]` is not before a port.

@@ -3,10 +3,10 @@
 //!
 //! A client may send anything, slowly or never: bytes and time per connection are bounded.
 //!
-//! httparse, hyper's own parser, reads the head. hyper (1.x, `http1` and `server`) would replace
-//! only `read` and the writing of the answer's head. It would need an adapter between its I/O
-//! traits and tokio's, a service and a body type. The limits of time and of connections and the
-//! orderly end would stay here, as hyper leaves these to its caller.
+//! httparse, which hyper uses as well, reads the head. hyper (1.x, `http1` and `server`) would
+//! replace only `read` and the writing of the answer's head, and would need an adapter between its
+//! I/O traits and tokio's, a service and a body type. The limits of time and connections and the
+//! orderly end would stay here: hyper leaves these to its caller.
 
 use std::future::Future;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 /// closed with unread data, and the client could lose the answer.
 const MAX_REST: usize = 64 << 10;
 
-/// Keeps a browser from loading anything from elsewhere, running any script but the page's own,
-/// showing the answer in another site's page, and taking it for another type.
+/// Keep a browser from loading anything from other servers, running any script but the page's,
+/// showing the answer in another site's page, and guessing another media type.
 const SECURITY_HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; \
                        img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
                        X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
@@ -113,7 +113,7 @@ enum Method {
     Head,
 }
 
-/// What to answer, or a refusal.
+/// The request to answer, or a refusal.
 type Head = Result<(Request, Method), Response>;
 
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
@@ -126,8 +126,8 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
             let why = format!("the request has more than {MAX_HEAD} bytes before its body");
             return Ok(Err(Response::text(StatusCode::TooLarge, why)));
         }
-        let room = (MAX_HEAD - bytes.len()) as u64;
-        if (&mut *stream).take(room).read_buf(&mut bytes).await? == 0 {
+        let rest = (MAX_HEAD - bytes.len()) as u64;
+        if (&mut *stream).take(rest).read_buf(&mut bytes).await? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }

@@ -1,10 +1,10 @@
 //! The node as a page: its picture and its containers. It refreshes itself and loads nothing from
-//! elsewhere.
+//! other servers.
 
 mod notices;
 
 use crate::view::Status;
-use crate::view::picture::{Picture, Usage, escaped, names, svg};
+use crate::view::picture::{Picture, Usage, escaped, svg};
 use crate::view::status::{ContainerStatus, NodeStatus, RecordStatus};
 use std::fmt::{self, Write as _};
 
@@ -45,26 +45,20 @@ pub fn fragment(status: &Status) -> String {
     html
 }
 
-/// The picture alone, as a file; otherwise why there is none.
+/// The picture as a separate file; otherwise why there is none.
 pub fn picture(status: &Status) -> Result<String, String> {
     let node = status.node.as_ref().ok_or_else(|| status.obstacles.join("; "))?;
     let picture = Picture::of_status(node).map_err(|error| error.to_string())?;
     let picture = picture.ok_or("this version of the plugin does not describe the machine")?;
-    Ok(svg::draw(&picture, svg::Form::File(&format!("CPUs of this node, {}", status.at))))
+    Ok(svg::file(&picture, &format!("CPUs of this node, {}", status.at)))
 }
 
 fn write(html: &mut String, status: &Status) -> fmt::Result {
-    let runtime = &status.runtime;
-    let name = match (&runtime.name, &runtime.version) {
-        (Some(name), Some(version)) => format!("{name} {version}"),
-        _ => "none yet".to_owned(),
-    };
-    let link = if runtime.connected { "connected" } else { "not connected" };
     let (class, ready) = if status.ready { ("good", "yes") } else { ("bad", "no") };
     notices::write(html, status)?;
     write!(html, "<dl class=\"facts\">")?;
     fact(html, "Ready", &format!("<b class=\"{class}\">{ready}</b>"))?;
-    fact(html, "Runtime", &escaped(&format!("{name}, {link}")))?;
+    fact(html, "Runtime", &escaped(&status.runtime.to_string()))?;
     if let Some(node) = &status.node {
         write_facts(html, node)?;
     }
@@ -100,19 +94,8 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
     if let Some(scattered) = node.fragmentation.get("uncore_cache") {
         fact(html, "Fragmentation", &format!("{scattered:.2}"))?;
     }
-    let policy = match config.cpu_manager_policy.as_str() {
-        "none" => "none".to_owned(),
-        policy => format!("{policy} ({})", config.cpu_manager_policy_options),
-    };
-    fact(html, "CPU manager", &escaped(&policy))?;
-    let manager = match config.topology_manager_policy.as_str() {
-        "none" => "none".to_owned(),
-        policy => {
-            let options = &config.topology_manager_policy_options;
-            format!("{policy} (scope {}, {options})", config.topology_manager_scope)
-        }
-    };
-    fact(html, "Topology manager", &escaped(&manager))?;
+    fact(html, "CPU manager", &escaped(&config.cpu_manager()))?;
+    fact(html, "Topology manager", &escaped(&config.topology_manager()))?;
     match node.stance.as_str() {
         "assign" => Ok(()),
         stance => fact(html, "Stance", &escaped(stance)),
@@ -120,53 +103,48 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
 }
 
 fn write_picture(html: &mut String, picture: &Picture) -> fmt::Result {
-    write!(html, "<figure>{}<figcaption>", svg::draw(picture, svg::Form::Part))?;
-    for usage in picture.signs() {
-        let class = if usage == Usage::Reserved { " class=\"reserved\"" } else { "" };
-        write!(html, "<span><b{class}>{}</b> {}</span> ", usage.sign(), usage.meaning())?;
+    write!(html, "<figure>{}<figcaption>", svg::part(picture))?;
+    for usage in picture.legend() {
+        write!(html, "<span>{} {}</span> ", svg::swatch(usage), usage.meaning())?;
     }
     write!(html, "</figcaption></figure>")
 }
 
 fn write_containers(html: &mut String, node: &NodeStatus) -> fmt::Result {
-    let (mut exclusive, shared): (Vec<&ContainerStatus>, Vec<&ContainerStatus>) =
-        node.containers.iter().partition(|one| one.exclusive);
-    exclusive.sort_unstable_by_key(|one| one.badge);
+    let containers = node.listed();
+    let exclusive = containers.iter().filter(|one| one.exclusive).count();
     write!(
         html,
-        "<table><caption>Containers with exclusive CPUs: {}. On shared CPUs: {}.</caption>",
-        exclusive.len(),
-        shared.len()
+        "<table><caption>Containers with exclusive CPUs: {exclusive}. On shared CPUs: {}.</caption>",
+        containers.len() - exclusive
     )?;
     write!(
         html,
         "<thead><tr><th scope=\"col\"></th><th scope=\"col\">Container</th><th scope=\"col\">CPUs</th>\
          <th scope=\"col\">Placement</th><th scope=\"col\">State</th></tr></thead><tbody>"
     )?;
-    for one in &exclusive {
-        let sign = one.badge.map(svg::swatch).unwrap_or_default();
-        let placement = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
-        write_row(html, &sign, one, &placement)?;
-    }
-    // A client that may not see names gets no rows of nothing but shared CPUs.
-    for one in shared.iter().filter(|one| !one.pod.is_empty()) {
-        write_row(html, "·", one, "")?;
+    for one in containers {
+        // A client that may not see names gets no rows of nothing but shared CPUs.
+        if one.exclusive || !one.pod.is_empty() {
+            write_row(html, one)?;
+        }
     }
     write!(html, "</tbody></table>")
 }
 
-fn write_row(html: &mut String, sign: &str, one: &ContainerStatus, placement: &str) -> fmt::Result {
-    let mut name = names::container(one);
+fn write_row(html: &mut String, one: &ContainerStatus) -> fmt::Result {
+    let mut name = one.full_name();
     if name.is_empty() {
-        name = one.badge.map(|badge| badge.to_string()).unwrap_or_default();
+        name = one.usage().map(Usage::sign).unwrap_or_default();
     }
-    let shared = if one.exclusive { "" } else { " class=\"shares\"" };
+    let class = if one.exclusive { "" } else { " class=\"shares\"" };
     write!(
         html,
-        "<tr{shared}><td>{sign}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
+        "<tr{class}><td>{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
+        one.usage().map(svg::swatch).unwrap_or_default(),
         escaped(&name),
         one.cpus.to_string().replace(',', ",<wbr>"),
-        escaped(placement),
+        one.placement,
         escaped(&one.state)
     )
 }
@@ -177,12 +155,11 @@ fn write_records(html: &mut String, title: &str, records: &[RecordStatus]) -> fm
     }
     write!(html, "<h2>{title}</h2><ul>")?;
     for one in records.iter().rev().take(RECORDS) {
-        let name = format!("{}/{}/{}", one.namespace, one.pod, one.container);
         write!(
             html,
             "<li><time>{}</time> <b>{}</b>: {}</li>",
             escaped(&one.at),
-            escaped(&name),
+            escaped(&one.full_name()),
             escaped(&one.text)
         )?;
     }

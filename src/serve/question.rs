@@ -1,7 +1,7 @@
 //! How an observer asks the ledger's owner, and how long it waits for the answer.
 //!
-//! The owner itself answers the one question: so an answer proves that the owner is alive, and
-//! shows every event that it handled before.
+//! The owner itself answers: so an answer proves that the owner is alive, and shows the result of
+//! every event that it handled before.
 
 use crate::clock::now;
 use crate::view::{NodeView, Status};
@@ -37,7 +37,7 @@ pub enum NoAnswer {
     Gone,
 }
 
-/// A way to ask, and the owner's end of it.
+/// The asking side, and the owner's.
 pub fn questions() -> (ViewSource, mpsc::Receiver<Question>) {
     let (ask, questions) = mpsc::channel(QUEUE);
     (ViewSource(ask), questions)

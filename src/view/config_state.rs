@@ -1,4 +1,4 @@
-//! [`ConfigState`]: which configuration is in force, and what became of the last change of it.
+//! [`ConfigState`]: which configuration is in force, and the result of its last change.
 
 use crate::clock::Moment;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ pub struct ConfigState {
     pub overrides: Vec<usize>,
     /// When the plugin read the configuration in force.
     pub loaded: Moment,
-    /// Why the present configuration is not in force; `None` if it is.
+    /// Why the configuration file is not in force; `None` if it is.
     pub fault: Option<Fault>,
-    /// Changed fields that the plugin follows only after a restart.
+    /// Changed fields that take effect only after a restart.
     pub waiting: Vec<&'static str>,
     /// Changes since the start, by result.
     pub reloads: BTreeMap<&'static str, u64>,
@@ -28,10 +28,9 @@ pub struct Fault {
     pub why: String,
 }
 
-/// The result of a change that the plugin follows.
+/// The result of a valid change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// It changed the settings in force.
     AppliedSetting,
     /// It means the same as before.
     Unchanged,
@@ -53,7 +52,7 @@ impl ConfigState {
         }
     }
 
-    /// The plugin follows a change, but for the fields that are `waiting`.
+    /// A change is in force, except for the fields that are `waiting`.
     pub fn reloaded(&mut self, reload: Reload, waiting: Vec<&'static str>, now: Moment) {
         self.loaded = now;
         self.fault = None;
@@ -64,7 +63,7 @@ impl ConfigState {
         });
     }
 
-    /// The plugin ignores a change that it cannot use.
+    /// A change is invalid, and the plugin ignores it.
     pub fn rejected(&mut self, fault: Fault) {
         self.fault = Some(fault);
         self.count(REJECTED);

@@ -28,7 +28,8 @@ pub struct Counters {
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
     pub rejections: BTreeMap<&'static str, u64>,
-    /// Requests for new exclusive CPUs. A restarted container with CPUs of its own does not count.
+    /// Requests for new exclusive CPUs. A restarted container that still has its CPUs does not
+    /// count.
     pub pinning_requests: u64,
     /// Of these, the failed ones.
     pub pinning_errors: u64,
@@ -39,7 +40,7 @@ pub struct Counters {
     pub checkpoint_errors: u64,
 }
 
-/// The answer to the creation of a container: CPUs of its own, the shared pool, no change, or none.
+/// The answer to the creation of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreateOutcome {
     Exclusive,
@@ -56,7 +57,7 @@ impl CreateOutcome {
         CreateOutcome::Refused,
     ];
 
-    /// That of a container which begins there.
+    /// The outcome for a new container with this setting; `None` leaves it to the runtime.
     pub fn of(setting: Option<&CpuSetting>) -> CreateOutcome {
         match setting {
             None => CreateOutcome::Untouched,
@@ -136,10 +137,10 @@ impl Counters {
         }
     }
 
-    /// Counts an event that the ledger refused, or that the checkpoint could not record.
+    /// Counts an event that the ledger refused, or whose result could not be written to disk.
     pub fn rejected(&mut self, event: EventKind, reason: Reason, settings: &Settings) {
         self.count_rejection(reason.name());
-        // A pod with a wish that is not allowed has not asked for CPUs yet.
+        // The kubelet knows no wishes, so its metrics have no place for a wish that is not allowed.
         if !event.creates || matches!(reason, Reason::WishNotAllowed | Reason::WishUnknown) {
             return;
         }
@@ -161,7 +162,7 @@ impl Counters {
         *self.rejections.entry(reason).or_default() += 1;
     }
 
-    /// Counts new exclusive CPUs, after the checkpoint has recorded them.
+    /// Counts new exclusive CPUs. Call this when they are on disk.
     pub fn given(&mut self, notes: &[Note], topology: &Topology, settings: &Settings) {
         for note in notes.iter().filter(|note| note.done) {
             if let What::Assigned { placement, .. } = &note.what {
@@ -184,18 +185,21 @@ impl Counters {
 /// only.
 fn numa_alignment(settings: &Settings) -> Option<AlignmentType> {
     let manager = &settings.topology_manager;
-    match manager.scope {
-        _ if manager.policy != TopologyPolicy::SingleNumaNode => None,
-        Scope::Container => Some(NUMA_NODE),
-        Scope::Pod => Some(POD_NUMA_NODE),
+    if manager.policy != TopologyPolicy::SingleNumaNode {
+        return None;
     }
+    Some(match manager.scope {
+        Scope::Container => NUMA_NODE,
+        Scope::Pod => POD_NUMA_NODE,
+    })
 }
 
 fn in_one_uncore(topology: &Topology, cpus: &CpuSet) -> bool {
     topology.uncores().iter().any(|uncore| cpus.is_subset(&uncore.cpus))
 }
 
-/// What the counters need of an event: the ledger has consumed it before the answer is there.
+/// The facts about an event that the counters need once it is answered: the ledger has consumed the
+/// event by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventKind {
     name: &'static str,
@@ -212,7 +216,7 @@ impl From<&Call> for EventKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One more than bounds: the last one has no upper bound.
+    /// One more than `bounds`: the last bucket has no upper bound.
     counts: Vec<u64>,
     sum: f64,
 }
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_counted_up_to_its_bound() {
+    fn a_value_counts_in_each_bucket_that_is_bounded_by_it_or_more() {
         let mut histogram = Histogram::new(&[1.0, 2.0, 4.0]);
         for value in [0.5, 1.0, 1.5, 4.0, 9.0] {
             histogram.observe(value);

@@ -1,7 +1,7 @@
-//! [`Explanation`]: why a container has the CPUs it has, or has none, put into words on demand.
+//! [`Explanation`]: why a container has its CPUs, or none, in words.
 //!
-//! A decision leaves behind its input (a [`Request`]), not its reasons: the engine that decided
-//! gives them.
+//! The history keeps the input of a decision (a [`Request`]), not its reasons: the engine that
+//! decided derives these again when a client asks.
 
 use super::history::{Happened, HistoryRecord, Name, name};
 use super::node::{NodeFigures, NodeView};
@@ -27,7 +27,7 @@ pub struct Explanation {
     pub namespace: String,
     pub pod: String,
     pub container: String,
-    /// `exclusive`, `shared`; of containers that do not exist: `refused`, `gone`.
+    /// `exclusive` or `shared`; `refused` or `gone` for containers that do not exist.
     pub state: String,
     /// Where it runs; `null` if it does not exist.
     pub cpus: Option<CpuSet>,
@@ -35,7 +35,7 @@ pub struct Explanation {
     pub why: Vec<String>,
     /// The input of the decision, if this process made it.
     pub decision: Option<DecisionStatus>,
-    /// The kept part of its history, the oldest first.
+    /// The records that are still kept, the oldest first.
     pub history: Vec<RecordStatus>,
 }
 
@@ -48,15 +48,15 @@ pub struct DecisionStatus {
     /// In pod scope: the number of CPUs for which the pod's NUMA affinity was chosen.
     pub pod_cpus: Option<usize>,
     pub free: CpuSet,
-    /// CPUs that ended containers of the pod had left for it.
+    /// CPUs that ended containers of the pod left for it.
     pub reusable: CpuSet,
-    /// Sets of NUMA nodes that had room, the narrowest first; empty if the topology manager's
+    /// Sets of NUMA nodes with enough free CPUs, the smallest first; empty if the topology manager's
     /// policy is `none`.
     pub numa_candidates: Vec<NumaSetStatus>,
     pub uncore_caches: Vec<CacheStatus>,
 }
 
-/// A topology hint that was weighed.
+/// A topology hint that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NumaSetStatus {
     pub numa_nodes: Vec<usize>,
@@ -67,7 +67,7 @@ pub struct NumaSetStatus {
     pub chosen: bool,
 }
 
-/// An uncore cache that was weighed.
+/// An uncore cache that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheStatus(#[serde(with = "CacheForm")] pub CacheCandidate);
 
@@ -293,7 +293,7 @@ impl Case<'_> {
         groups.iter().map(sentence).collect()
     }
 
-    /// Those of these CPUs that the request could choose from.
+    /// The CPUs of `free` that the request could choose from.
     fn available(&self, request: &Request, free: &CpuSet) -> CpuSet {
         let settings = &request.settings;
         settings.isolated.allowed(self.topology(), free) - settings.reserved
@@ -461,7 +461,7 @@ struct Refusal<'a> {
     devices: &'a [Device],
 }
 
-/// A refusal, unless the container got in later.
+/// The refusal in a record, unless the container was admitted later.
 fn refusal<'a>(record: &&'a HistoryRecord) -> Option<Refusal<'a>> {
     if record.settled {
         return None;

@@ -4,8 +4,8 @@ use super::config_state::{cannot_be_used, needs_restart};
 use super::node::NodeView;
 use ledger::{Policy, Stance};
 
-/// Everything that keeps the plugin from placing containers as configured, a sentence each. Without
-/// an answer of the ledger's owner there is no view to call this with.
+/// Everything that keeps the plugin from placing containers as configured, a sentence each. A
+/// ledger's owner that does not answer is not among them: without its view this is not called.
 pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
     let mut obstacles = Vec::new();
     let link = &view.link;
@@ -21,7 +21,8 @@ pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
         );
     }
     match &view.node {
-        // An update replaces the other instance as soon as this one is ready to take over.
+        // A rolling update ends the other instance only once this one is ready: being on standby
+        // must not count as not ready.
         Err(_) if view.standby => {}
         Err(why) => obstacles.push(why.clone()),
         Ok(node) => {
@@ -39,8 +40,9 @@ pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
     obstacles
 }
 
-/// What needs attention although the plugin places containers, a sentence each. A restart would not
-/// help: with a configuration that it cannot use the plugin does not even start.
+/// Everything that needs attention although the plugin places containers, a sentence each. None of it
+/// makes the plugin unhealthy, as a restart would not help: with an invalid configuration the plugin
+/// would not even start.
 pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
     let Ok(node) = &view.node else {
         let waits = view.node.as_ref().err().filter(|_| view.standby);

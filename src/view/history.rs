@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// There cannot be more containers with exclusive CPUs: one for each CPU.
 const MAX_LIVING: usize = MAX_CPUS;
-/// How many records of one of them are kept; a new one replaces the oldest but for the very first.
+/// The most records of a living container. The first is kept; a new one replaces the second.
 const MAX_OF_ONE: usize = 8;
 const MAX_REFUSALS: usize = 64;
 const MAX_TROUBLES: usize = 64;
@@ -18,7 +18,7 @@ pub struct HistoryRecord {
     pub at: Moment,
     pub subject: Subject,
     pub happened: Happened,
-    /// Of a refusal: whether the container got in later.
+    /// Whether this is a refusal of a container that was admitted later.
     pub settled: bool,
 }
 
@@ -36,24 +36,23 @@ impl HistoryRecord {
 /// What happened to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
-    /// The ledger did something, or would have if it did not only observe.
+    /// The ledger decided something; not `done` if it only observes.
     Decided { what: What, done: bool },
-    /// A check pass found it otherwise than decided.
+    /// A check pass found a difference from the decision.
     Drifted {
         decided: CpuSet,
-        /// What the check pass found instead, in words.
+        /// What the check pass found, in words.
         found: String,
         /// The repair, in words.
         action: String,
     },
-    /// The kernel refused a partition for it, for this reason.
+    /// Why the kernel refused a partition for it.
     KernelRefused(String),
 }
 
-/// A container by its names: the same for all its instances.
+/// Namespace, pod and container; all instances of a container have the same.
 pub(super) type Name = (String, String, String);
 
-/// The past, as far as it is kept.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// How containers got their exclusive CPUs, for as long as they have them.
@@ -78,8 +77,8 @@ impl History {
             }
             What::Released(_) | What::Resized { to: None, .. } => {
                 let name = name(&note.subject);
-                // A pod of the same name may have come before the runtime reported the old one's
-                // end.
+                // A new pod of the same name may have started before the runtime reported the end of
+                // the old one: its records stay.
                 let last = self.living.get(&name).and_then(VecDeque::back);
                 if last.is_some_and(|last| last.subject.id == note.subject.id) {
                     self.living.remove(&name);
@@ -103,7 +102,7 @@ impl History {
             refusal.settled |= refusal.is_of(&name);
         }
         if self.living.len() >= MAX_LIVING && !self.living.contains_key(&name) {
-            // A container has ended without an event.
+            // Only possible if a container has ended without an event.
             let oldest = self
                 .living
                 .iter()
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_settled_when_the_container_gets_in() {
+    fn a_refusal_is_settled_when_the_container_is_admitted() {
         let mut history = History::default();
         let settled =
             |history: &History| history.refusals().map(|one| one.settled).collect::<Vec<_>>();

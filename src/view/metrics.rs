@@ -1,4 +1,4 @@
-//! [`text()`]: the node in Prometheus' text form.
+//! [`text()`]: the node in Prometheus' text format.
 //!
 //! Metrics of the kubelet's CPU manager and topology manager keep their names, types and labels, so
 //! that dashboards for them work (the kubelet's own show nothing while its policy is none). All
@@ -93,7 +93,7 @@ impl Families {
         self.gauges("nri_cpu_manager_runtime_info", help, runtime);
     }
 
-    /// The kubelet's own metrics.
+    /// The metrics that a kubelet has, too.
     fn kubelet(&mut self, view: &View, counters: &Counters) {
         let help = "The number of cpu core allocations which required pinning.";
         self.counter("kubelet_cpu_manager_pinning_requests_total", help, counters.pinning_requests);
@@ -181,7 +181,7 @@ impl Families {
         self.gauge("nri_cpu_manager_rebalance_moves_left", help, view.moves_left);
     }
 
-    /// How the exclusive CPUs of what runs now lie on the machine.
+    /// The placement quality of containers that have not ended.
     fn alignment(&mut self, view: &View) {
         let LiveScore {
             containers,
@@ -353,7 +353,7 @@ fn by(label: &str, samples: impl IntoIterator<Item = (impl Display, impl Display
     samples.map(|(name, value)| sample(&[(label, &name.to_string())], value)).collect()
 }
 
-/// A line behind the name of its metric.
+/// The rest of a line after the name of its metric.
 fn sample(labels: &[(&str, &str)], value: impl Display) -> String {
     if labels.is_empty() {
         return format!(" {value}");

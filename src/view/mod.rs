@@ -1,7 +1,7 @@
-//! What the outside sees of the node: status, explanations, metrics, health and pictures, each a pure
+//! What clients see of the node: status, explanations, metrics, health and pictures, each a pure
 //! function of one immutable [`NodeView`].
 //!
-//! `history` keeps what later explanations need; `counters` is what the ledger's owner counts.
+//! `history` keeps what later explanations need; `counters` has what the ledger's owner counts.
 
 pub mod badge;
 pub(crate) mod config_state;

@@ -1,5 +1,5 @@
-//! [`NodeView`]: everything that can be shown of the node, as of one moment. The ledger's owner
-//! makes it when an observer asks, and knows nothing of the forms it is shown in.
+//! [`NodeView`]: everything that clients can see of the node, at one moment. The ledger's owner makes
+//! it when a client asks, and does not know the formats.
 
 use super::config_state::ConfigState;
 use super::counters::Counters;
@@ -23,7 +23,7 @@ pub struct NodeView {
     pub node: Result<NodeFigures, String>,
 }
 
-/// What follows from the ledger is computed from `view` where it is shown.
+/// Whatever follows from the ledger is computed from `view` when it is shown.
 #[derive(Debug, Clone)]
 pub struct NodeFigures {
     pub view: Arc<View>,
@@ -47,11 +47,11 @@ pub struct OwnFigures {
     pub repairs: BTreeMap<(&'static str, &'static str), u64>,
     /// Times that a pod's CFS quota was lifted after something had set it again.
     pub pod_quotas_lifted_again: u64,
-    /// Containers that differ from the decision now, in spite of repairs.
+    /// Containers that differ from the decision now, despite repairs.
     pub drifting: usize,
     /// Containers whose change the runtime had not made yet at the last check pass.
     pub late: usize,
-    /// How often a check pass found such a container.
+    /// Times that a check pass found a container whose change the runtime had not made yet.
     pub times_late: u64,
     /// How long the runtime takes to change a container; `None` before the first measurement.
     pub change_takes: Option<Duration>,
@@ -59,11 +59,12 @@ pub struct OwnFigures {
     pub kernel_refusals: u64,
     /// What follows from cgroups that are not writable; `None` if they are.
     pub cannot_write_groups: Option<String>,
-    /// Why the mechanism is not the one that the configuration names first; `None` if it is.
+    /// Why the mechanism is not the configuration's first choice; `None` if it is.
     pub exclusivity_because: Option<String>,
-    /// Cgroups that cannot be relied on at present, and why: those below are bound as well.
+    /// Cgroups that cannot be relied on at present, and why: each child cgroup is bound
+    /// individually.
     pub distrusted_groups: Vec<(String, String)>,
-    /// Pods, by uid, whose shared containers the runtime updates though cgroups bind others, and
+    /// Pods, by uid, whose shared containers the runtime updates although cgroups bind others, and
     /// why.
     pub unbound_pods: Vec<(String, String)>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
@@ -77,8 +78,8 @@ pub struct OwnFigures {
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it succeeded.
     pub checkpoint_error: Option<String>,
-    /// The directory whose disk is busy with a write that nothing waits for any more, and for how
-    /// long.
+    /// The directory on the disk that is busy with a write, and for how long; the write has taken so
+    /// long that nothing waits for it any more.
     pub stalled_disk: Option<String>,
     /// When moves were last planned on each occasion, and the result.
     pub last_plans: Vec<LastPlan>,
@@ -122,7 +123,7 @@ impl fmt::Display for KubeletDevices {
     }
 }
 
-/// An upper bound that another program has set on a cgroup, and defends.
+/// An upper bound that another program has set on a cgroup, and sets again after each change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupBound {
     pub group: String,
@@ -140,7 +141,7 @@ impl OwnFigures {
 }
 
 impl NodeFigures {
-    /// Why the runtime keeps exclusivity though something better was wanted.
+    /// Why the runtime enforces exclusivity although the configuration prefers cgroups.
     pub fn given_up(&self) -> Option<&str> {
         if self.view.mechanism == Mechanism::Runtime {
             self.own.exclusivity_because.as_deref()

@@ -121,7 +121,7 @@ async fn caches_are_counted_in_cores_if_siblings_stay_idle() {
         println!("{text}");
         has(&text, &["0             2-7             3\n", "8             8-15  fits all  1\n"]);
         let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
-        has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle SMT siblings"]);
+        has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle: SMT siblings"]);
         let node = daemon.status().await.node.unwrap();
         let ContainerStatus { cpus, idle, .. } = node.containers[0];
         assert_eq!([cpus, idle].map(|cpus| cpus.to_string()), ["2,4,6,8", "3,5,7,9"]);

@@ -215,7 +215,7 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
         assert_eq!(reserved(&status), "0-3");
         has(
             &status::text(&status, PLAIN),
-            &["take effect after a restart: exclusivity, cpusetPartition"],
+            &["\n          restart the plugin to apply exclusivity, cpusetPartition, strict\n"],
         );
         let (_, metrics) = get(address, "/metrics").await;
         has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);

@@ -9,7 +9,7 @@ use ledger::{Event, Qos};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus};
+use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus, PlacementStatus};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -56,7 +56,8 @@ async fn the_json_has_what_the_text_shows() {
         assert_eq!([free, exclusive].map(|cpus| cpus.to_string()), ["2-7", "8-15"]);
         let db = node.containers.iter().find(|container| container.pod == "db").unwrap();
         assert_eq!((db.exclusive, db.asks, db.cpus), (true, Some(8), exclusive));
-        assert_eq!((&*db.numa_nodes, &*db.uncore_caches), (&[1][..], &[8][..]));
+        let PlacementStatus { numa_nodes, uncore_caches, .. } = &db.placement;
+        assert_eq!((&**numa_nodes, &**uncore_caches), (&[1][..], &[8][..]));
         assert_eq!(db.kept_by.as_deref(), Some("runtime"));
         assert!(db.since.is_some());
         let half = node.containers.iter().find(|container| container.pod == "half").unwrap();

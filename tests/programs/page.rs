@@ -257,13 +257,13 @@ async fn notices_are_at_the_top() {
         assert!(html.starts_with(start), "{html}");
         let fault = "config.yaml, line 5: namespaces[0]: &quot;secret-team&quot; and";
         for part in [
-            "▲</span> Configuration rejected:</b> the last good one stays in force. ",
+            "▲</span> Configuration rejected:</b> the last valid configuration stays in force: ",
             fault,
             "▲</span> Restart needed:</b> restart the plugin to apply strict<",
             "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
             "<h2>Recent drifts and other troubles</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
              decided CPUs 2-5, but &lt;others&gt;</li>",
-            "▲</span> Drift:</b> 1 container is not as decided",
+            "▲</span> Drift:</b> 1 container not as decided",
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }
@@ -294,7 +294,7 @@ async fn notices_hide_names_from_clients_that_are_not_local() {
             let elsewhere = get(path, "rebound.example").await;
             assert!(!elsewhere.contains(SECRET), "{path}: {elsewhere}");
             let part =
-                "Configuration rejected:</b> the file is invalid in line 5; the last good one";
+                "Configuration rejected:</b> the file is invalid in line 5; the last valid configuration";
             assert!(elsewhere.contains(part), "{path}: {elsewhere}");
         }
         // Without a valid configuration, the obstacles can quote the rejected one.

@@ -1,7 +1,7 @@
 //! [`Cells`]: the CPUs of the same NUMA node and uncore cache, and their cores.
 //!
-//! NUMA nodes and uncore caches are unions of cells, whichever of both is the larger one: a cache
-//! across nodes (sub-NUMA clusters) has a cell in each, a node with several caches a cell for each.
+//! Every NUMA node and every uncore cache is a union of cells: a cache across nodes (sub-NUMA
+//! clusters) has a cell in each, and a node with several caches has a cell for each.
 
 use super::tally::Place;
 use std::ops::Range;
@@ -13,11 +13,11 @@ pub struct Cells {
     cells: Vec<Cell>,
     parts: Vec<Part>,
     cpus: Vec<u16>,
-    /// By CPU number; [`OFFLINE`] for those of no part.
+    /// By CPU number; [`OFFLINE`] for CPUs of no part.
     part_of: Vec<u16>,
     /// By position of a NUMA node.
     by_node: Vec<Range<usize>>,
-    /// One row a node, by position.
+    /// A row for each node, by position.
     distances: Vec<u32>,
     caches_span_nodes: bool,
 }
@@ -38,19 +38,19 @@ pub struct Part {
     pub cell: usize,
     /// Where its CPUs are in the list of all cells' CPUs.
     cpus: Range<usize>,
-    /// Whether other CPUs of the core are in another cell. No real machine has that; wrong
-    /// descriptions of one do.
+    /// Whether other CPUs of the core are in another cell. No real machine has that, but a wrong
+    /// description can.
     pub is_split: bool,
 }
 
-/// Marks CPUs that are not online.
+/// In the place of a part: the CPU is not online.
 const OFFLINE: u16 = u16::MAX;
 
 /// SLIT's value for nodes that cannot reach each other; also for distances that are unknown.
 const UNREACHABLE: u32 = 255;
 
 impl Cells {
-    /// From the domains of all online CPUs, ascending, and each node's distances.
+    /// `cpus` are all online CPUs, ascending; `distances` are those from each node.
     pub(super) fn new<'a>(
         cpus: impl Iterator<Item = (usize, Place)>,
         distances: impl ExactSizeIterator<Item = &'a [u32]>,
@@ -139,7 +139,8 @@ impl Cells {
         self.cpus[self.parts[part].cpus.clone()].iter().map(|cpu| usize::from(*cpu))
     }
 
-    /// The distance between two NUMA nodes by position, there and back.
+    /// The sum of the distances between two NUMA nodes, given by position, in both directions: SLIT
+    /// need not be symmetric.
     pub fn distance(&self, one: usize, other: usize) -> u32 {
         self.distances[one * self.by_node.len() + other]
     }

@@ -34,8 +34,8 @@ impl Place {
 
 /// CPUs counted by domain, each list by position in the list of its [`Topology`](super::Topology).
 ///
-/// A count of all domains takes one pass over the set, and a change of one CPU four additions: far
-/// cheaper than intersections of the set with each domain.
+/// Counting takes one pass over the set, and a change of one CPU four additions: far cheaper than
+/// intersections of the set with each domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     pub cores: Vec<usize>,
@@ -53,18 +53,16 @@ impl Tally {
         self.each(place, |count| *count = count.saturating_sub(1));
     }
 
-    /// Whether a set with this tally has no part of a core; `sizes` are those of its machine.
+    /// Whether a set with this tally has whole cores only; `sizes` are those of its machine.
     pub fn is_whole_cores(&self, sizes: &Tally) -> bool {
         self.cores.iter().zip(&sizes.cores).all(|(used, all)| *used == 0 || used == all)
     }
 
+    /// `place` is of the machine that this is a tally of, which has a count for each domain.
     fn each(&mut self, place: Place, change: impl Fn(&mut usize)) {
-        let counts = [
-            self.cores.get_mut(place.core()),
-            self.uncores.get_mut(place.uncore()),
-            self.nodes.get_mut(place.node()),
-            self.sockets.get_mut(place.socket()),
-        ];
-        counts.into_iter().flatten().for_each(change);
+        change(&mut self.cores[place.core()]);
+        change(&mut self.uncores[place.uncore()]);
+        change(&mut self.nodes[place.node()]);
+        change(&mut self.sockets[place.socket()]);
     }
 }

@@ -1,14 +1,13 @@
 //! The result for people: configurations side by side, and the node at the end.
 
-use super::report::{PlacementReport, RunReport, Setup, SimulationReport};
+use super::report::{RunReport, Setup, SimulationReport};
 use crate::cli::output::{overrides, table};
-use crate::view::picture::names::alignment;
-use crate::view::picture::{Picture, text};
+use crate::view::picture::{Picture, Usage, text};
 use placement::quality::LiveScore;
 use simulate::{Figures, Moves, Values};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use wording::{count, printable};
+use wording::count;
 
 /// The most containers in the list; the JSON has all.
 const LISTED: usize = 40;
@@ -48,7 +47,7 @@ fn write(
             run.figures.end,
             text::draw(picture, style)
         )?;
-        write_placements(f, run)?;
+        write_placements(f, run, picture)?;
     }
     Ok(())
 }
@@ -153,27 +152,24 @@ fn curve(values: &Values) -> String {
     values.samples.chunks(2).map(|pair| height(pair.iter().copied().fold(0.0, f64::max))).collect()
 }
 
-fn write_placements(f: &mut String, run: &RunReport) -> std::fmt::Result {
-    let (exclusive, shared): (Vec<&PlacementReport>, Vec<&PlacementReport>) =
-        run.placements.iter().partition(|one| one.exclusive);
-    let mut rows = vec![["", "CONTAINER", "CPUS", "PLACEMENT"].map(str::to_owned).to_vec()];
-    for one in exclusive.iter().chain(&shared).take(LISTED) {
-        let placement = if one.exclusive {
-            alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores)
-        } else {
-            "shared".to_owned()
-        };
-        let name = printable(&format!("{}/{}/{}", one.namespace, one.pod, one.container));
-        let badge = one.badge.clone().unwrap_or_else(|| "·".to_owned());
-        rows.push(vec![badge, name, one.cpus.clone(), placement]);
+/// The containers of the picture, then those on shared CPUs.
+fn write_placements(f: &mut String, run: &RunReport, picture: &Picture) -> std::fmt::Result {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for one in &picture.tenants {
+        let (sign, cpus) = (Usage::Held(one.badge).sign(), one.cpus.to_string());
+        rows.push(vec![sign, one.name.clone(), cpus, one.placement.clone()]);
     }
-    if rows.len() > 1 {
+    for one in run.placements.iter().filter(|one| !one.exclusive) {
+        let (sign, meaning) = (Usage::Shared.sign(), Usage::Shared.meaning());
+        rows.push(vec![sign, one.full_name(), one.cpus.clone(), meaning]);
+    }
+    let more = rows.len().saturating_sub(LISTED);
+    rows.truncate(LISTED);
+    if !rows.is_empty() {
+        rows.insert(0, ["", "CONTAINER", "CPUS", "PLACEMENT"].map(str::to_owned).to_vec());
         write!(f, "{}", table(&rows))?;
     }
-    match run.placements.len().saturating_sub(LISTED) {
-        0 => writeln!(f),
-        more => writeln!(f, "and {more} more; --output json lists all\n"),
-    }
+    if more == 0 { writeln!(f) } else { writeln!(f, "and {more} more; --output json lists all\n") }
 }
 
 #[cfg(test)]

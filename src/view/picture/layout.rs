@@ -1,22 +1,20 @@
 //! The places of frames and cores in a picture of pixels.
 
-use super::{Core, Frame, Inside};
+use super::{CORES_IN_LINE, Core, Frame, Inside};
 
-/// Room between a frame and what is in it.
+/// Space between a frame and what is in it.
 const PADDING: f64 = 10.0;
-/// Room between frames, and between cores.
+/// Space between frames, and between cores.
 const GAP: f64 = 8.0;
 const CORE_GAP: f64 = 4.0;
 /// The height of a frame's title.
 pub(super) const TITLE: f64 = 24.0;
 /// The width of a character of a title, on average.
 const CHARACTER: f64 = 6.5;
-/// The most cores in a line.
-const CORES_IN_LINE: usize = 16;
-/// The most characters of a list of CPUs that are shown beside a title.
+/// The most characters of a list of CPUs that are shown after a title.
 pub(super) const LIST: usize = 30;
 
-/// A frame with its place: the left upper corner within the frame around it, and its size.
+/// A frame with its upper left corner, within the frame around it, and its size.
 #[derive(Debug)]
 pub(super) struct Placed<'a> {
     pub(super) frame: &'a Frame,
@@ -25,11 +23,11 @@ pub(super) struct Placed<'a> {
     pub(super) width: f64,
     pub(super) height: f64,
     pub(super) inner: Vec<Placed<'a>>,
-    /// Each core with its left upper corner within the frame.
+    /// Each core with its upper left corner within the frame.
     pub(super) cores: Vec<(f64, f64, &'a Core)>,
 }
 
-/// The side of a cell, for so many CPUs.
+/// The side of a cell on a machine with this number of CPUs.
 pub(super) fn side(cpus: usize) -> f64 {
     match cpus {
         0..=64 => 34.0,
@@ -38,13 +36,14 @@ pub(super) fn side(cpus: usize) -> f64 {
     }
 }
 
-/// Puts frames side by side and below each other within the width `room`, in lines of about the
-/// same length. Returns them with their total width and height.
-pub(super) fn flow(frames: &[Frame], side: f64, room: f64) -> (Vec<Placed<'_>>, f64, f64) {
-    let mut placed: Vec<Placed<'_>> = frames.iter().map(|frame| place(frame, side, room)).collect();
+/// Puts frames side by side and below each other, in lines of about the same length and at most
+/// `limit` wide. Returns them with their total width and height.
+pub(super) fn flow(frames: &[Frame], side: f64, limit: f64) -> (Vec<Placed<'_>>, f64, f64) {
+    let mut placed: Vec<Placed<'_>> =
+        frames.iter().map(|frame| place(frame, side, limit)).collect();
     let widest = placed.iter().map(|one| one.width).fold(0.0, f64::max);
     let most =
-        (1..=frames.len()).rev().find(|&n| n as f64 * (widest + GAP) - GAP <= room).unwrap_or(1);
+        (1..=frames.len()).rev().find(|&n| n as f64 * (widest + GAP) - GAP <= limit).unwrap_or(1);
     let lines = frames.len().div_ceil(most).max(1);
     let in_line = frames.len().div_ceil(lines).max(1);
     let mut y = 0.0;
@@ -63,8 +62,8 @@ pub(super) fn flow(frames: &[Frame], side: f64, room: f64) -> (Vec<Placed<'_>>, 
     (placed, width, (y - GAP).max(0.0))
 }
 
-/// A frame by itself, at the origin.
-fn place(frame: &Frame, side: f64, room: f64) -> Placed<'_> {
+/// A frame at the origin.
+fn place(frame: &Frame, side: f64, limit: f64) -> Placed<'_> {
     let list = frame.cpus.to_string().len().min(LIST);
     let title = (frame.title.chars().count() + 2 + list) as f64 * CHARACTER + 2.0 * PADDING;
     let mut inner = Vec::new();
@@ -73,13 +72,13 @@ fn place(frame: &Frame, side: f64, room: f64) -> Placed<'_> {
     let height;
     match &frame.inside {
         Inside::Frames(frames) => {
-            (inner, width, height) = flow(frames, side, room - 2.0 * PADDING);
+            (inner, width, height) = flow(frames, side, limit - 2.0 * PADDING);
             for one in &mut inner {
                 one.x += PADDING;
                 one.y += TITLE;
             }
         }
-        Inside::Cores(all) => (cores, width, height) = rows(all, side, room - 2.0 * PADDING),
+        Inside::Cores(all) => (cores, width, height) = rows(all, side, limit - 2.0 * PADDING),
     }
     Placed {
         frame,
@@ -93,9 +92,9 @@ fn place(frame: &Frame, side: f64, room: f64) -> Placed<'_> {
 }
 
 /// Cores in lines within a frame, with their total width and height.
-fn rows(cores: &[Core], side: f64, room: f64) -> (Vec<(f64, f64, &Core)>, f64, f64) {
+fn rows(cores: &[Core], side: f64, limit: f64) -> (Vec<(f64, f64, &Core)>, f64, f64) {
     let step = side + CORE_GAP;
-    let most = ((room + CORE_GAP) / step).floor().max(1.0) as usize;
+    let most = ((limit + CORE_GAP) / step).floor().max(1.0) as usize;
     let in_line = cores.len().min(most).clamp(1, CORES_IN_LINE);
     let mut placed = Vec::new();
     let mut y = 0.0;

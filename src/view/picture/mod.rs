@@ -1,15 +1,14 @@
-//! The node drawn: sockets, NUMA nodes, uncore caches, cores and threads, and the use of each CPU.
+//! A node drawn: sockets, NUMA nodes, uncore caches, cores and threads, and the use of each CPU.
 //!
 //! ```text
-//!   Topology, Occupancy ──► Picture: frames in frames, cores, cells ──► text   (a terminal)
-//!                                                                   └─► svg    (a file, a page)
+//!   Topology, Occupancy ──► Picture: frames in frames, cores, cells, legend ──► text (a terminal)
+//!                                                                           └─► svg  (a file, the page)
 //! ```
 //!
-//! [`Picture`] decides on content and order, [`text`] and [`svg`] on the form. Nothing depends on
-//! colour alone: a container has a letter, a colour and a texture, see [`Badge`].
+//! [`Picture`] decides on content, order and words; [`text`] and [`svg`] decide on form only.
+//! Nothing depends on colour alone: a container has letters, a colour and a texture, see [`Badge`].
 
 mod layout;
-pub mod names;
 pub mod svg;
 pub mod text;
 mod xml;
@@ -22,18 +21,29 @@ use crate::snapshot::SnapshotError;
 use cpuset::CpuSet;
 use topology::{CoreKind, Domain, Topology};
 
+/// The most cores in a line of a frame.
+const CORES_IN_LINE: usize = 16;
+
 /// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     pub badge: Badge,
-    /// Its name for people; empty if the reader may not see it.
+    /// Empty if the reader may not see it.
     pub name: String,
-    /// Its exclusive CPUs.
+    /// Its exclusive CPUs; those that are also shared at present are drawn as shared.
     pub cpus: CpuSet,
     /// SMT siblings of these, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
-    /// The placement of its CPUs, in words.
-    pub remark: String,
+    /// Where its CPUs are, in words.
+    pub placement: String,
+}
+
+impl Tenant {
+    /// Its CPUs and their placement: `CPUs 2-7, uncore cache 0`.
+    fn facts(&self) -> String {
+        let cpus = wording::cpus(self.cpus);
+        if self.placement.is_empty() { cpus } else { format!("{cpus}, {}", self.placement) }
+    }
 }
 
 /// How the CPUs of a machine are used.
@@ -48,24 +58,26 @@ pub struct Occupancy {
     pub isolated: CpuSet,
 }
 
-/// A drawing, not yet in any form.
 #[derive(Debug, Clone)]
 pub struct Picture {
     pub frames: Vec<Frame>,
-    /// By badge.
+    /// The containers that have CPUs in the picture, by badge.
     pub tenants: Vec<Tenant>,
 }
 
-/// A part of the machine.
+/// A part of the machine: one or more domains that have the same CPUs.
 #[derive(Debug, Clone)]
 pub struct Frame {
-    /// What it is: one or more domains that have the same CPUs.
     pub title: String,
     pub cpus: CpuSet,
     pub inside: Inside,
 }
 
 impl Frame {
+    fn is_innermost(&self) -> bool {
+        matches!(self.inside, Inside::Cores(_))
+    }
+
     fn cells(&self) -> Vec<Cell> {
         match &self.inside {
             Inside::Frames(frames) => frames.iter().flat_map(Frame::cells).collect(),
@@ -77,7 +89,7 @@ impl Frame {
 #[derive(Debug, Clone)]
 pub enum Inside {
     Frames(Vec<Frame>),
-    /// None in a NUMA node that has memory only.
+    /// Empty in a NUMA node that has memory only.
     Cores(Vec<Core>),
 }
 
@@ -97,8 +109,8 @@ pub struct Cell {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Usage {
-    /// Exclusive to a container: its index in [`Picture::tenants`].
-    Held(usize),
+    /// Exclusive to the container with this badge.
+    Held(Badge),
     /// All containers without exclusive CPUs run on it.
     Shared,
     /// Never exclusive; shared containers may run on it.
@@ -115,35 +127,49 @@ pub enum Usage {
 }
 
 impl Usage {
-    /// The sign in a cell; a CPU that is exclusive has its container's letters instead.
-    pub fn sign(self) -> &'static str {
-        match self {
-            Usage::Held(_) => "?",
+    /// What stands in a cell.
+    pub fn sign(self) -> String {
+        let sign = match self {
+            Usage::Held(badge) => return badge.to_string(),
             Usage::Shared => "·",
             Usage::Reserved => "-",
             Usage::Idle => "z",
             Usage::Isolated => "i",
             Usage::Unused => "_",
             Usage::Offline => "x",
+        };
+        sign.to_owned()
+    }
+
+    /// A word, and an explanation if it needs one.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Usage::Held(_) => ("exclusive", ""),
+            Usage::Shared => ("shared", ""),
+            Usage::Reserved => ("reserved", "never exclusive"),
+            Usage::Idle => ("idle", "SMT siblings or uncore caches of exclusive CPUs"),
+            Usage::Isolated => ("isolated", "never shared (isolcpus)"),
+            Usage::Unused => ("kept", "for containers that may restart"),
+            Usage::Offline => ("offline", ""),
         }
     }
 
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Usage::Held(_) => "exclusive",
-            Usage::Shared => "shared",
-            Usage::Reserved => "reserved: never exclusive",
-            Usage::Idle => "idle SMT siblings, or the rest of an uncore cache, of exclusive CPUs",
-            Usage::Isolated => "isolated (isolcpus): never shared",
-            Usage::Unused => "kept for containers that may restart",
-            Usage::Offline => "offline",
+    pub fn meaning(self) -> String {
+        match self.words() {
+            (word, "") => word.to_owned(),
+            (word, explanation) => format!("{word}: {explanation}"),
         }
     }
 }
 
 impl Picture {
-    pub fn of(topology: &Topology, mut occupancy: Occupancy) -> Picture {
-        occupancy.tenants.sort_unstable_by_key(|tenant| tenant.badge);
+    pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
+        let Occupancy { mut tenants, reserved, shared, isolated } = occupancy;
+        // CPUs of an ended container are lent to the shared pool until the container is back.
+        tenants.iter_mut().for_each(|tenant| tenant.cpus -= shared);
+        tenants.retain(|tenant| !tenant.cpus.is_empty());
+        tenants.sort_unstable_by_key(|tenant| tenant.badge);
+        let occupancy = Occupancy { tenants, reserved, shared, isolated };
         let draw = Draw { topology, occupancy: &occupancy };
         let mut frames = draw.frames(&topology.online(), &layers(topology));
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
@@ -156,7 +182,7 @@ impl Picture {
             let cells = cpus.iter().map(|cpu| Cell { cpu, usage: Usage::Offline });
             let cores = cells.map(|cell| Core { kind: None, cells: vec![cell] });
             let inside = Inside::Cores(cores.collect());
-            frames.push(Frame { title: "offline".to_owned(), cpus, inside });
+            frames.push(Frame { title: Usage::Offline.meaning(), cpus, inside });
         }
         Picture { frames, tenants: occupancy.tenants }
     }
@@ -172,10 +198,10 @@ impl Picture {
         let tenants = node.containers.iter().filter_map(|one| {
             Some(Tenant {
                 badge: one.badge?,
-                name: names::container(one),
+                name: one.full_name(),
                 cpus: one.cpus - one.shared,
                 idle: one.idle,
-                remark: names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores),
+                placement: one.placement.to_string(),
             })
         });
         let occupancy = Occupancy {
@@ -192,8 +218,18 @@ impl Picture {
         self.frames.iter().flat_map(Frame::cells).collect()
     }
 
-    /// The uses in this picture that a legend has to explain: containers have letters instead.
-    pub fn signs(&self) -> Vec<Usage> {
+    /// The signs that need an explanation, besides the letters of [`Picture::tenants`]; none if all
+    /// CPUs are used alike.
+    pub fn legend(&self) -> Vec<Usage> {
+        let mut signs = self.signs();
+        if self.tenants.is_empty() && signs.len() == 1 {
+            signs.clear();
+        }
+        signs
+    }
+
+    /// The uses of CPUs that are exclusive to no container.
+    fn signs(&self) -> Vec<Usage> {
         let mut signs: Vec<Usage> = self.cells().iter().map(|cell| cell.usage).collect();
         signs.retain(|usage| !matches!(usage, Usage::Held(_)));
         signs.sort_unstable();
@@ -201,48 +237,84 @@ impl Picture {
         signs
     }
 
+    /// The whole legend in order: containers with names and facts, then signs with their meaning.
+    fn entries(&self) -> Vec<(Usage, String, String)> {
+        let tenants = self.tenants.iter().map(|tenant| {
+            let usage = Usage::Held(tenant.badge);
+            // A reader may not see names.
+            if tenant.name.is_empty() {
+                (usage, tenant.facts(), String::new())
+            } else {
+                (usage, tenant.name.clone(), tenant.facts())
+            }
+        });
+        let signs = self.legend().into_iter().map(|usage| {
+            let (word, explanation) = usage.words();
+            (usage, word.to_owned(), explanation.to_owned())
+        });
+        tenants.chain(signs).collect()
+    }
+
+    /// A cell for a reader who points at it: `CPU 8, efficient core: A ns/db/c`.
+    fn describe(&self, core: &Core, cell: Cell) -> String {
+        let kind = match core.kind {
+            None => "",
+            Some(CoreKind::Performance) => ", performance core",
+            Some(CoreKind::Efficient) => ", efficient core",
+        };
+        let user = match cell.usage {
+            Usage::Held(badge) => {
+                let tenant = self.tenants.iter().find(|tenant| tenant.badge == badge);
+                let name = tenant.map_or("", |tenant| &tenant.name);
+                format!("{badge} {name}").trim_end().to_owned()
+            }
+            other => other.meaning(),
+        };
+        format!("CPU {}{kind}: {user}", cell.cpu)
+    }
+
     /// The picture in one sentence, for screen readers.
     pub fn sentence(&self) -> String {
         let cells = self.cells();
-        let count =
-            |wanted: fn(Usage) -> bool| cells.iter().filter(|cell| wanted(cell.usage)).count();
-        let isolated = match count(|usage| usage == Usage::Isolated) {
-            0 => String::new(),
-            isolated => format!("{isolated} isolated, "),
-        };
-        format!(
-            "{}: {} exclusive to {}, {} shared, {} reserved, {isolated}{} offline.",
-            wording::count(cells.len(), "CPU"),
-            count(|usage| matches!(usage, Usage::Held(_))),
-            wording::count(self.tenants.len(), "container"),
-            count(|usage| usage == Usage::Shared),
-            count(|usage| usage == Usage::Reserved),
-            count(|usage| usage == Usage::Offline),
-        )
+        let signs = self.signs();
+        let held = cells.iter().filter(|cell| !signs.contains(&cell.usage)).count();
+        let tenants = wording::count(self.tenants.len(), "container");
+        let mut parts = vec![format!("{held} exclusive to {tenants}")];
+        for usage in signs {
+            let count = cells.iter().filter(|cell| cell.usage == usage).count();
+            parts.push(format!("{count} {}", usage.words().0));
+        }
+        format!("{}: {}.", wording::count(cells.len(), "CPU"), parts.join(", "))
     }
 }
 
-/// Domains of a kind, with its name.
-type Layer = (&'static str, Vec<Domain>);
+/// Domains of one kind, with its name.
+struct Layer {
+    name: &'static str,
+    domains: Vec<Domain>,
+}
 
 /// The layers of frames, from the outside in. Nodes contain caches, or caches contain nodes where
 /// these are smaller (sub-NUMA clustering). Where every core has a cache of its own, there is no
-/// layer of caches.
+/// layer of caches: it would be a frame for each core.
 fn layers(topology: &Topology) -> Vec<Layer> {
     let nodes = topology.nodes().iter().map(|node| Domain { id: node.id, cpus: node.cpus });
-    let sockets = ("socket", topology.sockets().to_vec());
-    let nodes = ("NUMA node", nodes.collect::<Vec<Domain>>());
-    let caches = ("uncore cache", topology.uncores().to_vec());
-    if caches.1.len() > 1 && caches.1.len() == topology.cores().len() {
+    let sockets = Layer { name: "socket", domains: topology.sockets().to_vec() };
+    let nodes = Layer { name: "NUMA node", domains: nodes.collect() };
+    let caches = Layer { name: "uncore cache", domains: topology.uncores().to_vec() };
+    let one_each = caches.domains.len() == topology.cores().len();
+    if one_each && caches.domains.len() > 1 {
         vec![sockets, nodes]
-    } else if any_crosses(&caches.1, &nodes.1) && !any_crosses(&nodes.1, &caches.1) {
+    } else if any_crosses(&caches.domains, &nodes.domains)
+        && !any_crosses(&nodes.domains, &caches.domains)
+    {
         vec![sockets, caches, nodes]
     } else {
         vec![sockets, nodes, caches]
     }
 }
 
-/// Whether one of these domains has CPUs of more than one of the others.
+/// Whether one of these domains has CPUs of several of the others.
 fn any_crosses(domains: &[Domain], others: &[Domain]) -> bool {
     domains.iter().any(|domain| {
         others.iter().filter(|other| !other.cpus.is_disjoint(&domain.cpus)).count() > 1
@@ -255,9 +327,11 @@ struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// The frames of some CPUs. Domains in each other that have the same CPUs share a frame.
+    /// The frames of some CPUs. Nested domains that have the same CPUs share a frame.
     fn frames(&self, cpus: &CpuSet, layers: &[Layer]) -> Vec<Frame> {
-        let Some(((name, domains), deeper)) = layers.split_first() else { return Vec::new() };
+        let Some((Layer { name, domains }, deeper)) = layers.split_first() else {
+            return Vec::new();
+        };
         let mut frames = Vec::new();
         for Domain { id, cpus: whole } in domains {
             let here = *whole & *cpus;
@@ -267,31 +341,35 @@ impl Draw<'_> {
             let part = if here == *whole { "" } else { " (part)" };
             let title = format!("{name} {id}{part}");
             let mut inner = self.frames(&here, deeper);
-            frames.push(match (inner.len(), deeper.is_empty()) {
-                (_, true) => Frame { title, cpus: here, inside: Inside::Cores(self.cores(&here)) },
-                (1, _) => {
-                    let only = inner.remove(0);
-                    Frame { title: format!("{title}, {}", only.title), ..only }
-                }
-                _ => Frame { title, cpus: here, inside: Inside::Frames(inner) },
+            frames.push(if deeper.is_empty() {
+                Frame { title, cpus: here, inside: Inside::Cores(self.cores(&here)) }
+            } else if inner.len() == 1 {
+                let only = inner.remove(0);
+                Frame { title: format!("{title}, {}", only.title), ..only }
+            } else {
+                Frame { title, cpus: here, inside: Inside::Frames(inner) }
             });
         }
         frames
     }
 
     fn cores(&self, cpus: &CpuSet) -> Vec<Core> {
-        let cores = self.topology.cores().iter().map(|core| core.cpus & *cpus);
-        let core = |core: CpuSet| Core {
-            kind: core.first().and_then(|cpu| self.topology.cpu(cpu)?.kind),
-            cells: core.iter().map(|cpu| Cell { cpu, usage: self.usage(cpu) }).collect(),
-        };
-        cores.filter(|core| !core.is_empty()).map(core).collect()
+        let mut cores = Vec::new();
+        for core in self.topology.cores() {
+            let here = core.cpus & *cpus;
+            let Some(first) = here.first() else { continue };
+            cores.push(Core {
+                kind: self.topology.cpu(first).and_then(|cpu| cpu.kind),
+                cells: here.iter().map(|cpu| Cell { cpu, usage: self.usage(cpu) }).collect(),
+            });
+        }
+        cores
     }
 
     fn usage(&self, cpu: usize) -> Usage {
         let Occupancy { tenants, reserved, shared, isolated } = self.occupancy;
-        match tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
-            Some(tenant) => Usage::Held(tenant),
+        match tenants.iter().find(|tenant| tenant.cpus.contains(cpu)) {
+            Some(tenant) => Usage::Held(tenant.badge),
             None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
             None if reserved.contains(cpu) => Usage::Reserved,
             None if shared.contains(cpu) => Usage::Shared,
@@ -299,6 +377,14 @@ impl Draw<'_> {
             None => Usage::Unused,
         }
     }
+}
+
+/// At most `most` characters; the last one is `…` if the text had more.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

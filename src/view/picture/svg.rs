@@ -1,11 +1,9 @@
 //! The picture as SVG: one document without references, light or dark as the reader prefers, and
 //! light in programs that are no browsers.
 
-use super::super::badge::Badge;
 use super::layout::{self, LIST, Placed, TITLE};
-use super::names::cut;
 use super::xml::Xml;
-use super::{Cell, Core, Picture, Tenant, Usage};
+use super::{Cell, Core, Picture, Usage, cut};
 use topology::CoreKind;
 
 /// The width that frames side by side fill, in pixels.
@@ -13,12 +11,18 @@ const WIDTH: f64 = 1180.0;
 /// The margin of a file. A page has its own margins: there it is half the width of a frame's line.
 const MARGIN: f64 = 12.0;
 const NO_MARGIN: f64 = 1.0;
+/// The base line of a file's headline, and the space for it below the margin.
+const HEADLINE: f64 = 30.0;
 /// The width of a column of the legend, and the height of its lines.
 const COLUMN: f64 = 384.0;
 const LINE: f64 = 40.0;
-/// The most characters of a name and of a remark that a column has room for.
+/// The least width of a file, without its margins.
+const NARROWEST: f64 = COLUMN * 1.5;
+/// The side of a sign in a legend.
+const SWATCH: f64 = 26.0;
+/// The most characters of a name and of a container's facts that fit in a column.
 const NAME: usize = 48;
-const REMARK: usize = 52;
+const FACTS: usize = 52;
 
 /// The rules of pictures, one a line, with a variable for each of [`COLOURS`].
 const RULES: &str = include_str!("style.css");
@@ -37,8 +41,8 @@ const COLOURS: [(&str, &str, &str); 8] = [
 
 const DARK: &str = "@media (prefers-color-scheme: dark)";
 
-/// The style sheet of a page, which needs it once for all of its pictures. The page's own rules may
-/// use the variables.
+/// The style sheet of a page, once for its picture and its swatches. The page's own rules may use
+/// the variables.
 pub fn page_style() -> String {
     let declared = COLOURS.map(|(variable, light, _)| format!("{variable}: {light};")).join(" ");
     let dark = COLOURS.map(|(variable, _, dark)| format!("{variable}: {dark};")).join(" ");
@@ -47,9 +51,10 @@ pub fn page_style() -> String {
     )
 }
 
-/// The style sheet of a file, which other programs than browsers read, too. A variable is too much
-/// for them, even after a plain value: librsvg leaves that declaration out, resvg paints black, and
-/// Inkscape drops the whole sheet. So all values are plain; media queries they skip.
+/// The style sheet of a file, which programs other than browsers read, too. They do not know
+/// variables, not even after a plain value: librsvg leaves that declaration out, resvg paints
+/// black, and Inkscape drops the whole sheet. So all values are plain; these programs skip media
+/// queries.
 fn file_style() -> String {
     let mut light = RULES.to_owned();
     let mut dark: String =
@@ -62,81 +67,79 @@ fn file_style() -> String {
     format!("{light}{DARK} {{\n{dark}}}\n")
 }
 
-/// Whether the drawing stands alone.
-#[derive(Debug, Clone, Copy)]
-pub enum Form<'a> {
-    /// A separate file, with this title above it and a legend below it.
-    File(&'a str),
-    /// A part of a page that has [`page_style`] and its own legend.
-    Part,
+/// A separate file: the picture between its title and its legend.
+pub fn file(picture: &Picture, title: &str) -> String {
+    let painter = Painter::of(picture);
+    let (placed, width, height) = layout::flow(&picture.frames, painter.side, WIDTH);
+    let columns = ((width / COLUMN) as usize).max(1);
+    let lines = picture.entries().len().div_ceil(columns);
+    let top = MARGIN + HEADLINE;
+    let below = top + height + 14.0;
+    let size = (width.max(NARROWEST) + 2.0 * MARGIN, below + lines as f64 * LINE + MARGIN);
+    document(picture, title, size, |xml| {
+        xml.element("style", &[], |xml| xml.raw(&file_style()));
+        xml.empty("rect", &[("class", &"paper"), ("width", &"100%"), ("height", &"100%")]);
+        xml.text("text", &[("class", &"headline"), ("x", &MARGIN), ("y", &HEADLINE)], title);
+        group(xml, (MARGIN, top), |xml| painter.frames(xml, &placed));
+        group(xml, (MARGIN, below), |xml| legend(xml, picture, columns));
+    })
 }
 
-/// Draws a picture as an `svg` element.
-pub fn draw(picture: &Picture, form: Form<'_>) -> String {
-    let side = layout::side(picture.cells().len());
-    let (placed, width, height) = layout::flow(&picture.frames, side, WIDTH);
-    let (above, below, widest, margin) = match form {
-        Form::File(_) => {
-            let columns = ((width / COLUMN) as usize).max(1);
-            let lines = picture.tenants.len().div_ceil(columns) as f64;
-            (30.0, 14.0 + lines * LINE + LINE, width.max(COLUMN * 1.5), MARGIN)
-        }
-        Form::Part => (0.0, 0.0, width, NO_MARGIN),
-    };
-    let full_width = widest + 2.0 * margin;
-    let full_height = height + above + below + 2.0 * margin;
+/// A part of a page that has [`page_style`] and its own legend.
+pub fn part(picture: &Picture) -> String {
+    let painter = Painter::of(picture);
+    let (placed, width, height) = layout::flow(&picture.frames, painter.side, WIDTH);
+    let size = (width + 2.0 * NO_MARGIN, height + 2.0 * NO_MARGIN);
+    document(picture, "CPUs and their containers", size, |xml| {
+        group(xml, (NO_MARGIN, NO_MARGIN), |xml| painter.frames(xml, &placed));
+    })
+}
+
+fn document(
+    picture: &Picture,
+    title: &str,
+    (width, height): (f64, f64),
+    inside: impl FnOnce(&mut Xml),
+) -> String {
     let mut xml = Xml::default();
-    let title = match form {
-        Form::File(title) => title,
-        Form::Part => "CPUs and their containers",
-    };
     xml.element(
         "svg",
         &[
             ("xmlns", &"http://www.w3.org/2000/svg"),
             ("class", &"picture"),
-            ("viewBox", &format!("0 0 {full_width} {full_height}")),
-            ("width", &full_width),
-            ("height", &full_height),
+            ("viewBox", &format!("0 0 {width} {height}")),
+            ("width", &width),
+            ("height", &height),
             ("role", &"img"),
             ("aria-labelledby", &"picture-title picture-desc"),
         ],
         |xml| {
             xml.text("title", &[("id", &"picture-title")], title);
             xml.text("desc", &[("id", &"picture-desc")], &picture.sentence());
-            if let Form::File(_) = form {
-                xml.element("style", &[], |xml| xml.raw(&file_style()));
-                xml.empty("rect", &[("class", &"paper"), ("width", &"100%"), ("height", &"100%")]);
-                xml.text("text", &[("class", &"headline"), ("x", &MARGIN), ("y", &30)], title);
-            }
             xml.raw(TEXTURE_DEFINITIONS);
-            let top = margin + above;
-            let painter = Painter { picture, side };
-            xml.element("g", &[("transform", &format!("translate({margin} {top})"))], |xml| {
-                placed.iter().for_each(|one| painter.frame(xml, one));
-            });
-            if let Form::File(_) = form {
-                legend(xml, picture, top + height + 14.0, width);
-            }
+            inside(xml);
         },
     );
     xml.finish()
 }
 
-/// A badge alone, for a legend: letters on colour and texture.
-pub fn swatch(badge: Badge) -> String {
+fn group(xml: &mut Xml, (x, y): (f64, f64), inside: impl FnOnce(&mut Xml)) {
+    xml.element("g", &[("transform", &format!("translate({x} {y})"))], inside);
+}
+
+/// The sign of a CPU on its colour and texture, for a legend in a page.
+pub fn swatch(usage: Usage) -> String {
     let mut xml = Xml::default();
-    let size = 26.0;
     xml.element(
         "svg",
         &[
             ("class", &"swatch"),
-            ("viewBox", &format!("0 0 {size} {size}")),
-            ("width", &size),
-            ("height", &size),
+            ("viewBox", &format!("0 0 {SWATCH} {SWATCH}")),
+            ("width", &SWATCH),
+            ("height", &SWATCH),
             ("aria-hidden", &"true"),
         ],
-        |xml| held(xml, badge, (0.0, 0.0), size),
+        |xml| fill(xml, usage, (0.0, 0.0), SWATCH),
     );
     xml.finish()
 }
@@ -156,13 +159,19 @@ struct Painter<'a> {
     side: f64,
 }
 
-impl Painter<'_> {
+impl<'a> Painter<'a> {
+    fn of(picture: &'a Picture) -> Painter<'a> {
+        Painter { picture, side: layout::side(picture.cells().len()) }
+    }
+
+    fn frames(&self, xml: &mut Xml, frames: &[Placed<'_>]) {
+        frames.iter().for_each(|one| self.frame(xml, one));
+    }
+
     fn frame(&self, xml: &mut Xml, placed: &Placed<'_>) {
-        let at = format!("translate({} {})", placed.x, placed.y);
-        let frame = placed.frame;
-        xml.element("g", &[("transform", &at)], |xml| {
+        let Placed { frame, x, y, width, height, .. } = placed;
+        group(xml, (*x, *y), |xml| {
             let class = if placed.inner.is_empty() { "frame inner" } else { "frame" };
-            let Placed { width, height, .. } = placed;
             xml.empty(
                 "rect",
                 &[("class", &class), ("width", width), ("height", height), ("rx", &6)],
@@ -177,13 +186,17 @@ impl Painter<'_> {
             for (x, y, core) in &placed.cores {
                 self.core(xml, (*x, *y), core);
             }
-            placed.inner.iter().for_each(|one| self.frame(xml, one));
+            self.frames(xml, &placed.inner);
         });
     }
 
     fn core(&self, xml: &mut Xml, (x, y): (f64, f64), core: &Core) {
         for (at, cell) in core.cells.iter().enumerate() {
-            self.cell(xml, (x, y + at as f64 * self.side), cell, core.kind);
+            let at = (x, y + at as f64 * self.side);
+            xml.element("g", &[], |xml| {
+                xml.text("title", &[], &self.picture.describe(core, *cell));
+                self.cell(xml, at, *cell);
+            });
         }
         let height = core.cells.len() as f64 * self.side;
         let class = if core.kind == Some(CoreKind::Efficient) { "core efficient" } else { "core" };
@@ -200,56 +213,56 @@ impl Painter<'_> {
         );
     }
 
-    fn cell(&self, xml: &mut Xml, at: (f64, f64), cell: &Cell, kind: Option<CoreKind>) {
-        let tenant = match cell.usage {
-            Usage::Held(at) => Some(&self.picture.tenants[at]),
-            _ => None,
-        };
-        let kind = match kind {
-            None => "",
-            Some(CoreKind::Performance) => ", performance core",
-            Some(CoreKind::Efficient) => ", efficient core",
-        };
-        let user = match tenant {
-            Some(Tenant { badge, name, .. }) if name.is_empty() => badge.to_string(),
-            Some(Tenant { badge, name, .. }) => format!("{badge} {name}"),
-            None => cell.usage.meaning().to_owned(),
-        };
-        xml.element("g", &[], |xml| {
-            xml.text("title", &[], &format!("CPU {}{kind}: {user}", cell.cpu));
-            match tenant {
-                Some(tenant) => held(xml, tenant.badge, at, self.side),
-                None => unheld(xml, cell.usage, at, self.side),
-            }
-            if self.side > 30.0 {
-                let class = tenant
-                    .map_or("number".to_owned(), |one| format!("number on{}", one.badge.colour()));
-                let x = at.0 + self.side / 2.0;
-                let y = at.1 + self.side - 4.0;
-                xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cell.cpu.to_string());
-            }
-        });
+    /// A cell, with the CPU's number if it is legible.
+    fn cell(&self, xml: &mut Xml, at: (f64, f64), Cell { cpu, usage }: Cell) {
+        fill(xml, usage, at, self.side);
+        if has_number(self.side) {
+            let class = match usage {
+                Usage::Held(badge) => format!("number on{}", badge.colour()),
+                _ => "number".to_owned(),
+            };
+            let (x, y) = (at.0 + self.side / 2.0, at.1 + self.side - 4.0);
+            xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cpu.to_string());
+        }
     }
 }
 
-fn held(xml: &mut Xml, badge: Badge, at: (f64, f64), side: f64) {
-    let colour = badge.colour();
-    square(xml, &format!("c{colour}"), at, side);
-    if badge.texture() > 0 {
-        square(xml, &format!("x{}", badge.texture()), at, side);
-    }
-    sign(xml, &format!("letter c{colour} on{colour}"), &badge.to_string(), at, side);
+fn has_number(side: f64) -> bool {
+    side > 30.0
 }
 
-fn unheld(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
+/// A square with colour, texture and sign.
+fn fill(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
     let class = match usage {
-        Usage::Reserved => "reserved",
-        Usage::Offline => "offline",
-        Usage::Idle | Usage::Isolated | Usage::Unused => "unused",
-        Usage::Shared | Usage::Held(_) => "shared",
+        Usage::Held(badge) => {
+            let colour = badge.colour();
+            square(xml, &format!("c{colour}"), at, side);
+            if badge.texture() > 0 {
+                square(xml, &format!("x{}", badge.texture()), at, side);
+            }
+            format!("letter c{colour} on{colour}")
+        }
+        other => {
+            let class = match other {
+                Usage::Reserved => "reserved",
+                Usage::Offline => "offline",
+                _ => "shared",
+            };
+            square(xml, class, at, side);
+            "sign".to_owned()
+        }
     };
-    square(xml, class, at, side);
-    sign(xml, "sign", usage.sign(), at, side);
+    let text = usage.sign();
+    let size = match text.chars().count() {
+        1 => side * 0.56,
+        2 => side * 0.5,
+        _ => side * 0.36,
+    };
+    // The sign is a little higher where the CPU's number is below it.
+    let middle = if has_number(side) { 0.56 } else { 0.7 };
+    let (x, y) = (at.0 + side / 2.0, (at.1 + side * middle).round());
+    let font = size.round();
+    xml.text("text", &[("class", &class), ("x", &x), ("y", &y), ("font-size", &font)], &text);
 }
 
 fn square(xml: &mut Xml, class: &str, (x, y): (f64, f64), side: f64) {
@@ -259,57 +272,18 @@ fn square(xml: &mut Xml, class: &str, (x, y): (f64, f64), side: f64) {
     );
 }
 
-fn sign(xml: &mut Xml, class: &str, text: &str, (x, y): (f64, f64), side: f64) {
-    let size = match text.chars().count() {
-        1 => side * 0.56,
-        2 => side * 0.5,
-        _ => side * 0.36,
-    };
-    // The letter is a little higher where the CPU's number is below it.
-    let middle = if side > 30.0 { 0.56 } else { 0.7 };
-    xml.text(
-        "text",
-        &[
-            ("class", &class),
-            ("x", &(x + side / 2.0)),
-            ("y", &(y + side * middle).round()),
-            ("font-size", &size.round()),
-        ],
-        text,
-    );
-}
-
-/// Each container with letter, name and CPUs, and what the other signs mean.
-fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
-    let columns = ((width / COLUMN) as usize).max(1);
-    let size = 26.0;
-    for (at, tenant) in picture.tenants.iter().enumerate() {
-        let x = MARGIN + (at % columns) as f64 * COLUMN;
-        let y = top + (at / columns) as f64 * LINE;
-        held(xml, tenant.badge, (x, y), size);
-        let x = x + size + 8.0;
-        xml.text(
-            "text",
-            &[("class", &"label"), ("x", &x), ("y", &(y + 10.0))],
-            &cut(&tenant.name, NAME),
-        );
-        let parts = [wording::cpus(tenant.cpus), tenant.remark.clone()];
-        let facts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let facts = cut(&facts.join(", "), REMARK);
-        xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &(y + 25.0))], &facts);
-    }
-    let y = top + picture.tenants.len().div_ceil(columns) as f64 * LINE;
-    let mut x = MARGIN;
-    // A picture of one use only needs no legend.
-    let signs = picture.signs();
-    let signs = if picture.tenants.is_empty() && signs.len() == 1 { Vec::new() } else { signs };
-    for usage in signs {
-        unheld(xml, usage, (x, y), size);
-        xml.text(
-            "text",
-            &[("class", &"label"), ("x", &(x + size + 8.0)), ("y", &(y + 17.0))],
-            usage.meaning(),
-        );
-        x += size + 30.0 + usage.meaning().chars().count() as f64 * 6.8;
+/// The legend of a file: in columns the containers, then the other signs.
+fn legend(xml: &mut Xml, picture: &Picture, columns: usize) {
+    for (at, (usage, title, facts)) in picture.entries().iter().enumerate() {
+        let x = (at % columns) as f64 * COLUMN;
+        let y = (at / columns) as f64 * LINE;
+        fill(xml, *usage, (x, y), SWATCH);
+        let x = x + SWATCH + 8.0;
+        let (title, facts) = (cut(title, NAME), cut(facts, FACTS));
+        let middle = y + if facts.is_empty() { 17.0 } else { 10.0 };
+        xml.text("text", &[("class", &"label"), ("x", &x), ("y", &middle)], &title);
+        if !facts.is_empty() {
+            xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &(y + 25.0))], &facts);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What is drawn, for machines of every shape.
+//! Pictures of machines of every shape.
 
 use super::text::{Style, draw};
 use super::*;
@@ -10,7 +10,7 @@ fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
         name: name.to_owned(),
         cpus: cpus.parse().unwrap(),
         idle: CpuSet::EMPTY,
-        remark: String::new(),
+        placement: String::new(),
     }
 }
 
@@ -33,7 +33,7 @@ fn check(picture: &Picture, width: usize, expect: &str) {
 }
 
 #[test]
-fn the_worked_example() {
+fn each_cpu_has_the_letter_of_its_container_or_a_sign() {
     let tenants = vec![tenant(0, "a", "8-17"), tenant(1, "b", "24-31"), tenant(2, "c", "2-7")];
     let picture = picture(&machine("pack:1 l3:4 core:8"), "0-1", tenants);
     let expect = "\
@@ -49,7 +49,7 @@ socket 0, NUMA node 0
 }
 
 #[test]
-fn threads_are_below_each_other_and_unequal_cores_leave_blanks() {
+fn threads_are_below_each_other_and_smaller_cores_leave_blanks() {
     let hybrid =
         Machine { cores: 4, threads: 2, efficient: 2, ..Machine::default() }.topology().unwrap();
     let expect = "\
@@ -62,9 +62,9 @@ fn threads_are_below_each_other_and_unequal_cores_leave_blanks() {
     check(&picture(&hybrid, "0", vec![tenant(0, "a", "2-3")]), 100, expect);
 }
 
-/// Sub-NUMA clustering: a cache has more nodes in it.
+/// Sub-NUMA clustering.
 #[test]
-fn nodes_in_a_cache() {
+fn nodes_are_inside_the_cache_that_they_share() {
     let expect = "\
 socket 0, uncore cache 0
  ┌ NUMA node 0 ┐ ┌ NUMA node 1 ┐
@@ -76,7 +76,7 @@ socket 0, uncore cache 0
 }
 
 #[test]
-fn what_is_offline_or_has_no_cpus() {
+fn offline_cpus_and_nodes_without_cpus_are_shown() {
     let offline = "1".parse().unwrap();
     let machine =
         Machine { cores: 2, memory_only: 1, offline, ..Machine::default() }.topology().unwrap();
@@ -91,7 +91,7 @@ NUMA node 1: memory only
 }
 
 #[test]
-fn more_containers_than_letters() {
+fn containers_beyond_z_have_two_letters() {
     let one_each = (0..64).map(|cpu| tenant(cpu, "x", &cpu.to_string())).collect();
     let text = draw(
         &picture(&machine("pack:1 core:64"), "", one_each),
@@ -100,10 +100,9 @@ fn more_containers_than_letters() {
     assert!(text.contains("│  A  B  C") && text.contains(" AA AB"), "{text}");
 }
 
-/// Every CPU once, lines within the width, colour that adds nothing but colour, and SVG that is
-/// sound.
+/// Every CPU once, lines within the width, the same text with colour and without, and valid SVG.
 #[test]
-fn machines_of_every_size() {
+fn machines_of_every_size_are_drawn_completely() {
     for (words, memory_only) in [
         ("pack:1", 0),
         ("pack:1 core:2", 0),
@@ -143,8 +142,7 @@ fn machines_of_every_size() {
             }
             assert_eq!(stripped, plain);
         }
-        for form in [svg::Form::File("a <title>"), svg::Form::Part] {
-            let svg = svg::draw(&picture, form);
+        for svg in [svg::file(&picture, "a <title>"), svg::part(&picture)] {
             assert_eq!(svg.matches("<title>CPU ").count(), all.len(), "{words}");
             assert!(
                 !svg.contains("<pod>") && !svg.contains("NaN") && !svg.contains("inf"),
@@ -156,8 +154,8 @@ fn machines_of_every_size() {
 
 /// A file has plain colours only, and a page has a value for each variable in its rules.
 #[test]
-fn colours_have_values() {
-    let file = svg::draw(&picture(&machine("pack:1"), "", vec![]), svg::Form::File("a title"));
+fn every_colour_has_a_value_in_light_and_dark() {
+    let file = svg::file(&picture(&machine("pack:1"), "", vec![]), "a title");
     assert!(file.contains("prefers-color-scheme: dark") && !file.contains("var("), "{file}");
     let page = svg::page_style() + include_str!("../../serve/page/page.css");
     for used in page.split("var(").skip(1) {
@@ -175,11 +173,10 @@ fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
 ┌ socket 0, NUMA node 0, uncore cache 0 ┐
 │ - · · · A A i i                       │
 └ 0-7 ──────────────────────────────────┘
-· shared   - reserved: never exclusive   i isolated (isolcpus): never shared
+· shared   - reserved: never exclusive   i isolated: never shared (isolcpus)
 ";
     let picture = picture(&machine, "0", vec![tenant(0, "a", "4-5")]);
     check(&picture, 100, expect);
-    let sentence =
-        "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated, 0 offline.";
+    let sentence = "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated.";
     assert_eq!(picture.sentence(), sentence);
 }

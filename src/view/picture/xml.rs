@@ -1,4 +1,4 @@
-//! XML written piece by piece; texts and attributes are escaped.
+//! An XML writer that escapes texts and attributes.
 
 use std::fmt::Display;
 use wording::printable;
@@ -10,7 +10,7 @@ pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
 pub(super) struct Xml(String);
 
 impl Xml {
-    /// An element with what `inside` writes in it.
+    /// An element whose content `inside` writes.
     pub(super) fn element(
         &mut self,
         name: &str,
@@ -35,7 +35,7 @@ impl Xml {
         self.element(name, attributes, |xml| xml.0.push_str(&escaped(text)));
     }
 
-    /// Adds text that is XML already, such as the style sheet.
+    /// Adds XML as it is, such as the style sheet.
     pub(super) fn raw(&mut self, xml: &str) {
         self.0.push_str(xml);
     }
@@ -63,7 +63,7 @@ pub fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // No characters of XML 1.0.
+            // XML 1.0 does not allow these.
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_text() {
+    fn text_and_attributes_cannot_end_their_element() {
         assert_eq!(
             escaped("<script>'x'&\"y\"\0\u{ffff}</script>"),
             "&lt;script&gt;&#39;x&#39;&amp;&quot;y&quot;\u{fffd}\u{fffd}&lt;/script&gt;"

@@ -1,4 +1,4 @@
-//! The configuration in the status, in its own words.
+//! The configuration in the status.
 
 use crate::view::config_state::ConfigState;
 use crate::view::node::NodeFigures;
@@ -22,13 +22,13 @@ pub struct ConfigStatus {
     pub topology_manager_policy_options: String,
     /// `container` or `pod`.
     pub topology_manager_scope: String,
-    /// `kernel`, `groups` or `runtime` where the plugin runs; of a file also `auto`.
+    /// `kernel`, `groups` or `runtime`; `auto` only if this describes a file.
     pub exclusivity: String,
     /// Whether the plugin refuses containers that do not run as decided.
     pub strict: bool,
     #[serde(flatten)]
     pub own: OwnSettings,
-    /// The most specific namespace or pattern first; all others may wish for nothing.
+    /// The most specific namespace or pattern first. Pods of all others may have no wishes.
     #[serde(default)]
     pub namespaces: Vec<BoundsReport>,
 }
@@ -84,15 +84,27 @@ impl ConfigStatus {
             Some(reserved) => format!(", reserved {}", wording::cpus(reserved)),
         };
         format!(
-            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}){reserved}, exclusivity {}, strict {}{}",
-            self.cpu_manager_policy,
-            self.cpu_manager_policy_options,
-            self.topology_manager_policy,
-            self.topology_manager_scope,
-            self.topology_manager_policy_options,
+            "cpuManagerPolicy {}, topologyManagerPolicy {}{reserved}, exclusivity {}, strict {}{}",
+            self.cpu_manager(),
+            self.topology_manager(),
             self.exclusivity,
             self.strict,
             self.own
+        )
+    }
+
+    /// The policy and its options that are on.
+    pub fn cpu_manager(&self) -> String {
+        format!("{} ({})", self.cpu_manager_policy, self.cpu_manager_policy_options)
+    }
+
+    /// The policy, its scope and its options that are on.
+    pub fn topology_manager(&self) -> String {
+        format!(
+            "{} (scope {}, {})",
+            self.topology_manager_policy,
+            self.topology_manager_scope,
+            self.topology_manager_policy_options
         )
     }
 }
@@ -253,13 +265,13 @@ impl Display for Indented<'_> {
     }
 }
 
-/// Where the configuration comes from, and what became of its last change.
+/// Where the configuration comes from, and the result of its last change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigSourceStatus {
     /// The file, or a name for the runtime if the configuration came from there.
     pub source: String,
-    /// `in-force`; `rejected` if the file cannot be used and the last good one is in force;
-    /// `restart-needed` if the plugin follows some of its fields only after a restart.
+    /// `in-force`; `rejected` if the file is invalid and the last valid one is in force;
+    /// `restart-needed` if changed fields take effect only after a restart.
     pub state: String,
     /// The lines of the overrides for this node that are in force, the most specific last.
     pub overrides: Vec<usize>,
@@ -269,11 +281,37 @@ pub struct ConfigSourceStatus {
     pub error: Option<String>,
     /// The line at fault, counted from 1.
     pub error_line: Option<usize>,
-    /// Fields that the plugin follows only after a restart.
+    /// Changed fields that take effect only after a restart.
     pub waiting_for_restart: Vec<String>,
 }
 
 impl ConfigSourceStatus {
+    /// What is wrong with a rejected file, and the effect; `None` if nothing is. A client that may
+    /// not see the pods' names gets the line only: the text may quote names.
+    pub fn rejection(&self) -> Option<String> {
+        if self.state != "rejected" {
+            return None;
+        }
+        let in_force = "the last valid configuration stays in force";
+        Some(match (&self.error, self.error_line) {
+            (Some(error), _) => format!("{in_force}: {error}"),
+            (None, line) => {
+                let line = line.map(|line| format!(" in line {line}")).unwrap_or_default();
+                format!(
+                    "the file is invalid{line}; {in_force}. Run nri-cpu-manager status on the node for details"
+                )
+            }
+        })
+    }
+
+    /// What a restart would change; `None` if nothing.
+    pub fn needs_restart(&self) -> Option<String> {
+        if self.waiting_for_restart.is_empty() {
+            return None;
+        }
+        Some(format!("restart the plugin to apply {}", self.waiting_for_restart.join(", ")))
+    }
+
     pub(super) fn of(config: &ConfigState) -> ConfigSourceStatus {
         let state = match (&config.fault, config.waiting.is_empty()) {
             (Some(_), _) => "rejected",

@@ -6,6 +6,7 @@ use ledger::{Phase, View};
 use placement::quality::{LiveScore, Scorer, fragmentation};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
 use topology::Topology;
 
 impl Serialize for Badge {
@@ -23,7 +24,7 @@ impl<'de> Deserialize<'de> for Badge {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuStatus {
-    /// Without those of other programs' partitions.
+    /// Without CPUs of other programs' partitions.
     pub online: CpuSet,
     /// Never exclusive.
     pub reserved: CpuSet,
@@ -31,10 +32,10 @@ pub struct CpuStatus {
     pub exclusive: CpuSet,
     /// Could become exclusive now, to a container without a wish.
     pub free: CpuSet,
-    /// What shared containers run on.
+    /// CPUs of containers without exclusive ones.
     pub shared: CpuSet,
-    /// Those of the shared ones that belong to a container which has ended, until it is back or its
-    /// pod ends.
+    /// Of `shared`, those that belong to a container which has ended, until it is back or its pod
+    /// ends.
     #[serde(default)]
     pub lent: CpuSet,
     /// In cpuset partitions of other programs: no container can run there.
@@ -43,7 +44,8 @@ pub struct CpuStatus {
     /// Isolated when the kernel was booted (`isolcpus=`), and not reserved: never shared.
     #[serde(default)]
     pub isolated: CpuSet,
-    /// Those of them that could become exclusive now, to a container that may have isolated ones.
+    /// Of `isolated`, those that could become exclusive now to a container that may have isolated
+    /// CPUs.
     #[serde(default)]
     pub isolated_free: CpuSet,
 }
@@ -90,7 +92,7 @@ impl DomainStatus {
         DomainStatus { id, cpus, exclusive: cpus & view.exclusive, free: cpus & view.free }
     }
 
-    /// How scattered the free CPUs of some domains are, see `fragmentation`.
+    /// How scattered the free CPUs of domains of one kind are, from 0 to 1.
     pub fn fragmentation(view: &View, domains: &[DomainStatus]) -> f64 {
         let settings = &view.settings.placement;
         let assignable = view.topology.online() - settings.reserved;
@@ -101,7 +103,56 @@ impl DomainStatus {
     }
 }
 
-/// How the exclusive CPUs of what runs now lie on the machine.
+/// Where exclusive CPUs are; empty without any.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementStatus {
+    pub numa_nodes: Vec<usize>,
+    pub uncore_caches: Vec<usize>,
+    /// Whether they are whole cores.
+    pub whole_cores: bool,
+}
+
+impl PlacementStatus {
+    pub fn of(topology: &Topology, cpus: &CpuSet) -> PlacementStatus {
+        PlacementStatus {
+            numa_nodes: nodes_of(topology, cpus),
+            uncore_caches: uncores_of(topology, cpus),
+            whole_cores: !cpus.is_empty() && are_whole_cores(topology, cpus),
+        }
+    }
+}
+
+impl fmt::Display for PlacementStatus {
+    /// `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores`; empty without
+    /// CPUs. One node needs no mention: its caches say which it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlacementStatus { numa_nodes, uncore_caches, whole_cores } = self;
+        let mut parts = Vec::new();
+        if numa_nodes.len() > 1 {
+            parts.push(format!("NUMA nodes {}", listed(numa_nodes)));
+        }
+        match uncore_caches.as_slice() {
+            [] => {}
+            [one] => parts.push(format!("uncore cache {one}")),
+            several => parts.push(format!("uncore caches {}", listed(several))),
+        }
+        if !uncore_caches.is_empty() && !whole_cores {
+            parts.push("partial cores".to_owned());
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// Numbers in a sentence: `2, 3 and 4`.
+fn listed(numbers: &[usize]) -> String {
+    let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    match words.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// The placement quality of the exclusive CPUs of all containers that have not ended.
 pub(crate) fn live_score(view: &View) -> LiveScore {
     let alive = view.containers.iter().filter(|container| container.phase != Phase::Ended);
     let live = alive.filter_map(|container| container.exclusive);
@@ -125,4 +176,23 @@ pub(crate) fn uncores_of(topology: &Topology, cpus: &CpuSet) -> Vec<usize> {
 pub(crate) fn are_whole_cores(topology: &Topology, cpus: &CpuSet) -> bool {
     let mut touched = topology.cores().iter().filter(|core| !core.cpus.is_disjoint(cpus));
     touched.all(|core| core.cpus.is_subset(cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_names_caches_and_only_several_nodes() {
+        let placement = |numa_nodes: &[usize], uncore_caches: &[usize], whole_cores| {
+            let (numa_nodes, uncore_caches) = (numa_nodes.to_vec(), uncore_caches.to_vec());
+            PlacementStatus { numa_nodes, uncore_caches, whole_cores }.to_string()
+        };
+        assert_eq!(placement(&[0], &[3], true), "uncore cache 3");
+        assert_eq!(
+            placement(&[0, 1], &[2, 3, 4], false),
+            "NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores"
+        );
+        assert_eq!(PlacementStatus::default().to_string(), "");
+    }
 }

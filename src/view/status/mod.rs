@@ -6,26 +6,28 @@ pub(super) mod cpus;
 mod rebalance;
 
 pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
-pub use cpus::{CpuStatus, DomainStatus};
+pub use cpus::{CpuStatus, DomainStatus, PlacementStatus};
 pub use rebalance::{PlanStatus, RebalanceStatus, StayStatus};
 
 use super::badge::Badge;
 use super::health::obstacles;
 use super::history::{Happened, History, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
+use super::picture::Usage;
 use crate::clock::Moment;
 use crate::snapshot::Snapshot;
-use cpus::{are_whole_cores, live_score, nodes_of, uncores_of};
+use cpus::live_score;
 use cpuset::CpuSet;
 use ledger::{ContainerView, PoolKind, Subject, What};
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::Sizes;
-use topology::Topology;
+use std::fmt;
+use topology::{Sizes, Topology};
+use wording::{count, printable};
 
-/// The version of the form. It changes when something is taken away or means something else, not
-/// when something is added.
+/// The version of the format. It changes when a field is removed or changes its meaning, not when one
+/// is added.
 pub const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,10 +39,10 @@ pub struct Status {
     pub at: String,
     /// Whether the plugin can place containers as configured.
     pub ready: bool,
-    /// Why not, a sentence each.
+    /// Why the plugin cannot, a sentence each.
     pub obstacles: Vec<String>,
     pub runtime: RuntimeStatus,
-    /// `null` before there is a configuration.
+    /// `null` without a configuration.
     pub node: Option<NodeStatus>,
 }
 
@@ -52,7 +54,7 @@ pub struct RuntimeStatus {
     pub synchronized: bool,
     /// The number of connections since the start.
     pub connections: u64,
-    /// `null`, as the versions are, if no runtime has connected yet.
+    /// `null` if no runtime has connected yet, like the versions.
     pub name: Option<String>,
     pub version: Option<String>,
     /// Also `null` if the runtime does not report it.
@@ -64,7 +66,7 @@ pub struct NodeStatus {
     /// The configuration in force.
     pub config: ConfigStatus,
     pub config_source: ConfigSourceStatus,
-    /// `assign`; beside an active kubelet `refuse` or `observe`.
+    /// `assign`; while the kubelet's CPU manager is active `refuse` or `observe`.
     pub stance: String,
     pub cpus: CpuStatus,
     pub numa_nodes: Vec<DomainStatus>,
@@ -80,7 +82,7 @@ pub struct NodeStatus {
     pub refusals: Vec<RecordStatus>,
     /// The last drifts and other troubles, the oldest first.
     pub troubles: Vec<RecordStatus>,
-    /// Containers that differ from the decision now, in spite of repairs.
+    /// Containers that differ from the decision now, despite repairs.
     #[serde(default)]
     pub drifting: usize,
     /// Containers that differ from the decision because the runtime has not changed them yet.
@@ -94,33 +96,34 @@ pub struct NodeStatus {
     /// Moves of running containers to better CPUs; `null` if not configured.
     #[serde(default)]
     pub rebalance: Option<RebalanceStatus>,
-    /// How the exclusive CPUs of what exists lie on the machine.
+    /// The placement quality of existing containers with exclusive CPUs.
     #[serde(default)]
     pub alignment: LiveScore,
     /// How often the kernel refused a partition for a container.
     pub kernel_refusals: u64,
     /// Why the last write of the checkpoint failed; `null` if it succeeded.
     pub checkpoint_error: Option<String>,
-    /// Why cgroups cannot be written, and what that means; `null` if they can.
+    /// Why cgroups are not writable, and the effect; `null` if they are.
     #[serde(default)]
     pub cgroups_error: Option<String>,
-    /// Why the runtime keeps exclusivity though cgroups were to; `null` if they do.
+    /// Why the runtime enforces exclusivity although cgroups were configured to; `null` otherwise.
     #[serde(default)]
     pub groups_given_up: Option<String>,
-    /// Why exclusivity is not kept by what the configuration names first; `null` if it is.
+    /// Why the mechanism is not the configuration's first choice; `null` if it is.
     #[serde(default)]
     pub exclusivity_because: Option<String>,
-    /// Cgroups that cannot be relied on at present, with the reason: those below are bound as well.
+    /// Cgroups that cannot be relied on at present, with the reason: each child cgroup is bound
+    /// individually.
     #[serde(default)]
     pub distrusted_groups: BTreeMap<String, String>,
-    /// Pods, by uid, whose shared containers the runtime updates though cgroups bind others, with
+    /// Pods, by uid, whose shared containers the runtime updates although cgroups bind others, with
     /// the reason.
     #[serde(default)]
     pub unbound_pods: BTreeMap<String, String>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
     #[serde(default)]
     pub group_bounds: BTreeMap<String, CpuSet>,
-    /// Since when each of these is in force, and what ends it, by cgroup.
+    /// When each of these bounds was found, and what removes it, by cgroup.
     #[serde(default)]
     pub group_bound_details: BTreeMap<String, BoundDetails>,
     /// Whether the kubelet says on which NUMA nodes devices are: `unasked`, `unmounted`, `answers`, or
@@ -155,13 +158,13 @@ pub struct ContainerStatus {
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: CpuSet,
-    /// Whether its pod is for the reserved CPUs: no container of it gets exclusive ones.
+    /// Whether its pod is for the reserved CPUs, and so gets no exclusive ones.
     #[serde(default)]
     pub reserved: bool,
-    /// Those of them that it shares although it has exclusive ones (`cpus: exclusive+shared`).
+    /// Of `cpus`, those that it shares although it has exclusive ones (`cpus: exclusive+shared`).
     #[serde(default)]
     pub shared: CpuSet,
-    /// Those of them that it loses soon, after a resize.
+    /// Of `cpus`, those that it loses soon, after a resize.
     #[serde(default)]
     pub leaving: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
@@ -169,12 +172,9 @@ pub struct ContainerStatus {
     pub idle: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
     pub asks: Option<usize>,
-    /// The NUMA nodes of its exclusive CPUs.
-    pub numa_nodes: Vec<usize>,
-    /// The uncore caches of its exclusive CPUs.
-    pub uncore_caches: Vec<usize>,
-    /// Whether its exclusive CPUs are whole cores.
-    pub whole_cores: bool,
+    /// Where its exclusive CPUs are.
+    #[serde(flatten)]
+    pub placement: PlacementStatus,
     /// `kernel`, `groups` or `runtime`, for exclusive CPUs.
     pub kept_by: Option<String>,
     /// When it was created, if the runtime reports that.
@@ -217,8 +217,8 @@ impl NodeView {
 }
 
 impl Status {
-    /// The same without names and without texts that may quote names, for clients that may not see
-    /// what runs on the node.
+    /// Removes names, and texts that may quote names, for clients that may not see what runs on the
+    /// node.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {
@@ -260,7 +260,39 @@ impl RuntimeStatus {
     }
 }
 
+impl fmt::Display for RuntimeStatus {
+    /// `containerd v2.1.9, connected`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.name, &self.version) {
+            (Some(name), Some(version)) => write!(f, "{name} {version}")?,
+            _ => f.write_str("none yet")?,
+        }
+        f.write_str(match (self.connected, self.synchronized) {
+            (true, true) => ", connected",
+            (true, false) => ", connected, containers not listed yet",
+            (false, _) => ", not connected",
+        })
+    }
+}
+
 impl NodeStatus {
+    /// The containers as lists below a picture have them: by their letters, then those without
+    /// exclusive CPUs by name.
+    pub fn listed(&self) -> Vec<&ContainerStatus> {
+        let mut containers: Vec<&ContainerStatus> = self.containers.iter().collect();
+        containers.sort_by_key(|one| (!one.exclusive, one.badge));
+        containers
+    }
+
+    /// What the check passes found and repairs did not change; `None` if nothing.
+    pub fn drift(&self) -> Option<String> {
+        if self.drifting == 0 {
+            return None;
+        }
+        let containers = count(self.drifting, "container");
+        Some(format!("{containers} not as decided, despite repairs"))
+    }
+
     fn of(node: &NodeFigures) -> NodeStatus {
         let NodeFigures { view, history, own } = node;
         let cpus = CpuStatus::of(view, own.foreign());
@@ -341,18 +373,46 @@ impl ContainerStatus {
             leaving: container.leaving,
             idle: container.idle,
             asks: container.asks,
-            numa_nodes: nodes_of(topology, &exclusive),
-            uncore_caches: uncores_of(topology, &exclusive),
-            whole_cores: !exclusive.is_empty() && are_whole_cores(topology, &exclusive),
+            placement: PlacementStatus::of(topology, &exclusive),
             kept_by: container.exclusive.map(|_| container.enforced_by.to_string()),
             created: container.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
             since: if has_exclusive { since } else { None },
             stays: container.stays.as_ref().map(StayStatus::of),
         }
     }
+
+    /// Empty if the status has no names.
+    pub fn full_name(&self) -> String {
+        full_name(&self.namespace, &self.pod, &self.container)
+    }
+
+    /// The sign of its CPUs in a picture; `None` from versions without pictures.
+    pub fn usage(&self) -> Option<Usage> {
+        if self.exclusive {
+            self.badge.map(Usage::Held)
+        } else if self.reserved {
+            Some(Usage::Reserved)
+        } else {
+            Some(Usage::Shared)
+        }
+    }
+}
+
+/// `NAMESPACE/POD/CONTAINER` for people; empty if these are. The author of a pod, or a hostile
+/// runtime, chooses names.
+pub fn full_name(namespace: &str, pod: &str, container: &str) -> String {
+    if pod.is_empty() && container.is_empty() {
+        return String::new();
+    }
+    printable(&format!("{namespace}/{pod}/{container}"))
 }
 
 impl RecordStatus {
+    /// The name of the container that it is about.
+    pub fn full_name(&self) -> String {
+        full_name(&self.namespace, &self.pod, &self.container)
+    }
+
     pub(super) fn of(record: &HistoryRecord) -> RecordStatus {
         let Subject { namespace, pod, container, .. } = record.subject.clone();
         let (kind, text) = describe(&record.happened);

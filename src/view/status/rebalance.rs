@@ -1,4 +1,4 @@
-//! Moves of running containers in the status: what is left of the budget, and why nothing moves.
+//! Moves of running containers in the status: the rest of the budget, and why nothing moves.
 
 use crate::view::node::{LastPlan, NodeFigures};
 use ledger::{MoveOutcome, Occasion, RebalanceMode, StayReason};
@@ -12,9 +12,9 @@ pub struct RebalanceStatus {
     /// How long containers stay after their start and after a move.
     #[serde(default)]
     pub min_stay_seconds: u64,
-    /// The containers that may move now.
+    /// How many containers may move now.
     pub moves_left: usize,
-    /// Those of them that may move without a container that starts.
+    /// How many of these may move without a container that starts.
     #[serde(default)]
     pub spare_moves: usize,
     /// The most that may move at once.
@@ -25,13 +25,13 @@ pub struct RebalanceStatus {
     pub departure: u64,
     /// Containers that waited on other CPUs until their new ones were free.
     pub staged: u64,
-    /// Steps that could not be carried out, and were taken back.
+    /// Steps that could not be carried out and were reverted.
     pub undone: u64,
     /// Containers that a dry run would have moved.
     pub suggested: u64,
     pub cpus: u64,
     pub across_numa_nodes: u64,
-    /// The last plan for each occasion on which there was one.
+    /// The last plan for each occasion that has had one.
     #[serde(default)]
     pub last_plans: Vec<PlanStatus>,
     /// Whether containers move only in the response to the creation of another one, because the
@@ -43,7 +43,6 @@ pub struct RebalanceStatus {
     pub threads_unseen: bool,
 }
 
-/// The last time that moves were planned, and the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanStatus {
     pub at: String,
@@ -60,7 +59,7 @@ pub struct StayStatus {
     pub reason: String,
     /// For people.
     pub text: String,
-    /// Of `minStay`, if that is the reason.
+    /// The rest of `minStay`, if that is the reason.
     pub seconds_left: Option<f64>,
 }
 

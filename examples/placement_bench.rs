@@ -179,7 +179,7 @@ fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn E
     let request = placement::Request {
         cpus: request.n,
         free: request.available.parse()?,
-        reuse: Reuse::Beside(CpuSet::EMPTY),
+        reuse: Reuse::IfBetter(CpuSet::EMPTY),
         promised: 0,
         pod: None,
         wishes: Wishes::NONE,

@@ -73,7 +73,7 @@ impl Tap {
             let recorded = Arc::clone(&calls);
             std::thread::spawn(move || {
                 loop {
-                    lock(&recorded).look(groups());
+                    lock(&recorded).record_groups(groups());
                     std::thread::sleep(PAUSE);
                 }
             });
@@ -151,12 +151,12 @@ fn pass(mut from: UnixStream, mut to: UnixStream, mut hear: impl FnMut(u8, &[u8]
 fn groups() -> BTreeMap<String, Group> {
     let mut found = BTreeMap::new();
     for root in ["kubepods.slice", "kubepods"] {
-        look(root, 2, &mut found);
+        read_groups(root, 2, &mut found);
     }
     found
 }
 
-fn look(path: &str, depth: u32, found: &mut BTreeMap<String, Group>) {
+fn read_groups(path: &str, depth: u32, found: &mut BTreeMap<String, Group>) {
     let directory = Path::new(CGROUPS).join(path);
     let read = |name: &str| fs::read_to_string(directory.join(name));
     let (Ok(cpus), Ok(events)) = (read("cpuset.cpus"), read("cgroup.events")) else { return };
@@ -165,7 +165,7 @@ fn look(path: &str, depth: u32, found: &mut BTreeMap<String, Group>) {
     for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if depth > 0 && is_above_containers(&name) {
-            look(&format!("{path}/{name}"), depth - 1, found);
+            read_groups(&format!("{path}/{name}"), depth - 1, found);
         }
     }
 }

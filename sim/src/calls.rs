@@ -118,7 +118,7 @@ impl Calls {
     }
 
     /// Records changes of the kubelet's cgroups since the last record. `groups` has them by path.
-    pub fn look(&mut self, groups: BTreeMap<String, Group>) {
+    pub fn record_groups(&mut self, groups: BTreeMap<String, Group>) {
         let before = std::mem::replace(&mut self.groups, groups.clone());
         let gone = before.keys().filter(|path| !groups.contains_key(*path));
         for path in gone {

@@ -112,7 +112,6 @@ fn is_counter(name: &str) -> bool {
             | "id"
             | "lifted_again"
             | "refusals"
-            | "revision"
             | "times_late"
             | "written"
     )

@@ -10,7 +10,7 @@ use crate::world::World;
 use cpuset::CpuSet;
 use ledger::{KubeletClaim, Named, PodUid};
 use nri_cpu_manager::daemon::Input;
-use nri_cpu_manager::kubelet::{Look, StateFile};
+use nri_cpu_manager::kubelet::{StateFile, StateFileReading};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -34,16 +34,21 @@ impl CpuManager {
 
 impl World {
     /// What the plugin reads in the kubelet's directory, if it is configured to.
-    pub fn read_kubelet_state(&self) -> Look {
+    pub fn read_kubelet_state(&self) -> StateFileReading {
         let manager = &self.cpu_manager;
-        let Some(policy) = manager.policy else { return Look::Missing };
+        let Some(policy) = manager.policy else { return StateFileReading::Missing };
         let claim = |((pod, name), cpus): (&(PodId, String), &CpuSet)| {
             let uid = PodUid(self.pods.get(pod)?.uid());
             Some(KubeletClaim { of: Named::Container(uid, name.clone()), cpus: *cpus })
         };
         let claims = manager.claims.iter().filter_map(claim).collect();
         let shared = self.left_by_kubelet();
-        Look::StateFile(StateFile { policy: policy.to_owned(), shared, claims, pods: Vec::new() })
+        StateFileReading::StateFile(StateFile {
+            policy: policy.to_owned(),
+            shared,
+            claims,
+            pods: Vec::new(),
+        })
     }
 
     fn left_by_kubelet(&self) -> CpuSet {
@@ -120,8 +125,8 @@ impl World {
         let delay = self.dice.millis(100, 2000);
         self.wake_plugin(delay, |world| {
             if world.is_kubelet_visible() {
-                let look = world.read_kubelet_state();
-                world.input(Input::Kubelet(look));
+                let reading = world.read_kubelet_state();
+                world.input(Input::Kubelet(reading));
             }
         });
     }

@@ -19,7 +19,7 @@ use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::nri::READS;
 use nri_cpu_manager::edge::nri::exchange::{self, Asked, OwnMounts, asked};
 use nri_cpu_manager::edge::{self, Refusal};
-use nri_cpu_manager::kubelet::Look;
+use nri_cpu_manager::kubelet::StateFileReading;
 use protobuf::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -355,11 +355,11 @@ impl World {
             proc_root: PathBuf::from(PROC),
         };
         let config = self.usable.config();
-        let look = config.kubelet_state_dir().map(|_| self.read_kubelet_state());
+        let reading = config.kubelet_state_dir().map(|_| self.read_kubelet_state());
         let gpus = gpus(&self.settings);
         let owner = survives(|| {
             let machine = Machine::read(&*node.kernel, &paths.sysfs_root, &config)?.with_gpus(gpus);
-            Owner::start(&paths, &config, machine, node, claims, look, now)
+            Owner::start(&paths, &config, machine, node, claims, reading, now)
         });
         self.note_records();
         self.note_writes();
@@ -485,8 +485,9 @@ impl World {
                 self.runtime.validates = subscriptions.validation && offered;
             }
             Effect::WatchKubelet(directory) => {
-                let look = directory.map_or(Look::Missing, |_| self.read_kubelet_state());
-                return Some(Input::Kubelet(look));
+                let reading =
+                    directory.map_or(StateFileReading::Missing, |_| self.read_kubelet_state());
+                return Some(Input::Kubelet(reading));
             }
             Effect::Answer(id, result) => {
                 let is_sent = match self.plugin.pending.remove(&id) {

@@ -207,7 +207,7 @@ impl World {
             if events.is_empty() { None } else { Some((path, group)) }
         });
         let groups = groups.collect();
-        self.trace.record(|calls| calls.look(groups));
+        self.trace.record(|calls| calls.record_groups(groups));
     }
 
     /// The containers that have a process, with its pid.

@@ -16,7 +16,7 @@ use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
-use crate::kubelet::{self, Look, StateFileWatcher};
+use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
 use kernel::Linux;
 use nri::Updater;
@@ -35,7 +35,7 @@ pub struct Executor {
     owner: Option<Owner>,
     state: Arc<StateDir>,
     updater: Option<Updater>,
-    kubelet: Poller<StateFileWatcher, Look>,
+    kubelet: Poller<StateFileWatcher, StateFileReading>,
     config: Poller<Follower, Reading>,
     groups: Watch,
     quotas: Watch,
@@ -159,7 +159,7 @@ impl Executor {
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
                 Effect::WatchKubelet(directory) => {
                     self.kubelet = kubelet_poller(directory);
-                    let state_file = self.kubelet.read_first().unwrap_or(Look::Missing);
+                    let state_file = self.kubelet.read_first().unwrap_or(StateFileReading::Missing);
                     effects.extend(self.step(Input::Kubelet(state_file)).await);
                 }
             }
@@ -219,7 +219,7 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
     result
 }
 
-fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, Look> {
+fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, StateFileReading> {
     let file = directory.map(|directory| StateFileWatcher::new(&directory));
     Poller::new(file, kubelet::INTERVAL, StateFileWatcher::read)
 }

@@ -1,7 +1,7 @@
 //! [`KubeletWatch`]: reports whether the kubelet's own CPU manager assigns CPUs.
 
 use crate::config::Config;
-use crate::kubelet::{ActivityDetector, Change, Look, Sign};
+use crate::kubelet::{ActivityDetector, Change, Sign, StateFileReading};
 use ledger::{Call, Event, Policy, Stance};
 use log::Level;
 use std::time::{Duration, Instant};
@@ -40,15 +40,20 @@ impl KubeletWatch {
     }
 
     /// Records what the state file says.
-    pub(super) fn check(&mut self, file: Look, policy: Policy, now: Instant) -> Option<Event> {
+    pub(super) fn check(
+        &mut self,
+        file: StateFileReading,
+        policy: Policy,
+        now: Instant,
+    ) -> Option<Event> {
         match &file {
-            Look::Missing => log::debug!("kubelet state file: not visible"),
-            Look::StateFile(state) => log::info!(
+            StateFileReading::Missing => log::debug!("kubelet state file: not visible"),
+            StateFileReading::StateFile(state) => log::info!(
                 "kubelet state file: read (cpuManagerPolicy={} assignments={})",
                 state.policy,
                 state.claims.len()
             ),
-            Look::Bad { why, .. } => {
+            StateFileReading::Bad { why, .. } => {
                 log::error!("kubelet state file: cannot use cpu_manager_state: {why}")
             }
         }

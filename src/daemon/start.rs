@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::open_memory;
 use crate::exposed::Directories;
-use crate::kubelet::Look;
+use crate::kubelet::StateFileReading;
 use crate::verify::Verifier;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
@@ -88,7 +88,7 @@ impl Owner {
         Machine { topology, settings, gpus }: Machine,
         Node { kernel, storage }: Node,
         claims: Vec<Claim>,
-        kubelet: Option<Look>,
+        kubelet: Option<StateFileReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
         let memory =

@@ -9,7 +9,7 @@ use super::devices::FoundDevices;
 use crate::checkpoint::StateError;
 use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
-use crate::kubelet::Look;
+use crate::kubelet::StateFileReading;
 use cgroups::Watched;
 use cpuset::CpuSet;
 use ledger::{Call, Claim, ContainerId, Update};
@@ -49,7 +49,7 @@ pub enum Input {
     Groups(Vec<PathBuf>),
     /// A watched CFS quota has been written.
     Quotas,
-    Kubelet(Look),
+    Kubelet(StateFileReading),
     Config(Reading),
     /// [`Effect::FindDevices`] has ended.
     Devices(FoundDevices),

@@ -9,7 +9,7 @@
 //! CPUs for every container that it creates, under policy none for no container. An NRI plugin that
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
-use super::{Look, StateFile};
+use super::{StateFile, StateFileReading};
 use ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
 use std::fmt;
 
@@ -74,13 +74,13 @@ impl ActivityDetector {
     }
 
     /// Records what the state file says. An invalid file changes the policy at most.
-    pub(crate) fn note_file(&mut self, file: Look) -> Option<Change> {
+    pub(crate) fn note_file(&mut self, file: StateFileReading) -> Option<Change> {
         let mut reassigned = false;
         match file {
-            Look::Missing => self.policy = None,
-            Look::Bad { policy: None, .. } => {}
-            Look::Bad { policy, .. } => self.policy = policy,
-            Look::StateFile(StateFile { policy, claims, .. }) => {
+            StateFileReading::Missing => self.policy = None,
+            StateFileReading::Bad { policy: None, .. } => {}
+            StateFileReading::Bad { policy, .. } => self.policy = policy,
+            StateFileReading::StateFile(StateFile { policy, claims, .. }) => {
                 // After a change of the policy the ledger still has to take over the last assignments.
                 if policy == STATIC {
                     reassigned = self.claims != claims;
@@ -149,18 +149,23 @@ mod tests {
     use ledger::model::{ContainerId, PodUid, SandboxId};
     use ledger::{Container, CpuRequest, Named, Pod, Wanted};
 
-    fn file(policy: &str, claims: usize) -> Look {
+    fn file(policy: &str, claims: usize) -> StateFileReading {
         let claim = |at: usize| KubeletClaim {
             of: Named::Container(PodUid("p".to_owned()), at.to_string()),
             cpus: at.to_string().parse().unwrap(),
         };
         let claims = (0..claims).map(claim).collect();
         let policy = policy.to_owned();
-        Look::StateFile(StateFile { policy, shared: CpuSet::EMPTY, claims, pods: Vec::new() })
+        StateFileReading::StateFile(StateFile {
+            policy,
+            shared: CpuSet::EMPTY,
+            claims,
+            pods: Vec::new(),
+        })
     }
 
-    fn bad(policy: Option<&str>) -> Look {
-        Look::Bad { policy: policy.map(str::to_owned), why: String::new() }
+    fn bad(policy: Option<&str>) -> StateFileReading {
+        StateFileReading::Bad { policy: policy.map(str::to_owned), why: String::new() }
     }
 
     fn event(qos: Qos, cpus: Option<&str>, update: bool) -> Call {
@@ -196,7 +201,7 @@ mod tests {
     #[test]
     fn the_policy_in_the_state_file_decides() {
         let mut guard = ActivityDetector::new(Stance::Refuse);
-        assert_eq!(guard.note_file(Look::Missing), None);
+        assert_eq!(guard.note_file(StateFileReading::Missing), None);
         assert_eq!(guard.note_file(file("static", 1)), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(file("static", 1)), None);
         assert_eq!(guard.note_file(file("static", 2)), Some(Change::Assigned));
@@ -208,7 +213,7 @@ mod tests {
         assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
         assert_eq!(guard.note_call(&create(Some("2"))), None);
-        assert_eq!(guard.note_file(Look::Missing), Some(Change::Began(Sign::Request)));
+        assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Began(Sign::Request)));
     }
 
     #[test]
@@ -218,7 +223,7 @@ mod tests {
         assert_eq!(guard.note_file(bad(Some("static"))), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(bad(None)), None, "a torn file changes nothing");
         assert!(matches!(guard.event(), Event::Kubelet { stance: Stance::Observe, .. }));
-        assert_eq!(guard.note_file(Look::Missing), Some(Change::Ended));
+        assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Ended));
     }
 
     #[test]

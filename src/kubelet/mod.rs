@@ -13,7 +13,7 @@ use std::path::Path;
 
 pub(crate) use activity::{ActivityDetector, Change, Sign};
 pub use state::{StateFile, StateFileError};
-pub use state_file_watcher::Look;
+pub use state_file_watcher::StateFileReading;
 pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};
 
 /// Whether the state file in a kubelet's directory names the policy that assigns CPUs.

@@ -19,7 +19,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is at the file's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
+pub enum StateFileReading {
     /// There is no file, or no access to it.
     Missing,
     StateFile(StateFile),
@@ -46,7 +46,7 @@ impl StateFileWatcher {
     }
 
     /// Reads the file if it may have changed since it was read last; otherwise this costs one `stat`.
-    pub(crate) fn read(&mut self) -> Option<Look> {
+    pub(crate) fn read(&mut self) -> Option<StateFileReading> {
         let identity = identity(&self.path);
         if self.last_read.as_ref() == Some(&identity) {
             return None;
@@ -54,13 +54,14 @@ impl StateFileWatcher {
         self.last_read = Some(identity);
         Some(match files::read_regular(&self.path, MAX_BYTES) {
             Ok(bytes) => match StateFile::parse(&bytes) {
-                Ok(state) => Look::StateFile(state),
-                Err(error) => {
-                    Look::Bad { policy: error.policy().map(str::to_owned), why: error.to_string() }
-                }
+                Ok(state) => StateFileReading::StateFile(state),
+                Err(error) => StateFileReading::Bad {
+                    policy: error.policy().map(str::to_owned),
+                    why: error.to_string(),
+                },
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Look::Missing,
-            Err(error) => Look::Bad { policy: None, why: error.to_string() },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => StateFileReading::Missing,
+            Err(error) => StateFileReading::Bad { policy: None, why: error.to_string() },
         })
     }
 }
@@ -81,29 +82,31 @@ mod tests {
     fn a_file_is_read_again_only_after_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = StateFileWatcher::new(dir.path());
-        assert_eq!(watch.read(), Some(Look::Missing));
+        assert_eq!(watch.read(), Some(StateFileReading::Missing));
         assert_eq!(watch.read(), None);
         // Replaced as the kubelet does it, with a file of the same size.
         for _ in 0..2 {
             let new = dir.path().join("new");
             fs::write(&new, NONE).unwrap();
             fs::rename(&new, &watch.path).unwrap();
-            assert!(matches!(watch.read(), Some(Look::StateFile(state)) if state.policy == "none"));
+            assert!(
+                matches!(watch.read(), Some(StateFileReading::StateFile(state)) if state.policy == "none")
+            );
             assert_eq!(watch.read(), None);
         }
         fs::write(&watch.path, &NONE[1..]).unwrap();
-        assert!(matches!(watch.read(), Some(Look::Bad { policy: None, .. })));
+        assert!(matches!(watch.read(), Some(StateFileReading::Bad { policy: None, .. })));
         fs::remove_file(&watch.path).unwrap();
-        assert_eq!(watch.read(), Some(Look::Missing));
+        assert_eq!(watch.read(), Some(StateFileReading::Missing));
         fs::create_dir(&watch.path).unwrap();
         assert!(
-            matches!(watch.read(), Some(Look::Bad { why, .. }) if why == "a directory, not a regular file")
+            matches!(watch.read(), Some(StateFileReading::Bad { why, .. }) if why == "a directory, not a regular file")
         );
     }
 
     #[test]
     fn a_missing_directory_is_no_error() {
         let mut watch = StateFileWatcher::new(Path::new("/nonexistent/kubelet"));
-        assert_eq!(watch.read(), Some(Look::Missing));
+        assert_eq!(watch.read(), Some(StateFileReading::Missing));
     }
 }

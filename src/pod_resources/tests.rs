@@ -40,7 +40,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             asks: None,
             exclusive,
             leaving: CpuSet::EMPTY,
-            beside: CpuSet::EMPTY,
+            shared: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             cpus_wish: None,
             runs_on: exclusive.unwrap_or_default(),

@@ -226,10 +226,10 @@ impl Case<'_> {
             Mechanism::Partitions => "A cpuset partition keeps",
         };
         why.push(format!("{mechanism} other containers off {}.", if one { "it" } else { "them" }));
-        if !container.beside.is_empty() {
+        if !container.shared.is_empty() {
             why.push(format!(
                 "It also uses {}, as containers without exclusive CPUs do (cpus: exclusive+shared).",
-                wording::cpus(container.beside)
+                wording::cpus(container.shared)
             ));
         }
         if !container.idle.is_empty() {

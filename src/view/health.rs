@@ -159,15 +159,15 @@ mod tests {
         let mut full = node(Policy::Static);
         full.own.checkpoint_error = Some("disk full".into());
         check(linked(2), Ok(full), &["disk full"]);
-        let beside_a_kubelet = |policy, stance| {
+        let with_a_kubelet = |policy, stance| {
             let mut node = node(policy);
             Arc::make_mut(&mut node.view).stance = stance;
             Ok(node)
         };
-        let refusing = beside_a_kubelet(Policy::Static, Stance::Refuse);
+        let refusing = with_a_kubelet(Policy::Static, Stance::Refuse);
         check(linked(2), refusing, &["the kubelet's own CPU manager"]);
-        check(linked(2), beside_a_kubelet(Policy::None, Stance::Refuse), &[]);
-        check(linked(2), beside_a_kubelet(Policy::Static, Stance::Observe), &[]);
+        check(linked(2), with_a_kubelet(Policy::None, Stance::Refuse), &[]);
+        check(linked(2), with_a_kubelet(Policy::Static, Stance::Observe), &[]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub enum KernelRefusal {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("a cpuset partition beside it still has {}", wording::cpus(.0))]
-    Beside(CpuSet),
+    HeldBySiblings(CpuSet),
 }
 
 impl KernelRefusal {
@@ -27,9 +27,9 @@ impl KernelRefusal {
 /// # Errors
 /// Also if the cgroup is gone, or the partition of a sibling has some of the CPUs.
 pub fn set_cpus(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), KernelRefusal> {
-    let held = on.held_beside(group) & cpus;
+    let held = on.held_by_siblings(group) & cpus;
     if !held.is_empty() {
-        return Err(KernelRefusal::Beside(held));
+        return Err(KernelRefusal::HeldBySiblings(held));
     }
     match on.make(group, Write::Cpus(cpus)) {
         Err(error) if error.is_forbidden() && on.is_own(group) => {

@@ -39,7 +39,7 @@ pub(super) fn undo(
     before: CpuSet,
     widest: CpuSet,
 ) -> Result<(), FileError> {
-    let cpus = on.held_beside(group);
+    let cpus = on.held_by_siblings(group);
     let has = on.cpus(group, EXCLUSIVE).unwrap_or_default();
     // The kernel would end a sibling's partition with some of these CPUs (`Hazard::MeetsPartition`).
     if has.is_empty() && !cpus.is_disjoint(&if before.is_empty() { widest } else { before }) {

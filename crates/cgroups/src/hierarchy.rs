@@ -201,7 +201,7 @@ impl Hierarchy {
 
     /// The exclusive CPUs of siblings. Linux before 7.0 accepts them in this cgroup's `cpuset.cpus`,
     /// ends the sibling's partition, and loses its CPUs.
-    pub fn held_beside(&self, group: &CgroupPath) -> CpuSet {
+    pub fn held_by_siblings(&self, group: &CgroupPath) -> CpuSet {
         let Some(pod) = group.parent() else { return CpuSet::EMPTY };
         if self.cpus(&pod, EXCLUSIVE).unwrap_or_default().is_empty() {
             return CpuSet::EMPTY;

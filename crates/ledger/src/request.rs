@@ -152,8 +152,8 @@ pub(super) fn exclusive_request(
     let free = supply.free | own;
     let reuse = match fit {
         BudgetFit::Exceeds => return None,
-        BudgetFit::MayReuse(cpus) => Reuse::Beside(cpus),
-        BudgetFit::MustReuse(cpus) => Reuse::First(cpus),
+        BudgetFit::MayReuse(cpus) => Reuse::IfBetter(cpus),
+        BudgetFit::MustReuse(cpus) => Reuse::BeforeFree(cpus),
     };
     let settings = terms.wishes.settings(&node.settings.placement);
     let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
@@ -198,7 +198,7 @@ pub(super) fn running_request(
     Request {
         cpus: n,
         free: supply.free | node.taken(entry),
-        reuse: Reuse::Beside(CpuSet::EMPTY),
+        reuse: Reuse::IfBetter(CpuSet::EMPTY),
         promised: supply.promised_to_others(node, pod, &settings),
         pod: None,
         wishes,

@@ -72,7 +72,7 @@ pub struct ContainerView {
     pub leaving: CpuSet,
     pub pool: PoolKind,
     /// The shared CPUs that a container with exclusive CPUs also uses (`cpus: exclusive+shared`).
-    pub beside: CpuSet,
+    pub shared: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
     /// Which of these stay idle.
@@ -155,7 +155,7 @@ fn container_view(
     let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());
     // A container without a cpuset runs on all CPUs.
     let runs_on = runs_on.unwrap_or(node.topology.online());
-    let beside = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
+    let shared = if entry.is_mixed() { runs_on - entry.held() } else { CpuSet::EMPTY };
     let taken = node.taken(entry);
     let can_move = node.settings.rebalance.is_some() && entry.claim().is_some();
     ContainerView {
@@ -166,7 +166,7 @@ fn container_view(
         exclusive: entry.claim(),
         leaving: entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to),
         pool: pod.pool,
-        beside,
+        shared,
         idle: taken - entry.held(),
         margin: entry.margin(),
         cpus_wish: entry.terms.cpus,

@@ -84,8 +84,8 @@ fn within(machine: &Topology, request: &Request, part: &CpuSet) -> Request {
     let mut narrowed = *request;
     narrowed.free &= *part;
     narrowed.reuse = match request.reuse {
-        Reuse::Beside(cpus) => Reuse::Beside(cpus & *part),
-        Reuse::First(cpus) => Reuse::First(cpus & *part),
+        Reuse::IfBetter(cpus) => Reuse::IfBetter(cpus & *part),
+        Reuse::BeforeFree(cpus) => Reuse::BeforeFree(cpus & *part),
     };
     narrowed.settings.reserved |= machine.online() - *part;
     narrowed
@@ -116,7 +116,7 @@ mod tests {
         EngineKind::ALL.into_iter().map(move |engine| Request {
             cpus,
             free,
-            reuse: Reuse::Beside(CpuSet::EMPTY),
+            reuse: Reuse::IfBetter(CpuSet::EMPTY),
             promised: 0,
             pod: None::<PodDemand>,
             wishes: Wishes::NONE,

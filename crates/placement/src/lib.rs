@@ -23,7 +23,7 @@
 //! let request = Request {
 //!     cpus: 6,
 //!     free: first | second,
-//!     reuse: Reuse::Beside(CpuSet::EMPTY),
+//!     reuse: Reuse::IfBetter(CpuSet::EMPTY),
 //!     promised: 0,
 //!     pod: None,
 //!     wishes: Wishes::NONE,

@@ -32,15 +32,15 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
     /// Where they fit better than free CPUs. Mostly the CPUs of init containers.
-    Beside(CpuSet),
+    IfBetter(CpuSet),
     /// Before any free CPU, because otherwise the pod would hold more than its budget.
-    First(CpuSet),
+    BeforeFree(CpuSet),
 }
 
 impl Reuse {
     pub fn cpus(&self) -> CpuSet {
         match self {
-            Reuse::Beside(cpus) | Reuse::First(cpus) => *cpus,
+            Reuse::IfBetter(cpus) | Reuse::BeforeFree(cpus) => *cpus,
         }
     }
 }
@@ -107,7 +107,7 @@ impl Request {
             held: CpuSet::EMPTY,
             chosen: None,
         });
-        let reuse = Reuse::Beside(CpuSet::EMPTY);
+        let reuse = Reuse::IfBetter(CpuSet::EMPTY);
         Request { cpus, free: machine.online(), reuse, promised: 0, pod, ..*self }
     }
 

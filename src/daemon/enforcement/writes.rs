@@ -67,9 +67,9 @@ impl Enforcement {
         for update in updates {
             let Some(target) = ledger.target(&update.container) else { continue };
             let Some(group) = &target.cgroup else { continue };
-            let held = hierarchy.held_beside(group) & update.setting.cpus();
+            let held = hierarchy.held_by_siblings(group) & update.setting.cpus();
             if !held.is_empty() {
-                let why = KernelRefusal::Beside(held);
+                let why = KernelRefusal::HeldBySiblings(held);
                 // The partition is about to move, once that is on disk.
                 log::debug!("{}: update held back: {why}", target.subject);
                 early.push(update.container.clone());

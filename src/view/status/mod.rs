@@ -369,7 +369,7 @@ impl ContainerStatus {
             exclusive: has_exclusive,
             cpus: container.runs_on,
             reserved: container.pool == PoolKind::Reserved,
-            shared: container.beside,
+            shared: container.shared,
             leaving: container.leaving,
             idle: container.idle,
             asks: container.asks,

@@ -57,7 +57,7 @@ pub(super) fn for_arrival(
         planner::for_arrival(&node.topology, supply.free, &residents, &request, placed, &limits)
             .ok_or(NoPlan::NoGain)?;
     let subject = format!("{}/{}/{}", entry.pod.namespace, entry.pod.name, container.name);
-    let after = plan.newcomer.as_ref().map(|placement| placement.cpus);
+    let after = plan.new_placement.as_ref().map(|placement| placement.cpus);
     let why = match after {
         Some(after) => {
             reason(&node.topology, &subject, placed.map(|placement| placement.cpus), after)

@@ -45,7 +45,7 @@ pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt
     let reusable = request.reuse.cpus() & legal;
     let usable = (request.free & legal) | reusable;
     let all = Attempt { usable, held: CpuSet::EMPTY, reusable };
-    let Reuse::First(_) = request.reuse else { return [Some(all), None] };
+    let Reuse::BeforeFree(_) = request.reuse else { return [Some(all), None] };
     if request.cpus <= reusable.len() {
         return [Some(Attempt { usable: reusable, ..all }), Some(all)];
     }

@@ -18,7 +18,7 @@ pub(super) struct Attempt {
 
 /// Returns the first placement that works, or the rejection of the last attempt.
 pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
-    if let Reuse::Beside(reusable) = request.reuse {
+    if let Reuse::IfBetter(reusable) = request.reuse {
         return Attempt::of(request.free, reusable).place(machine, request);
     }
     let mut result = Err(Rejection::topology_affinity());
@@ -37,8 +37,8 @@ pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, 
 pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
     let free = request.free;
     match request.reuse {
-        Reuse::Beside(reusable) => vec![Attempt::of(free, reusable)],
-        Reuse::First(ended) => {
+        Reuse::IfBetter(reusable) => vec![Attempt::of(free, reusable)],
+        Reuse::BeforeFree(ended) => {
             let all = Attempt::of(free | ended, CpuSet::EMPTY);
             match request.cpus.checked_sub(ended.len()) {
                 None | Some(0) => vec![Attempt::of(ended, CpuSet::EMPTY), all],

@@ -57,7 +57,7 @@ pub struct Plan {
     /// The moves in an order in which no CPU ever has two owners; one or two steps for each move.
     pub steps: Vec<Step>,
     /// The placement of the new container after the moves; `None` for a plan after a departure.
-    pub newcomer: Option<Placement>,
+    pub new_placement: Option<Placement>,
     /// The CPUs of the new container, and those that stay idle around them.
     pub taken: CpuSet,
     /// By how much the sum of all containers' badness falls.

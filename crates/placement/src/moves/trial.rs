@@ -37,7 +37,7 @@ pub(super) struct MoveSearch<'a> {
 struct Draft {
     free: CpuSet,
     room: Room,
-    newcomer: Option<Placement>,
+    new_placement: Option<Placement>,
     taken: CpuSet,
     moves: Vec<Move>,
     badness: u32,
@@ -101,7 +101,7 @@ impl<'a> MoveSearch<'a> {
         }
         self.place_new_again(&mut draft, calls)?;
         let gain = before.checked_sub(draft.badness).filter(|&gain| gain > 0)?;
-        let Draft { newcomer, taken, moves, cost, .. } = draft;
+        let Draft { new_placement, taken, moves, cost, .. } = draft;
         if moves.is_empty() || moves.len() > self.ctx.limits.containers {
             return None;
         }
@@ -110,7 +110,7 @@ impl<'a> MoveSearch<'a> {
             return None;
         }
         let steps = steps(calls, &self.ctx, &moves, &taken)?;
-        Some(Plan { moves, steps, newcomer, taken, gain, cost })
+        Some(Plan { moves, steps, new_placement, taken, gain, cost })
     }
 
     fn lift(&self, others: &[usize]) -> Draft {
@@ -126,7 +126,7 @@ impl<'a> MoveSearch<'a> {
         Draft {
             free,
             room,
-            newcomer: None,
+            new_placement: None,
             taken: CpuSet::EMPTY,
             moves: Vec::new(),
             badness: 0,
@@ -154,7 +154,7 @@ impl<'a> MoveSearch<'a> {
         draft.free -= taken;
         draft.room.remove(&occupancy);
         draft.taken = taken;
-        draft.newcomer = Some(placement);
+        draft.new_placement = Some(placement);
         Some(())
     }
 
@@ -164,7 +164,7 @@ impl<'a> MoveSearch<'a> {
         let Subject::New { request, need, .. } = &self.subject else { return Some(()) };
         let free = draft.free | (draft.taken - request.reuse.cpus());
         let placement = calls.place(&Request { free, ..**request })?;
-        let first = draft.newcomer.as_ref()?.cpus;
+        let first = draft.new_placement.as_ref()?.cpus;
         if first == placement.cpus {
             return Some(());
         }
@@ -173,7 +173,7 @@ impl<'a> MoveSearch<'a> {
         draft.badness = (draft.badness + badness(&placement.cpus)).checked_sub(badness(&first))?;
         draft.free = free - taken;
         draft.taken = taken;
-        draft.newcomer = Some(placement);
+        draft.new_placement = Some(placement);
         Some(())
     }
 

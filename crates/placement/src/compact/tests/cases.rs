@@ -236,11 +236,11 @@ fn cpus_are_near_the_devices() {
 fn cpus_of_ended_containers_are_used_again() {
     let with = |n, free: &str, reuse| answer(&caches(4, 8), &Request { reuse, ..plain(n, free) });
     // CPUs of ended containers come first although they fit worse.
-    assert_eq!(with(2, "2-7,16-17", Reuse::Beside(set("0-1"))), "0-1");
-    assert_eq!(with(4, "0-4,24", Reuse::Beside(set("25-27"))), "24-27");
-    // With `Reuse::First` they come first whatever else is free.
-    assert_eq!(with(2, "16-19", Reuse::First(set("0,8,9"))), "8-9");
-    assert_eq!(with(5, "1-4,16-23", Reuse::First(set("0,8,9"))), "0-2,8-9");
+    assert_eq!(with(2, "2-7,16-17", Reuse::IfBetter(set("0-1"))), "0-1");
+    assert_eq!(with(4, "0-4,24", Reuse::IfBetter(set("25-27"))), "24-27");
+    // With `Reuse::BeforeFree` they come first whatever else is free.
+    assert_eq!(with(2, "16-19", Reuse::BeforeFree(set("0,8,9"))), "8-9");
+    assert_eq!(with(5, "1-4,16-23", Reuse::BeforeFree(set("0,8,9"))), "0-2,8-9");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> 
     Request {
         cpus: n,
         free,
-        reuse: Reuse::Beside(CpuSet::EMPTY),
+        reuse: Reuse::IfBetter(CpuSet::EMPTY),
         promised: 0,
         pod: None,
         wishes: Wishes::NONE,

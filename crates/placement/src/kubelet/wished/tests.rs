@@ -26,7 +26,7 @@ fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
     Request {
         cpus: n,
         free,
-        reuse: Reuse::Beside(CpuSet::EMPTY),
+        reuse: Reuse::IfBetter(CpuSet::EMPTY),
         promised: 0,
         pod: None,
         wishes,

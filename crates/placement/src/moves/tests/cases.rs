@@ -28,7 +28,8 @@ fn arrival(machine: &Topology, residents: &[Resident], new: &Request, limits: &L
     let Some(plan) = plan else { return "none".to_owned() };
     Ctx { machine, free, residents, limits }.check(&plan, Some((new, unmoved.as_ref())));
     let moves = plan.moves.iter().map(|one| format!("{}: {}", one.resident, one.to));
-    let all: Vec<String> = moves.chain([format!("new: {}", plan.newcomer.unwrap().cpus)]).collect();
+    let all: Vec<String> =
+        moves.chain([format!("new: {}", plan.new_placement.unwrap().cpus)]).collect();
     all.join("; ")
 }
 

@@ -29,7 +29,7 @@ fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
     Request {
         cpus,
         free: CpuSet::EMPTY,
-        reuse: Reuse::Beside(CpuSet::EMPTY),
+        reuse: Reuse::IfBetter(CpuSet::EMPTY),
         promised: 0,
         pod: None,
         wishes,
@@ -95,7 +95,7 @@ impl Ctx<'_> {
         let mut before = sum(&|at| residents[at].held);
         let mut after = sum(&|at| held[at]);
         if let Some((request, unmoved)) = new {
-            let placement = plan.newcomer.unwrap();
+            let placement = plan.new_placement.unwrap();
             assert_eq!(plan.taken, request.footprint(machine, &placement.cpus));
             assert!(plan.taken.is_subset(&(free | request.reuse.cpus())));
             assert!(placement.cpus.is_subset(&(machine.online() - request.settings.reserved)));

@@ -97,7 +97,7 @@ proptest! {
         let mut calls = Calls::at_most(&machine, most);
         if let Some(plan) = departure(&mut calls, &ctx) {
             ctx.check(&plan, None);
-            prop_assert_eq!(plan.newcomer, None);
+            prop_assert_eq!(plan.new_placement, None);
         }
 
         let reuse = (free - settings.reserved).lowest(reuse);
@@ -105,7 +105,7 @@ proptest! {
         // Mostly as many CPUs as are free, or fewer.
         let n = 1 + n % (free - settings.reserved).len().max(1);
         let mut new = request(&settings, wishes, n);
-        new.reuse = Reuse::Beside(reuse);
+        new.reuse = Reuse::IfBetter(reuse);
         new.promised = promised;
         let ctx = Ctx { free, ..ctx };
         let unmoved = place(&machine, &Request { free, ..new }).ok();

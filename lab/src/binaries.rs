@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::cache;
 use crate::command::{command, progress, run};
 use crate::platform::Platform;
-use crate::{cache, files};
 
 /// The static programs that guests and containers need.
 #[derive(Debug, Clone)]
@@ -40,20 +40,6 @@ impl Binaries {
         let lab = hack_build(platform, &["--lab"])?;
         let plugin = Self::build_plugin(platform)?;
         Ok(Self { plugin, lab: lab.join("lab"), probe: lab.join("probe") })
-    }
-
-    /// Copies that later builds do not change, for runs that take hours.
-    pub fn copies(&self) -> Result<Self> {
-        let directory = cache::directory("programs")?;
-        let keep = |from: &PathBuf| -> Result<PathBuf> {
-            let name = from.file_name().context("a program has no name")?;
-            let to = directory.join(name);
-            // A new file: running processes keep the old one.
-            cache::remove(&to)?;
-            files::copy(from, &to)?;
-            Ok(to)
-        };
-        Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
     }
 
     /// The program for containers alone.

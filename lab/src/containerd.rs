@@ -8,17 +8,41 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
+use crate::cgroup::Driver;
 use crate::command::{command, last_lines, poll, run};
 use crate::cri::{Cri, wire};
 use crate::{files, process};
 
 mod config;
 mod leftovers;
-mod setup;
 mod version;
 
-pub use setup::ContainerdSetup;
 pub use version::Version;
+
+/// Where one containerd lives and how it is set up.
+#[derive(Debug, Clone)]
+pub struct ContainerdSetup {
+    /// Version of the programs, which determines the configuration format.
+    pub version: Version,
+    /// Directory with `containerd`, `containerd-shim-runc-v2` and `ctr`.
+    pub programs: PathBuf,
+    pub runc: PathBuf,
+    /// Images and snapshots. Removed at the end.
+    pub data: PathBuf,
+    /// Sockets and state; a short path, because the names of sockets are limited. Removed at the
+    /// end.
+    pub run: PathBuf,
+    /// Stands for the node's root directory: `/` in a virtual machine, a directory in `run` on the
+    /// host. NRI's socket and plugins and containerd's configuration are at their default paths
+    /// below it.
+    pub root: PathBuf,
+    /// `overlayfs`, or `native` where overlays cannot be stacked.
+    pub snapshotter: &'static str,
+    /// cgroup driver.
+    pub driver: Driver,
+    /// For machines that cannot lower OOM scores (without CAP_SYS_RESOURCE).
+    pub restrict_oom_score: bool,
+}
 
 #[derive(Debug)]
 pub struct Containerd {

@@ -65,7 +65,6 @@ impl Cri {
         Ok(Self { runtime, client, images })
     }
 
-    rpc!(version, VersionRequest -> VersionResponse);
     rpc!(status, StatusRequest -> StatusResponse);
     rpc!(run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
     rpc!(stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);

@@ -14,8 +14,6 @@ use crate::command::{command, progress, run};
 use crate::platform::Platform;
 use crate::{cache, files};
 
-mod sources;
-
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Needed on the host to build images: program and package.
@@ -25,6 +23,13 @@ const HOST: &[(&str, &str)] =
 /// Suites whose packages can be fetched; security updates of bookworm are added.
 const FETCHED: [&str; 5] =
     ["bookworm", "bookworm-updates", "bookworm-backports", "trixie", "forky"];
+
+/// Lists what the host's apt would fetch.
+const SOURCES: [&str; 4] = ["update", "--print-uris", "-o", "Dir::State::Lists=/dev/null"];
+
+/// Not updates and security fixes, which may be on another mirror.
+const RELEASES: [&str; 8] =
+    ["bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable"];
 
 /// Debian's kernel for virtual machines: `linux-image-cloud-ARCHITECTURE` of a suite, or
 /// `linux-image-SERIES-cloud-ARCHITECTURE`.
@@ -106,8 +111,10 @@ impl Debian {
                  root (for example with sudo)."
             );
         }
-        let mirror = sources::mirror(Path::new("/etc/apt"))?;
-        let security = sources::security(Path::new("/etc/apt"), &codename);
+        let listed = run(&mut command("apt-get", SOURCES)).unwrap_or_default();
+        let mirror = uri_of(&listed, |suite| RELEASES.contains(&suite))
+            .context("no Debian mirror in apt's sources: add one (see sources.list(5))")?;
+        let security = uri_of(&listed, |suite| suite.strip_suffix("-security") == Some(&*codename));
         let apt = cache::directory(&of_platform("apt", platform))?;
         Ok(Self { platform, apt, mirror, security, codename })
     }
@@ -318,6 +325,15 @@ fn of_platform(directory: &str, platform: Platform) -> String {
     }
 }
 
+/// The first URI of a wanted suite in lines of apt: `'URI/dists/SUITE/InRelease' FILE ..`.
+fn uri_of(listed: &str, wanted: impl Fn(&str) -> bool) -> Option<String> {
+    listed.lines().find_map(|line| {
+        let (uri, rest) = line.strip_prefix('\'')?.split_once("/dists/")?;
+        let (suite, _) = rest.split_once("/InRelease'")?;
+        if wanted(suite) { Some(uri.to_owned()) } else { None }
+    })
+}
+
 fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|d| Path::new(d).join(program).exists())
 }
@@ -404,6 +420,15 @@ mod tests {
             (count, error.as_str()),
             (1, "failed with new package indexes too: 404 Not Found")
         );
+    }
+
+    #[test]
+    fn the_mirror_is_that_of_a_release() {
+        let listed = "'http://s.example/security/dists/bookworm-security/InRelease' s_InRelease 0 \n\
+                      'http://m.example/debian/dists/bookworm/InRelease' m_InRelease 0 \n";
+        let mirror = uri_of(listed, |suite| RELEASES.contains(&suite));
+        assert_eq!(mirror.as_deref(), Some("http://m.example/debian"));
+        assert_eq!(uri_of("Reading..", |_| true), None);
     }
 
     #[test]

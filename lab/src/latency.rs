@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 
 use crate::binaries::Binaries;
 use crate::cgroup;
@@ -19,12 +20,37 @@ use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
 pub(crate) mod class_write;
-pub mod figures;
-
-use figures::{ClassWrite, LatencySettings, MODES, Medians};
 
 /// Containers per shared pod.
 const IN_A_POD: usize = 10;
+
+/// Exclusivity mechanisms of the configuration. Without the plugin, only the runtime's and the
+/// machine's own share grows.
+const MODES: [Option<&str>; 4] = [None, Some("runtime"), Some("groups"), Some("kernel")];
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LatencySettings {
+    pub shared: Vec<usize>,
+    /// Per number and mode.
+    pub samples: usize,
+}
+
+/// The medians for one number of shared containers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Medians {
+    pub shared: usize,
+    pub millis: [f64; MODES.len()],
+}
+
+/// Median time of a write to the cgroup of a class.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClassWrite {
+    pub containers: usize,
+    /// One per container, and one per pod for its sandbox.
+    pub tasks: usize,
+    /// Median.
+    pub millis: f64,
+}
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -172,8 +198,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::figures::Medians;
-    use super::{last_line, slope};
+    use super::{Medians, last_line, slope};
 
     #[test]
     fn slopes() {

@@ -11,9 +11,9 @@
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
 //! | [`node`], [`busy`] | a runtime with pods; busy processes |
 //! | [`step`], [`player`] | steps on a node as data, and what plays them |
-//! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`], [`podresources`] | the state of a node, of its hardware and cgroups; what a consumer reads |
+//! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
 //! | [`scenario`], [`picture`] | scripts of demo and tests; a node drawn for people |
-//! | [`suite`] | every scenario on every machine, and the table of results |
+//! | [`suite`] | scenarios on machines |
 //! | [`demo`], [`shell`], [`measure`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
 //! | [`host`], [`vm`], [`guest`], [`job`] | a node on this machine or in a virtual machine, and what host and guest exchange |
 pub mod bare;
@@ -50,7 +50,6 @@ pub mod platform;
 pub mod player;
 pub mod plugin;
 pub mod pod;
-pub mod podresources;
 pub mod process;
 pub mod scenario;
 pub mod shell;

@@ -24,8 +24,8 @@ enum Command {
     Cgroups(lab::cgroup_model::command::Options),
     /// Run scenarios on machines
     Run(lab::suite::Run),
-    /// Run every scenario on every machine, with both containerd versions
-    All(lab::suite::All),
+    /// Run the scenarios of a full run on every machine, with both containerd versions
+    All,
     /// Open a shell on a virtual machine with the plugin running
     Shell(lab::shell::Options),
     /// List machines and scenarios
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Command::Latency(options) => lab::latency::run(&options),
         Command::Cgroups(options) => lab::cgroup_model::command::run(&options),
         Command::Run(options) => lab::suite::run(&options),
-        Command::All(options) => lab::suite::all(&options),
+        Command::All => lab::suite::all(),
         Command::Shell(options) => lab::shell::start(&options),
         Command::List => lab::suite::list(),
         Command::Image(options) => lab::image::shipped::run(&options),

@@ -13,16 +13,14 @@ use crate::cgroup::Driver;
 use crate::command::poll;
 use crate::containerd::{Containerd, ContainerdSetup};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
-use crate::pod::{BINDS, Container, Pod};
+use crate::pod::{Container, Pod};
 use crate::tap::Tap;
 use crate::{cache, cgroup, files, image, plugin, process};
 
 mod first;
-mod slow;
 mod strayed;
 
 pub use first::{FirstInstruction, ProbeReport};
-pub use slow::SlowStart;
 pub use strayed::Strayed;
 
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
@@ -258,8 +256,7 @@ impl Node {
     }
 
     /// From every thread of all processes of the container. An error if they differ for longer than
-    /// the plugin needs to change them all. Only the first thread counts of a program that
-    /// [binds](BINDS) others.
+    /// the plugin needs to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let running_container =
@@ -267,10 +264,6 @@ impl Node {
         let pid = running_container
             .with_context(|| format!("container {container} of pod {pod} was not started"))?
             .pid;
-        let containers = running.iter().flat_map(|running| &running.pod.containers);
-        if containers.into_iter().any(|c| c.name == container && c.command == BINDS) {
-            return process::allowed(pid);
-        }
         process::allowed_together(|| cgroup::threads(pid))
             .with_context(|| format!("container {container} of pod {pod}"))
     }

@@ -29,8 +29,6 @@ pub struct Watched {
 pub struct Member {
     name: String,
     exclusive: bool,
-    /// The exclusive CPUs of a container that uses shared ones as well; `None` for all others.
-    mixed: Option<CpuSet>,
     /// Its first process. What counts is where the kernel lets it run: when a partition ends, Linux
     /// 6.12 shows other CPUs in its cgroup for a moment, on which nothing ever runs.
     pid: u32,
@@ -48,11 +46,9 @@ pub fn members(
     for running in node.pods().iter().filter(|running| !ends(&running.pod.name)) {
         for container in &running.containers {
             let (pod, name) = (&running.pod.name, &container.name);
-            let claim = plugin.claim(pod, name)?;
             members.push(Member {
                 name: format!("{pod}/{name}"),
-                exclusive: claim.is_some(),
-                mixed: claim.and_then(|(cpus, mixed)| mixed.then_some(cpus)),
+                exclusive: plugin.decided(pod, name)?.is_some(),
                 pid: container.pid,
             });
         }
@@ -100,7 +96,6 @@ fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) ->
     let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
     for (at, owner) in owners {
         let Some(own) = before[at].filter(|own| now[at] == Some(*own)) else { continue };
-        let own = owner.mixed.map_or(own, |mixed| mixed & own);
         for (other_at, other) in members.iter().enumerate().filter(|(other, _)| *other != at) {
             let between = if other_at > at { before[other_at] } else { now[other_at] };
             let Some(others) = between.filter(|others| !others.is_disjoint(&own)) else { continue };
@@ -122,12 +117,7 @@ mod tests {
 
     #[test]
     fn only_readings_of_one_moment_count() {
-        let member = |name: &str, exclusive| Member {
-            name: name.to_owned(),
-            exclusive,
-            mixed: None,
-            pid: 0,
-        };
+        let member = |name: &str, exclusive| Member { name: name.to_owned(), exclusive, pid: 0 };
         let parse = |lists: [&str; 2]| lists.map(|list| list.parse::<CpuSet>().ok());
         let met = |names: [(&str, bool); 2], before, now| {
             let members = names.map(|(name, exclusive)| member(name, exclusive));
@@ -163,9 +153,8 @@ mod tests {
         let all = process::allowed(std::process::id()).unwrap();
         let (one, other) = (all.lowest(1), all - all.lowest(1));
         let [(db, _ends), (web, _also)] = [sleeper(), sleeper()];
-        let members = [("db", db, true), ("web", web, false)].map(|(name, pid, exclusive)| {
-            Member { name: name.to_owned(), exclusive, mixed: None, pid }
-        });
+        let members = [("db", db, true), ("web", web, false)]
+            .map(|(name, pid, exclusive)| Member { name: name.to_owned(), exclusive, pid });
         let bind = |thread: u32, cpus: CpuSet| -> Result<()> {
             let mut mask = Affinity::new();
             cpus.iter().try_for_each(|cpu| mask.set(cpu))?;

@@ -117,9 +117,6 @@ mod tests {
             allowed: allowed.into(),
             quota: None,
             decided: decided.map(str::to_owned),
-            mixed: false,
-            mems: String::new(),
-            environment: Vec::new(),
         };
         View {
             hardware: crate::hardware::Hardware { online: "0-7".into(), ..Default::default() },

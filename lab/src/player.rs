@@ -18,8 +18,6 @@ use crate::launched::Launched;
 use crate::manifests::Manifests;
 use crate::node::Node;
 use crate::overlap;
-use crate::plugin;
-use crate::podresources::PodResources;
 use crate::process;
 use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
@@ -187,29 +185,11 @@ impl<'a> Player<'a> {
                 self.start()?;
             }
             Step::KillRuntime => return self.kill_runtime(),
-            Step::KillBoth => {
-                let (plugin, node) = self.plugin()?;
-                plugin.end(node, Signal::SIGKILL)?;
-                node.kill_runtime()?;
-                node.restart_runtime()?;
-                self.start()?;
-            }
             Step::SwapConfig(config) => self.plugin()?.0.configure(config)?,
             Step::Status => {
                 let program = &self.shipped.program;
                 return self.plugin()?.0.files().status(program).map(Outcome::Text);
             }
-            Step::PodResources(pod, authority) => {
-                let program = &self.shipped.program;
-                let files = self.plugin()?.0.files();
-                let asked = PodResources::ask(files, program, pod, *authority)?;
-                return Ok(Outcome::PodResources(asked));
-            }
-            Step::Explain(pod) => {
-                let program = &self.shipped.program;
-                return self.plugin()?.0.files().explain(program, pod).map(Outcome::Text);
-            }
-            Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
             Step::WaitFor(text, count) => {
                 let (plugin, node) = self.plugin()?;
                 plugin.wait_for(node, text, *count, SAYS)?;
@@ -221,12 +201,6 @@ impl<'a> Player<'a> {
             Step::Stop(pod, container) => self.node.stop(pod, container)?,
             Step::End(pod, container) => self.node.end(pod, container)?,
             Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
-            Step::RunTogether(pods) => return Ok(refusal(self.node.run_together(pods))),
-            Step::RunSlowly(pod, steps) => {
-                let slow = self.node.begin(pod)?;
-                self.play_all(steps)?;
-                self.node.finish(slow)?;
-            }
             Step::Settle(seconds) => {
                 return self.settle(Duration::from_secs(*seconds)).map(Outcome::Settled);
             }
@@ -255,7 +229,6 @@ impl<'a> Player<'a> {
                 return Ok(Outcome::Ran(ran.to_string()));
             }
             Step::Remove(pod) => self.node.remove(pod)?,
-            Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
             Step::WriteCgroup(group, file, value) => {
                 files::write_value(&self.directory(group)?.join(file), value)?;
             }

@@ -12,7 +12,7 @@ use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
-use crate::command::{command, last_lines, poll, run};
+use crate::command::{command, last_lines, run};
 use crate::kubelet::write_config_map;
 use crate::{files, process};
 
@@ -73,9 +73,6 @@ pub struct Assignment {
     pub pod: String,
     pub container: String,
     pub cpus: String,
-    /// Whether the container uses shared CPUs as well.
-    #[serde(default)]
-    pub mixed: bool,
 }
 
 #[derive(Deserialize)]
@@ -138,15 +135,7 @@ impl Plugin {
         self.wait_for(READY, count, patience)
     }
 
-    pub fn wait_for_end(&mut self, patience: Duration) -> Result<ExitStatus> {
-        poll(patience, || self.child.try_wait().context("cannot observe the plugin"))?
-            .with_context(|| format!("the plugin still runs after {:.1} s", patience.as_secs_f64()))
-    }
-
     /// Sends a signal and waits for its end.
-    ///
-    /// # Errors
-    /// When its end cannot be observed.
     pub fn end(mut self, signal: Signal) -> Result<ExitStatus> {
         process::end(&mut self.child, signal, Duration::from_secs(10))
     }
@@ -173,20 +162,6 @@ impl PluginFiles {
     /// Runs `nri-cpu-manager status` on the node.
     pub fn status(&self, program: &Path) -> Result<String> {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
-    }
-
-    pub fn status_as_json(&self, program: &Path) -> Result<String> {
-        run(command(program, ["status", "--output", "json", "--state-dir"]).arg(&self.state))
-    }
-
-    /// The state directory.
-    pub fn state(&self) -> &Path {
-        &self.state
-    }
-
-    /// Runs `nri-cpu-manager explain` on the node.
-    pub fn explain(&self, program: &Path, pod: &str) -> Result<String> {
-        run(command(program, ["explain", pod, "--state-dir"]).arg(&self.state))
     }
 
     /// Since this start.
@@ -230,18 +205,14 @@ impl PluginFiles {
         Ok(checkpoint.state.containers)
     }
 
+    /// The exclusive CPUs of a container.
     pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
-        Ok(self.claim(pod, container)?.map(|(cpus, _)| cpus))
-    }
-
-    /// The exclusive CPUs of a container, and whether it uses shared ones as well.
-    pub fn claim(&self, pod: &str, container: &str) -> Result<Option<(CpuSet, bool)>> {
         let assignments = self.assignments()?;
         let assignment = assignments.iter().find(|a| a.pod == pod && a.container == container);
-        let Some(Assignment { cpus, mixed, .. }) = assignment else { return Ok(None) };
+        let Some(Assignment { cpus, .. }) = assignment else { return Ok(None) };
         let parsed = cpus.parse();
         let parsed = parsed.with_context(|| format!("unexpected CPUs in the state file: {cpus:?}"));
-        Ok(Some((parsed?, *mixed)))
+        Ok(Some(parsed?))
     }
 }
 

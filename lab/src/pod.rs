@@ -9,9 +9,6 @@ use crate::image;
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
 
-/// A program with a thread that has its own affinity.
-pub const BINDS: [&str; 2] = ["/bin/probe", "bind"];
-
 /// A program that ends when it runs on a CPU that its file does not name.
 pub const FOLLOWS: [&str; 2] = ["/bin/probe", "follow"];
 
@@ -145,8 +142,6 @@ pub struct Pod {
     pub budget: Option<i64>,
     /// Annotations that its author wrote.
     pub annotations: BTreeMap<String, String>,
-    /// Milli-CPUs; 0 means none.
-    pub overhead: i64,
     /// Whether its containers see the host's processes.
     pub host_pid: bool,
     /// A static pod: from a file on the node, not from the API server.
@@ -165,7 +160,6 @@ impl Pod {
             containers: containers.into_iter().collect(),
             budget: None,
             annotations: BTreeMap::new(),
-            overhead: 0,
             host_pid: false,
             is_static: false,
             driver: Driver::default(),
@@ -267,16 +261,6 @@ impl Pod {
 
     /// With the host's network, because the lab has no network plugins.
     pub fn sandbox(&self) -> wire::PodSandboxConfig {
-        let overhead = if self.overhead == 0 {
-            wire::LinuxContainerResources::default()
-        } else {
-            wire::LinuxContainerResources {
-                cpu_period: CPU_PERIOD,
-                cpu_quota: quota(self.overhead),
-                cpu_shares: shares(self.overhead),
-                ..Default::default()
-            }
-        };
         wire::PodSandboxConfig {
             metadata: Some(wire::PodSandboxMetadata {
                 name: self.name.clone(),
@@ -292,7 +276,7 @@ impl Pod {
                     namespace_options: Some(self.namespaces()),
                     ..Default::default()
                 }),
-                overhead: Some(overhead),
+                overhead: Some(wire::LinuxContainerResources::default()),
                 resources: Some(self.resources()),
             }),
             ..Default::default()

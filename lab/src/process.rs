@@ -92,11 +92,6 @@ pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet
     }
 }
 
-/// `Mems_allowed_list` of its status.
-pub fn mems(pid: u32) -> Result<String> {
-    status_field(pid, "Mems_allowed_list").with_context(|| format!("process {pid} is gone"))
-}
-
 /// Variables of the initial environment that start with `prefix`, sorted.
 pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/environ"))

@@ -9,12 +9,11 @@ use crate::cgroup_model::{Comparison, ComparisonSettings};
 use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::chaos::summary::{StormSettings, Summary};
 use crate::daemonset::Confinement;
-use crate::latency::figures::{ClassWrite, LatencySettings, Medians};
+use crate::latency::{ClassWrite, LatencySettings, Medians};
 use crate::manifests::Manifests;
 use crate::node::{FirstInstruction, Strayed};
 use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
-use crate::podresources::{Authority, PodResources};
 use crate::view::View;
 
 mod describe;
@@ -57,26 +56,15 @@ pub enum Step {
     Reconfigure(String),
     /// SIGKILL to the runtime, and restart it: the plugin must reconnect, or is launched again.
     KillRuntime,
-    /// SIGKILL to the plugin and the runtime, and start both.
-    KillBoth,
     /// Change the plugin's configuration like a kubelet that changes a mounted ConfigMap.
     SwapConfig(String),
     Status,
-    /// Ask for podresources as another program does, and `Get` this pod.
-    PodResources(String, Authority),
-    /// `nri-cpu-manager explain` for a pod.
-    Explain(String),
-    /// GET this path from the plugin.
-    Fetch(String),
     /// Wait until the plugin has logged this text so many times since its last start.
     WaitFor(String, usize),
     /// Set a CPU online or offline.
     SetOnline(usize, bool),
     /// Start a pod. A refusal is an outcome, not a failure; also in the next steps.
     Run(Pod),
-    RunTogether(Vec<Pod>),
-    /// Start a pod with one container, and do these steps while the runtime is starting it.
-    RunSlowly(Pod, Vec<Step>),
     /// Wait until all containers are as decided, for at most so many seconds.
     Settle(u64),
     /// Do these steps, and meanwhile check that containers do not meet on an exclusive CPU.
@@ -96,8 +84,6 @@ pub enum Step {
     /// must be running after each.
     ResizeInARow(String, Vec<i64>),
     Remove(String),
-    /// Write the state file of the kubelet's CPU manager.
-    KubeletState(String),
     /// Write a cgroup file, as any root user can.
     WriteCgroup(CgroupRef, String, String),
     /// Make a cgroup within that of a pod's first container, with one of its CPUs and two processes,
@@ -154,7 +140,6 @@ pub enum Outcome {
     Strayed(Strayed),
     /// CPUs, as a list.
     Ran(String),
-    PodResources(PodResources),
     Text(String),
     Confinement(Confinement),
     /// Whether the kernel is tainted.
@@ -180,7 +165,6 @@ pub struct Settled {
     pub millis: u64,
     /// Disagreements at the start.
     pub first: Vec<String>,
-    /// What was not at the last one.
     /// Disagreements at the end: empty on success.
     pub last: Vec<String>,
 }

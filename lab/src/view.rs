@@ -54,13 +54,6 @@ pub struct ContainerView {
     pub quota: Option<i64>,
     /// Exclusive CPUs in the plugin's state file; None for a shared container.
     pub decided: Option<String>,
-    /// Whether it may use shared CPUs beside these.
-    #[serde(default)]
-    pub mixed: bool,
-    /// `Mems_allowed_list` of its first process.
-    pub mems: String,
-    /// The plugin's variables in the environment of the first process, sorted.
-    pub environment: Vec<String>,
 }
 
 impl ContainerView {
@@ -71,7 +64,7 @@ impl ContainerView {
             for container in &running.containers {
                 let (pod, name) = (&running.pod.name, &container.name);
                 let wanted = running.pod.containers.iter().find(|c| c.name == *name);
-                let claim = plugin.map(|p| p.claim(pod, name)).transpose()?.flatten();
+                let decided = plugin.map(|plugin| plugin.decided(pod, name)).transpose()?.flatten();
                 containers.push(Self {
                     quota: cgroup::quota(container.pid)?,
                     pod: pod.clone(),
@@ -79,10 +72,7 @@ impl ContainerView {
                     qos: running.pod.qos(),
                     request: wanted.map_or(0, |c| c.cpu_request),
                     allowed: node.allowed(pod, name)?.to_string(),
-                    decided: claim.map(|(cpus, _)| cpus.to_string()),
-                    mixed: claim.is_some_and(|(_, mixed)| mixed),
-                    mems: process::mems(container.pid)?,
-                    environment: process::environment(container.pid, "NRI_CPU_MANAGER_")?,
+                    decided: decided.map(|cpus| cpus.to_string()),
                 });
             }
         }
@@ -151,8 +141,7 @@ pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String
         shared -= decided;
     }
     for container in containers {
-        let beside = if container.mixed { shared } else { CpuSet::EMPTY };
-        let expected = container.decided.as_deref().map_or(shared, |own| parse(own) | beside);
+        let expected = container.decided.as_deref().map_or(shared, parse);
         if parse(&container.allowed) != expected {
             disagreements.push(format!(
                 "{}: may run on {}, decided: {expected}",
@@ -180,9 +169,6 @@ mod tests {
             allowed: allowed.into(),
             quota: None,
             decided: decided.map(str::to_owned),
-            mixed: false,
-            mems: String::new(),
-            environment: Vec::new(),
         }
     }
 

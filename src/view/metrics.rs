@@ -225,8 +225,7 @@ impl Families {
         self.gauge("nri_cpu_manager_drifting_containers", help, own.drifting);
         let help = "Containers that were not as decided at the last check pass, as the runtime is still about to change them.";
         self.gauge("nri_cpu_manager_late_containers", help, own.late);
-        let help =
-            "Times that a check pass found a container which the runtime was still about to change.";
+        let help = "Times that a check pass found a container which the runtime was still about to change.";
         self.counter("nri_cpu_manager_late_total", help, own.times_late);
         let help = "How long the runtime takes to change a container, on the average of late; 0 before that was measured.";
         let takes = own.change_takes.unwrap_or_default().as_secs_f64();

@@ -7,7 +7,6 @@
 //! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
 //! * `probe follow`: busy threads that end the program as soon as one runs on a CPU which the file of
 //!   `exposeCpus: file` has named neither just before nor just after.
-//! * `probe bind`: a thread that binds itself to one CPU, as programs with own affinities do.
 //! * `probe sleep`: waits, as the first process of a container that is observed from outside.
 //!
 //! Times are of CLOCK_MONOTONIC, which all containers of a machine share. If the spinning process last
@@ -19,9 +18,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sched::sched_getcpu;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 
 fn main() -> ExitCode {
     let start = monotonic();
@@ -35,10 +33,9 @@ fn main() -> ExitCode {
         }
         ["spin", file, go] => spin(file, 1, Some((*go).to_owned())),
         ["follow"] => follow(),
-        ["bind"] => bind(),
         ["sleep"] => Ok(()),
         _ => Err(std::io::Error::other(
-            "usage: probe first FILE [PID..] | spin FILE [GO] | follow | bind | sleep",
+            "usage: probe first FILE [PID..] | spin FILE [GO] | follow | sleep",
         )),
     };
     if let Err(error) = result {
@@ -118,22 +115,6 @@ fn names(list: &str, cpu: usize) -> bool {
         let bounds = (first.parse::<usize>(), last.parse::<usize>());
         matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
     })
-}
-
-/// The thread keeps to the CPU on which it starts; all others may use every CPU of the container.
-fn bind() -> std::io::Result<()> {
-    let mut one = CpuSet::new();
-    one.set(sched_getcpu()?)?;
-    std::thread::spawn(move || {
-        if let Err(error) = sched_setaffinity(Pid::from_raw(0), &one) {
-            eprintln!("probe: cannot bind a thread: {error}");
-            std::process::exit(1);
-        }
-        loop {
-            std::thread::sleep(Duration::from_secs(3600));
-        }
-    });
-    Ok(())
 }
 
 /// The time counts only if the thread was on the CPU both before and after reading the clock.

@@ -1,30 +1,30 @@
-//! A kubelet with a few pods: started, refused, restarted, failed, removed.
+//! A kubelet with a few pods: started, refused, restarted, resized, removed.
+//!
+//! The runtime may be killed during each call. A lost call may have been carried out: a kubelet lists
+//! what exists and continues from that; here the result of a lost call is removed.
 
-use anyhow::Result;
-use fastrand::Rng;
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::history::short;
-use super::storm::Storm;
-use super::summary::NAMESPACE;
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use nix::sys::signal::Signal;
+
+use super::Storm;
+use crate::command::poll;
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
-
-mod calls;
-mod failures;
-mod init;
-mod resizes;
+use crate::process;
 
 /// Pods per kubelet.
 const PODS: usize = 3;
-/// Ended instances that one kubelet keeps.
-const ENDED: usize = 6;
 /// Pause after a failed call.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Percentage of resizes among all actions, where containers are resized.
 const RESIZES: u8 = 25;
+/// For the runtime to report the end of a process, which takes a moment.
+const EXIT: Duration = Duration::from_secs(30);
 
 struct Worker<'a> {
     storm: &'a Storm<'a>,
@@ -36,21 +36,6 @@ struct Worker<'a> {
     started: u64,
     attempts: u32,
     pods: Vec<RunningPod>,
-    /// Milli-CPUs of each pod when its sandbox was created, by sandbox: some runtimes tell the
-    /// plugin of no others.
-    budgets: BTreeMap<String, i64>,
-    /// Instances of these pods' containers that have ended, or that could not be started.
-    ended: Vec<Ended>,
-    /// Pods as they were, with their dead sandboxes.
-    dead: Vec<RunningPod>,
-}
-
-/// An ended instance that the kubelet has not removed yet.
-struct Ended {
-    sandbox: String,
-    /// Pod and container.
-    names: (String, String),
-    id: String,
 }
 
 /// Runs until the storm is over, then removes its pods.
@@ -65,9 +50,6 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
         started: 0,
         attempts: 0,
         pods: Vec::new(),
-        budgets: BTreeMap::new(),
-        ended: Vec::new(),
-        dead: Vec::new(),
     };
     while !storm.is_over() {
         let acted = {
@@ -83,42 +65,37 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
     while let Some(pod) = worker.pods.pop() {
         worker.remove(&pod)?;
     }
-    // Dead sandboxes of pods whose next one did not start.
-    worker.bury(|_| true)
+    Ok(())
 }
 
 impl Worker<'_> {
     /// Refusals and failures are part of the storm: they are counted.
     fn act(&mut self) -> Result<()> {
-        if self.storm.settings.changes.resizes && self.rng.u8(0..100) < RESIZES {
-            self.resize_a_container()?;
-            return self.tidy();
+        let changes = self.storm.settings.changes;
+        if changes.resizes && self.rng.u8(0..100) < RESIZES {
+            return self.resize_a_pod();
         }
-        let dice = self.rng.u8(0..100);
         // Restarts leave no gaps to move containers into; pods that end do.
-        let turns_over = self.storm.settings.changes.rebalance && dice >= 60;
-        let result = match if turns_over { 0 } else { dice } {
-            _ if self.pods.is_empty() => self.start_pod(),
-            0..15 if self.pods.len() < PODS => self.start_pod(),
-            0..15 => self.remove_a_pod(),
-            15..20 => self.start_what_fails(),
-            20..25 => self.ask_for_too_much(),
-            25..29 => self.replace_a_sandbox(),
-            29..32 => self.bury(|_| true),
-            32..50 => self.relapse(),
-            _ => self.restart_a_container(),
-        };
-        result.and_then(|()| self.tidy())
+        let turns_over = self.rng.u8(0..100) < if changes.rebalance { 50 } else { 25 };
+        if self.pods.is_empty() || (turns_over && self.pods.len() < PODS) {
+            self.start_pod()
+        } else if turns_over {
+            let index = self.rng.usize(0..self.pods.len());
+            let pod = self.pods.remove(index);
+            self.remove(&pod)
+        } else {
+            self.restart_a_container()
+        }
     }
 
     fn start_pod(&mut self) -> Result<()> {
         self.started += 1;
         let name = format!("w{}-{}", self.number, self.started);
-        if self.rng.u8(0..100) < 25 {
+        let class = self.rng.u8(0..100);
+        if class < 20 {
             return self.start_pod_with_init(&name);
         }
-        let class = self.rng.u8(0..100);
-        let guaranteed = class < 65;
+        let guaranteed = class < 70;
         let count = self.rng.usize(1..=3);
         let containers: Vec<Container> = (0..count)
             .map(|index| {
@@ -127,7 +104,7 @@ impl Worker<'_> {
                     0..75 if guaranteed => Container::guaranteed(&name, self.size() * 1000),
                     _ if guaranteed => Container::guaranteed(&name, 500),
                     // Few, so that the class is often empty.
-                    _ if class < 75 => Container::best_effort(&name),
+                    _ if class < 80 => Container::best_effort(&name),
                     _ => Container::burstable(&name, 100),
                 }
             })
@@ -136,10 +113,37 @@ impl Worker<'_> {
         self.start_missing(self.pods.len() - 1)
     }
 
+    /// The init container ends by itself before the pod's own container is created, which gets its
+    /// CPUs; unneeded ones are lent to others until the pod ends. If the init container is refused,
+    /// the pod is removed.
+    fn start_pod_with_init(&mut self, name: &str) -> Result<()> {
+        let [init, own] =
+            ["init", "c0"].map(|name| Container::guaranteed(name, self.size() * 1000));
+        let budget = init.cpu_limit.max(own.cpu_limit);
+        self.start_sandbox(Pod::new(name, [own]).within(budget))?;
+        let index = self.pods.len() - 1;
+        self.start_container(index, &init)?;
+        let Some(init) = self.pods[index].containers.pop() else {
+            let pod = self.pods.remove(index);
+            return self.remove(&pod);
+        };
+        process::signal(init.pid, Signal::SIGKILL);
+        poll(EXIT, || self.surely(|kubelet| kubelet.exit_code(&init.id)))?
+            .context("the runtime does not report the exit of an init container")?;
+        self.storm.witness.forget(&init.id);
+        self.start_missing(index)?;
+        self.surely(|kubelet| kubelet.remove_container(&init.id))
+    }
+
     fn start_sandbox(&mut self, pod: Pod) -> Result<()> {
-        let (namespace, driver) = (NAMESPACE.to_owned(), self.storm.driver);
-        let pod = Pod { namespace, driver, ..pod };
-        let sandbox = self.run_sandbox(&pod, pod.sandbox())?;
+        let pod = Pod { driver: self.storm.driver, ..pod };
+        let undo = |kubelet: &Kubelet| {
+            kubelet.sandboxes_of(&pod)?.iter().try_for_each(|one| {
+                kubelet.stop_sandbox(one)?;
+                kubelet.remove_sandbox(one)
+            })
+        };
+        let sandbox = self.once(|kubelet| kubelet.run_sandbox(&pod), undo)?;
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         Ok(())
     }
@@ -155,140 +159,87 @@ impl Worker<'_> {
     /// Starts all containers of a pod that do not run, like a kubelet's retry.
     fn start_missing(&mut self, index: usize) -> Result<()> {
         let RunningPod { pod, containers, .. } = self.pods[index].clone();
-        let runs = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
-        for container in pod.containers.iter().filter(runs) {
+        let missing = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
+        for container in pod.containers.iter().filter(missing) {
             self.start_container(index, container)?;
         }
         Ok(())
     }
 
+    /// A container that is refused is not started.
     fn start_container(&mut self, index: usize, container: &Container) -> Result<()> {
-        let Some(id) = self.create_container(index, container) else { return Ok(()) };
-        match self.launch(&id, &container.name) {
+        self.attempts += 1;
+        let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
+        let attempt = self.attempts;
+        let before = self.surely(|kubelet| kubelet.containers_in(&sandbox))?;
+        let undo = |kubelet: &Kubelet| {
+            let all = kubelet.containers_in(&sandbox)?;
+            let mut new = all.iter().filter(|one| !before.contains(one));
+            new.try_for_each(|one| kubelet.remove_container(one))
+        };
+        let created =
+            self.once(|kubelet| kubelet.create_container(&pod, container, &sandbox, attempt), undo);
+        let Ok(id) = created else {
+            self.storm.counts().refused += 1;
+            return Ok(());
+        };
+        self.storm.counts().creations += 1;
+        let started = self.once(
+            |kubelet| kubelet.start_container(&id, &container.name),
+            |kubelet| kubelet.stop_container(&id),
+        );
+        match started {
             Ok(running) => {
-                let pod = &mut self.pods[index];
-                self.storm.witness.watch(&id, &pod.pod.name, &container.name, running.pid);
-                pod.containers.push(running);
+                self.storm.witness.watch(&id, &pod.name, &container.name, running.pid);
+                self.pods[index].containers.push(running);
                 Ok(())
             }
             Err(error) => {
-                self.retire(index, &container.name, id);
+                self.surely(|kubelet| kubelet.remove_container(&id))?;
                 Err(error)
             }
         }
     }
 
-    /// Creates a container without starting it; None if it is refused.
-    fn create_container(&mut self, index: usize, container: &Container) -> Option<String> {
-        self.attempts += 1;
-        let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
-        if let Some(cpus) = whole_cpus(container) {
-            self.storm.witness.requests(&pod.name, &container.name, cpus);
-        }
-        let created = self.create(&pod, container, &sandbox);
-        let what = match &created {
-            Ok(id) => {
-                self.storm.counts().creations += 1;
-                format!("{} created", short(id))
-            }
-            Err(error) => {
-                self.storm.counts().refused += 1;
-                format!("not created ({})", reason(error))
-            }
-        };
-        self.storm.witness.record(&pod.name, &container.name, &what);
-        created.ok()
-    }
-
-    /// The new instance has the same name and a new id. The old one is removed later, like by a
-    /// kubelet.
+    /// The new instance has the same name and a new id. The old one is removed after it has started,
+    /// like by a kubelet.
     fn restart_a_container(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         if self.pods[index].containers.is_empty() {
             return self.start_missing(index);
         }
         let which = self.rng.usize(0..self.pods[index].containers.len());
-        self.end_container(index, which)?;
-        self.start_missing(index)
-    }
-
-    /// Stops a container that another instance will follow.
-    fn end_container(&mut self, index: usize, which: usize) -> Result<()> {
         let old = self.pods[index].containers.remove(which);
         self.stop(&old)?;
-        self.retire(index, &old.name, old.id);
-        Ok(())
+        let started = self.start_missing(index);
+        self.surely(|kubelet| kubelet.remove_container(&old.id))?;
+        started
     }
 
-    fn retire(&mut self, index: usize, container: &str, id: String) {
-        let RunningPod { pod, sandbox, .. } = &self.pods[index];
-        let names = (pod.name.clone(), container.to_owned());
-        self.ended.push(Ended { sandbox: sandbox.clone(), names, id });
-    }
-
-    /// Removes some ended instances in any order: a kubelet keeps a few for a while.
-    fn tidy(&mut self) -> Result<()> {
-        while !self.ended.is_empty() && (self.ended.len() > ENDED || self.rng.bool()) {
-            let which = self.rng.usize(0..self.ended.len());
-            self.sweep(which)?;
+    /// The only container of a pod gets more CPUs, or fewer. A refusal is taken back at once.
+    fn resize_a_pod(&mut self) -> Result<()> {
+        let is_resizable = |index: &usize| {
+            let RunningPod { pod, containers, .. } = &self.pods[*index];
+            // With pod-level resources, the request of the whole pod would make it share.
+            let is_alone = pod.containers.len() == 1 && pod.budget.is_none();
+            is_alone && !containers.is_empty() && pod.containers[0].cpu_limit >= 1000
+        };
+        let all: Vec<usize> = (0..self.pods.len()).filter(is_resizable).collect();
+        let Some(index) = self.rng.choice(all) else { return Ok(()) };
+        let running = self.pods[index].clone();
+        let name = &running.pod.containers[0].name;
+        let milli = self.size() * 1000;
+        match self.surely(|kubelet| kubelet.resize(&running, name, milli)) {
+            Ok(resized) => self.pods[index].pod = resized,
+            Err(_) => self.storm.counts().refused += 1,
         }
         Ok(())
-    }
-
-    fn sweep(&mut self, which: usize) -> Result<()> {
-        let id = self.ended[which].id.clone();
-        self.surely(|kubelet| kubelet.remove_container(&id))?;
-        let Ended { names: (pod, container), id, .. } = self.ended.swap_remove(which);
-        self.storm.witness.record(&pod, &container, &format!("{} removed", short(&id)));
-        Ok(())
-    }
-
-    fn remove_a_pod(&mut self) -> Result<()> {
-        let index = self.rng.usize(0..self.pods.len());
-        let pod = self.pods.remove(index);
-        self.remove(&pod)
-    }
-
-    /// As after a reboot: the sandbox is dead, the pod gets another, and the runtime lists both for
-    /// a while.
-    fn replace_a_sandbox(&mut self) -> Result<()> {
-        let index = self.rng.usize(0..self.pods.len());
-        let dead = self.pods.remove(index);
-        for container in &dead.containers {
-            self.stop(container)?;
-        }
-        self.storm.witness.forget_pod(&dead.pod.name);
-        self.surely(|kubelet| kubelet.stop_sandbox(&dead.sandbox))?;
-        let pod = dead.pod.clone();
-        self.dead.push(dead);
-        self.attempts += 1;
-        let mut config = pod.sandbox();
-        if let Some(metadata) = &mut config.metadata {
-            metadata.attempt = self.attempts;
-        }
-        let sandbox = self.run_sandbox(&pod, config)?;
-        self.storm.counts().reborn += 1;
-        self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
-        self.start_missing(self.pods.len() - 1)
-    }
-
-    /// Removes dead sandboxes of these pods, which may have a living one.
-    fn bury(&mut self, of: impl Fn(&str) -> bool) -> Result<()> {
-        let (buried, dead): (Vec<_>, Vec<_>) =
-            self.dead.drain(..).partition(|dead| of(&dead.pod.name));
-        self.dead = dead;
-        buried.iter().try_for_each(|dead| {
-            self.ended.retain(|ended| ended.sandbox != dead.sandbox);
-            self.surely(|kubelet| kubelet.remove_sandbox(&dead.sandbox))
-        })
     }
 
     fn remove(&mut self, pod: &RunningPod) -> Result<()> {
-        self.bury(|name| name == pod.pod.name)?;
         for container in &pod.containers {
             self.stop(container)?;
         }
-        self.ended.retain(|ended| ended.sandbox != pod.sandbox);
         self.storm.witness.forget_pod(&pod.pod.name);
         self.surely(|kubelet| kubelet.remove_pod(pod))
     }
@@ -299,21 +250,51 @@ impl Worker<'_> {
         self.storm.witness.forget(&container.id);
         result
     }
-}
 
-/// What a container asks for, unless it asks for a fraction of a CPU or for none.
-fn whole_cpus(container: &Container) -> Option<usize> {
-    let cpus = usize::try_from(container.cpu_limit / 1000).ok()?;
-    if container.cpu_limit % 1000 == 0 && cpus > 0 { Some(cpus) } else { None }
-}
+    /// An idempotent call: repeated if the runtime was killed meanwhile.
+    fn surely<T>(&mut self, call: impl Fn(&Kubelet) -> Result<T>) -> Result<T> {
+        loop {
+            self.reconnect()?;
+            match call(&self.kubelet) {
+                Err(_) if self.was_killed() => {}
+                result => return result,
+            }
+        }
+    }
 
-/// All that a pod's containers may use, in milli-CPUs.
-fn budget(pod: &Pod) -> i64 {
-    let sum = || pod.containers.iter().map(|container| container.cpu_limit).sum();
-    pod.budget.unwrap_or_else(sum)
-}
+    /// A call that is not idempotent. If the runtime was killed meanwhile, `undo` removes its
+    /// result.
+    fn once<T>(
+        &mut self,
+        call: impl FnOnce(&Kubelet) -> Result<T>,
+        undo: impl Fn(&Kubelet) -> Result<()>,
+    ) -> Result<T> {
+        self.reconnect()?;
+        let result = call(&self.kubelet);
+        if result.is_err() && self.was_killed() {
+            self.surely(undo)?;
+        }
+        result
+    }
 
-/// The original error message, without the texts of the gRPC layers.
-fn reason(error: &anyhow::Error) -> String {
-    format!("{error:#}").rsplit("desc = ").next().unwrap_or_default().to_owned()
+    fn was_killed(&self) -> bool {
+        self.storm.turns.load(Ordering::SeqCst) != self.life
+    }
+
+    /// Waits until a killed runtime is back.
+    fn reconnect(&mut self) -> Result<()> {
+        if !self.was_killed() {
+            return Ok(());
+        }
+        let life = loop {
+            let turns = self.storm.turns.load(Ordering::SeqCst);
+            if turns.is_multiple_of(2) {
+                break turns;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        self.kubelet = Kubelet::connect(&self.storm.socket)?;
+        self.life = life;
+        Ok(())
+    }
 }

@@ -98,35 +98,22 @@ pub fn run(options: &Options) -> Result<()> {
         summary.realised
     );
     println!(
-        "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
-         {} restarted after several failures, {} pods with another sandbox, {} with an init container; {} check passes; longest repair {:.1} s",
+        "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused, {} failed; {} check passes; \
+         longest repair {:.1} s",
         options.seed,
         options.workers,
         summary.creations as f64 / seconds.max(0.001),
         summary.exclusive,
         summary.refused,
-        summary.spoiled,
         summary.failed,
-        summary.relapsed,
-        summary.reborn,
-        summary.initialised,
         summary.checks,
         summary.longest_repair as f64 / 1000.0
     );
     if !summary.distrusted.is_empty() {
         println!("distrusted cgroups: {}", summary.distrusted.join("; "));
     }
-    if summary.leaks > 0 {
-        println!(
-            "the root cgroup kept CPUs of partitions after {} changes of the online CPUs",
-            summary.leaks
-        );
-    }
     if summary.kernel_warned {
         println!("the kernel warned or oopsed: see its log");
-    }
-    if summary.rebalanced.is_some() {
-        println!("{} kills while a container was being moved", summary.struck);
     }
     println!("{}", summary.line());
     if !summary.is_good() {
@@ -139,7 +126,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
-    // So many CPUs stay online that no container has to itself.
+    // Reserved CPUs never go offline: the shared pool must not be empty.
     let reserved = if options.changes.hotplug { "0-1" } else { "0" };
     let settings = StormSettings {
         kills: options.kills,

@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
-use super::storm::Storm;
-use super::witness::MOVED;
+use super::Storm;
 use crate::command::last_lines;
 use crate::instance::Instance;
 use crate::node::Node;
@@ -23,9 +22,6 @@ const RUNTIME: u8 = 0;
 const BOTH: u8 = 1;
 /// All activity stops for a check after so many kills.
 const REST: u64 = 20;
-/// Microseconds that a step of a plan takes: about as long until it is on disk, carried out, and
-/// followed by the next one.
-const STRIKE: u64 = 60_000;
 /// Longest wait for creations, in case they have stopped.
 const CALM: Duration = Duration::from_secs(10);
 /// Includes a busy machine with emulated CPUs.
@@ -45,16 +41,13 @@ pub(super) fn run(
         // makes the kill hit any moment of the runtime's and the plugin's work; without a wait, the
         // next kill hits the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
-        let strikes = settings.changes.rebalance && rng.bool() && moves_begin(storm, plugin);
-        let pause = if strikes { STRIKE } else { 100_000 };
-        std::thread::sleep(Duration::from_micros(rng.u64(0..pause)));
+        std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
         if storm.is_over() {
             return Ok(());
         }
         let victim = if settings.only_runtime { RUNTIME } else { rng.u8(0..8) };
         if victim != RUNTIME {
             plugin.end(node, Signal::SIGKILL)?;
-            storm.counts().struck += u64::from(strikes);
         }
         storm.witness.killed(kill);
         if victim == RUNTIME || victim == BOTH {
@@ -109,20 +102,6 @@ fn wait_for(storm: &Storm<'_>, creations: u64) {
     while is_behind() && start.elapsed() < CALM {
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Waits until the plugin logs the next step of a plan, which is neither on disk nor carried out
-/// then.
-fn moves_begin(storm: &Storm<'_>, plugin: &dyn Instance) -> bool {
-    let logged = || plugin.files().log().matches(MOVED).count();
-    let (before, start) = (logged(), Instant::now());
-    while start.elapsed() < CALM && !storm.is_over() {
-        if logged() > before {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    false
 }
 
 /// An event that changes nothing.

@@ -1,24 +1,26 @@
 //! A storm: pods start and end on a real runtime, the plugin is killed at any moment, and the
 //! affinity of all processes is checked continuously.
 //!
+//! What the simulation plays (`sim/`) is not here: random configurations, failing writes, refusals by
+//! other plugins, containers that fail in a row.
+//!
 //! | module | what |
 //! |---|---|
-//! | `storm` | the state that all threads share |
-//! | `churn` | a kubelet whose pods start, end and fail; several at a time |
-//! | `hotplug` | CPUs that go offline and come back |
-//! | `spoiler` | a second plugin, which refuses some of what ours has decided |
+//! | `churn` | a kubelet whose pods start, restart, are resized and end; several at a time |
 //! | `killer` | SIGKILL to the plugin, the runtime or both, and their restart |
-//! | `witness`, `history` | checks of the processes: overlaps and moves; recent events of containers |
+//! | `witness` | checks of the processes: overlaps and moves |
+//! | `summary` | the settings of a storm, and what came of it |
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use cpuset::CpuSet;
 use fastrand::Rng;
 
-use crate::cgroup;
+use crate::cgroup::{self, Driver};
 use crate::command::{last_lines, millis};
 use crate::instance::Instance;
 use crate::node::Node;
@@ -26,20 +28,78 @@ use crate::{kernel, scenario};
 
 mod churn;
 pub mod command;
-mod history;
-mod hotplug;
 mod killer;
-mod spoiler;
-mod storm;
 pub mod summary;
 mod witness;
 
-use storm::Storm;
 pub use summary::{Changes, StormSettings, Summary};
+use witness::Witness;
 
+/// Lines of each log that are kept.
 const LOGGED: usize = 5000;
 /// Longest pause between two rewrites of the class cgroups, in milliseconds.
 const REALISED: u64 = 10_000;
+/// Longest pause between two changes of the online CPUs, in milliseconds.
+const PLUGGED: u64 = 3_000;
+/// Failed creations without a success that end a storm.
+const HOPELESS: u64 = 10;
+
+/// The state that all threads of a storm share.
+struct Storm<'a> {
+    settings: &'a StormSettings,
+    driver: Driver,
+    /// The runtime's socket.
+    socket: PathBuf,
+    /// CPUs that are never exclusive, and never go offline.
+    reserved: CpuSet,
+    witness: Witness,
+    /// Kills and restarts of the runtime; odd while it is down.
+    turns: AtomicU64,
+    hopeless: Mutex<Option<String>>,
+    /// Held for reading by threads that change the node, for writing while all must rest.
+    rest: RwLock<()>,
+    over: AtomicBool,
+    counts: Mutex<Summary>,
+}
+
+impl Storm<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// A call has failed. If the first creations all do, the storm ends.
+    fn failed_at(&self, what: &str) {
+        self.witness.note(&format!("failed: {what}"));
+        let mut counts = self.counts();
+        counts.failed += 1;
+        if counts.is_hopeless() {
+            let failures = counts.failed + counts.refused;
+            let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
+            why.get_or_insert_with(|| {
+                format!("the first {failures} creations failed, the last one with: {what}")
+            });
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// All counts so far.
+    fn summary(&self, kills: u64) -> Summary {
+        let runtime_kills = self.turns.load(Ordering::Relaxed) / 2;
+        let mut summary = Summary { kills, runtime_kills, ..self.counts().clone() };
+        self.witness.testify(&mut summary);
+        summary
+    }
+
+    /// Size of the largest container: a quarter of all CPUs.
+    fn most(&self) -> i64 {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        i64::try_from(cpus / 4).unwrap_or(i64::MAX).max(1)
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Summary> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Runs a storm on a node that has only the plugin, which also runs at the end. `report` receives
 /// progress. Violations are counted; an error means that the lab failed or the plugin did not come
@@ -51,47 +111,50 @@ pub fn storm(
     report: &mut dyn FnMut(&str),
 ) -> Result<Summary> {
     let reserved: CpuSet = settings.reserved.parse().context("the reserved CPUs are not a list")?;
-    let storm = Storm::new(settings, node, reserved);
+    let storm = Storm {
+        settings,
+        driver: node.driver(),
+        socket: node.containerd().socket(),
+        reserved,
+        witness: Witness::new(reserved, settings),
+        turns: AtomicU64::new(0),
+        hopeless: Mutex::default(),
+        rest: RwLock::new(()),
+        over: AtomicBool::new(false),
+        counts: Mutex::default(),
+    };
     let start = Instant::now();
     let warned_before = kernel::is_tainted()?;
-    let nri = node.containerd().nri_socket();
     let pause = Duration::from_millis(if settings.only_runtime { 1 } else { 20 });
     std::thread::scope(|scope| -> Result<()> {
         let storm = &storm;
-        let workers: Vec<_> = (0..settings.workers as u64)
+        let mut threads: Vec<_> = (0..settings.workers as u64)
             .map(|number| scope.spawn(move || churn::run(storm, number)))
             .collect();
-        let checking = scope.spawn(move || {
+        threads.push(scope.spawn(move || {
             while !storm.is_over() {
                 storm.witness.check();
                 std::thread::sleep(pause);
             }
-        });
-        let spoiling = scope.spawn(move || spoiler::run(storm, nri));
-        let realising = scope.spawn(move || realise(storm));
-        let plugging = settings.changes.hotplug.then(|| scope.spawn(move || hotplug::run(storm)));
+            Ok(())
+        }));
+        threads.push(scope.spawn(move || realise(storm)));
+        if settings.changes.hotplug {
+            threads.push(scope.spawn(move || plug(storm)));
+        }
         let killed = killer::run(storm, node, plugin, report);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
-        let workers: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        if let Some(why) = storm.hopeless() {
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        if let Some(why) = storm.hopeless.lock().unwrap_or_else(PoisonError::into_inner).take() {
             bail!(why);
         }
-        for worker in workers {
-            worker.map_err(|_| anyhow!("a worker panicked"))??;
-        }
-        checking.join().map_err(|_| anyhow!("the witness panicked"))?;
-        spoiling.join().map_err(|_| anyhow!("the second plugin panicked"))??;
-        realising.join().map_err(|_| anyhow!("the thread that rewrites cgroups panicked"))??;
-        if let Some(plugging) = plugging {
-            plugging.join().map_err(|_| anyhow!("the thread of the CPUs panicked"))??;
+        for thread in ended {
+            thread.map_err(|_| anyhow!("a thread of the storm panicked"))??;
         }
         killed
     })?;
     let millis = millis(start.elapsed());
-    if settings.changes.rebalance {
-        storm.witness.compare_with(&plugin.log());
-    }
     report("all pods are removed: filling the node");
     let lost = unassignable(node, reserved)?;
     let mut summary = Summary {
@@ -128,6 +191,26 @@ fn realise(storm: &Storm<'_>) -> Result<()> {
         let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
         cgroup::realise_classes(storm.driver)?;
         storm.counts().realised += 1;
+    }
+    Ok(())
+}
+
+/// Takes one CPU at a time offline and online again, exclusive ones too. All are online when the
+/// storm is over, and whenever all activity rests.
+fn plug(storm: &Storm<'_>) -> Result<()> {
+    let mut rng = Rng::with_seed(storm.settings.seed.wrapping_add(2));
+    let mut pause = || std::thread::sleep(Duration::from_millis(rng.u64(0..PLUGGED)));
+    let mut victims = Rng::with_seed(storm.settings.seed.wrapping_add(3));
+    while !storm.is_over() {
+        pause();
+        let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
+        let some = kernel::cpus("online")? - storm.reserved;
+        let Some(cpu) = victims.choice(some.iter().collect::<Vec<_>>()) else { return Ok(()) };
+        // The scheduler may want the CPU for deadline servers' bandwidth: it stays online then.
+        if kernel::set_online(cpu, false).is_ok() {
+            pause();
+            kernel::set_online(cpu, true)?;
+        }
     }
     Ok(())
 }

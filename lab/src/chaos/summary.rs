@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Only the workers' pods are in this namespace.
-pub(super) const NAMESPACE: &str = "storm";
+use super::HOPELESS;
 
 /// What changes the exclusive CPUs of running containers on purpose.
 // The comments are the command's help.
@@ -19,6 +18,12 @@ pub struct Changes {
     /// Take CPUs offline and online again, on a virtual machine
     #[arg(long)]
     pub hotplug: bool,
+}
+
+impl Changes {
+    pub(super) fn any(self) -> bool {
+        self.rebalance || self.resizes || self.hotplug
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,38 +48,23 @@ pub struct Summary {
     pub kills: u64,
     /// Rounds that killed the runtime.
     pub runtime_kills: u64,
+    /// Rewrites of the class cgroups.
     pub realised: u64,
     /// Containers that the runtime created.
     pub creations: u64,
-    /// Containers that were not created: too large for the node, or for what was free, or another
-    /// plugin's refusal.
+    /// Containers that were not created: too large for what was free.
     pub refused: u64,
-    /// Creations that the second plugin refused after ours had decided.
-    pub spoiled: u64,
-    /// Pods that got another sandbox while the runtime still listed the dead one.
-    pub reborn: u64,
-    /// Containers that failed several times in a row before they came back.
-    pub relapsed: u64,
-    /// Pods whose init container ended before their own containers were created.
-    pub initialised: u64,
     pub failed: u64,
     /// Containers that were seen to have CPUs for themselves: without any there is nothing to
     /// break.
     pub exclusive: u64,
     /// Pairs of running containers that met on a CPU exclusive to one of them.
     pub overlaps: u64,
-    /// Containers whose exclusive CPUs changed without a request.
+    /// Containers whose exclusive CPUs changed although nothing changes them on purpose, or that
+    /// have none any more at rest.
     pub moved: u64,
-    /// Moves of running containers to better CPUs; None unless they are configured.
-    pub rebalanced: Option<u64>,
-    /// Resizes of running containers that changed their CPUs; None unless containers are resized.
-    pub resized: Option<u64>,
-    /// CPUs that went offline or came back; None unless they do.
-    pub hotplug: Option<u64>,
-    /// Changes of the online CPUs after which the root cgroup kept CPUs of a valid partition.
-    pub leaks: u64,
-    /// Kills right after the plugin has logged such a move.
-    pub struck: u64,
+    /// Changes of running containers' exclusive CPUs; None unless something changes them on purpose.
+    pub changed: Option<u64>,
     /// CPUs that no container could get any more when all pods were gone.
     pub lost: u64,
     /// Cgroups that the plugin did not rely on, although nothing but the runtime was killed: lines of
@@ -98,7 +88,7 @@ pub struct Summary {
 impl Summary {
     /// Whether all invariants held.
     pub fn is_good(&self) -> bool {
-        (self.overlaps, self.moved, self.lost, self.leaks) == (0, 0, 0, 0)
+        (self.overlaps, self.moved, self.lost) == (0, 0, 0)
             && !self.kernel_warned
             && self.distrusted.is_empty()
     }
@@ -107,30 +97,23 @@ impl Summary {
     pub fn is_void(&self) -> Option<&'static str> {
         if self.exclusive == 0 {
             Some("no container ever had exclusive CPUs")
-        } else if self.rebalanced == Some(0) {
-            Some("no container was moved to better CPUs")
-        } else if self.resized == Some(0) {
-            Some("no container was resized")
-        } else if self.hotplug == Some(0) {
-            Some("no CPU went offline")
+        } else if self.changed == Some(0) {
+            Some("no container's exclusive CPUs were changed")
         } else {
             None
         }
     }
 
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.creations == 0 && self.failed + self.refused >= HOPELESS
+    }
+
     pub fn line(&self) -> String {
         let Self { kills, creations, overlaps, moved, lost, .. } = self;
-        let mut line = format!(
-            "kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}"
-        );
-        for (name, count) in
-            [("rebalanced", self.rebalanced), ("resized", self.resized), ("hotplug", self.hotplug)]
-        {
-            if let Some(count) = count {
-                line += &format!(" {name}={count}");
-            }
-        }
-        line
+        let changed = self.changed.map_or_else(String::new, |count| format!(" changed={count}"));
+        format!(
+            "kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}{changed}"
+        )
     }
 }
 
@@ -143,19 +126,20 @@ mod tests {
         let usual = Summary { kills: 3, creations: 9, exclusive: 5, ..Summary::default() };
         assert_eq!(usual.is_void(), None);
         assert_eq!(usual.line(), "kills=3 creations=9 overlaps=0 moved=0 lost=0");
-        let none = Summary { rebalanced: Some(0), ..usual.clone() };
-        assert_eq!(none.is_void(), Some("no container was moved to better CPUs"));
-        let some = Summary { rebalanced: Some(2), ..usual.clone() };
+        let none = Summary { changed: Some(0), ..usual.clone() };
+        assert_eq!(none.is_void(), Some("no container's exclusive CPUs were changed"));
+        let some = Summary { changed: Some(2), ..usual };
         assert_eq!(some.is_void(), None);
-        assert!(some.line().ends_with(" lost=0 rebalanced=2"));
-        let others = Summary { resized: Some(4), hotplug: Some(6), ..some.clone() };
-        assert_eq!(others.is_void(), None);
-        assert!(others.line().ends_with(" lost=0 rebalanced=2 resized=4 hotplug=6"));
-        let none = Summary { resized: Some(0), ..others.clone() };
-        assert_eq!(none.is_void(), Some("no container was resized"));
-        let none = Summary { hotplug: Some(0), ..others };
-        assert_eq!(none.is_void(), Some("no CPU went offline"));
+        assert!(some.line().ends_with(" lost=0 changed=2"));
         let idle = Summary { exclusive: 0, ..some };
         assert_eq!(idle.is_void(), Some("no container ever had exclusive CPUs"));
+    }
+
+    #[test]
+    fn one_creation_keeps_a_storm_going() {
+        let after = |creations, failed| Summary { creations, failed, ..Summary::default() };
+        assert!(!after(0, 9).is_hopeless());
+        assert!(after(0, 10).is_hopeless());
+        assert!(!after(1, 1000).is_hopeless());
     }
 }

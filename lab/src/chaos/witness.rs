@@ -4,29 +4,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use cpuset::CpuSet;
 
-use super::history::{Histories, now, short};
-use super::summary::{Changes, Summary};
+use super::summary::{Changes, StormSettings, Summary};
 use crate::{command, process};
 
-mod judgement;
-mod log;
-
-use judgement::{Claim, Verdict};
-use log::Log;
-
+/// Findings and notes that are kept.
 const SHOWN: usize = 20;
 /// Time for shared containers to leave exclusive CPUs once all activity has stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before an event is triggered.
 const NUDGE: Duration = Duration::from_secs(5);
-
-/// In the plugin's log for each step of a plan that moves containers to better CPUs.
-pub(super) const MOVED: &str = ": moved from exclusive CPU";
 
 pub(super) struct Witness {
     reserved: CpuSet,
@@ -43,24 +34,13 @@ struct Observations {
     running: BTreeMap<String, Running>,
     /// Exclusive CPUs by container of a pod, over all its restarts.
     held: BTreeMap<String, CpuSet>,
-    /// Numbers of CPUs that a container of a pod has asked for since the last pass, the last one is
-    /// what it asks for now.
-    requests: BTreeMap<String, Vec<usize>>,
-    offline: CpuSet,
-    /// Exclusive CPUs that have been offline since a container of a pod got them: it may have
-    /// others in their place.
-    lost: BTreeMap<String, CpuSet>,
     /// Pairs of containers that met.
-    met: BTreeSet<(String, String)>,
+    met: BTreeSet<[String; 2]>,
     exclusive: u64,
     moved: u64,
-    resized: u64,
-    leaks: u64,
-    /// The plugin has to have logged each.
-    rebalanced: Vec<Move>,
+    changed: u64,
     checks: u64,
     longest_repair: Duration,
-    histories: Histories,
     /// Number and time of the last kill.
     killed: Option<(u64, String)>,
     /// Violations.
@@ -69,19 +49,20 @@ struct Observations {
     notes: Vec<String>,
 }
 
-/// A container of a pod that has got other CPUs.
-struct Move {
-    name: String,
-    from: CpuSet,
-    to: CpuSet,
-}
-
 #[derive(Clone)]
 struct Running {
+    /// Pod and container.
     name: String,
     pid: u32,
     /// Start time: distinguishes it from a later process with the same pid.
     born: u64,
+}
+
+/// A running container, by its id, and where it may run.
+struct Seen {
+    id: String,
+    running: Running,
+    cpus: CpuSet,
 }
 
 impl Running {
@@ -93,8 +74,19 @@ impl Running {
     }
 }
 
+impl Seen {
+    fn pod(&self) -> &str {
+        self.running.name.split('/').next().unwrap_or_default()
+    }
+
+    fn still(&self) -> bool {
+        self.running.allowed() == Some(self.cpus)
+    }
+}
+
 impl Witness {
-    pub(super) fn new(reserved: CpuSet, changes: Changes, always: bool) -> Self {
+    pub(super) fn new(reserved: CpuSet, settings: &StormSettings) -> Self {
+        let StormSettings { changes, only_runtime: always, .. } = *settings;
         Self { reserved, changes, always, observed: Mutex::default() }
     }
 
@@ -104,131 +96,68 @@ impl Witness {
 
     pub(super) fn watch(&self, id: &str, pod: &str, container: &str, pid: u32) {
         let Some(born) = process::born(pid) else { return };
-        let name = format!("{pod}/{container}");
-        let mut observed = self.observed();
-        observed.histories.record(&name, &format!("{} started", short(id)));
-        observed.running.insert(id.to_owned(), Running { name, pid, born });
+        let running = Running { name: format!("{pod}/{container}"), pid, born };
+        self.observed().running.insert(id.to_owned(), running);
     }
 
     pub(super) fn forget(&self, id: &str) {
-        let mut observed = self.observed();
-        if let Some(running) = observed.running.remove(id) {
-            observed.histories.record(&running.name, &format!("{} stopped", short(id)));
-        }
+        self.observed().running.remove(id);
     }
 
     /// The pod and its claims are gone.
     pub(super) fn forget_pod(&self, pod: &str) {
         let prefix = format!("{pod}/");
-        let mut observed = self.observed();
-        observed.held.retain(|name, _| !name.starts_with(&prefix));
-        observed.requests.retain(|name, _| !name.starts_with(&prefix));
-        observed.lost.retain(|name, _| !name.starts_with(&prefix));
-        observed.histories.forget(|name| name.starts_with(&prefix));
-    }
-
-    /// Records an event that may explain a later finding.
-    pub(super) fn record(&self, pod: &str, container: &str, what: &str) {
-        self.observed().histories.record(&format!("{pod}/{container}"), what);
-    }
-
-    /// From now on the container asks for so many CPUs.
-    pub(super) fn requests(&self, pod: &str, container: &str, cpus: usize) {
-        self.observed().requests.entry(format!("{pod}/{container}")).or_default().push(cpus);
-    }
-
-    /// The CPU is about to go offline.
-    pub(super) fn loses(&self, cpu: CpuSet) {
-        let mut observed = self.observed();
-        observed.offline |= cpu;
-        let Observations { held, lost, .. } = &mut *observed;
-        for (name, _) in held.iter().filter(|(_, held)| cpu.is_subset(held)) {
-            *lost.entry(name.clone()).or_default() |= cpu;
-        }
-    }
-
-    /// The CPU is online again.
-    pub(super) fn regains(&self, cpu: CpuSet) {
-        self.observed().offline -= cpu;
-    }
-
-    /// The root cgroup has CPUs of a partition.
-    pub(super) fn leaks(&self, what: &str) {
-        let mut observed = self.observed();
-        observed.leaks += 1;
-        observed.find(what, &[]);
-    }
-
-    /// The CPUs of all pods that have not ended.
-    pub(super) fn exclusive(&self) -> CpuSet {
-        self.observed().held.values().copied().collect()
+        self.observed().held.retain(|name, _| !name.starts_with(&prefix));
     }
 
     pub(super) fn killed(&self, kill: u64) {
         self.observed().killed = Some((kill, now()));
     }
 
-    /// Whether the container has, or had before it ended, exclusive CPUs.
-    pub(super) fn has_held(&self, pod: &str, container: &str) -> bool {
-        self.observed().held.contains_key(&format!("{pod}/{container}"))
+    /// Running containers: those with exclusive CPUs, and those that share.
+    fn look(&self) -> [Vec<Seen>; 2] {
+        let running = self.observed().running.clone();
+        let all = running.into_iter().filter_map(|(id, running)| {
+            let cpus = running.allowed()?;
+            Some(Seen { id, running, cpus })
+        });
+        let (exclusive, shared) = all.partition(|one| one.cpus.is_disjoint(&self.reserved));
+        [exclusive, shared]
     }
 
     /// At any time: exclusive containers must neither meet nor move.
     pub(super) fn check(&self) {
-        self.look(false);
-    }
-
-    /// `at_rest`: no container is on its way to other CPUs.
-    fn look(&self, at_rest: bool) {
-        let (running, asked) = {
-            let observed = self.observed();
-            (observed.running.clone(), observed.asked())
-        };
-        let allowed: Vec<(&String, &Running, CpuSet)> =
-            running.iter().filter_map(|(id, r)| Some((id, r, r.allowed()?))).collect();
-        let exclusive: Vec<_> =
-            allowed.iter().filter(|(_, _, cpus)| cpus.is_disjoint(&self.reserved)).collect();
-        let mut pairs = Vec::new();
-        for (index, (a, first, cpus)) in exclusive.iter().enumerate() {
-            for (b, second, others) in exclusive.iter().skip(index + 1) {
+        let [exclusive, shared] = self.look();
+        let mut meetings = Vec::new();
+        for (index, first) in exclusive.iter().enumerate() {
+            for second in exclusive.iter().skip(index + 1) {
                 // Counts only if the first still has them after the second was read.
-                if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
-                    let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
-                    pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
+                if !first.cpus.is_disjoint(&second.cpus) && first.still() {
+                    meetings.push((first, second));
                 }
             }
-        }
-        let shared = allowed.iter().filter(|(_, _, cpus)| !cpus.is_disjoint(&self.reserved));
-        for (b, second, others) in shared.filter(|_| self.always) {
-            for (a, first, cpus) in &exclusive {
+            for second in shared.iter().filter(|_| self.always) {
                 // What the runtime loses may leave a container on CPUs of its own pod for a moment.
-                let is_beside = pod_of(&first.name) == pod_of(&second.name);
-                if !is_beside
-                    && !cpus.is_disjoint(others)
-                    && first.allowed() == Some(*cpus)
-                    && second.allowed() == Some(*others)
+                let is_of_pod = first.pod() == second.pod();
+                if !is_of_pod
+                    && !first.cpus.is_disjoint(&second.cpus)
+                    && first.still()
+                    && second.still()
                 {
-                    let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
-                    pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
+                    meetings.push((first, second));
                 }
             }
         }
         let mut observed = self.observed();
         observed.checks += 1;
-        pairs.into_iter().for_each(|pair| observed.meet(pair));
-        for (id, running, cpus) in &allowed {
-            // A container stopped meanwhile may belong to a removed pod.
-            if observed.running.contains_key(*id) {
-                self.compare(&mut observed, &running.name, *cpus, at_rest);
-            }
+        for (first, second) in meetings {
+            observed.meet(first, second, "");
         }
-        observed.forget_requests(&asked);
-    }
-
-    /// Shared CPUs are no claim, whatever the container had before.
-    fn compare(&self, observed: &mut Observations, name: &str, cpus: CpuSet, at_rest: bool) {
-        if cpus.is_disjoint(&self.reserved) {
-            observed.compare(name, cpus, self.changes, at_rest);
+        for Seen { id, running, cpus } in &exclusive {
+            // A container stopped meanwhile may belong to a removed pod.
+            if observed.running.contains_key(id) {
+                observed.compare(&running.name, *cpus, self.changes);
+            }
         }
     }
 
@@ -242,77 +171,46 @@ impl Witness {
         let start = Instant::now();
         let mut nudged = start;
         loop {
-            let (intruders, deprived) = (self.intruders(), self.deprived());
-            let midway = self.midway();
-            if intruders.is_empty() && deprived.is_empty() && midway.is_empty() {
-                let mut observed = self.observed();
+            let [exclusive, shared] = self.look();
+            let mut intruders = Vec::new();
+            for owner in &exclusive {
+                let others = exclusive.iter().chain(&shared).filter(|one| one.id != owner.id);
+                intruders.extend(
+                    others.filter(|one| !one.cpus.is_disjoint(&owner.cpus)).map(|one| (owner, one)),
+                );
+            }
+            let deprived = self.deprived(&shared);
+            let mut observed = self.observed();
+            if intruders.is_empty() && deprived.is_empty() {
                 observed.longest_repair = observed.longest_repair.max(start.elapsed());
-                observed.recover();
                 return Ok(true);
             }
+            if start.elapsed() > PATIENCE {
+                for (owner, other) in intruders {
+                    observed.meet(owner, other, "at rest: ");
+                }
+                for Seen { running, cpus, .. } in deprived {
+                    observed.deprive(&running.name, *cpus);
+                }
+                return Ok(false);
+            }
+            drop(observed);
             if nudged.elapsed() > NUDGE {
                 nudge()?;
                 nudged = Instant::now();
-            }
-            if start.elapsed() > PATIENCE {
-                let mut observed = self.observed();
-                intruders.into_iter().for_each(|pair| observed.meet(pair));
-                deprived.into_iter().for_each(|(name, cpus)| observed.deprive(&name, cpus));
-                drop(observed);
-                self.look(true);
-                return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn intruders(&self) -> Vec<Meeting> {
-        let running = self.observed().running.clone();
-        let allowed: Vec<_> =
-            running.iter().filter_map(|(id, r)| Some((id, &r.name, r.allowed()?))).collect();
-        let mut meetings = Vec::new();
-        for (a, owner, cpus) in &allowed {
-            if !cpus.is_disjoint(&self.reserved) {
-                continue;
-            }
-            for (b, other, others) in &allowed {
-                if a != b && !cpus.is_disjoint(others) {
-                    let what = format!(
-                        "at rest: {other} may run on {others}, exclusive to {owner}: {cpus}"
-                    );
-                    meetings.push(Meeting::new((a, owner), (b, other), what));
-                }
-            }
+    /// Containers on shared CPUs that were exclusive before. Not where CPUs go offline: others may
+    /// have theirs by now.
+    fn deprived<'a>(&self, shared: &'a [Seen]) -> Vec<&'a Seen> {
+        if self.changes.hotplug {
+            return Vec::new();
         }
-        meetings
-    }
-
-    /// Exclusive containers that may not stay on their CPUs: a move or a resize has stopped halfway.
-    fn midway(&self) -> Vec<String> {
-        let running = self.observed().running.clone();
-        let is_midway = |running: &&Running| {
-            let Some(cpus) = running.allowed() else { return false };
-            let observed = self.observed();
-            let Some(claim) = observed.claim(&running.name) else { return false };
-            cpus.is_disjoint(&self.reserved)
-                && claim.verdict(cpus, self.changes, true) == Verdict::Violation
-        };
-        running.values().filter(is_midway).map(|running| running.name.clone()).collect()
-    }
-
-    /// Containers on shared CPUs that were exclusive before their restart. Not those whose CPUs all
-    /// went offline: others may have them by now.
-    fn deprived(&self) -> Vec<(String, CpuSet)> {
-        let running = self.observed().running.clone();
-        let shares = |running: &Running| -> Option<(String, CpuSet)> {
-            let cpus = running.allowed()?;
-            let observed = self.observed();
-            let Claim { held, lost, .. } = observed.claim(&running.name)?;
-            let has_lost_all = !lost.is_empty() && held.is_subset(&lost);
-            let is_deprived = !cpus.is_disjoint(&self.reserved) && !has_lost_all;
-            if is_deprived { Some((running.name.clone(), cpus)) } else { None }
-        };
-        running.values().filter_map(shares).collect()
+        let observed = self.observed();
+        shared.iter().filter(|one| observed.held.contains_key(&one.running.name)).collect()
     }
 
     /// Records something that is not a violation.
@@ -323,28 +221,10 @@ impl Witness {
         }
     }
 
-    /// Every move to better CPUs must be in the plugin's log over all its starts.
-    pub(super) fn compare_with(&self, log: &str) {
-        let mut observed = self.observed();
-        let log = Log::of(log);
-        let rebalanced = std::mem::take(&mut observed.rebalanced);
-        let (logged, unlogged): (Vec<_>, Vec<_>) =
-            rebalanced.into_iter().partition(|Move { name, from, to }| log.leads(name, *from, *to));
-        observed.rebalanced = logged;
-        for Move { name, from, to } in unlogged {
-            observed.moved += 1;
-            let what = format!("{name} moved from {from} to {to}, which nobody logged");
-            observed.find(&what, &[&name]);
-        }
-    }
-
     /// Adds the observations to the summary.
     pub(super) fn testify(&self, summary: &mut Summary) {
         let observed = self.observed();
-        let Changes { rebalance, resizes, .. } = self.changes;
-        summary.rebalanced = rebalance.then_some(observed.rebalanced.len() as u64);
-        summary.resized = resizes.then_some(observed.resized);
-        summary.leaks = observed.leaks;
+        summary.changed = self.changes.any().then_some(observed.changed);
         summary.overlaps = observed.met.len() as u64;
         summary.exclusive = observed.exclusive;
         summary.moved = observed.moved;
@@ -355,78 +235,27 @@ impl Witness {
 }
 
 impl Observations {
-    fn meet(&mut self, Meeting { ids, names, what }: Meeting) {
+    /// Each pair counts once.
+    fn meet(&mut self, owner: &Seen, other: &Seen, when: &str) {
+        let mut ids = [owner.id.clone(), other.id.clone()];
+        ids.sort();
         if self.met.insert(ids) {
-            self.find(&what, &names.each_ref().map(String::as_str));
+            self.find(&format!("{when}{owner} met {other}"));
         }
     }
 
-    /// None without exclusive CPUs.
-    fn claim(&self, name: &str) -> Option<Claim<'_>> {
-        Some(Claim {
-            held: *self.held.get(name)?,
-            requests: self.requests.get(name).map_or(&[], Vec::as_slice),
-            lost: self.lost.get(name).copied().unwrap_or_default(),
-        })
-    }
-
-    /// A container keeps its first exclusive CPUs until its pod ends, except for the changes that
-    /// the storm makes. Without the plugin, it has none at first.
-    fn compare(&mut self, name: &str, cpus: CpuSet, changes: Changes, at_rest: bool) {
-        let Some(claim) = self.claim(name) else {
-            let requests = self.requests.get(name);
-            if requests.is_none_or(|requests| requests.contains(&cpus.len())) {
-                self.exclusive += 1;
-                self.hold(name, cpus);
-            }
-            return;
-        };
-        let before = claim.held;
-        match claim.verdict(cpus, changes, at_rest) {
-            Verdict::Unchanged | Verdict::Underway => return,
-            Verdict::Resized => self.resized += 1,
-            Verdict::Replaced => {}
-            Verdict::Rebalanced => {
-                self.rebalanced.push(Move { name: name.to_owned(), from: before, to: cpus });
-            }
-            Verdict::Violation => {
+    /// A container keeps its first exclusive CPUs until its pod ends. If something changes them on
+    /// purpose, each change counts apart; whether it was right is what the simulation checks.
+    /// Without the plugin, a container has none at first.
+    fn compare(&mut self, name: &str, cpus: CpuSet, changes: Changes) {
+        match self.held.insert(name.to_owned(), cpus) {
+            None => self.exclusive += 1,
+            Some(before) if before == cpus => {}
+            Some(_) if changes.any() => self.changed += 1,
+            Some(before) => {
                 self.moved += 1;
-                self.find(&format!("{name} moved from {before} to {cpus}"), &[name]);
+                self.find(&format!("{name} moved from {before} to {cpus}"));
             }
-        }
-        self.hold(name, cpus);
-        self.histories.record(name, &format!("went from {before} to {cpus}"));
-    }
-
-    fn hold(&mut self, name: &str, cpus: CpuSet) {
-        self.held.insert(name.to_owned(), cpus);
-        let lost = self.lost.remove(name).unwrap_or_default();
-        let lost = (lost | self.offline) & cpus;
-        if !lost.is_empty() {
-            self.lost.insert(name.to_owned(), lost);
-        }
-    }
-
-    /// How many requests of each container are known.
-    fn asked(&self) -> BTreeMap<String, usize> {
-        self.requests.iter().map(|(name, requests)| (name.clone(), requests.len())).collect()
-    }
-
-    /// A pass has seen what came of all requests before these last ones.
-    fn forget_requests(&mut self, asked: &BTreeMap<String, usize>) {
-        for (name, requests) in &mut self.requests {
-            let seen = asked.get(name).copied().unwrap_or_default();
-            requests.drain(..seen.min(requests.len()).saturating_sub(1));
-        }
-    }
-
-    /// While all CPUs are online: containers that have theirs again keep them.
-    fn recover(&mut self) {
-        let running = self.running.values();
-        for Running { name, .. } in
-            running.filter(|one| one.allowed() == self.held.get(&one.name).copied())
-        {
-            self.lost.remove(name);
         }
     }
 
@@ -434,43 +263,122 @@ impl Observations {
     fn deprive(&mut self, name: &str, cpus: CpuSet) {
         if let Some(before) = self.held.remove(name) {
             self.moved += 1;
-            self.find(&format!("at rest: {name} lost {before} and shares {cpus}"), &[name]);
+            self.find(&format!("at rest: {name} lost {before} and shares {cpus}"));
         }
     }
 
-    /// `names` are the containers concerned.
-    fn find(&mut self, what: &str, names: &[&str]) {
+    fn find(&mut self, what: &str) {
         if self.findings.len() < SHOWN {
             let after = self.killed.as_ref();
             let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
-            let histories = self.histories.of(names);
-            self.findings.push(format!("{}{} {what}{histories}", now(), after.unwrap_or_default()));
+            self.findings.push(format!("{}{} {what}", now(), after.unwrap_or_default()));
         }
     }
 }
 
-fn pod_of(name: &str) -> &str {
-    name.split('/').next().unwrap_or_default()
-}
-
-struct Meeting {
-    /// Each pair counts once.
-    ids: (String, String),
-    names: [String; 2],
-    what: String,
-}
-
-impl Meeting {
-    /// Two containers, each by id and name.
-    fn new(a: (&str, &str), b: (&str, &str), what: String) -> Self {
-        let (first, second) = if a < b { (a, b) } else { (b, a) };
-        Self {
-            ids: (first.0.to_owned(), second.0.to_owned()),
-            names: [first.1.to_owned(), second.1.to_owned()],
-            what,
-        }
+/// With the part of the id that `ctr` accepts and the runtime logs.
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, running, cpus } = self;
+        write!(f, "{} ({}) on {cpus}", running.name, id.get(..12).unwrap_or(id))
     }
+}
+
+/// Time of day in UTC, in the format of both logs: `12:34:56.789`.
+fn now() -> String {
+    clock(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn clock(since_epoch: Duration) -> String {
+    let seconds = since_epoch.as_secs();
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, since_epoch.subsec_millis())
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const NONE: Changes = Changes { rebalance: false, resizes: false, hotplug: false };
+
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// What this process is seen as.
+    fn seen(name: &str) -> Seen {
+        let pid = std::process::id();
+        let running = Running { name: name.to_owned(), pid, born: process::born(pid).unwrap() };
+        Seen { id: format!("id of {name}"), running, cpus: process::allowed(pid).unwrap() }
+    }
+
+    fn witness(changes: Changes) -> Witness {
+        let observed = Mutex::default();
+        Witness { reserved: cpus("0"), changes, always: false, observed }
+    }
+
+    #[test]
+    fn exclusive_cpus_are_remembered_until_the_pod_ends() {
+        let witness = witness(NONE);
+        let look = |list: &str| {
+            let mut observed = witness.observed();
+            observed.compare("pod/c0", cpus(list), NONE);
+            (observed.exclusive, observed.moved)
+        };
+        assert_eq!(look("15"), (1, 0));
+        assert_eq!(look("15"), (1, 0));
+        assert_eq!(look("11"), (1, 1));
+        witness.forget_pod("pod");
+        assert_eq!(look("7"), (2, 1));
+    }
+
+    #[test]
+    fn changes_on_purpose_are_no_moves() {
+        let witness = witness(Changes { resizes: true, ..NONE });
+        for list in ["4-5", "4-6", "4-6"] {
+            witness.observed().compare("pod/c0", cpus(list), witness.changes);
+        }
+        let mut summary = Summary::default();
+        witness.testify(&mut summary);
+        assert_eq!((summary.changed, summary.moved), (Some(1), 0));
+    }
+
+    #[test]
+    fn an_exclusive_container_that_shares_at_rest_has_moved() {
+        let (witness, shared) = (witness(NONE), [seen("pod/c0"), seen("pod/c1")]);
+        assert!(witness.deprived(&shared).is_empty(), "it never had any");
+        witness.observed().held.insert("pod/c0".to_owned(), cpus("15"));
+        let deprived = witness.deprived(&shared);
+        assert_eq!(deprived.len(), 1);
+        witness.observed().deprive(&deprived[0].running.name, deprived[0].cpus);
+        assert_eq!(witness.observed().moved, 1);
+        assert!(witness.deprived(&shared).is_empty(), "it counts once");
+        witness.observed().held.insert("pod/c0".to_owned(), cpus("15"));
+        let hotplug = Witness { changes: Changes { hotplug: true, ..NONE }, ..witness };
+        assert!(hotplug.deprived(&shared).is_empty(), "its CPUs may be gone");
+    }
+
+    #[test]
+    fn containers_that_meet_count_once() {
+        let witness = witness(NONE);
+        witness.killed(3);
+        let [first, second] = [seen("pod/c0"), seen("other/c0")];
+        assert!(first.still() && first.pod() == "pod");
+        witness.observed().meet(&first, &second, "");
+        witness.observed().meet(&second, &first, "at rest: ");
+        let mut summary = Summary::default();
+        witness.testify(&mut summary);
+        assert_eq!((summary.overlaps, summary.findings.len()), (1, 1));
+        let finding = &summary.findings[0];
+        assert!(
+            finding.contains("(after kill 3 at ") && finding.contains(" met other/c0"),
+            "{finding}"
+        );
+    }
+
+    #[test]
+    fn the_clock_is_that_of_the_logs() {
+        assert_eq!(clock(Duration::from_millis(86_400_000 * 3 + 45_296_789)), "12:34:56.789");
+        assert_eq!(clock(Duration::ZERO), "00:00:00.000");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::setup::ContainerdSetup;
+use super::ContainerdSetup;
 use super::version::Version;
 use crate::cgroup::Driver;
 use crate::image;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 
-use super::setup::ContainerdSetup;
+use super::ContainerdSetup;
 use crate::{cache, process};
 
 pub(super) fn remove(setup: &ContainerdSetup) -> Result<()> {

@@ -14,8 +14,7 @@ use anyhow::{Context, Result, ensure};
 use cgroups::Hierarchy;
 use cpuset::{CgroupPath, CpuSet};
 
-use super::IN_A_POD;
-use super::figures::ClassWrite;
+use super::{ClassWrite, IN_A_POD};
 use crate::cgroup;
 use crate::command::command;
 use crate::files::write_value;

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
+use quantity::Quantity;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -323,24 +324,19 @@ impl ContainerSpec {
 impl Amounts {
     /// 0 if unset.
     pub fn milli_cpu(&self) -> Result<i64> {
-        let Some(text) = &self.cpu else { return Ok(0) };
-        let (number, factor) = text.strip_suffix('m').map_or((text.as_str(), 1000), |n| (n, 1));
-        whole(number, factor).with_context(|| format!("{text:?} is not an amount of CPU"))
+        milli(self.cpu.as_deref())
     }
 
     /// Bytes; 0 if unset.
     pub fn memory(&self) -> Result<i64> {
-        let Some(text) = &self.memory else { return Ok(0) };
-        let units = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
-        let parts = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, *f)));
-        parts
-            .and_then(|(number, factor)| whole(number, factor))
-            .with_context(|| format!("{text:?} is not an amount of memory"))
+        Ok(milli(self.memory.as_deref())? / 1000)
     }
 }
 
-fn whole(number: &str, factor: i64) -> Option<i64> {
-    number.parse::<i64>().ok().filter(|n| *n >= 0)?.checked_mul(factor)
+fn milli(amount: Option<&str>) -> Result<i64> {
+    let Some(text) = amount else { return Ok(0) };
+    let amount = Quantity::parse(text).map_err(Error::msg)?;
+    i64::try_from(amount.milli()).with_context(|| format!("{text:?} is too large"))
 }
 
 /// Default timeout of a probe in seconds.

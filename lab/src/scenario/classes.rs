@@ -41,7 +41,7 @@ pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     }
     script.first_instruction(best_effort("last"), 0);
     script.view();
-    script.never_says(DISTRUSTED);
+    script.says_no(Step::Log, DISTRUSTED);
     Some(script)
 }
 
@@ -65,7 +65,7 @@ pub(super) fn bounds(shape: &Shape) -> Option<Script> {
     for value in [&all, &reserved] {
         write(&mut script, value);
         script.unmoved(free);
-        script.never_reports(BOUND);
+        script.says_no(Step::Status, BOUND);
     }
     write(&mut script, &reserved);
     script.reads(class(), CPUS, &reserved);
@@ -74,7 +74,7 @@ pub(super) fn bounds(shape: &Shape) -> Option<Script> {
     script.exclusive("cache", 1);
     script.reads(class(), CPUS, &reserved);
     write(&mut script, &all);
-    script.never_reports(BOUND);
+    script.says_no(Step::Status, BOUND);
     script.view();
     script.remove("cache");
     script.expect(&[("web", shape.online())]);
@@ -83,7 +83,7 @@ pub(super) fn bounds(shape: &Shape) -> Option<Script> {
     script.uninstall();
     script.says(Step::Release(false), &["shared pool: "]);
     script.plugin(shape.config(""));
-    script.never_reports(BOUND);
+    script.says_no(Step::Status, BOUND);
     script.remove("db");
     script.expect(&[("web", shape.online())]);
     Some(script)
@@ -109,7 +109,7 @@ pub(super) fn new_pods(shape: &Shape) -> Option<Script> {
         }
     }
     script.view();
-    script.never_says(DISTRUSTED);
+    script.says_no(Step::Log, DISTRUSTED);
     Some(script)
 }
 
@@ -127,7 +127,7 @@ pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
         script.first_instruction(exclusive("cache", 1), CROWD);
     }
     script.view();
-    script.never_says(DISTRUSTED);
+    script.says_no(Step::Log, DISTRUSTED);
     Some(script)
 }
 

@@ -1,19 +1,11 @@
-//! Drift: another program wrote a cgroup, the runtime lost an update, or a decision was never
-//! applied.
+//! Drift: another program wrote a container's cgroup. What a container does within its own is none.
 
-use super::exclusive;
 use super::script::Script;
 use super::shape::Shape;
 use crate::step::{CgroupRef, Step};
 
 /// Seconds to find and repair a drift: two check passes, and the time until the first one.
 const REPAIRED: u64 = 15;
-
-/// Seconds to repair an update that the runtime lost: less than until the next check pass.
-const MADE_UP: u64 = 5;
-
-/// Logged of each drift.
-const DRIFT: &str = ", but ";
 
 fn write(pod: &str, file: &str, value: &str) -> Step {
     Step::WriteCgroup(CgroupRef::Container(pod.to_owned()), file.to_owned(), value.to_owned())
@@ -57,39 +49,16 @@ pub(super) fn nested(shape: &Shape) -> Option<Script> {
     // Two check passes.
     script.does(Step::Wait(25));
     script.unmoved(before);
-    script.says_no(Step::Log, DRIFT);
+    script.quiet();
     script.does(Step::KillPlugin);
     script.does(Step::Wait(15));
     script.unmoved(before);
-    script.says_no(Step::Log, DRIFT);
+    script.quiet();
     script.does(Step::Resize("db".to_owned(), super::milli(3)));
     script.view();
     script.does(Step::Resize("db".to_owned(), super::milli(1)));
     script.view();
     script.remove("db");
     script.expect(&[("web", shape.online())]);
-    Some(script)
-}
-
-/// containerd loses updates of a container that is being started; no event follows.
-pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(""));
-    script.does(Step::RunSlowly(super::shared("web"), vec![Step::Run(exclusive("db", 1))]));
-    script.settles(MADE_UP, &[]);
-    script.view();
-    Some(script)
-}
-
-/// An exclusive container from before the plugin has a quota; later another program writes one.
-pub(super) fn quota(shape: &Shape) -> Option<Script> {
-    let mut script = Script::new(shape);
-    script.does(Step::Run(exclusive("db", 1)));
-    script.plugin(shape.config(""));
-    script.settles(REPAIRED, &[]);
-    let before = script.view();
-    script.does(write("db", "cpu.max", "50000 100000"));
-    script.settles(REPAIRED, &["db"]);
-    script.unmoved(before);
     Some(script)
 }

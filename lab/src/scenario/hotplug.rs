@@ -15,30 +15,6 @@ fn last(cpus: CpuSet) -> Option<usize> {
     cpus.iter().last()
 }
 
-/// No exclusive container moves, the pool shrinks and grows, and no new container gets an offline
-/// CPU.
-pub(super) fn shared(shape: &Shape) -> Option<Script> {
-    let victim = last(shape.free())?;
-    let rest = shape.room().checked_sub(2).filter(|rest| *rest > 0)?;
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(""));
-    script.shared("web");
-    script.exclusive("db", 1);
-    let before = script.view();
-    script.does(Step::SetOnline(victim, false));
-    script.exclusive_unmoved(before);
-    // Before the plugin's next check pass.
-    script.exclusive("rest", rest);
-    let full = script.exclusive_unmoved(before);
-    script.refused(Step::Run(super::exclusive("one-too-many", 1)), "not enough");
-    script.remove("one-too-many");
-    script.does(Step::SetOnline(victim, true));
-    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 2));
-    script.exclusive("new", 1);
-    script.exclusive_unmoved(full);
-    Some(script)
-}
-
 /// A container that lost a CPU keeps the rest, gets another one, and keeps it when the lost CPU is
 /// online again. A shared container of its pod stays off all of them.
 pub(super) fn exclusive(shape: &Shape) -> Option<Script> {

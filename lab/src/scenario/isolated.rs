@@ -12,6 +12,9 @@ use crate::view::View;
 
 pub(super) const NAME: &str = "isolated-cpus";
 
+/// Logged when another configuration is in force.
+const CHANGED: &str = "config: reloaded; in force: ";
+
 const CONFIG: &str = "namespaces:
 - names: [default]
   allow: {isolated-cpus: [prefer, require]}";
@@ -22,7 +25,7 @@ fn requiring(name: &str, cpus: usize) -> Pod {
 }
 
 /// Shared pods never run on isolated CPUs, which every view shows, and an exclusive one does only if
-/// it wishes to. After a restart with `isolatedCPUs: prefer` nothing moves, and a container without a
+/// it wishes to. With `isolatedCPUs: prefer` in the ConfigMap nothing moves, and a container without a
 /// wish gets isolated CPUs first, then others.
 pub(super) fn isolated_cpus(shape: &Shape) -> Option<Script> {
     let isolated = shape.isolated();
@@ -41,12 +44,12 @@ pub(super) fn isolated_cpus(shape: &Shape) -> Option<Script> {
     let both = script.view_where(move |view| has_only(view, "dpdk", isolated));
     let list = format!("isolated {isolated} (isolcpus), never shared");
     script.says(Step::Status, &[&list]);
-    script.says(Step::Explain("dpdk".to_owned()), &["isolatedCPUs require: isolated CPUs only"]);
     script.refused(Step::Run(requiring("more", 2)), "IsolatedCPUsError");
     script.remove("more");
     script.does(Step::KillPlugin);
     script.unmoved(both);
-    script.does(Step::Reconfigure(shape.config(&format!("{CONFIG}\nisolatedCPUs: prefer"))));
+    script.does(Step::SwapConfig(shape.config(&format!("{CONFIG}\nisolatedCPUs: prefer"))));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 1));
     script.unmoved(both);
     script.exclusive("first", 1);
     script.view_where(move |view| has_only(view, "first", isolated));

@@ -1,14 +1,10 @@
 //! Pods start and end; the plugin and the runtime die and restart.
 
-use super::invariants::parse;
 use super::script::{Script, ViewId};
 use super::shape::Shape;
 use super::{exclusive, guaranteed, milli};
 use crate::pod::{Container, Pod};
 use crate::step::{CgroupRef, Step};
-
-/// Seconds to repair an update that the runtime lost: less than until the next check pass.
-const MADE_UP: u64 = 5;
 
 /// Seconds for all containers to move to where another mechanism wants them.
 const SETTLED: u64 = 60;
@@ -79,15 +75,6 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
 /// What happens on every node and is nothing to warn of: starts, init containers, resizes that succeed
 /// and one that waits, deletions, daemon-reloads, restarts of the runtime and of the plugin.
 pub(super) fn ordinary(shape: &Shape) -> Option<Script> {
-    an_ordinary_day(shape, 2)
-}
-
-/// About half an hour.
-pub(super) fn ordinary_long(shape: &Shape) -> Option<Script> {
-    an_ordinary_day(shape, 30)
-}
-
-fn an_ordinary_day(shape: &Shape, rounds: usize) -> Option<Script> {
     if shape.room() < 3 {
         return None;
     }
@@ -95,7 +82,7 @@ fn an_ordinary_day(shape: &Shape, rounds: usize) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 1);
-    for round in 0..rounds {
+    for round in 0..2 {
         let job = format!("job-{round}");
         script.run(Pod::new(&job, [Container::best_effort("main")]));
         script.does(Step::Resize("db".to_owned(), 2000));
@@ -118,23 +105,8 @@ fn an_ordinary_day(shape: &Shape, rounds: usize) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses an update of a container that is being started, and no event follows.
-pub(super) fn together(shape: &Shape) -> Option<Script> {
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(""));
-    script.does(Step::RunTogether(vec![
-        super::shared("web"),
-        exclusive("db", 1),
-        super::shared("batch"),
-        exclusive("cache", 1),
-    ]));
-    script.does(Step::Wait(MADE_UP));
-    script.view();
-    Some(script)
-}
-
 /// Two exclusive pods and a shared one.
-pub(super) fn some_pods(script: &mut Script) -> ViewId {
+fn some_pods(script: &mut Script) -> ViewId {
     script.shared("web");
     script.exclusive("db", 1);
     script.exclusive("cache", 1);
@@ -142,7 +114,7 @@ pub(super) fn some_pods(script: &mut Script) -> ViewId {
 }
 
 /// The runtime applies the updates of a plugin that starts before it asks for the next container.
-pub(super) fn caught_up(script: &mut Script) {
+fn caught_up(script: &mut Script) {
     script.shared("late");
 }
 
@@ -198,34 +170,6 @@ pub(super) fn launched(shape: &Shape) -> Option<Script> {
     script.exclusive("new", 1);
     caught_up(&mut script);
     script.exclusive_unmoved(before);
-    Some(script)
-}
-
-pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(""));
-    let before = some_pods(&mut script);
-    script.does(Step::KillBoth);
-    goes_on(&mut script, before);
-    Some(script)
-}
-
-/// Containers created without a plugin have all CPUs until it starts.
-pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
-    let mut script = Script::new(shape);
-    let online = shape.online();
-    script.does(Step::Run(super::shared("web")));
-    script.does(Step::Run(exclusive("db", 1)));
-    script.does(Step::Run(exclusive("cache", 1)));
-    script.plugin(shape.config(""));
-    caught_up(&mut script);
-    let sorted = script.view_where(move |view| {
-        let own = parse(view.allowed("db")) | parse(view.allowed("cache"));
-        let web = parse(view.allowed("web"));
-        if web == online - own { Ok(()) } else { Err(format!("web may run on {web}")) }
-    });
-    script.exclusive("new", 1);
-    script.exclusive_unmoved(sorted);
     Some(script)
 }
 

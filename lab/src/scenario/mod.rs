@@ -1,4 +1,4 @@
-//! Scripts for the demo, for tests, and for `hack/lab` on any machine.
+//! Scripts for `hack/lab` on any machine, for tests and for the demo.
 
 pub mod catalogue;
 mod classes;
@@ -9,20 +9,10 @@ mod hotplug;
 mod invariants;
 mod isolated;
 mod life;
-mod mixed;
-mod options;
-mod podresources;
-mod pods;
-mod rebalance;
-mod reconfigure;
-#[cfg(test)]
-mod rehearsal;
-mod reserved;
+mod machine;
 pub mod script;
 pub mod shape;
 mod uninstall;
-mod wishes;
-mod worked;
 
 use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Step};
@@ -59,14 +49,6 @@ pub fn config(order: Order, align: bool) -> String {
     format!("cpuManagerPolicy: static\n{options}reservedSystemCPUs: \"{RESERVED}\"\n")
 }
 
-/// Only whole cores are exclusive; the first core is reserved.
-pub fn whole_cores() -> String {
-    format!(
-        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {{full-pcpus-only: \"true\"}}\n\
-         reservedSystemCPUs: \"{RESERVED}\"\n"
-    )
-}
-
 pub fn guaranteed(name: &str, cpus: usize) -> Container {
     Container::guaranteed(name, milli(cpus))
 }
@@ -87,34 +69,6 @@ pub fn shared(name: &str) -> Pod {
 /// An exclusivity mechanism; CPU 0 is reserved.
 pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
-}
-
-/// A topology manager policy, with the closest NUMA nodes or the first ones. CPU 0 is reserved.
-pub fn numa(policy: &str, closest: bool) -> String {
-    let options = if closest {
-        "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"true\"}\n"
-    } else {
-        ""
-    };
-    format!(
-        "cpuManagerPolicy: static\ntopologyManagerPolicy: {policy}\n{options}reservedSystemCPUs: \"0\"\n"
-    )
-}
-
-/// Resizes pod `db` from 2 CPUs to 4, 1, half a CPU (shared), 2 and `too_many`, next to an
-/// exclusive neighbour and a shared pod, with a view at the start and after each.
-pub fn resizes(too_many: i64) -> Vec<Step> {
-    let mut steps = vec![
-        Step::StartPlugin(config(Order::Numerical, false)),
-        Step::Run(shared("web")),
-        Step::Run(exclusive("db", 2)),
-        Step::Run(exclusive("neighbour", 2)),
-        Step::View,
-    ];
-    for milli in [4000, 1000, 500, 2000, too_many * 1000] {
-        steps.extend([Step::Resize("db".into(), milli), Step::View]);
-    }
-    steps
 }
 
 /// KEP-4800's example: two shared containers, exclusive ones of 10, 8 and 6 CPUs, and a view.

@@ -1,6 +1,6 @@
 //! A scenario's steps and the check of each outcome.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cpuset::CpuSet;
 
@@ -10,18 +10,14 @@ use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::node::{FirstInstruction, Strayed};
 use crate::overlap::Watched;
 use crate::pod::Pod;
-use crate::podresources::{Authority, PodResources};
 use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{ContainerView, View};
 
-/// In the plugin's log for a drift: CPU 3 was, or CPUs 3-4 were, decided.
+/// In the plugin's log for a drift.
 const DRIFT: &str = ": decided CPU";
 
 /// In the plugin's log for a container or a resize that does not fit.
 const REFUSED: &str = ": refused: ";
-
-/// The error of a step that should have had a text.
-pub(super) const NO_TEXT: &str = "no text";
 
 /// Fewer readings prove nothing.
 const FEW: u64 = 20;
@@ -55,16 +51,11 @@ impl Script {
     pub fn new(shape: &Shape) -> Self {
         let promise = Promise {
             reserved: shape.reserved,
-            strict: false,
             written: false,
             foreign: CpuSet::EMPTY,
             never_shared: shape.isolated(),
             held: 0,
-            inheriting: BTreeSet::new(),
-            system: BTreeSet::new(),
             leaving: BTreeMap::new(),
-            isolated: BTreeSet::new(),
-            whole_caches: BTreeSet::new(),
         };
         Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
@@ -146,16 +137,6 @@ impl Script {
     /// Starts a shared pod.
     pub fn shared(&mut self, name: &str) {
         self.run(super::shared(name));
-    }
-
-    /// From here on the containers of a pod must run on the reserved CPUs.
-    pub fn for_reserved(&mut self, pod: &str) {
-        self.promise.system.insert(pod.to_owned());
-    }
-
-    /// From here on they must run in the shared pool.
-    pub fn for_pool(&mut self, pod: &str) {
-        self.promise.system.remove(pod);
     }
 
     /// From here on a pod's container keeps so many CPUs more than it asks for.
@@ -258,11 +239,10 @@ impl Script {
         })
     }
 
-    /// The text must not have `part`.
-    pub fn says_no(&mut self, step: Step, part: &'static str) {
+    /// A step with a text, which `check` gets.
+    fn text(&mut self, step: Step, check: impl Fn(&str) -> Result<(), String> + 'static) {
         self.push(step, move |outcome, _| match outcome {
-            Outcome::Text(text) if text.contains(part) => Err(format!("{part:?} in {text}")),
-            Outcome::Text(_) => Ok(()),
+            Outcome::Text(text) => check(text),
             _ => Err("no text".to_owned()),
         });
     }
@@ -270,25 +250,32 @@ impl Script {
     /// A step whose text must have all of this in it.
     pub fn says(&mut self, step: Step, parts: &[&str]) {
         let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
-        self.push(step, move |outcome, _| {
-            let Outcome::Text(text) = outcome else { return Err(NO_TEXT.to_owned()) };
-            match parts.iter().find(|part| !text.contains(*part)) {
-                None => Ok(()),
-                Some(part) => Err(format!("no {part:?} in\n{text}")),
-            }
+        self.text(step, move |text| match parts.iter().find(|part| !text.contains(*part)) {
+            None => Ok(()),
+            Some(part) => Err(format!("no {part:?} in\n{text}")),
         });
     }
 
-    /// Another program asks for podresources, and the check compares with the last view.
-    pub fn pod_resources(
-        &mut self,
-        pod: &str,
-        authority: Authority,
-        check: impl Fn(&PodResources, &View) -> Result<(), String> + 'static,
-    ) {
-        self.push(Step::PodResources(pod.to_owned(), authority), move |outcome, observed| {
-            let Outcome::PodResources(answer) = outcome else { return Err("no answer".to_owned()) };
-            check(answer, observed.views.last().ok_or("no view")?)
+    /// A step whose text must not have `part` in it.
+    pub fn says_no(&mut self, step: Step, part: &'static str) {
+        self.text(step, move |text| match text.lines().find(|line| line.contains(part)) {
+            None => Ok(()),
+            Some(line) => Err(line.to_owned()),
+        });
+    }
+
+    /// The plugin's log has no drift so far: a change that merely takes time is not a drift.
+    pub fn quiet(&mut self) {
+        self.says_no(Step::Log, DRIFT);
+    }
+
+    /// The plugin has not logged a warning or an error so far, apart from refusals.
+    pub fn never_warns(&mut self) {
+        self.text(Step::Log, |log| {
+            let is_warning = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+            let warnings = log.lines().filter(is_warning).filter(|line| !line.contains(REFUSED));
+            let warnings: Vec<&str> = warnings.collect();
+            if warnings.is_empty() { Ok(()) } else { Err(warnings.join("\n")) }
         });
     }
 
@@ -297,36 +284,19 @@ impl Script {
     pub fn resizes(&mut self, pod: &str, sizes: [usize; 2], times: usize) {
         let all = sizes.into_iter().cycle().take(times).map(super::milli).collect();
         self.push(Step::ResizeInARow(pod.to_owned(), all), move |outcome, _| match outcome {
-            Outcome::Ran(cpus) if times == 1 || sizes.iter().any(|s| parse(cpus).len() > *s) => {
-                Ok(())
-            }
+            Outcome::Ran(cpus) if sizes.iter().any(|size| parse(cpus).len() > *size) => Ok(()),
             _ => Err(format!("the program stayed where it was: {outcome:?}")),
         });
     }
 
     /// This file of a cgroup must have exactly this text.
-    pub fn reads(&mut self, group: CgroupRef, file: &str, text: &str) {
-        let expected = text.to_owned();
-        self.push(Step::ReadCgroup(group, file.to_owned()), move |outcome, _| {
-            let Outcome::Text(text) = outcome else { return Err(NO_TEXT.to_owned()) };
+    pub fn reads(&mut self, group: CgroupRef, file: &str, expected: &str) {
+        let expected = expected.to_owned();
+        self.text(Step::ReadCgroup(group, file.to_owned()), move |text| {
             if text.trim() == expected {
                 Ok(())
             } else {
                 Err(format!("it has {:?}, expected {expected:?}", text.trim()))
-            }
-        });
-    }
-
-    /// The plugin's log has no drift so far: a change that merely takes time is not a drift.
-    pub fn quiet(&mut self) {
-        self.push(Step::Log, |outcome, _| {
-            let Outcome::Text(log) = outcome else { return Err("no log".to_owned()) };
-            let drifts: Vec<&str> = log.lines().filter(|line| line.contains(DRIFT)).collect();
-            match drifts.first() {
-                None => Ok(()),
-                Some(first) => {
-                    Err(format!("{} drifts in the log, the first: {first}", drifts.len()))
-                }
             }
         });
     }
@@ -399,44 +369,6 @@ impl Script {
         });
     }
 
-    /// The plugin has not said this until now.
-    pub fn never_says(&mut self, words: &'static str) {
-        self.push(Step::Log, move |outcome, _| match outcome {
-            Outcome::Text(log) => match log.lines().find(|line| line.contains(words)) {
-                None => Ok(()),
-                Some(line) => Err(line.to_owned()),
-            },
-            _ => Err("no log".to_owned()),
-        });
-    }
-
-    /// The plugin has not logged a warning or an error until now, apart from refusals.
-    pub fn never_warns(&mut self) {
-        self.push(Step::Log, |outcome, _| {
-            let Outcome::Text(log) = outcome else { return Err("no log".to_owned()) };
-            let is_warning = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
-            let warnings = log.lines().filter(is_warning).filter(|line| !line.contains(REFUSED));
-            let warnings: Vec<&str> = warnings.collect();
-            if warnings.is_empty() { Ok(()) } else { Err(warnings.join("\n")) }
-        });
-    }
-
-    /// The status does not contain this.
-    pub fn never_reports(&mut self, words: &'static str) {
-        self.push(Step::Status, move |outcome, _| match outcome {
-            Outcome::Text(text) => match text.lines().find(|line| line.contains(words)) {
-                None => Ok(()),
-                Some(line) => Err(line.to_owned()),
-            },
-            _ => Err(NO_TEXT.to_owned()),
-        });
-    }
-
-    /// From now on shared containers must leave the reserved CPUs.
-    pub fn strict(&mut self) {
-        self.promise.strict = true;
-    }
-
     pub fn reserve(&mut self, cpus: CpuSet) {
         self.promise.reserved = cpus;
     }
@@ -449,21 +381,6 @@ impl Script {
     /// From now on so many CPUs are kept for ended containers that will return.
     pub fn holding(&mut self, cpus: usize) {
         self.promise.held = cpus;
-    }
-
-    /// This container has no resources: it gets its pod's from the kubelet, and shares.
-    pub fn inherits(&mut self, pod: &str, container: &str) {
-        self.promise.inheriting.insert((pod.to_owned(), container.to_owned()));
-    }
-
-    /// From now on the SMT siblings of this pod's CPUs stay idle.
-    pub fn isolates(&mut self, pod: &str) {
-        self.promise.isolated.insert(pod.to_owned());
-    }
-
-    /// From now on the rest of the uncore caches of this pod's CPUs stays idle.
-    pub fn takes_whole_caches(&mut self, pod: &str) {
-        self.promise.whole_caches.insert(pod.to_owned());
     }
 
     fn push(

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use cpuset::CpuSet;
-use topology::{NumaNode, Topology};
+use topology::Topology;
 
 use crate::vm::machine::Machine;
 
@@ -43,43 +43,9 @@ impl Shape {
         self.free().len()
     }
 
-    pub fn caches(&self) -> Vec<CpuSet> {
-        self.topology.uncores().iter().map(|cache| cache.cpus).collect()
-    }
-
-    /// Only NUMA nodes with CPUs.
-    pub fn nodes(&self) -> Vec<CpuSet> {
-        self.with_cpus().map(|(_, node)| node.cpus).collect()
-    }
-
-    /// Distances between the nodes of [`nodes`](Self::nodes).
-    pub fn distances(&self) -> Vec<Vec<u32>> {
-        let row = |node: &NumaNode| {
-            self.with_cpus().filter_map(|(at, _)| node.distances.get(at).copied()).collect()
-        };
-        self.with_cpus().map(|(_, node)| row(node)).collect()
-    }
-
-    fn with_cpus(&self) -> impl Iterator<Item = (usize, &NumaNode)> {
-        self.topology.nodes().iter().enumerate().filter(|(_, node)| !node.cpus.is_empty())
-    }
-
-    pub fn sockets(&self) -> Vec<CpuSet> {
-        self.topology.sockets().iter().map(|socket| socket.cpus).collect()
-    }
-
-    pub fn cores(&self) -> Vec<CpuSet> {
-        self.topology.cores().iter().map(|core| core.cpus).collect()
-    }
-
-    /// Threads of a complete core.
-    pub fn threads(&self) -> usize {
-        self.cores().iter().map(CpuSet::len).max().unwrap_or(1)
-    }
-
-    /// The most free CPUs in one of these sets.
-    pub fn most_in(&self, sets: &[CpuSet]) -> usize {
-        sets.iter().map(|cpus| (*cpus & self.free()).len()).max().unwrap_or_default()
+    /// Number of uncore caches.
+    pub fn caches(&self) -> usize {
+        self.topology.uncores().len()
     }
 
     /// Static policy with this core reserved, and additional lines.

@@ -44,7 +44,7 @@ fn pods() -> [Pod; 4] {
 
 /// Only on machines with one uncore cache: it takes long and does not depend on the topology.
 pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
-    if shape.room() < 3 || shape.caches().len() > 1 {
+    if shape.room() < 3 || shape.caches() > 1 {
         return None;
     }
     let mechanisms = match shape.exclusivity.as_str() {
@@ -54,7 +54,7 @@ pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     // systemd removes the controllers, and with them the kubelet's CPU list, from slices without
     // pods: the reference is a node on which pods have run.
-    script.does(Step::RunTogether(pods().into()));
+    pods().into_iter().for_each(|pod| script.run(pod));
     pods().iter().for_each(|pod| script.remove(&pod.name));
     script.does(Step::Wait(GIVEN_BACK));
     for mechanism in mechanisms {

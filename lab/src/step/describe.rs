@@ -14,14 +14,8 @@ impl Step {
             Self::Log => "read the plugin's log".to_owned(),
             Self::KillPlugin => "kill and restart the plugin".to_owned(),
             Self::KillRuntime => "kill and restart containerd".to_owned(),
-            Self::KillBoth => "kill and restart containerd and the plugin".to_owned(),
             Self::SwapConfig(_) => "change the ConfigMap".to_owned(),
             Self::Status => "run nri-cpu-manager status".to_owned(),
-            Self::PodResources(pod, authority) => {
-                format!("ask for podresources, also of {pod} ({authority:?} authority)")
-            }
-            Self::Explain(pod) => format!("run nri-cpu-manager explain {pod}"),
-            Self::Fetch(path) => format!("get {path}"),
             Self::WaitFor(text, count) => {
                 format!("wait for {text:?} in the plugin's log ({count} times)")
             }
@@ -35,10 +29,6 @@ impl Step {
             Self::Run(pod) => {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }
-            Self::RunTogether(pods) => format!("start {} pods at the same time", pods.len()),
-            Self::RunSlowly(pod, steps) => {
-                format!("start pod {} and, meanwhile: {}", pod.name, describe_all(steps))
-            }
             Self::Settle(seconds) => {
                 format!("wait until containers are as decided (at most {seconds} s)")
             }
@@ -51,7 +41,6 @@ impl Step {
             Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
             Self::ResizeInARow(pod, sizes) => format!("resize pod {pod} {} times", sizes.len()),
             Self::Remove(pod) => format!("remove pod {pod}"),
-            Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
             Self::WriteCgroup(group, file, value) => {
                 format!("write {value:?} to {file} of {group:?}")
             }

@@ -1,11 +1,7 @@
 //! docs/lab.md lists every machine and every scenario.
 
-use std::collections::BTreeMap;
-
 use crate::cache;
-use crate::platform::Platform;
-use crate::scenario::catalogue::{self, Scenario};
-use crate::scenario::shape::Shape;
+use crate::scenario::catalogue;
 use crate::vm::Machine;
 
 /// The page before, within and after the two comments that name a part of it.
@@ -16,45 +12,20 @@ fn split<'a>(page: &'a str, name: &str) -> [&'a str; 3] {
     [&page[..from], &page[from..to], &page[to..]]
 }
 
-fn machines() -> Vec<Machine> {
-    Machine::names().unwrap().iter().map(|name| Machine::load(name).unwrap()).collect()
-}
-
 fn machine_table() -> String {
     let mut text = "\n| machine | CPUs | |\n|---|---:|---|\n".to_owned();
-    for machine in machines() {
-        text += &format!("| `{}` | {} | {} |\n", machine.name, machine.cpus(), machine.about);
+    for name in Machine::names().unwrap() {
+        let machine = Machine::load(&name).unwrap();
+        text += &format!("| `{name}` | {} | {} |\n", machine.cpus(), machine.about);
     }
     text + "\n"
 }
 
-/// Only the machines that `all` runs.
 fn scenario_table() -> String {
-    let shapes: BTreeMap<String, Shape> = machines()
-        .into_iter()
-        .filter(|machine| machine.platform == Platform::Amd64)
-        .map(|machine| (machine.name.clone(), Shape::of(&machine).unwrap()))
-        .collect();
-    let row = |scenario: &Scenario| {
-        let (yes, no): (Vec<_>, Vec<_>) =
-            shapes.iter().partition(|(_, shape)| scenario.script(shape).is_some());
-        let names = |machines: &[(&String, &Shape)]| {
-            let names: Vec<String> = machines.iter().map(|(name, _)| format!("`{name}`")).collect();
-            names.join(", ")
-        };
-        let on = if no.is_empty() {
-            "all".to_owned()
-        } else if no.len() < yes.len() {
-            format!("all but {}", names(&no))
-        } else {
-            names(&yes)
-        };
-        format!("| `{}` | {} | {on} |\n", scenario.name, scenario.about)
-    };
-    let mut text = "\n| scenario | what it shows | on |\n|---|---|---|\n".to_owned();
-    text.extend(catalogue::all().iter().map(row));
-    text += "\nBy name only, because they take long:\n\n| scenario | what it shows | on |\n|---|---|---|\n";
-    text.extend(catalogue::long().iter().map(row));
+    let mut text = "\n| scenario | what it shows |\n|---|---|\n".to_owned();
+    for scenario in catalogue::all() {
+        text += &format!("| `{}` | {} |\n", scenario.name, scenario.about);
+    }
     text + "\n"
 }
 

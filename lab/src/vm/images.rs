@@ -28,7 +28,7 @@ pub(super) struct Base {
     pub(super) emulator: Emulator,
 }
 
-/// Packages of the root image beyond the minimum. Python is for consumers of podresources.
+/// Packages of the root image beyond the minimum. Python is for asking the podresources socket by hand.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd,python3-grpcio";
 
 /// Loaded before the root file system is mounted: disk and overlayfs.

@@ -42,39 +42,72 @@ impl Level {
         [Self::Threads, Self::Cores, Self::Modules, Self::Dies, Self::Sockets];
 }
 
-/// A machine with identical sockets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A machine with identical sockets, as in its file.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Machine {
     /// The name of its file.
+    #[serde(skip)]
     pub name: String,
     /// Description in one line.
     pub about: String,
+    #[serde(default = "amd64", rename = "architecture")]
     pub platform: Platform,
+    #[serde(default = "one")]
     pub sockets: usize,
     /// Per socket. Each die has an uncore cache, or one per module if it has several modules.
+    #[serde(default = "one")]
     pub dies: usize,
     /// Per die.
+    #[serde(default = "one")]
     pub modules: usize,
     pub cores: usize,
+    #[serde(default = "one")]
     pub threads: usize,
     /// Order in which CPUs are numbered. Levels with a single member can be left out.
+    #[serde(default = "inside_out")]
     pub numbering: Vec<Level>,
     /// Empty for one node.
+    #[serde(default)]
     pub nodes: Vec<MachineNode>,
     /// A row per node; empty for 10 to itself and 20 to others.
+    #[serde(default)]
     pub distances: Vec<Vec<u8>>,
     /// Taken offline before anything starts.
+    #[serde(default)]
     pub offline: CpuSet,
     /// The kernel is booted to isolate them (`isolcpus=`).
+    #[serde(default)]
     pub isolated: CpuSet,
+    /// In MiB.
+    #[serde(default = "memory")]
     pub memory: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MachineNode {
     /// Empty for a memory-only node.
     pub cpus: CpuSet,
+    /// In MiB. A file may leave it out: an equal part of the machine's then.
+    #[serde(default)]
     pub memory: usize,
+}
+
+fn amd64() -> Platform {
+    Platform::Amd64
+}
+
+fn one() -> usize {
+    1
+}
+
+fn inside_out() -> Vec<Level> {
+    Level::INSIDE_OUT.to_vec()
+}
+
+fn memory() -> usize {
+    MEMORY
 }
 
 /// Machine-wide numbers of a CPU's core, cache and socket.

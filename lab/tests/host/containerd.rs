@@ -7,20 +7,13 @@ use crate::support::binaries;
 use lab::containerd::Version;
 use lab::instance::Instance as _;
 use lab::launched::Launched;
-use lab::pod::{Container, Pod};
-use lab::process;
 use nix::sys::signal::Signal;
 
 on_both!(
     the_exclusive_cpu_is_empty_when_its_container_starts,
-    removing_a_pod_returns_its_cpu,
     a_restarted_plugin_moves_nothing,
     the_plugin_reconnects_to_a_killed_containerd,
-    sigterm_stops_the_plugin_and_nothing_else,
-    a_second_plugin_is_refused,
-    a_pod_that_does_not_fit_is_refused_with_a_reason,
     containers_from_before_the_plugin_are_pinned,
-    a_restarted_container_gets_the_same_cpu,
     a_pod_with_a_dead_sandbox_as_well_is_adopted,
     the_runtime_can_launch_the_plugin,
 );
@@ -63,21 +56,6 @@ fn without_the_plugin_they_meet() {
     assert!(first.threads.iter().all(|(_, cpus)| *cpus == bench.online()));
 }
 
-fn removing_a_pod_returns_its_cpu(version: Version) {
-    let mut bench = Bench::new(version);
-    let plugin = bench.plugin();
-    bench.run(&shared("web"));
-    bench.run(&exclusive("db"));
-    let cpus = bench.allowed("db");
-    assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(cpus));
-    bench.host.node.remove("db").unwrap();
-    assert_eq!(bench.allowed("web"), bench.online(), "the CPU of a removed pod is not shared");
-    assert_eq!(plugin.files().assignments().unwrap(), []);
-    bench.run(&exclusive("next"));
-    assert_eq!(bench.allowed("next"), cpus);
-}
-
 fn a_restarted_plugin_moves_nothing(version: Version) {
     let mut bench = Bench::new(version);
     let (setup, plugin) = bench.plugin_setup();
@@ -115,65 +93,12 @@ fn the_plugin_reconnects_to_a_killed_containerd(version: Version) {
     assert_eq!(holders, ["next"], "an ended pod has an assignment");
 }
 
-fn sigterm_stops_the_plugin_and_nothing_else(version: Version) {
-    let mut bench = Bench::new(version);
-    let plugin = bench.plugin();
-    bench.run(&exclusive("db"));
-    let (pid, before) = (plugin.pid(), bench.allowed("db"));
-    let log = plugin.files().log();
-    process::signal(pid, Signal::SIGTERM);
-    let status = plugin.end(Signal::SIGTERM).unwrap();
-    assert!(status.success(), "{status}; its log:\n{log}");
-    assert_eq!(bench.allowed("db"), before);
-}
-
-fn a_second_plugin_is_refused(version: Version) {
-    let mut bench = Bench::new(version);
-    let (setup, plugin) = bench.plugin_setup();
-    bench.run(&exclusive("db"));
-    let mut second = lab::plugin::Plugin::launch(&setup).unwrap();
-    let status = second.wait_for_end(Duration::from_secs(5)).unwrap();
-    assert!(!status.success(), "a second instance ended with {status}");
-    assert_eq!(plugin.files().synchronisations(), 1, "the first instance was disturbed");
-    bench.host.node.remove("db").unwrap();
-    assert_eq!(plugin.files().assignments().unwrap(), []);
-}
-
-fn a_pod_that_does_not_fit_is_refused_with_a_reason(version: Version) {
-    let mut bench = Bench::new(version);
-    let plugin = bench.plugin();
-    let cpus = i64::try_from(bench.online().len()).unwrap() + 1;
-    let large = Pod::new("large", [Container::guaranteed("main", cpus * 1000)]);
-    let error = format!("{:#}", bench.host.node.run(&large).unwrap_err());
-    println!("{error}");
-    assert!(error.starts_with("create_container"), "{error}");
-    assert!(error.contains("not enough") && error.contains(&cpus.to_string()), "{error}");
-    assert_eq!(plugin.files().assignments().unwrap(), []);
-    bench.run(&exclusive("small"));
-    assert_eq!(bench.allowed("small").len(), 1, "a pod that fits is refused");
-}
-
 fn containers_from_before_the_plugin_are_pinned(version: Version) {
     let mut bench = Bench::new(version);
     bench.run(&shared("early"));
     let _plugin = bench.plugin();
     bench.run(&exclusive("db"));
     assert_eq!(bench.allowed("early"), bench.online() - bench.allowed("db"));
-}
-
-fn a_restarted_container_gets_the_same_cpu(version: Version) {
-    let mut bench = Bench::new(version);
-    let plugin = bench.plugin();
-    let running = bench.run(&exclusive("db"));
-    let before = bench.allowed("db");
-    bench.host.node.kubelet().stop_container(&running.containers[0].id).unwrap();
-    let again = bench
-        .host
-        .node
-        .start_container(&running.pod, &running.pod.containers[0], &running.sandbox, 1)
-        .unwrap();
-    assert_eq!(process::allowed(again.pid).unwrap(), before);
-    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before));
 }
 
 /// As after a reboot: the runtime also lists the dead sandbox, in a random order.

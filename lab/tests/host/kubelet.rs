@@ -6,10 +6,8 @@
 use std::time::Duration;
 
 use crate::bench::{Bench, exclusive, shared};
-use crate::support::binaries;
 use cpuset::CpuSet;
 use lab::containerd::Version;
-use lab::plugin::Plugin;
 use lab::pod::{Container, Pod};
 use lab::process;
 
@@ -19,7 +17,6 @@ const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318
 on_both!(
     a_kubelets_node_is_taken_over_without_a_move,
     a_node_is_moved_from_the_kubelet_while_the_plugin_runs,
-    an_active_kubelet_is_observed,
 );
 
 /// As a kubelet with the static policy writes it, with the assignable CPU given to this pod.
@@ -109,24 +106,4 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     assert_eq!(cpus(&bench, &["late", "web", "wide"]), [reserved; 3]);
     assert_eq!(process::allowed(again.pid).unwrap(), own);
     assert!(!plugin.files().log().contains("moved"), "{}", plugin.files().log());
-}
-
-/// `onActiveKubelet: observe`: the plugin only logs what it would do. Without the kubelet's
-/// directory.
-fn an_active_kubelet_is_observed(version: Version) {
-    let mut bench = Bench::new(version);
-    let (own, reserved) = (bench.assignable(), bench.reserved());
-    let config = format!("{}onActiveKubelet: observe\n", bench.config());
-    let mut setup = bench.host.node.plugin(&binaries().plugin, &config).unwrap();
-    setup.config = format!("{config}kubeletStateDir: \"\"\n");
-    let plugin = Plugin::start(&setup).unwrap();
-    bench.run(&on(bench.online(), shared("web")));
-    bench.run(&on(own, exclusive("db")));
-    assert_eq!(cpus(&bench, &["web", "db"]), [bench.online(), own]);
-    let log = plugin.files().log();
-    let observed = format!("default/db/main: observing, not done: exclusive CPU {own}");
-    assert!(log.contains(&observed), "{log}");
-    // The first container without CPUs shows that the kubelet's policy is none again.
-    bench.run(&shared("late"));
-    assert_eq!(cpus(&bench, &["late", "web", "db"]), [reserved, reserved, own]);
 }

@@ -12,6 +12,6 @@ use crate::part::{machine, play, scenarios};
 fn the_default_install() {
     let machine = machine("kep-4800-small");
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
-    let names = ["machine", "churn", "resize", "plugin-restart", "drift", "new-pods"];
+    let names = ["machine", "churn", "exposed-file", "plugin-restart", "drift", "new-pods"];
     play(&machine, software, &scenarios(&machine, &names));
 }

@@ -3,15 +3,15 @@
 //! All scenarios of a machine and a runtime share one boot, each on an empty node, and are reported
 //! separately.
 
+use std::fmt;
 use std::iter::repeat_n;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
-use crate::cache;
-use crate::command::{millis, progress};
+use crate::command::progress;
 use crate::containerd::Version;
 use crate::debian::KernelPackage;
 use crate::job::{Oci, Software};
@@ -21,13 +21,8 @@ use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
 use crate::vm::{self, Machine, Turn, Vm};
 
-mod full_run;
 #[cfg(test)]
 mod page;
-mod table;
-
-use full_run::{FullRun, write_lines};
-pub use table::{Row, Verdict};
 
 /// Per scenario. Emulated CPUs are slow, and on a busy machine much slower.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -52,11 +47,35 @@ pub struct Run {
     pub times: usize,
 }
 
-#[derive(Debug, Clone, clap::Args)]
-pub struct All {
-    /// Continue an interrupted run of the same programs and machines
-    #[arg(long)]
-    pub resume: bool,
+/// The result of a scenario on a machine.
+struct Row {
+    machine: String,
+    scenario: &'static str,
+    version: Version,
+    verdict: Verdict,
+    /// Without the boot.
+    time: Duration,
+}
+
+enum Verdict {
+    Passed,
+    Failed(Vec<String>),
+    /// Says nothing about the plugin.
+    NotBooted(String),
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, scenario, .. } = self;
+        let (version, seconds) = (self.version.name(), self.time.as_secs_f64());
+        let (what, details) = match &self.verdict {
+            Verdict::Passed => ("passed", &[][..]),
+            Verdict::Failed(wrong) => ("FAILED", &wrong[..]),
+            Verdict::NotBooted(why) => ("NOT BOOTED", std::slice::from_ref(why)),
+        };
+        write!(f, "{what}: {machine}, {scenario}, containerd {version} ({seconds:.1} s)")?;
+        details.iter().try_for_each(|what| write!(f, "\n  {what}"))
+    }
 }
 
 pub fn list() -> Result<()> {
@@ -67,10 +86,6 @@ pub fn list() -> Result<()> {
     }
     println!("\nscenarios:");
     for scenario in catalogue::all() {
-        println!("  {:20} {}", scenario.name, scenario.about);
-    }
-    println!("\nscenarios that are not part of all:");
-    for scenario in catalogue::long() {
         println!("  {:20} {}", scenario.name, scenario.about);
     }
     Ok(())
@@ -90,35 +105,23 @@ pub fn run(options: &Run) -> Result<()> {
         let exclusivity = options.exclusivity.clone().unwrap_or_default();
         let shape = Shape { exclusivity, ..Shape::of(&machine)? };
         let binaries = Binaries::for_platform(&binaries, machine.platform)?;
-        rows.extend(on_machine(&machine, &shape, &options.software, &scenarios, &binaries)?);
+        rows.extend(on_machine(&machine, &shape, &options.software, &scenarios, &binaries));
     }
     finish(&rows)
 }
 
-/// Runs every scenario on every machine to which it applies, with both containerd versions, and
-/// prints the table.
-pub fn all(options: &All) -> Result<()> {
-    let binaries = Binaries::build()?.copies()?;
-    let machine = |name: String| cache::repository().join(format!("lab/machines/{name}.yaml"));
-    let mut files = vec![binaries.plugin.clone(), binaries.lab.clone(), binaries.probe.clone()];
-    files.extend(Machine::names()?.into_iter().map(machine));
-    let mut full_run = FullRun::open(&files, options.resume)?;
+/// The scenarios of a full run on every machine, with both containerd versions.
+pub fn all() -> Result<()> {
+    let binaries = Binaries::build()?;
+    let mut rows = Vec::new();
     for machine in machines("all")? {
+        let shape = Shape::of(&machine)?;
+        let mut scenarios = catalogue::all();
+        scenarios.retain(|scenario| scenario.is_in_full_run(&shape));
         for version in [Version::V2_1, Version::V1_7] {
-            if full_run.has(&machine.name, version) {
-                continue;
-            }
-            let start = Instant::now();
-            let shape = Shape::of(&machine)?;
-            let scenarios = catalogue::all();
-            let rows = on_machine(&machine, &shape, &usual(version), &scenarios, &binaries)?;
-            full_run.add(&machine.name, version, rows, start.elapsed())?;
+            rows.extend(on_machine(&machine, &shape, &usual(version), &scenarios, &binaries));
         }
     }
-    let rows = full_run.rows();
-    println!("{}", table::draw(&rows));
-    let minutes = full_run.time().as_secs().div_ceil(60);
-    println!("booted and played in {minutes} minutes");
     finish(&rows)
 }
 
@@ -133,13 +136,13 @@ pub fn usual(version: Version) -> Software {
 
 /// Plays scenarios on one machine with one runtime: a row per applicable scenario. Without a boot,
 /// all fail.
-pub fn on_machine(
+fn on_machine(
     machine: &Machine,
     shape: &Shape,
     software: &Software,
     scenarios: &[Scenario],
     binaries: &Binaries,
-) -> Result<Vec<Row>> {
+) -> Vec<Row> {
     let applicable: Vec<(Scenario, Script)> = scenarios
         .iter()
         .filter_map(|scenario| Some((*scenario, scenario.script(shape)?)))
@@ -148,17 +151,15 @@ pub fn on_machine(
     let mut rows = Vec::new();
     let row = |scenario: &Scenario, verdict, time| Row {
         machine: machine.name.clone(),
-        scenario: scenario.name.to_owned(),
+        scenario: scenario.name,
         version: software.version,
         verdict,
-        millis: millis(time),
+        time,
     };
     let mut on_part = |at: usize, played: vm::Played, time| {
-        let Some((scenario, script)) = applicable.get(at) else { return };
-        let verdict = match played {
-            Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
-            Err(why) => Verdict::Failed(vec![why]),
-        };
+        let (scenario, script) = &applicable[at];
+        let wrong = played.map_or_else(|why| vec![why], |outcomes| script.judge(&outcomes));
+        let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
         let row = row(scenario, verdict, time);
         progress(row.to_string());
         rows.push(row);
@@ -177,7 +178,7 @@ pub fn on_machine(
             rows.push(row(scenario, Verdict::NotBooted(why.clone()), Duration::ZERO));
         }
     }
-    Ok(rows)
+    rows
 }
 
 fn machines(names: &str) -> Result<Vec<Machine>> {
@@ -197,11 +198,10 @@ fn machines(names: &str) -> Result<Vec<Machine>> {
 }
 
 pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
-    let mut all = catalogue::all();
+    let all = catalogue::all();
     if names == "all" {
         return Ok(all);
     }
-    all.extend(catalogue::long());
     let known: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();
     let find = |name: &str| {
         let scenario = all.iter().find(|scenario| scenario.name == name).copied();
@@ -213,12 +213,12 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
 }
 
 fn finish(rows: &[Row]) -> Result<()> {
-    write_lines(&cache::directory("results")?.join("last.jsonl"), rows)?;
     for row in rows {
         println!("{row}");
     }
-    let failed = rows.iter().filter(|row| !row.passed()).count();
-    println!("{} passed, {failed} failed", rows.len() - failed);
+    let passed = rows.iter().filter(|row| matches!(row.verdict, Verdict::Passed)).count();
+    let failed = rows.len() - passed;
+    println!("{passed} passed, {failed} failed");
     if rows.is_empty() {
         bail!("nothing was run: no scenario applies to the machine");
     }
@@ -226,4 +226,20 @@ fn finish(rows: &[Row]) -> Result<()> {
         bail!("{failed} of {} failed", rows.len());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_names_what_failed() {
+        let (machine, version) = ("small".to_owned(), Version::V1_7);
+        let verdict = Verdict::Failed(vec!["step 1, check all containers: no".to_owned()]);
+        let time = Duration::from_millis(1500);
+        assert_eq!(
+            Row { machine, scenario: "churn", version, verdict, time }.to_string(),
+            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, check all containers: no"
+        );
+    }
 }

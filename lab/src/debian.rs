@@ -230,7 +230,7 @@ impl Debian {
     }
 
     fn stamp(&self) -> PathBuf {
-        // Indexes of other suites are fetched anew.
+        // With other suites, the indexes are fetched again.
         self.apt.join(format!("updated-{}", cache::fingerprint(FETCHED.concat().as_bytes())))
     }
 

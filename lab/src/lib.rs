@@ -14,7 +14,7 @@
 //! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
 //! | [`scenario`], [`picture`] | scripts of demo and tests; a node drawn for people |
 //! | [`suite`] | scenarios on machines |
-//! | [`demo`], [`shell`], [`measure`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
+//! | [`demo`], [`shell`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
 //! | [`host`], [`vm`], [`guest`], [`job`] | a node on this machine or in a virtual machine, and what host and guest exchange |
 pub mod bare;
 pub mod binaries;
@@ -42,7 +42,6 @@ pub mod kubelet;
 pub mod latency;
 pub mod launched;
 pub mod manifests;
-pub mod measure;
 pub mod node;
 pub mod overlap;
 pub mod picture;

@@ -34,8 +34,6 @@ enum Command {
     Image(lab::image::shipped::Options),
     /// Fetch and build what virtual machines and containers need
     Prepare,
-    /// Measure the plugin's memory and binary size
-    Measure,
     /// Run a job inside a virtual machine
     #[command(hide = true)]
     Guest,
@@ -53,7 +51,6 @@ fn main() -> ExitCode {
         Command::List => lab::suite::list(),
         Command::Image(options) => lab::image::shipped::run(&options),
         Command::Prepare => lab::prepare(),
-        Command::Measure => lab::measure::run(),
         Command::Guest => lab::guest::main(),
     };
     match result {

@@ -10,7 +10,6 @@ use nix::sys::signal::Signal;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
-use crate::command::millis;
 use crate::daemonset::{Confinement, DaemonPod};
 use crate::image::shipped::Shipped;
 use crate::instance::Instance;
@@ -18,7 +17,6 @@ use crate::launched::Launched;
 use crate::manifests::Manifests;
 use crate::node::Node;
 use crate::overlap;
-use crate::process;
 use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
 use crate::{cgroup, cgroup_model, chaos, files, kernel, latency};
@@ -241,9 +239,6 @@ impl<'a> Player<'a> {
                 let files = self.plugin.as_ref().map(|plugin| plugin.files());
                 return View::of(self.node, files).map(Outcome::View);
             }
-            Step::Measure => {
-                return process::resident_kib(self.plugin()?.0.pid()?).map(Outcome::Resident);
-            }
             Step::Storm(settings) => {
                 let plugin = self.plugin.as_deref_mut();
                 let plugin = plugin.context("no plugin to kill")?;
@@ -301,8 +296,7 @@ impl<'a> Player<'a> {
             let last = self.disagreements()?;
             let first = first.get_or_insert_with(|| last.clone());
             if last.is_empty() || start.elapsed() >= most {
-                let millis = millis(start.elapsed());
-                return Ok(Settled { millis, first: std::mem::take(first), last });
+                return Ok(Settled { first: std::mem::take(first), last });
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -328,8 +322,8 @@ impl<'a> Player<'a> {
         let before = plugin.files().synchronisations();
         node.kill_runtime()?;
         node.restart_runtime()?;
-        let waited = plugin.wait_for_synchronisation(node, before + 1, BACK)?;
-        Ok(Outcome::Reconnected(millis(waited)))
+        plugin.wait_for_synchronisation(node, before + 1, BACK)?;
+        Ok(Outcome::Done)
     }
 }
 

@@ -104,7 +104,7 @@ impl Container {
         self
     }
 
-    /// The same container, running `command`.
+    /// Runs `command` in place of the entry point.
     pub fn running<S: Into<String>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
         self.command = command.into_iter().map(Into::into).collect();
         self
@@ -178,7 +178,7 @@ impl Pod {
         self
     }
 
-    /// The same pod, seeing the host's processes.
+    /// Lets its containers see the host's processes.
     pub fn with_host_pid(mut self) -> Self {
         self.host_pid = true;
         self

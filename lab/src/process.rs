@@ -103,14 +103,6 @@ pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
     Ok(variables)
 }
 
-pub fn resident_kib(pid: u32) -> Result<u64> {
-    let text = status_field(pid, "VmRSS").with_context(|| format!("process {pid} is gone"))?;
-    let Some(Ok(number)) = text.split_whitespace().next().map(str::parse) else {
-        bail!("unexpected VmRSS of process {pid}: {text}");
-    };
-    Ok(number)
-}
-
 pub(crate) fn status_field(pid: u32, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()

@@ -95,7 +95,6 @@ pub enum Step {
     KernelWarned,
     /// Read where processes may run, and what was decided.
     View,
-    Measure,
     /// Time exclusive containers on an empty node without a plugin.
     Latency(LatencySettings),
     ClassWrites,
@@ -130,8 +129,6 @@ pub enum Outcome {
     Done,
     /// The runtime refused the pod or the resize, with these words.
     Refused(String),
-    /// Milliseconds until the plugin had synchronised again.
-    Reconnected(u64),
     View(View),
     /// Whether all containers reached their decided state.
     Settled(Settled),
@@ -144,7 +141,6 @@ pub enum Outcome {
     Confinement(Confinement),
     /// Whether the kernel is tainted.
     KernelWarned(bool),
-    Resident(u64),
     /// Throttled periods.
     Throttled {
         container: u64,
@@ -161,8 +157,6 @@ pub enum Outcome {
 /// How the containers of a node reached their decided state.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settled {
-    /// Milliseconds.
-    pub millis: u64,
     /// Disagreements at the start.
     pub first: Vec<String>,
     /// Disagreements at the end: empty on success.

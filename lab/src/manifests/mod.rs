@@ -95,7 +95,7 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// The same with this configuration, if it has one.
+    /// Replaces the configuration, if there is a ConfigMap.
     pub fn configured(mut self, config: &str) -> Self {
         if let Some(map) = &mut self.config_map {
             map.data.insert(CONFIG.to_owned(), config.to_owned());

@@ -66,7 +66,7 @@ fn watch(group: &Path, taken: CpuSet, done: &AtomicBool) -> Strayed {
     }
 }
 
-/// Those in the cgroups directly below.
+/// Processes in the cgroups directly below.
 fn processes_in(group: &Path) -> Vec<u32> {
     let below = fs::read_dir(group).into_iter().flatten().flatten();
     let lists =

@@ -48,7 +48,7 @@ pub(super) fn resizes(shape: &Shape) -> Option<Script> {
 }
 
 /// A resize to fewer CPUs leaves the program all of them for a while, in which its file names those
-/// that go, and nobody else gets any; then the smaller set follows. Another resize, a restart of the
+/// that go, and no other container gets any; then the smaller set follows. Another resize, a restart of the
 /// plugin or the runtime and the pod's end in that time leave nothing behind.
 pub(super) fn notice(shape: &Shape) -> Option<Script> {
     if shape.room() < LARGE + 1 {

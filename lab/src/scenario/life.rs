@@ -203,7 +203,7 @@ pub(super) fn kernel(shape: &Shape) -> Option<Script> {
     let before = some_pods(&mut script);
     script.end_plugin();
     script.unmoved(before);
-    // Its CPU is nobody's until the plugin is back: cgroups keep others off it, too.
+    // Its CPU stays unused until the plugin is back: cgroups keep all others off it.
     script.remove("db");
     script.plugin(shape.config("exclusivity: kernel"));
     script.exclusive_unmoved(before);

@@ -34,7 +34,7 @@ pub enum Order {
 pub const RESERVED: &str = "0-1";
 
 /// Configuration of KEP-4800's examples.
-pub fn config(order: Order, align: bool) -> String {
+fn config(order: Order, align: bool) -> String {
     let order = match order {
         Order::Numerical => "numerical",
         Order::FewestFree => "fewest-free",

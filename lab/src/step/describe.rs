@@ -47,7 +47,6 @@ impl Step {
             Self::Nest(pod) => format!("make a cgroup within that of pod {pod}"),
             Self::ReadCgroup(group, file) => format!("read {file} of {group:?}"),
             Self::View => "check all containers".to_owned(),
-            Self::Measure => "measure the plugin's memory".to_owned(),
             Self::EndPlugin => "kill the plugin".to_owned(),
             Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
             Self::RunCrowd(number) => format!("start {number} busy pods"),

@@ -24,15 +24,10 @@ const MEMORY: usize = 3072;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Of a core.
     Threads,
-    /// Of a module.
     Cores,
-    /// Of a die.
     Modules,
-    /// Of a socket.
     Dies,
-    /// Of the machine.
     Sockets,
 }
 

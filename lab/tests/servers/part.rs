@@ -36,7 +36,7 @@ pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
     played(&Shape::of(machine).unwrap(), names)
 }
 
-/// The same with one mechanism alone, where the scenario tries several.
+/// As [`scenarios`], with one mechanism where a scenario tries several.
 pub(crate) fn scenarios_with(machine: &Machine, exclusivity: &str, names: &[&str]) -> Vec<Part> {
     let shape = Shape { exclusivity: exclusivity.to_owned(), ..Shape::of(machine).unwrap() };
     let mut parts = played(&shape, names);

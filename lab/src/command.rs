@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn last_lines_of_short_and_long_texts() {
+    fn the_last_lines_of_any_text_are_found() {
         assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
         assert_eq!(last_lines("a", 5), "a");
         assert_eq!(last_lines("", 5), "");

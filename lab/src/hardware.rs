@@ -103,7 +103,7 @@ mod tests {
     /// Two sockets of a core and a cache each, siblings two numbers apart; of the second core one
     /// CPU is offline.
     #[test]
-    fn linux_is_taken_at_its_word() {
+    fn hardware_is_read_as_linux_reports_it() {
         let sys = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = sys.path().join("devices/system").join(path);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topology_says_it_in_the_same_order() {
+    fn a_topology_has_the_hardwares_order() {
         let machine = crate::vm::Machine {
             sockets: 3,
             numbering: vec![crate::vm::machine::Level::Sockets, crate::vm::machine::Level::Cores],

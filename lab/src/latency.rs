@@ -201,7 +201,7 @@ mod tests {
     use super::{Medians, last_line, slope};
 
     #[test]
-    fn slopes() {
+    fn a_slope_is_fitted_to_all_points() {
         let close = |points: &[(f64, f64)], expected: f64| {
             assert!((slope(points) - expected).abs() < 1e-9, "{points:?}");
         };

@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_and_cgroups() {
+    fn resources_decide_a_pods_class_and_cgroup() {
         let class = |containers: Vec<Container>| Pod::new("p", containers).qos();
         assert_eq!(class(vec![Container::guaranteed("a", 2000)]), Qos::Guaranteed);
         assert_eq!(
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelets_formulas() {
+    fn shares_and_quotas_follow_the_kubelets_formulas() {
         assert_eq!([0, 1, 100, 1000, 10_000].map(shares), [2, 2, 102, 1024, 10_240]);
         assert_eq!([0, 1, 500, 10_000].map(quota), [0, 1000, 50_000, 1_000_000]);
         // The capture of a real kubelet: 1 + 2 + 0.5 CPUs are a pod of 3.5.

@@ -155,7 +155,7 @@ mod tests {
     use crate::pod::Qos;
 
     #[test]
-    fn amounts_and_classes() {
+    fn amounts_decide_a_pods_class() {
         assert_eq!(["2", "500m", "0"].map(|text| milli(text).unwrap()), [2000, 500, 0]);
         for bad in ["", "m", "-1", "1.5", "two"] {
             assert!(milli(bad).is_err(), "{bad}");

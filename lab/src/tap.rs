@@ -19,7 +19,7 @@ use sim::calls::{Calls, Group};
 use crate::kernel::CGROUPS;
 use crate::{cache, cgroup};
 
-/// Between two looks at the cgroups.
+/// Between two readings of the cgroups.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// ttrpc: the bytes before a message's payload, and the types of messages.

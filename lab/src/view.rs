@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn agreement_and_its_absence() {
+    fn each_disagreement_with_the_kernel_is_named() {
         let view = |containers| View {
             hardware: Hardware { online: "0-7".into(), ..Hardware::default() },
             read: Hardware::default(),

@@ -133,7 +133,7 @@ mod tests {
     use super::{class_of, directory};
 
     #[test]
-    fn slices_lie_in_slices() {
+    fn a_slices_path_follows_from_its_name() {
         let path = directory("kubepods-burstable-podu_1.slice");
         let expected = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
         assert_eq!(path.strip_prefix("/sys/fs/cgroup").unwrap().to_str(), Some(expected));

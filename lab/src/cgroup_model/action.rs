@@ -355,7 +355,7 @@ impl Chooser {
         if self.rng.u8(..3) == 0 { PartitionType::Isolated } else { PartitionType::Root }
     }
 
-    /// Up to three CPUs, mostly such as the cgroups beside it and beside those above leave.
+    /// Up to three CPUs, mostly such as its siblings and those of the cgroups above leave.
     fn free(&mut self, tree: &CgroupTree, group: &CgroupPath) -> CpuSet {
         let cpus = self.few(tree);
         if self.rng.u8(..6) == 0 {

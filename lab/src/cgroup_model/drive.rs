@@ -82,7 +82,7 @@ pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
 }
 
 /// Empties `cpuset.cpus` of the other first-level cgroups, among them the kubelet's: they would
-/// conflict with partitions beside them.
+/// conflict with partitions next to them.
 fn clear_siblings() -> Result<()> {
     for entry in fs::read_dir(CGROUPS).context("cannot list cgroups")?.flatten() {
         let file = entry.path().join(CPUS);

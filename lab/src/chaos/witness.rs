@@ -115,7 +115,7 @@ impl Witness {
     }
 
     /// Running containers: those with exclusive CPUs, and those that share.
-    fn look(&self) -> [Vec<Seen>; 2] {
+    fn observe(&self) -> [Vec<Seen>; 2] {
         let running = self.observed().running.clone();
         let all = running.into_iter().filter_map(|(id, running)| {
             let cpus = running.allowed()?;
@@ -127,7 +127,7 @@ impl Witness {
 
     /// At any time: exclusive containers must neither meet nor move.
     pub(super) fn check(&self) {
-        let [exclusive, shared] = self.look();
+        let [exclusive, shared] = self.observe();
         let mut meetings = Vec::new();
         for (index, first) in exclusive.iter().enumerate() {
             for second in exclusive.iter().skip(index + 1) {
@@ -171,7 +171,7 @@ impl Witness {
         let start = Instant::now();
         let mut nudged = start;
         loop {
-            let [exclusive, shared] = self.look();
+            let [exclusive, shared] = self.observe();
             let mut intruders = Vec::new();
             for owner in &exclusive {
                 let others = exclusive.iter().chain(&shared).filter(|one| one.id != owner.id);
@@ -320,16 +320,16 @@ mod tests {
     #[test]
     fn exclusive_cpus_are_remembered_until_the_pod_ends() {
         let witness = witness(NONE);
-        let look = |list: &str| {
+        let readings = |list: &str| {
             let mut observed = witness.observed();
             observed.compare("pod/c0", cpus(list), NONE);
             (observed.exclusive, observed.moved)
         };
-        assert_eq!(look("15"), (1, 0));
-        assert_eq!(look("15"), (1, 0));
-        assert_eq!(look("11"), (1, 1));
+        assert_eq!(readings("15"), (1, 0));
+        assert_eq!(readings("15"), (1, 0));
+        assert_eq!(readings("11"), (1, 1));
         witness.forget_pod("pod");
-        assert_eq!(look("7"), (2, 1));
+        assert_eq!(readings("7"), (2, 1));
     }
 
     #[test]

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_path_has_to_be_what_is_said() {
+    fn a_host_path_must_be_of_its_type() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();

@@ -90,7 +90,7 @@ fn added_mount<'a>(base: &Manifests, overlay: &'a Manifests) -> &'a types::Volum
 /// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts
 /// only what it writes.
 #[test]
-fn the_release_is_a_daemon_set_beside_the_base() {
+fn the_release_is_a_second_daemon_set() {
     let base = Manifests::of("base").unwrap();
     let rendered = tempfile::tempdir().unwrap();
     render(rendered.path()).unwrap();

@@ -119,7 +119,7 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario(
             "foreign-partitions",
-            "cpuset partitions of other programs, before the plugin and beside containers",
+            "cpuset partitions of other programs, before the plugin and next to containers",
             foreign::partitions,
         ),
     ]

@@ -89,7 +89,7 @@ pub(super) fn bounds(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// New pods of every class beside an exclusive one: not even their pause containers run on its CPUs.
+/// New pods of every class next to an exclusive one: not even their pause containers run on its CPUs.
 pub(super) fn new_pods(shape: &Shape) -> Option<Script> {
     if shape.exclusivity == "runtime" {
         return None;
@@ -139,7 +139,7 @@ mod tests {
     use crate::vm::Machine;
 
     #[test]
-    fn overlaps_fail() {
+    fn an_overlap_fails_the_check() {
         let shape = Shape::of(&Machine::load("small").unwrap()).unwrap();
         let mut script = Script::new(&shape);
         script.first_instruction(exclusive("db", 1), CROWD);

@@ -11,7 +11,7 @@ const SMALL: usize = 2;
 const LARGE: usize = 4;
 /// Resizes in a row.
 const TIMES: usize = 40;
-/// Seconds; slow machines have to look at the container within them.
+/// Seconds; slow machines have to check the container within them.
 const NOTICE: u64 = 30;
 /// For the plugin to have lifted the quota that the kubelet writes at a resize.
 const SETTLED: u64 = 60;

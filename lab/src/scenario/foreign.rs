@@ -10,10 +10,10 @@ use crate::step::{CgroupRef, Step};
 
 /// Made before the plugin starts.
 const EARLY: Partition = Partition { parent: "foreign", name: "by-hand" };
-/// Made beside running containers, where systemd has its units.
+/// Made while containers run, where systemd has its units.
 const LATE: Partition = Partition { parent: "system.slice", name: "foreign.service" };
 
-/// It is in another cgroup: beside the pods' own one (`kubepods`), which has all CPUs in its
+/// It is in another cgroup: next to the pods' own one (`kubepods`), which has all CPUs in its
 /// `cpuset.cpus`, the kernel makes no partition.
 #[derive(Clone, Copy)]
 struct Partition {
@@ -89,10 +89,10 @@ pub(super) fn partitions(shape: &Shape) -> Option<Script> {
     let early = free - free.lowest(room - 1);
     // At first only these two can be exclusive, so that db has them on every machine.
     let own = free.lowest(room - 1) - free.lowest(room - 3);
-    let beside = free.lowest(room - 3) - free.lowest(room - 4);
+    let spare = free.lowest(room - 3) - free.lowest(room - 4);
     let keeps = shape.exclusivity == "kernel";
     // The kernel makes no partition of another one's CPUs.
-    let late = if keeps { beside } else { beside | own.lowest(1) };
+    let late = if keeps { spare } else { spare | own.lowest(1) };
 
     let narrow = Shape { reserved: shape.online() - own, ..shape.clone() };
     let mut script = Script::new(&narrow);

@@ -182,7 +182,7 @@ impl Script {
         ViewId(self.views - 1)
     }
 
-    /// Looks at the node: these containers' processes may run on exactly these CPUs.
+    /// Checks the node: these containers' processes may run on exactly these CPUs.
     pub fn expect(&mut self, expected: &[(&str, CpuSet)]) -> ViewId {
         let expected: Vec<(String, CpuSet)> =
             expected.iter().map(|(pod, cpus)| ((*pod).to_owned(), *cpus)).collect();

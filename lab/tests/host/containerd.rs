@@ -45,7 +45,7 @@ fn the_exclusive_cpu_is_empty_when_its_container_starts(version: Version) {
 
 /// Without the plugin, the same two containers meet, and the probe detects it.
 #[test]
-fn without_the_plugin_they_meet() {
+fn containers_share_cpus_without_the_plugin() {
     let mut bench = Bench::new(Version::V2_1);
     bench.run_busy("busy");
     let first = bench.run_first("not-alone");

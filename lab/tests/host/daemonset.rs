@@ -64,14 +64,15 @@ fn check_pinned(bench: &Bench) {
 #[test]
 fn the_program_does_not_contain_build_paths() {
     let program = fs::read(&binaries().plugin).unwrap();
-    let tells = |place: &str| program.windows(place.len()).any(|bytes| bytes == place.as_bytes());
+    let contains =
+        |place: &str| program.windows(place.len()).any(|bytes| bytes == place.as_bytes());
     assert!(
-        tells("./src/") || tells("cargo/registry"),
+        contains("./src/") || contains("cargo/registry"),
         "no source paths in the program: the test is out of date"
     );
     let home = std::env::var("HOME").unwrap();
     for place in [lab::cache::repository().to_str().unwrap(), &home] {
-        assert!(!tells(&format!("{place}/")), "the program contains {place}");
+        assert!(!contains(&format!("{place}/")), "the program contains {place}");
     }
 }
 
@@ -137,7 +138,7 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
 /// The pod runs, and would not with the image's short name. Without SELinux, the SELinux type has
 /// no effect; with SELinux, it is not tested.
 #[test]
-fn the_overlay_for_crio() {
+fn the_overlay_for_crio_needs_the_images_full_name() {
     let mut bench = Bench::new(Version::V2_1);
     let manifests = overlay("crio", bench.reserved());
     let mut short = manifests.clone();
@@ -154,7 +155,7 @@ fn the_overlay_for_crio() {
 
 /// The kubelet's directory must exist, and its static policy makes the plugin stand by.
 #[test]
-fn the_overlay_for_moving_nodes() {
+fn the_overlay_for_moving_nodes_stands_by_for_the_static_policy() {
     let mut bench = Bench::new(Version::V2_1);
     let manifests = overlay("migrate", bench.reserved());
     let directory = bench.host.node.containerd().root().join("var/lib/kubelet");

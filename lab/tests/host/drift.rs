@@ -20,7 +20,7 @@ fn pid(bench: &Bench, pod: &str) -> u32 {
 /// A root user writes a shared container's cpuset. containerd 2.1 could deadlock on an unsolicited
 /// update, so the plugin writes the cgroup itself, and updates containerd with its next answer.
 #[test]
-fn a_cpuset_written_by_another_program() {
+fn a_cpuset_written_by_another_program_is_repaired() {
     let mut bench = Bench::new(Version::V2_1);
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));
@@ -43,7 +43,7 @@ fn a_cpuset_written_by_another_program() {
 /// A container from before the plugin. Its quota is set again after it was lifted, as by systemd or
 /// another runtime.
 #[test]
-fn a_quota_of_a_container_from_before() {
+fn a_quota_from_before_the_plugin_is_lifted() {
     let mut bench = Bench::new(Version::V2_1);
     bench.run(&exclusive("db"));
     let pid = pid(&bench, "db");
@@ -74,7 +74,7 @@ fn lifted_within(pid: u32, patience: Duration) {
 
 /// The runtime's own affinity is limited, and its children inherit it.
 #[test]
-fn an_affinity_that_was_inherited() {
+fn an_inherited_affinity_is_widened() {
     let mut bench = Bench::new(Version::V1_7);
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));

@@ -1,4 +1,4 @@
-//! The examples of the library for NRI plugins, with containerd: without the plugin, and beside it.
+//! The examples of the library for NRI plugins, with containerd: without the plugin, and together with it.
 
 use std::fs::{self, File};
 use std::path::PathBuf;

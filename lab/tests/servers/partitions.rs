@@ -20,7 +20,7 @@ const CPUS: &str = "cpuset.cpus";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
 #[test]
-fn with_cgroupfs() {
+fn partitions_hold_with_cgroupfs() {
     let mut parts = vec![
         all_processes_leave(),
         a_busy_container_is_not_throttled(),
@@ -37,7 +37,7 @@ fn with_cgroupfs() {
 
 /// With pods as slices.
 #[test]
-fn with_systemd() {
+fn partitions_hold_with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
     let mut parts = vec![all_processes_leave(), with_shared_containers_in_the_pod()];
     parts.extend(scenarios(&machine(), &["classes"]));

@@ -14,7 +14,7 @@ use crate::support::binaries;
 
 /// Several uncore caches, two threads per core, gaps in the numbering.
 #[test]
-fn a_machine_with_gaps() {
+fn scenarios_pass_on_a_machine_with_gaps() {
     let machine = machine("offline");
     let names =
         ["machine", "churn", "launched", "hotplug-exclusive", "nested-cgroups", "exposed-notice"];
@@ -23,7 +23,7 @@ fn a_machine_with_gaps() {
 
 /// Near and far NUMA nodes, and containerd 1.7.
 #[test]
-fn a_machine_with_near_and_far_nodes() {
+fn scenarios_pass_on_a_machine_with_near_and_far_nodes() {
     let machine = machine("numa");
     let names = ["machine", "churn", "plugin-restart", "runtime-restart", "drift", "exposed-file"];
     play(&machine, usual(Version::V1_7), &scenarios(&machine, &names));
@@ -32,7 +32,7 @@ fn a_machine_with_near_and_far_nodes() {
 /// A dead kernel is not a failed step: the VM gets a second boot, and the second death is reported
 /// with the console.
 #[test]
-fn a_kernel_that_dies() {
+fn a_kernel_that_dies_is_reported() {
     let machine = machine("small");
     let parts = [vec![Step::View], vec![Step::Panic]];
     let mut played_parts = Vec::new();

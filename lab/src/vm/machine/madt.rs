@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn in_qemus_order_it_is_qemus() {
+    fn in_qemus_order_the_table_is_unchanged() {
         let machine = machine(&Level::INSIDE_OUT);
         let processors: Vec<_> = (0..48).map(|cpu| machine.processor(cpu).unwrap()).collect();
         assert_eq!(table(&processors), qemus());

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_first_comes_first() {
+    fn levels_count_in_the_order_of_the_numbering() {
         use Level::{Cores, Dies, Modules, Sockets, Threads};
         check(&Level::INSIDE_OUT, std::array::from_fn(|cpu| cpu));
         // Siblings far apart: all first threads, then all second ones.

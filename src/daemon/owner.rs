@@ -607,13 +607,14 @@ impl Owner {
             if self.ledger.owes() { self.updates.max(Some(Writes::WhenNoneWaits)) } else { None };
     }
 
-    /// Removes updates that are too early: they give exclusive CPUs that are not on disk yet, or CPUs
-    /// that a partition still has. They stay due.
+    /// Removes updates that are too early: they give exclusive CPUs that are not on disk yet, follow
+    /// such an update, or give CPUs that a partition still has. They stay due.
     fn hold_back_early(&mut self, due: &mut Due, unsaved: bool) {
         if unsaved && self.checkpoint.is_pending() {
-            let updates = due.updates.iter().filter(|update| update.setting.is_exclusive());
-            let exclusive: Vec<_> = updates.map(|update| update.container.clone()).collect();
-            due.hold_back(|id| exclusive.contains(id));
+            // Later ones may enter CPUs that these leave.
+            let rest = due.updates.iter().skip_while(|update| !update.setting.is_exclusive());
+            let rest: Vec<_> = rest.map(|update| update.container.clone()).collect();
+            due.hold_back(|id| rest.contains(id));
         }
         let early = self.enforcement.too_early(&due.updates, &self.ledger);
         due.hold_back(|id| early.contains(id));

@@ -123,7 +123,13 @@ async fn a_change_is_applied_and_moves_no_container_needlessly() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(status.node.unwrap().moves.get("reserved"), Some(&1));
-        assert_eq!(sent(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
+        // Neither is sent before the claim is on disk.
+        let mut moved = sent(&daemon).await;
+        while moved.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            moved = sent(&daemon).await;
+        }
+        assert_eq!(moved, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
         // With policy none, containers keep their CPUs, and new ones get none.

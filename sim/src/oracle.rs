@@ -720,6 +720,13 @@ impl World {
         })
     }
 
+    /// The CPUs that the file of a container names; `None` without a file.
+    fn exposed_cpus(&self, name: &str) -> Option<String> {
+        let file = Path::new(STATE).join("exposed").join(name).join("cpus");
+        let content = self.plugin.storage().read(&file, 1 << 10).ok()?;
+        Some(String::from_utf8_lossy(&content).trim().to_owned())
+    }
+
     /// No program runs on exclusive CPUs that its file does not name.
     fn check_files(&mut self, all: &[Occupant]) {
         if self.plugin.may_lack_files(self.now) {
@@ -730,10 +737,8 @@ impl World {
                 continue;
             };
             let name = crate::pods::id(container.serial);
-            let file = Path::new(STATE).join("exposed").join(name).join("cpus");
-            let Ok(content) = self.plugin.storage().read(&file, 1 << 10) else { continue };
-            let named: CpuSet =
-                String::from_utf8_lossy(&content).trim().parse().unwrap_or_default();
+            let Some(content) = self.exposed_cpus(&name) else { continue };
+            let named: CpuSet = content.parse().unwrap_or_default();
             let allowed = if container.mixed { one.exclusive } else { Some(one.allowed) };
             let is_allowed = allowed.is_none_or(|allowed| allowed.is_subset(&named))
                 || self.window_of(one, false).is_some()
@@ -747,9 +752,8 @@ impl World {
 
     /// Checks the files by which programs learn the CPUs of their container.
     fn wrong_directories(&self) -> Option<String> {
-        let storage = self.plugin.storage();
         let root = Path::new(STATE).join("exposed");
-        for name in storage.entries(&root).unwrap_or_default() {
+        for name in self.plugin.storage().entries(&root).unwrap_or_default() {
             let serial = crate::pods::serial(&name)?;
             let live = self.containers.get(&serial).filter(|container| container.pid.is_some());
             let Some(container) = live else {
@@ -761,8 +765,7 @@ impl World {
                 }
                 continue;
             };
-            let content = storage.read(&root.join(&name).join("cpus"), 1 << 10).ok()?;
-            let content = String::from_utf8_lossy(&content).trim().to_owned();
+            let content = self.exposed_cpus(&name)?;
             let allowed = self.kernel.lock().allowed(container.pid?);
             let is_bounded = self.is_bounded(container.pod, Some(container));
             if container.exclusive.is_some() && !is_bounded && content != allowed.to_string() {

@@ -172,7 +172,7 @@ mod tests {
             ],
             ..view()
         };
-        let reserved = parse(crate::scenario::RESERVED);
+        let reserved = parse(crate::demo::RESERVED);
         let text = format!("{}\n{}\n", draw(&view, &topology, reserved, false), verdict(&view));
         println!("{text}");
         assert!(include_str!("../../README.md").contains(&format!("```\n{text}```\n")));

@@ -5,11 +5,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::process::status_field;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     pub user: u32,
     pub capabilities: u64,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 
@@ -81,10 +81,10 @@ impl<'a> Testbed<'a> {
     /// Does all of a task. An error names the step that failed, and ends with the plugin's log.
     pub fn run<T>(&mut self, task: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         task(self).map_err(|error| {
-            let error = error.context(format!("failed: {}", self.doing));
-            let Some(plugin) = &self.plugin else { return error };
+            let failed = format!("failed: {}: {error:#}", self.doing);
+            let Some(plugin) = &self.plugin else { return anyhow!(failed) };
             let log = last_lines(&plugin.files().log(), 10);
-            error.context(format!("end of the plugin's log:\n{log}"))
+            anyhow!("{failed}\nend of the plugin's log:\n{log}")
         })
     }
 

@@ -40,7 +40,8 @@ fn falls_back(
     why: &str,
 ) -> Result<()> {
     testbed.clear()?;
-    let mut manifests = testbed.manifests(&exclusivity("kernel"))?;
+    let overlay = testbed.manifests(&exclusivity("kernel"))?;
+    let mut manifests = overlay.configured(&exclusivity("auto"));
     change(&mut manifests);
     testbed.apply(&manifests)?;
     testbed.shared("web")?;

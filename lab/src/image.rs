@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -178,44 +178,4 @@ pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
     files.extend(APPLETS.iter().map(link));
     let config = json!({"Entrypoint": ["/bin/probe", "sleep"], "Env": ["PATH=/bin"]});
     Image { name: LAB.to_owned(), config, files }.write(path).map(|_| ())
-}
-
-/// Looks an image up in those that a node has loaded, like CRI-O: containerd takes a short name for
-/// one of Docker Hub's, CRI-O finds nothing by default. What CRI-O finds, every runtime finds.
-/// Images are not pulled: a node of the lab reaches no registry.
-pub fn find(name: &str, loaded: &[String]) -> Result<()> {
-    ensure!(
-        is_full(name),
-        "ImageInspectError: short-name {name:?} did not resolve to an alias: it names no registry"
-    );
-    if !loaded.iter().any(|known| known == name) {
-        bail!("ErrImagePull: {name} is not loaded; the node has {}", loaded.join(", "));
-    }
-    Ok(())
-}
-
-/// The first component is a registry: it has a dot or a port, or is `localhost`.
-fn is_full(name: &str) -> bool {
-    name.split_once('/')
-        .is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shipped::NAME;
-
-    #[test]
-    fn a_short_name_is_not_found() {
-        let loaded = [NAME, "docker.io/library/nri-cpu-manager:0.1.0"].map(str::to_owned);
-        for short in ["nri-cpu-manager:0.1.0", "library/nri-cpu-manager:0.1.0"] {
-            let error = find(short, &loaded).unwrap_err().to_string();
-            assert!(error.contains("did not resolve to an alias"), "{error}");
-        }
-        find(NAME, &loaded).unwrap();
-        for absent in ["localhost/nri-cpu-manager", "registry:5000/nri-cpu-manager:0.1.0"] {
-            let error = find(absent, &loaded).unwrap_err().to_string();
-            assert!(error.contains("is not loaded"), "{error}");
-        }
-    }
 }

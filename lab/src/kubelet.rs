@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, image, kernel};
+use crate::{cgroup, kernel};
 
 mod resize;
 
@@ -57,11 +57,6 @@ impl Kubelet {
             let _ = cgroup::remove_pod(pod);
         }
         Ok(started?.pod_sandbox_id)
-    }
-
-    /// Looks an image up before a container is created, by CRI-O's rule, which is the strictest.
-    pub fn find_image(&self, name: &str) -> Result<()> {
-        image::find(name, &self.cri.image_names()?)
     }
 
     /// Makes a container in a pod; it does not run yet. Its id is returned.

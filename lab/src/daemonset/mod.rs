@@ -21,7 +21,7 @@ use crate::manifests::Manifests;
 use crate::manifests::types::{ContainerSpec, Probe};
 use crate::node::Node;
 use crate::plugin::{self, PluginFiles};
-use crate::{cache, files, kernel, process};
+use crate::{cache, files, process};
 
 mod confinement;
 mod messages;
@@ -80,7 +80,7 @@ impl DaemonPod {
         cache::remove(&layout.directory)?;
         let pod = messages::pod(manifests, layout.driver)?;
         let logs = layout.directory.join("logs");
-        let sandbox = messages::sandbox(&pod, manifests.pod(), &logs);
+        let sandbox = messages::sandbox(&pod, &logs);
         volumes::set_up(manifests, layout)?;
         let id = kubelet.run_sandbox_as(&pod, sandbox.clone())?;
         let running = RunningPod { pod, sandbox: id, containers: Vec::new() };
@@ -124,13 +124,11 @@ impl DaemonPod {
         spec: &ContainerSpec,
         attempt: u32,
     ) -> Result<RunningContainer> {
-        kubelet.find_image(&spec.image)?;
         let recursive = kubelet.has_recursive_read_only()?;
         let mounts = volumes::mounts(&self.manifests, spec, &self.layout, recursive)?;
         let path = log_path(&self.logs(), spec, attempt);
         files::make_directory(path.parent().context("the log has no directory")?)?;
-        let mut config =
-            messages::container(&self.running.pod, spec, attempt, mounts, kernel::memory())?;
+        let mut config = messages::container(&self.running.pod, spec, attempt, mounts)?;
         config.log_path = relative_log(spec, attempt);
         let id =
             kubelet.create_container_as(&self.running.sandbox, config, self.sandbox.clone())?;

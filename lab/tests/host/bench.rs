@@ -47,14 +47,11 @@ impl Bench {
         self.plugin_setup().1
     }
 
-    /// For a plugin that is started otherwise.
-    pub(crate) fn setup(&self) -> PluginSetup {
-        self.host.node.plugin(&binaries().plugin, &self.config()).unwrap()
-    }
-
     /// With the setup that can start it again.
     pub(crate) fn plugin_setup(&self) -> (PluginSetup, Plugin) {
-        let setup = self.setup();
+        let reserved = self.reserved();
+        let config = format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n");
+        let setup = self.host.node.plugin(&binaries().plugin, &config).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
     }
@@ -72,11 +69,6 @@ impl Bench {
 
     pub(crate) fn daemon(&mut self) -> (&mut DaemonPod, &mut Node) {
         (self.daemon.as_mut().unwrap(), &mut self.host.node)
-    }
-
-    pub(crate) fn config(&self) -> String {
-        let reserved = self.reserved();
-        format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n")
     }
 
     /// All CPUs of this machine: those of shared containers while none is exclusive.

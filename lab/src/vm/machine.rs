@@ -13,7 +13,6 @@ use crate::platform::Platform;
 mod device_tree;
 mod file;
 mod madt;
-mod numbering;
 
 pub(crate) use madt::TABLES;
 
@@ -105,7 +104,7 @@ fn memory() -> usize {
     MEMORY
 }
 
-/// Machine-wide numbers of a CPU's core, cache and socket.
+/// Machine-wide numbers of a CPU's core, cache and socket; its die's number in the socket.
 struct Position {
     core: usize,
     cache: usize,
@@ -172,11 +171,10 @@ impl Machine {
             numa: Some(numa(id)),
             socket: Some(self.position(id).socket),
         });
-        let nodes = (0..self.nodes.len().max(1)).map(|id| NodeFacts {
+        let numbers = 0..self.nodes.len().max(1);
+        let nodes = numbers.clone().map(|id| NodeFacts {
             id,
-            distances: (0..self.nodes.len().max(1))
-                .map(|to| self.distance(id, to).into())
-                .collect(),
+            distances: numbers.clone().map(|to| self.distance(id, to).into()).collect(),
             memoryless: false,
         });
         let facts = Facts {
@@ -238,70 +236,46 @@ impl Machine {
         let given = self.distances.get(from).and_then(|row| row.get(to)).copied();
         given.unwrap_or(if from == to { 10 } else { 20 })
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cpus(list: &str) -> CpuSet {
-        list.parse().unwrap()
-    }
-
-    #[test]
-    fn shapes_become_arguments() {
-        assert_eq!(
-            Machine::single("kep", 4, 8).arguments().join(" "),
-            "-machine q35 -smp 32,sockets=1,dies=4,cores=8,threads=1 -m 3072M"
-        );
-        let node = |list| MachineNode { cpus: cpus(list), memory: 1024 };
-        let two_nodes = Machine {
-            nodes: vec![node("0-3"), node("4-5,7")],
-            distances: vec![vec![10, 32], vec![20, 10]],
-            memory: 2048,
-            modules: 2,
-            ..Machine::single("smt", 1, 4)
-        };
-        let text = two_nodes.arguments().join(" ");
-        assert!(
-            text.contains("smp-cache.0.topology=module -smp 8,sockets=1,dies=1,modules=2,"),
-            "{text}"
-        );
-        assert!(text.contains("-object memory-backend-ram,id=memory1,size=1024M"), "{text}");
-        assert!(text.contains("-numa node,nodeid=1,memdev=memory1,cpus=4-5,cpus=7"), "{text}");
-        for distance in ["src=0,dst=0,val=10", "src=0,dst=1,val=32", "src=1,dst=0,val=20"] {
-            assert!(text.contains(&format!("-numa dist,{distance}")), "{text}");
-        }
-        // The first node has the threads of two cores: QEMU counts these one after the other.
-        let far_siblings = Machine {
-            threads: 2,
-            numbering: vec![Level::Cores, Level::Threads],
-            nodes: vec![node("0-1,4-5"), node("2-3,6"), node("7")],
-            ..Machine::single("far", 1, 4)
-        };
-        let text = far_siblings.arguments().join(" ");
-        for numbers in
-            ["0,memdev=memory0,cpus=0-3", "1,memdev=memory1,cpus=4-6", "2,memdev=memory2,cpus=7"]
-        {
-            assert!(text.contains(&format!("-numa node,nodeid={numbers}")), "{text}");
+    fn count(&self, level: Level) -> usize {
+        match level {
+            Level::Threads => self.threads,
+            Level::Cores => self.cores,
+            Level::Modules => self.modules,
+            Level::Dies => self.dies,
+            Level::Sockets => self.sockets,
         }
     }
 
-    #[test]
-    fn shapes_become_topologies() {
-        let machine = Machine {
-            sockets: 2,
-            threads: 2,
-            offline: cpus("0,5"),
-            ..Machine::single("test", 2, 2)
-        };
-        let topology = machine.topology().unwrap();
-        let list = |domains: &[topology::model::Domain]| {
-            domains.iter().map(|d| d.cpus.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(list(topology.uncores()), ["1-3", "4,6-7", "8-11", "12-15"]);
-        assert_eq!(list(topology.sockets()), ["1-4,6-7", "8-15"]);
-        assert_eq!(topology.cores().len(), 8);
-        assert_eq!(topology.nodes().len(), 1);
+    /// QEMU's number of a CPU: by threads, cores, modules, dies and sockets. Its firmware lists them in
+    /// that order, and Linux numbers them as listed. Another list ([`madt`]) gives another numbering.
+    fn index(&self, cpu: usize) -> usize {
+        let mut rest = cpu;
+        let mut index = 0;
+        for level in &self.numbering {
+            let inside = Level::INSIDE_OUT.iter().take_while(|other| *other != level);
+            let step: usize = inside.map(|level| self.count(*level)).product();
+            index += rest % self.count(*level) * step;
+            rest /= self.count(*level);
+        }
+        index
+    }
+
+    /// The APIC id of the CPU with QEMU's number `index`: a bit field per level.
+    fn apic_id(&self, index: usize) -> usize {
+        let mut rest = index;
+        let mut id = 0;
+        let mut shift = 0;
+        for count in Level::INSIDE_OUT.map(|level| self.count(level)) {
+            id |= (rest % count) << shift;
+            rest /= count;
+            shift += count.next_power_of_two().trailing_zeros();
+        }
+        id
+    }
+
+    /// Whether the numbers differ from QEMU's.
+    fn is_renumbered(&self) -> bool {
+        (0..self.cpus()).any(|cpu| self.index(cpu) != cpu)
     }
 }

@@ -51,21 +51,22 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
         attempts: 0,
         pods: Vec::new(),
     };
+    let mut done = Ok(());
     while !storm.is_over() {
         let acted = {
             let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
             worker.act()
         };
         if let Err(error) = acted {
-            storm.failed_at(&format!("{error:#}"));
+            done = storm.failed_with(error);
             // A kubelet waits longer after each failure.
             std::thread::sleep(PAUSE);
         }
     }
     while let Some(pod) = worker.pods.pop() {
-        worker.remove(&pod)?;
+        done = done.and(worker.remove(&pod));
     }
-    Ok(())
+    done
 }
 
 impl Worker<'_> {

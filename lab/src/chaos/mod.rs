@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use cpuset::CpuSet;
 use fastrand::Rng;
 
@@ -55,7 +55,6 @@ struct Storm<'a> {
     witness: Witness,
     /// Kills and restarts of the runtime; odd while it is down.
     turns: AtomicU64,
-    hopeless: Mutex<Option<String>>,
     /// Held for reading by threads that change the node, for writing while all must rest.
     rest: RwLock<()>,
     over: AtomicBool,
@@ -67,19 +66,17 @@ impl Storm<'_> {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// A call has failed. If the first creations all do, the storm ends.
-    fn failed_at(&self, what: &str) {
-        self.witness.note(&format!("failed: {what}"));
+    /// A call has failed. If the first ones all do, the storm ends with this error.
+    fn failed_with(&self, error: Error) -> Result<()> {
+        self.witness.note(&format!("failed: {error:#}"));
         let mut counts = self.counts();
         counts.failed += 1;
-        if counts.is_hopeless() {
-            let failures = counts.failed + counts.refused;
-            let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
-            why.get_or_insert_with(|| {
-                format!("the first {failures} creations failed, the last one with: {what}")
-            });
-            self.over.store(true, Ordering::Relaxed);
+        if !counts.is_hopeless() {
+            return Ok(());
         }
+        self.over.store(true, Ordering::Relaxed);
+        let failures = counts.failed + counts.refused;
+        Err(error.context(format!("the first {failures} creations failed; the last one")))
     }
 
     /// All counts so far.
@@ -118,7 +115,6 @@ pub fn storm(
         reserved,
         witness: Witness::new(reserved, settings),
         turns: AtomicU64::new(0),
-        hopeless: Mutex::default(),
         rest: RwLock::new(()),
         over: AtomicBool::new(false),
         counts: Mutex::default(),
@@ -146,9 +142,6 @@ pub fn storm(
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        if let Some(why) = storm.hopeless.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            bail!(why);
-        }
         for thread in ended {
             thread.map_err(|_| anyhow!("a thread of the storm panicked"))??;
         }

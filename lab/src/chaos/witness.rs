@@ -286,10 +286,7 @@ impl std::fmt::Display for Seen {
 
 /// Time of day in UTC, in the format of both logs: `12:34:56.789`.
 fn now() -> String {
-    clock(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-fn clock(since_epoch: Duration) -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since_epoch.as_secs();
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, since_epoch.subsec_millis())
@@ -305,80 +302,52 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// What this process is seen as.
-    fn seen(name: &str) -> Seen {
-        let pid = std::process::id();
-        let running = Running { name: name.to_owned(), pid, born: process::born(pid).unwrap() };
-        Seen { id: format!("id of {name}"), running, cpus: process::allowed(pid).unwrap() }
-    }
-
     fn witness(changes: Changes) -> Witness {
         let observed = Mutex::default();
         Witness { reserved: cpus("0"), changes, always: false, observed }
     }
 
-    #[test]
-    fn exclusive_cpus_are_remembered_until_the_pod_ends() {
-        let witness = witness(NONE);
-        let readings = |list: &str| {
-            let mut observed = witness.observed();
-            observed.compare("pod/c0", cpus(list), NONE);
-            (observed.exclusive, observed.moved)
-        };
-        assert_eq!(readings("15"), (1, 0));
-        assert_eq!(readings("15"), (1, 0));
-        assert_eq!(readings("11"), (1, 1));
-        witness.forget_pod("pod");
-        assert_eq!(readings("7"), (2, 1));
-    }
-
-    #[test]
-    fn changes_on_purpose_are_no_moves() {
-        let witness = witness(Changes { resizes: true, ..NONE });
-        for list in ["4-5", "4-6", "4-6"] {
+    /// Overlaps, moves and changes, as counted after these readings of one container.
+    fn counted(witness: &Witness, readings: &[&str]) -> (u64, u64, Option<u64>) {
+        for list in readings {
             witness.observed().compare("pod/c0", cpus(list), witness.changes);
         }
         let mut summary = Summary::default();
         witness.testify(&mut summary);
-        assert_eq!((summary.changed, summary.moved), (Some(1), 0));
+        (summary.overlaps, summary.moved, summary.changed)
     }
 
     #[test]
-    fn an_exclusive_container_that_shares_at_rest_has_moved() {
-        let (witness, shared) = (witness(NONE), [seen("pod/c0"), seen("pod/c1")]);
+    fn a_move_counts_until_the_pod_ends_unless_it_is_on_purpose() {
+        let strict = witness(NONE);
+        assert_eq!(counted(&strict, &["15", "15", "11"]), (0, 1, None));
+        strict.forget_pod("pod");
+        assert_eq!(counted(&strict, &["7"]), (0, 1, None));
+        let resized = witness(Changes { resizes: true, ..NONE });
+        assert_eq!(counted(&resized, &["4-5", "4-6", "4-6"]), (0, 0, Some(1)));
+    }
+
+    #[test]
+    fn containers_that_meet_or_lose_their_cpus_count_once() {
+        let witness = witness(NONE);
+        let pid = std::process::id();
+        let [first, second] = ["pod/c0", "other/c0"].map(|name| {
+            let running = Running { name: name.to_owned(), pid, born: process::born(pid).unwrap() };
+            Seen { id: format!("id of {name}"), running, cpus: process::allowed(pid).unwrap() }
+        });
+        assert!(first.still() && first.pod() == "pod");
+        witness.killed(3);
+        witness.observed().meet(&first, &second, "");
+        witness.observed().meet(&second, &first, "at rest: ");
+        let shared = [first, second];
         assert!(witness.deprived(&shared).is_empty(), "it never had any");
-        witness.observed().held.insert("pod/c0".to_owned(), cpus("15"));
+        assert_eq!(counted(&witness, &["15"]), (1, 0, None));
         let deprived = witness.deprived(&shared);
         assert_eq!(deprived.len(), 1);
         witness.observed().deprive(&deprived[0].running.name, deprived[0].cpus);
-        assert_eq!(witness.observed().moved, 1);
-        assert!(witness.deprived(&shared).is_empty(), "it counts once");
-        witness.observed().held.insert("pod/c0".to_owned(), cpus("15"));
-        let hotplug = Witness { changes: Changes { hotplug: true, ..NONE }, ..witness };
-        assert!(hotplug.deprived(&shared).is_empty(), "its CPUs may be gone");
-    }
-
-    #[test]
-    fn containers_that_meet_count_once() {
-        let witness = witness(NONE);
-        witness.killed(3);
-        let [first, second] = [seen("pod/c0"), seen("other/c0")];
-        assert!(first.still() && first.pod() == "pod");
-        witness.observed().meet(&first, &second, "");
-        witness.observed().meet(&second, &first, "at rest: ");
-        let mut summary = Summary::default();
-        witness.testify(&mut summary);
-        assert_eq!((summary.overlaps, summary.findings.len()), (1, 1));
-        let finding = &summary.findings[0];
-        assert!(
-            finding.contains("(after kill 3 at ") && finding.contains(" met other/c0"),
-            "{finding}"
-        );
-    }
-
-    #[test]
-    fn the_clock_is_that_of_the_logs() {
-        assert_eq!(clock(Duration::from_millis(86_400_000 * 3 + 45_296_789)), "12:34:56.789");
-        assert_eq!(clock(Duration::ZERO), "00:00:00.000");
+        assert!(witness.deprived(&shared).is_empty());
+        assert_eq!(counted(&witness, &[]), (1, 1, None));
+        let findings = &witness.observed().findings;
+        assert!(findings[0].contains("(after kill 3 at "), "{findings:?}");
     }
 }

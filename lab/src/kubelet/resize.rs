@@ -65,7 +65,6 @@ impl Kubelet {
             pod_sandbox_id: sandbox.to_owned(),
             overhead: None,
             resources: Some(pod.resources()),
-        })?;
-        Ok(())
+        })
     }
 }

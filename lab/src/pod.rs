@@ -118,11 +118,7 @@ impl Container {
             cpu_period: CPU_PERIOD,
             cpu_quota: if lifted { -1 } else { quota(self.cpu_limit) },
             cpuset_cpus: self.kubelet_cpus.clone(),
-            cpu_shares: shares(if self.cpu_request == 0 {
-                self.cpu_limit
-            } else {
-                self.cpu_request
-            }),
+            cpu_shares: shares(self.cpu_request),
             memory_limit_in_bytes: self.memory_limit,
             oom_score_adj: oom_score_adj(qos, self.memory_request, node_memory),
             ..Default::default()
@@ -219,11 +215,7 @@ impl Pod {
 
     /// Named as by the kubelet's cgroup drivers.
     pub fn cgroup_parent(&self) -> String {
-        let class = match self.qos() {
-            Qos::Guaranteed => "",
-            Qos::Burstable => "/burstable",
-            Qos::BestEffort => "/besteffort",
-        };
+        let class = self.class();
         match self.driver {
             Driver::Cgroupfs => format!("/kubepods{class}/pod{}", self.uid),
             Driver::Systemd => {
@@ -235,15 +227,19 @@ impl Pod {
 
     /// As the kubelet sends it, with each driver: the path below the mount.
     fn cgroup_path(&self) -> String {
-        let slice = self.cgroup_parent();
-        let class = match self.qos() {
+        let parent = self.cgroup_parent();
+        match (self.driver, self.class().trim_start_matches('/')) {
+            (Driver::Cgroupfs, _) => parent,
+            (Driver::Systemd, "") => format!("/kubepods.slice/{parent}"),
+            (Driver::Systemd, class) => format!("/kubepods.slice/kubepods-{class}.slice/{parent}"),
+        }
+    }
+
+    fn class(&self) -> &'static str {
+        match self.qos() {
             Qos::Guaranteed => "",
-            Qos::Burstable => "/kubepods-burstable.slice",
-            Qos::BestEffort => "/kubepods-besteffort.slice",
-        };
-        match self.driver {
-            Driver::Cgroupfs => slice,
-            Driver::Systemd => format!("/kubepods.slice{class}/{slice}"),
+            Qos::Burstable => "/burstable",
+            Qos::BestEffort => "/besteffort",
         }
     }
 
@@ -319,13 +315,16 @@ impl Pod {
     }
 
     fn sandbox_annotations(&self) -> HashMap<String, String> {
-        let hash = self.is_static.then_some(("kubernetes.io/config.hash", self.uid.as_str()));
-        let kubelets = [
-            ("kubernetes.io/config.source", if self.is_static { "file" } else { "api" }),
-            ("kubernetes.io/config.seen", "2026-01-01T00:00:00.000000000Z"),
+        let mut kubelets = vec![
+            ("source", if self.is_static { "file" } else { "api" }),
+            ("seen", "2026-01-01T00:00:00.000000000Z"),
         ];
-        let kubelets = kubelets.into_iter().chain(hash);
-        let kubelets = kubelets.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        if self.is_static {
+            kubelets.push(("hash", self.uid.as_str()));
+        }
+        let kubelets = kubelets
+            .into_iter()
+            .map(|(name, value)| (format!("kubernetes.io/config.{name}"), value.to_owned()));
         self.annotations.clone().into_iter().chain(kubelets).collect()
     }
 
@@ -376,21 +375,6 @@ fn uid(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn resources_decide_a_pods_class_and_cgroup() {
-        let class = |containers: Vec<Container>| Pod::new("p", containers).qos();
-        assert_eq!(class(vec![Container::guaranteed("a", 2000)]), Qos::Guaranteed);
-        assert_eq!(
-            class(vec![Container::guaranteed("a", 2000), Container::burstable("b", 100)]),
-            Qos::Burstable
-        );
-        assert_eq!(class(vec![Container::best_effort("a")]), Qos::BestEffort);
-        let pod = Pod { uid: "u".into(), ..Pod::new("p", [Container::best_effort("a")]) };
-        assert_eq!(pod.cgroup_parent(), "/kubepods/besteffort/podu");
-        let pod = Pod { driver: Driver::Systemd, uid: "u-1".into(), ..pod };
-        assert_eq!(pod.cgroup_parent(), "kubepods-besteffort-podu_1.slice");
-    }
 
     #[test]
     fn shares_and_quotas_follow_the_kubelets_formulas() {

@@ -16,9 +16,6 @@ mod madt;
 
 pub(crate) use madt::TABLES;
 
-/// Default in MiB.
-const MEMORY: usize = 3072;
-
 /// A level of the topology; each is part of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -38,44 +35,56 @@ impl Level {
 
 /// A machine with identical sockets, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Machine {
     /// The name of its file.
     #[serde(skip)]
     pub name: String,
     /// Description in one line.
     pub about: String,
-    #[serde(default = "amd64", rename = "architecture")]
+    #[serde(rename = "architecture")]
     pub platform: Platform,
-    #[serde(default = "one")]
     pub sockets: usize,
     /// Per socket. Each die has an uncore cache, or one per module if it has several modules.
-    #[serde(default = "one")]
     pub dies: usize,
     /// Per die.
-    #[serde(default = "one")]
     pub modules: usize,
     pub cores: usize,
-    #[serde(default = "one")]
     pub threads: usize,
     /// Order in which CPUs are numbered. Levels with a single member can be left out.
-    #[serde(default = "inside_out")]
     pub numbering: Vec<Level>,
     /// Empty for one node.
-    #[serde(default)]
     pub nodes: Vec<MachineNode>,
     /// A row per node; empty for 10 to itself and 20 to others.
-    #[serde(default)]
     pub distances: Vec<Vec<u8>>,
     /// Taken offline before anything starts.
-    #[serde(default)]
     pub offline: CpuSet,
     /// The kernel is booted to isolate them (`isolcpus=`).
-    #[serde(default)]
     pub isolated: CpuSet,
     /// In MiB.
-    #[serde(default = "memory")]
     pub memory: usize,
+}
+
+/// Without cores, which a file must have.
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            about: String::new(),
+            platform: Platform::Amd64,
+            sockets: 1,
+            dies: 1,
+            modules: 1,
+            cores: 0,
+            threads: 1,
+            numbering: Level::INSIDE_OUT.to_vec(),
+            nodes: Vec::new(),
+            distances: Vec::new(),
+            offline: CpuSet::EMPTY,
+            isolated: CpuSet::EMPTY,
+            memory: 3072,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -86,22 +95,6 @@ pub struct MachineNode {
     /// In MiB. A file may leave it out: an equal part of the machine's then.
     #[serde(default)]
     pub memory: usize,
-}
-
-fn amd64() -> Platform {
-    Platform::Amd64
-}
-
-fn one() -> usize {
-    1
-}
-
-fn inside_out() -> Vec<Level> {
-    Level::INSIDE_OUT.to_vec()
-}
-
-fn memory() -> usize {
-    MEMORY
 }
 
 /// Machine-wide numbers of a CPU's core, cache and socket; its die's number in the socket.
@@ -115,22 +108,7 @@ struct Position {
 impl Machine {
     /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs.
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
-        Self {
-            name: name.to_owned(),
-            about: String::new(),
-            platform: Platform::Amd64,
-            sockets: 1,
-            dies: caches,
-            modules: 1,
-            cores,
-            threads: 1,
-            numbering: Level::INSIDE_OUT.to_vec(),
-            nodes: Vec::new(),
-            distances: Vec::new(),
-            offline: CpuSet::EMPTY,
-            isolated: CpuSet::EMPTY,
-            memory: MEMORY,
-        }
+        Self { name: name.to_owned(), dies: caches, cores, ..Self::default() }
     }
 
     pub fn cpus(&self) -> usize {
@@ -189,22 +167,20 @@ impl Machine {
     /// The part of QEMU's command line that gives it this shape.
     pub fn arguments(&self) -> Vec<String> {
         let Self { sockets, dies, modules, cores, threads, memory, .. } = self;
-        let (mut kind, mut shape) = match self.platform {
-            Platform::Amd64 => ("q35".to_owned(), format!("sockets={sockets},dies={dies}")),
+        let mut kind = "q35";
+        let mut levels = format!("dies={dies}");
+        if self.platform == Platform::Arm64 {
             // No dies: their caches are in the device tree alone.
-            Platform::Arm64 => (
-                "virt,gic-version=3".to_owned(),
-                format!("sockets={sockets},clusters={}", dies * modules),
-            ),
-        };
-        if *modules > 1 && self.platform == Platform::Amd64 {
-            shape += &format!(",modules={modules}");
-            kind += ",smp-cache.0.cache=l3,smp-cache.0.topology=module";
+            kind = "virt,gic-version=3";
+            levels = format!("clusters={}", dies * modules);
+        } else if *modules > 1 {
+            kind = "q35,smp-cache.0.cache=l3,smp-cache.0.topology=module";
+            levels += &format!(",modules={modules}");
         }
-        shape += &format!(",cores={cores},threads={threads}");
+        let shape = format!("sockets={sockets},{levels},cores={cores},threads={threads}");
         let mut arguments = Vec::new();
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-        push("-machine", kind);
+        push("-machine", kind.to_owned());
         push("-smp", format!("{},{shape}", self.cpus()));
         push("-m", format!("{memory}M"));
         for (number, node) in self.nodes.iter().enumerate() {

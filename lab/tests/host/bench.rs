@@ -13,7 +13,7 @@ use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;
 use lab::node::{Node, ProbeReport};
-use lab::plugin::{Plugin, PluginSetup};
+use lab::plugin::Plugin;
 use lab::pod::{Container, Pod};
 
 use crate::support::binaries;
@@ -44,16 +44,10 @@ impl Bench {
     }
 
     pub(crate) fn plugin(&self) -> Plugin {
-        self.plugin_setup().1
-    }
-
-    /// With the setup that can start it again.
-    pub(crate) fn plugin_setup(&self) -> (PluginSetup, Plugin) {
         let reserved = self.reserved();
         let config = format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n");
         let setup = self.host.node.plugin(&binaries().plugin, &config).unwrap();
-        let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
-        (setup, plugin)
+        Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     /// Installs the plugin, in place of one that is there. Does not wait for what it does.

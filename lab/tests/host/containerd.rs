@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use crate::bench::{Bench, eventually, exclusive, own_cpu, shared};
 use lab::containerd::Version;
-use nix::sys::signal::Signal;
 
 on_both!(
     the_exclusive_cpu_is_empty_when_its_container_starts,
     containers_from_before_the_plugin_are_pinned,
-    a_pod_with_a_dead_sandbox_as_well_is_adopted,
 );
 
 /// Exclusivity: the shared container last ran on the CPU before the exclusive one's first process
@@ -56,27 +54,4 @@ fn containers_from_before_the_plugin_are_pinned(version: Version) {
     let _plugin = bench.plugin();
     bench.run(&exclusive("db"));
     assert_eq!(bench.allowed("early"), bench.online() - bench.allowed("db"));
-}
-
-/// As after a reboot: the runtime also lists the dead sandbox, in a random order.
-fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
-    let mut bench = Bench::new(version);
-    let pod = exclusive("db");
-    let kubelet = bench.host.node.another_kubelet().unwrap();
-    let mut config = pod.sandbox();
-    config.metadata.as_mut().unwrap().attempt = 1;
-    let dead = kubelet.run_sandbox_as(&pod, config).unwrap();
-    kubelet.stop_sandbox(&dead).unwrap();
-    let (setup, plugin) = bench.plugin_setup();
-    bench.run(&pod);
-    let before = bench.allowed("db");
-    plugin.end(Signal::SIGKILL).unwrap();
-    for start in 0..8 {
-        // Without state: only the runtime's list.
-        lab::cache::remove(&setup.directory.join("state")).unwrap();
-        let plugin = lab::plugin::Plugin::start(&setup).unwrap();
-        assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before), "start {start}");
-        plugin.end(Signal::SIGKILL).unwrap();
-    }
-    assert_eq!(bench.allowed("db"), before);
 }

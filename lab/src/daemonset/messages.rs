@@ -77,11 +77,17 @@ pub(super) fn container(
     config.args.clone_from(&spec.args);
     config.envs = spec.env.iter().map(variable).collect();
     config.mounts = mounts;
+    config.log_path = log_path(&spec.name, attempt);
     if let Some(linux) = &mut config.linux {
         let usual = linux.security_context.take().unwrap_or_default();
         linux.security_context = Some(security(&spec.security_context, usual));
     }
     Ok(config)
+}
+
+/// Below the pod's directory of logs.
+pub(super) fn log_path(container: &str, attempt: u32) -> String {
+    format!("{container}/{attempt}.log")
 }
 
 fn variable(variable: &Variable) -> wire::KeyValue {

@@ -9,10 +9,10 @@ use crate::cri::wire;
 use crate::files;
 use crate::kubelet::write_config_map;
 use crate::manifests::Manifests;
-use crate::manifests::types::{ContainerSpec, HostPathType, Volume, VolumeMount};
+use crate::manifests::types::{ContainerSpec, HostPath, HostPathType, Volume, VolumeMount};
 
 /// The node's directories and cgroup driver, for a DaemonSet's pod.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct NodeLayout {
     /// Stands for the node's root directory in `hostPath` volumes.
     pub root: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct NodeLayout {
 pub(super) fn set_up(manifests: &Manifests, layout: &NodeLayout) -> Result<()> {
     for volume in &manifests.pod().volumes {
         if let Some(host_path) = &volume.host_path {
-            let path = on_node(layout, &host_path.path);
+            let path = of_volume(layout, volume);
             if host_path.r#type == HostPathType::DirectoryOrCreate {
                 files::make_directory(&path)?;
             }
@@ -42,11 +42,12 @@ pub(super) fn set_up(manifests: &Manifests, layout: &NodeLayout) -> Result<()> {
 
 /// Writes the ConfigMap to the volumes that mount it.
 pub(super) fn write_config(manifests: &Manifests, layout: &NodeLayout) -> Result<()> {
-    let volumes = manifests.pod().volumes.iter().filter(|volume| volume.config_map.is_some());
-    volumes.map(|volume| of_volume(layout, volume)).try_for_each(|path| {
+    for volume in manifests.pod().volumes.iter().filter(|volume| volume.config_map.is_some()) {
         let data = manifests.config_map.iter().flat_map(|map| &map.data);
-        write_config_map(&path, data.map(|(name, text)| (name.as_str(), text.as_str())))
-    })
+        let files = data.map(|(name, text)| (name.as_str(), text.as_str()));
+        write_config_map(&of_volume(layout, volume), files)?;
+    }
+    Ok(())
 }
 
 pub(super) fn mounts(
@@ -70,15 +71,11 @@ pub(super) fn mounts(
     container.volume_mounts.iter().map(mount).collect()
 }
 
-fn of_volume(layout: &NodeLayout, volume: &Volume) -> PathBuf {
-    match &volume.host_path {
-        Some(host_path) => on_node(layout, &host_path.path),
-        None => layout.directory.join("volumes/kubernetes.io~configmap").join(&volume.name),
-    }
-}
-
 /// The kernel's file systems are not below [`NodeLayout::root`].
-pub(super) fn on_node(layout: &NodeLayout, path: &str) -> PathBuf {
+fn of_volume(layout: &NodeLayout, volume: &Volume) -> PathBuf {
+    let Some(HostPath { path, .. }) = &volume.host_path else {
+        return layout.directory.join("volumes/kubernetes.io~configmap").join(&volume.name);
+    };
     let is_kernels = ["/sys", "/proc", "/dev"].iter().any(|top| Path::new(path).starts_with(top));
     if is_kernels { PathBuf::from(path) } else { layout.root.join(path.trim_start_matches('/')) }
 }

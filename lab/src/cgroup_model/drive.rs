@@ -50,15 +50,13 @@ pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
     let mut comparer = Comparer::new(rules)?;
     let mut chooser = Chooser::new(seed, rules);
     let mut history = VecDeque::new();
-    let rules = rules::name(rules).to_owned();
-    let mut comparison = Comparison { seed, rules, ..Comparison::default() };
+    let mut comparison = Comparison { seed, rules: format!("{rules:?}"), ..Comparison::default() };
     for _ in 0..steps {
         let before = comparer.tree.clone();
         let action = chooser.choose(&before);
         let (expected, result) = comparer.act(&action).with_context(|| action.to_string())?;
         comparison.steps += 1;
         *comparison.results.entry(format!("{} {result}", action.kind())).or_default() += 1;
-        comparison.count_partitions(&before, &comparer.tree);
         history.push_back(format!("{action}: {result}"));
         if history.len() > HISTORY {
             history.pop_front();

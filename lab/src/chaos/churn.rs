@@ -181,10 +181,10 @@ impl Worker<'_> {
         let created =
             self.once(|kubelet| kubelet.create_container(&pod, container, &sandbox, attempt), undo);
         let Ok(id) = created else {
-            self.storm.counts().refused += 1;
+            self.storm.witness.observed().summary.refused += 1;
             return Ok(());
         };
-        self.storm.counts().creations += 1;
+        self.storm.witness.observed().summary.creations += 1;
         let started = self.once(
             |kubelet| kubelet.start_container(&id, &container.name),
             |kubelet| kubelet.stop_container(&id),
@@ -232,7 +232,7 @@ impl Worker<'_> {
         let milli = self.size() * 1000;
         match self.surely(|kubelet| kubelet.resize(&running, name, milli)) {
             Ok(resized) => self.pods[index].pod = resized,
-            Err(_) => self.storm.counts().refused += 1,
+            Err(_) => self.storm.witness.observed().summary.refused += 1,
         }
         Ok(())
     }

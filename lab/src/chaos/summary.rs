@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::HOPELESS;
-
 /// What changes the exclusive CPUs of running containers on purpose.
 // The comments are the command's help.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, clap::Args)]
@@ -102,10 +100,6 @@ impl Summary {
         } else {
             None
         }
-    }
-
-    pub(super) fn is_hopeless(&self) -> bool {
-        self.creations == 0 && self.failed + self.refused >= HOPELESS
     }
 
     pub fn line(&self) -> String {

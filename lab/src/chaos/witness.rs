@@ -29,24 +29,19 @@ pub(super) struct Witness {
 }
 
 #[derive(Default)]
-struct Observations {
+pub(super) struct Observations {
     /// By container id.
     running: BTreeMap<String, Running>,
     /// Exclusive CPUs by container of a pod, over all its restarts.
     held: BTreeMap<String, CpuSet>,
     /// Pairs of containers that met.
     met: BTreeSet<[String; 2]>,
-    exclusive: u64,
-    moved: u64,
-    changed: u64,
-    checks: u64,
-    longest_repair: Duration,
     /// Number and time of the last kill.
     killed: Option<(u64, String)>,
-    /// Violations.
-    findings: Vec<String>,
-    /// Other observations.
+    /// Observations that are no violations.
     notes: Vec<String>,
+    /// All counts, and the violations.
+    pub(super) summary: Summary,
 }
 
 #[derive(Clone)]
@@ -87,10 +82,13 @@ impl Seen {
 impl Witness {
     pub(super) fn new(reserved: CpuSet, settings: &StormSettings) -> Self {
         let StormSettings { changes, only_runtime: always, .. } = *settings;
-        Self { reserved, changes, always, observed: Mutex::default() }
+        let changed = if changes.any() { Some(0) } else { None };
+        let summary = Summary { changed, ..Summary::default() };
+        let observed = Mutex::new(Observations { summary, ..Observations::default() });
+        Self { reserved, changes, always, observed }
     }
 
-    fn observed(&self) -> MutexGuard<'_, Observations> {
+    pub(super) fn observed(&self) -> MutexGuard<'_, Observations> {
         self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,14 +147,14 @@ impl Witness {
             }
         }
         let mut observed = self.observed();
-        observed.checks += 1;
+        observed.summary.checks += 1;
         for (first, second) in meetings {
             observed.meet(first, second, "");
         }
         for Seen { id, running, cpus } in &exclusive {
             // A container stopped meanwhile may belong to a removed pod.
             if observed.running.contains_key(id) {
-                observed.compare(&running.name, *cpus, self.changes);
+                observed.compare(&running.name, *cpus);
             }
         }
     }
@@ -182,7 +180,8 @@ impl Witness {
             let deprived = self.deprived(&shared);
             let mut observed = self.observed();
             if intruders.is_empty() && deprived.is_empty() {
-                observed.longest_repair = observed.longest_repair.max(start.elapsed());
+                let longest = &mut observed.summary.longest_repair;
+                *longest = command::millis(start.elapsed()).max(*longest);
                 return Ok(true);
             }
             if start.elapsed() > PATIENCE {
@@ -221,16 +220,12 @@ impl Witness {
         }
     }
 
-    /// Adds the observations to the summary.
-    pub(super) fn testify(&self, summary: &mut Summary) {
+    /// With the notes after the violations.
+    pub(super) fn summary(&self) -> Summary {
         let observed = self.observed();
-        summary.changed = self.changes.any().then_some(observed.changed);
-        summary.overlaps = observed.met.len() as u64;
-        summary.exclusive = observed.exclusive;
-        summary.moved = observed.moved;
-        summary.checks = observed.checks;
-        summary.longest_repair = command::millis(observed.longest_repair);
-        summary.findings = observed.findings.iter().chain(&observed.notes).cloned().collect();
+        let mut summary = observed.summary.clone();
+        summary.findings.extend(observed.notes.iter().cloned());
+        summary
     }
 }
 
@@ -240,6 +235,7 @@ impl Observations {
         let mut ids = [owner.id.clone(), other.id.clone()];
         ids.sort();
         if self.met.insert(ids) {
+            self.summary.overlaps += 1;
             self.find(&format!("{when}{owner} met {other}"));
         }
     }
@@ -247,31 +243,36 @@ impl Observations {
     /// A container keeps its first exclusive CPUs until its pod ends. If something changes them on
     /// purpose, each change counts apart; whether it was right is what the simulation checks.
     /// Without the plugin, a container has none at first.
-    fn compare(&mut self, name: &str, cpus: CpuSet, changes: Changes) {
-        match self.held.insert(name.to_owned(), cpus) {
-            None => self.exclusive += 1,
-            Some(before) if before == cpus => {}
-            Some(_) if changes.any() => self.changed += 1,
-            Some(before) => {
-                self.moved += 1;
-                self.find(&format!("{name} moved from {before} to {cpus}"));
-            }
+    fn compare(&mut self, name: &str, cpus: CpuSet) {
+        let before = self.held.insert(name.to_owned(), cpus);
+        let Some(before) = before else {
+            self.summary.exclusive += 1;
+            return;
+        };
+        if before == cpus {
+            return;
+        }
+        if let Some(changed) = &mut self.summary.changed {
+            *changed += 1;
+        } else {
+            self.summary.moved += 1;
+            self.find(&format!("{name} moved from {before} to {cpus}"));
         }
     }
 
     /// Exclusive CPUs that went to others without a replacement count as a move.
     fn deprive(&mut self, name: &str, cpus: CpuSet) {
         if let Some(before) = self.held.remove(name) {
-            self.moved += 1;
+            self.summary.moved += 1;
             self.find(&format!("at rest: {name} lost {before} and shares {cpus}"));
         }
     }
 
     fn find(&mut self, what: &str) {
-        if self.findings.len() < SHOWN {
+        if self.summary.findings.len() < SHOWN {
             let after = self.killed.as_ref();
             let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
-            self.findings.push(format!("{}{} {what}", now(), after.unwrap_or_default()));
+            self.summary.findings.push(format!("{}{} {what}", now(), after.unwrap_or_default()));
         }
     }
 }
@@ -296,40 +297,45 @@ fn now() -> String {
 mod tests {
     use super::*;
 
-    const NONE: Changes = Changes { rebalance: false, resizes: false, hotplug: false };
-
     fn cpus(list: &str) -> CpuSet {
         list.parse().unwrap()
     }
 
-    fn witness(changes: Changes) -> Witness {
-        let observed = Mutex::default();
-        Witness { reserved: cpus("0"), changes, always: false, observed }
+    fn witness(resizes: bool) -> Witness {
+        let settings = StormSettings {
+            kills: 3,
+            creations_per_kill: 1,
+            workers: 1,
+            seed: 1,
+            reserved: "0".to_owned(),
+            changes: Changes { resizes, ..Changes::default() },
+            only_runtime: false,
+        };
+        Witness::new(cpus("0"), &settings)
     }
 
     /// Overlaps, moves and changes, as counted after these readings of one container.
     fn counted(witness: &Witness, readings: &[&str]) -> (u64, u64, Option<u64>) {
         for list in readings {
-            witness.observed().compare("pod/c0", cpus(list), witness.changes);
+            witness.observed().compare("pod/c0", cpus(list));
         }
-        let mut summary = Summary::default();
-        witness.testify(&mut summary);
-        (summary.overlaps, summary.moved, summary.changed)
+        let Summary { overlaps, moved, changed, .. } = witness.summary();
+        (overlaps, moved, changed)
     }
 
     #[test]
     fn a_move_counts_until_the_pod_ends_unless_it_is_on_purpose() {
-        let strict = witness(NONE);
+        let strict = witness(false);
         assert_eq!(counted(&strict, &["15", "15", "11"]), (0, 1, None));
         strict.forget_pod("pod");
         assert_eq!(counted(&strict, &["7"]), (0, 1, None));
-        let resized = witness(Changes { resizes: true, ..NONE });
+        let resized = witness(true);
         assert_eq!(counted(&resized, &["4-5", "4-6", "4-6"]), (0, 0, Some(1)));
     }
 
     #[test]
     fn containers_that_meet_or_lose_their_cpus_count_once() {
-        let witness = witness(NONE);
+        let witness = witness(false);
         let pid = std::process::id();
         let [first, second] = ["pod/c0", "other/c0"].map(|name| {
             let running = Running { name: name.to_owned(), pid, born: process::born(pid).unwrap() };
@@ -347,7 +353,7 @@ mod tests {
         witness.observed().deprive(&deprived[0].running.name, deprived[0].cpus);
         assert!(witness.deprived(&shared).is_empty());
         assert_eq!(counted(&witness, &[]), (1, 1, None));
-        let findings = &witness.observed().findings;
+        let findings = witness.summary().findings;
         assert!(findings[0].contains("(after kill 3 at "), "{findings:?}");
     }
 }

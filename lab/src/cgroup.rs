@@ -176,11 +176,6 @@ pub fn add(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A cgroup outside `kubepods`, like that of a host service.
-pub fn add_service(name: &str) -> Result<PathBuf> {
-    add(&format!("system.slice/{name}"))
-}
-
 /// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1.
 pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     let controller = if is_v2() { "" } else { controller };

@@ -133,11 +133,6 @@ impl Containerd {
         self.launch()
     }
 
-    /// The bundle that the runtime hands to a container's shim.
-    pub fn bundle(&self, container: &str) -> PathBuf {
-        self.setup.run.join("state/io.containerd.runtime.v2.task/k8s.io").join(container)
-    }
-
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }

@@ -20,13 +20,6 @@ pub mod wire {
 /// Generous: on emulated CPUs, a call that first updates hundreds of containers takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// CRI-O also needs the name as the pod has it.
-impl From<&str> for wire::ImageSpec {
-    fn from(name: &str) -> Self {
-        Self { image: name.to_owned(), user_specified_image: name.to_owned() }
-    }
-}
-
 #[derive(Debug)]
 pub struct Cri {
     runtime: Runtime,

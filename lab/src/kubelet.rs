@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::cgroup;
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, kernel};
 
 mod resize;
 
@@ -67,7 +67,7 @@ impl Kubelet {
         sandbox: &str,
         attempt: u32,
     ) -> Result<String> {
-        let config = pod.container(container, attempt, kernel::memory());
+        let config = pod.container(container, attempt);
         self.create_container_as(sandbox, config, pod.sandbox())
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::cri::wire;
-use crate::image;
+use crate::{image, kernel};
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -111,7 +111,7 @@ impl Container {
     }
 
     /// The resources that the kubelet sends to the runtime.
-    pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
+    pub fn resources(&self, qos: Qos) -> wire::LinuxContainerResources {
         let exclusive = qos == Qos::Guaranteed && self.cpu_limit % 1000 == 0;
         let lifted = exclusive && !self.kubelet_cpus.is_empty();
         wire::LinuxContainerResources {
@@ -120,7 +120,7 @@ impl Container {
             cpuset_cpus: self.kubelet_cpus.clone(),
             cpu_shares: shares(self.cpu_request),
             memory_limit_in_bytes: self.memory_limit,
-            oom_score_adj: oom_score_adj(qos, self.memory_request, node_memory),
+            oom_score_adj: oom_score_adj(qos, self.memory_request),
             ..Default::default()
         }
     }
@@ -279,31 +279,24 @@ impl Pod {
         }
     }
 
-    pub fn container(
-        &self,
-        container: &Container,
-        attempt: u32,
-        node_memory: i64,
-    ) -> wire::ContainerConfig {
-        let mount = |(host, inside): &(String, String)| wire::Mount {
+    pub fn container(&self, container: &Container, attempt: u32) -> wire::ContainerConfig {
+        let mounts = container.mounts.iter().map(|(host, inside)| wire::Mount {
             container_path: inside.clone(),
             host_path: host.clone(),
             ..Default::default()
-        };
+        });
+        let restarts = "io.kubernetes.container.restartCount".to_owned();
         let mut labels = self.labels();
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(image::LAB.into()),
+            image: Some(wire::ImageSpec { image: image::LAB.to_owned() }),
             command: container.command.clone(),
-            mounts: container.mounts.iter().map(mount).collect(),
+            mounts: mounts.collect(),
             labels,
-            annotations: HashMap::from([(
-                "io.kubernetes.container.restartCount".to_owned(),
-                attempt.to_string(),
-            )]),
+            annotations: HashMap::from([(restarts, attempt.to_string())]),
             linux: Some(wire::LinuxContainerConfig {
-                resources: Some(container.resources(self.qos(), node_memory)),
+                resources: Some(container.resources(self.qos())),
                 security_context: Some(wire::LinuxContainerSecurityContext {
                     namespace_options: Some(self.namespaces()),
                     run_as_user: Some(wire::Int64Value { value: container.user }),
@@ -329,13 +322,9 @@ impl Pod {
     }
 
     fn namespaces(&self) -> wire::NamespaceOption {
-        let pid =
-            if self.host_pid { wire::NamespaceMode::Node } else { wire::NamespaceMode::Container };
-        wire::NamespaceOption {
-            network: wire::NamespaceMode::Node.into(),
-            pid: pid.into(),
-            ipc: wire::NamespaceMode::Pod.into(),
-        }
+        use wire::NamespaceMode::{Container, Node, Pod};
+        let pid = if self.host_pid { Node } else { Container };
+        wire::NamespaceOption { network: Node.into(), pid: pid.into(), ipc: Pod.into() }
     }
 
     fn labels(&self) -> HashMap<String, String> {
@@ -356,11 +345,11 @@ pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }
 }
 
-fn oom_score_adj(qos: Qos, memory_request: i64, node_memory: i64) -> i64 {
+fn oom_score_adj(qos: Qos, memory_request: i64) -> i64 {
     match qos {
         Qos::Guaranteed => -997,
         Qos::BestEffort => 1000,
-        Qos::Burstable => (1000 - 1000 * memory_request / node_memory.max(1)).clamp(3, 999),
+        Qos::Burstable => (1000 - 1000 * memory_request / kernel::memory().max(1)).clamp(3, 999),
     }
 }
 

@@ -6,7 +6,6 @@ use anyhow::Result;
 
 use crate::cgroup::Driver;
 use crate::cri::wire;
-use crate::kernel;
 use crate::manifests::Manifests;
 use crate::manifests::types::{ContainerSpec, FieldPath, SeccompType, SecurityContext, Variable};
 use crate::pod::{self, Pod};
@@ -72,8 +71,8 @@ pub(super) fn container(
     attempt: u32,
     mounts: Vec<wire::Mount>,
 ) -> Result<wire::ContainerConfig> {
-    let mut config = pod.container(&resources(spec)?, attempt, kernel::memory());
-    config.image = Some(spec.image.as_str().into());
+    let mut config = pod.container(&resources(spec)?, attempt);
+    config.image = Some(wire::ImageSpec { image: spec.image.clone() });
     config.args.clone_from(&spec.args);
     config.envs = spec.env.iter().map(variable).collect();
     config.mounts = mounts;

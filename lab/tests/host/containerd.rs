@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use crate::bench::{Bench, eventually, exclusive, own_cpu, shared};
+use crate::bench::{Bench, eventually, own_cpu};
 use lab::containerd::Version;
 
-on_both!(
-    the_exclusive_cpu_is_empty_when_its_container_starts,
-    containers_from_before_the_plugin_are_pinned,
-);
+on_both!(the_exclusive_cpu_is_empty_when_its_container_starts,);
 
 /// Exclusivity: the shared container last ran on the CPU before the exclusive one's first process
 /// started, and at that moment none of its threads may run there.
@@ -46,12 +43,4 @@ fn containers_share_cpus_without_the_plugin() {
         assert!(eventually(meet), "the busy container did not run on CPU {cpu} again");
     }
     assert!(first.threads.iter().all(|(_, cpus)| *cpus == bench.online()));
-}
-
-fn containers_from_before_the_plugin_are_pinned(version: Version) {
-    let mut bench = Bench::new(version);
-    bench.run(&shared("early"));
-    let _plugin = bench.plugin();
-    bench.run(&exclusive("db"));
-    assert_eq!(bench.allowed("early"), bench.online() - bench.allowed("db"));
 }

@@ -7,12 +7,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use cpuset::CpuSet;
 use nix::sched::{CloneFlags, setns};
 
+use crate::command::poll;
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::{self, CGROUPS};
 use crate::pod::{CPU_PERIOD, Pod};
@@ -291,11 +292,8 @@ pub fn nest(container: &Path) -> Result<()> {
         };
         scope.spawn(enter).join().map_err(|_| anyhow!("a panic"))?
     })?;
-    let deadline = Instant::now() + Duration::from_secs(30);
     // A child is made there.
-    while read_value(&inner.join("cgroup.threads"))?.lines().count() < 2 {
-        ensure!(Instant::now() < deadline, "no processes in {}", inner.display());
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+    let are_there = || Ok(read_value(&inner.join("cgroup.threads"))?.lines().nth(1).map(|_| ()));
+    poll(Duration::from_secs(30), are_there)?
+        .with_context(|| format!("no processes in {}", inner.display()))
 }

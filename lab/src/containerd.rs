@@ -66,7 +66,7 @@ impl Containerd {
         files::make_directory(&setup.data)?;
         files::make_directory(&setup.run)?;
         let mut containerd = Self { setup, child: None, nri: true };
-        containerd.configure(&config::text(&containerd.setup))?;
+        containerd.configure(&config::text(&containerd.setup, true))?;
         containerd.launch()?;
         Ok(containerd)
     }
@@ -75,7 +75,7 @@ impl Containerd {
     /// the lab does not wait for NRI's socket.
     pub fn restart_without_nri(&mut self) -> Result<()> {
         self.nri = false;
-        self.configure(&config::without_nri(&self.setup))?;
+        self.configure(&config::text(&self.setup, false))?;
         self.restart()
     }
 

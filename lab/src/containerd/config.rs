@@ -1,21 +1,13 @@
 //! containerd's configuration in the formats of both versions.
 
-use std::path::Path;
-
 use super::ContainerdSetup;
 use super::version::Version;
 use crate::cgroup::Driver;
 use crate::image;
 
-pub(super) fn text(setup: &ContainerdSetup) -> String {
-    format!("{}{}", common(setup), nri(setup, false)) + &cri(setup)
-}
-
-/// containerd 1.7's default, without NRI. Paths are still needed if the node's root directory is
-/// not `/`.
-pub(super) fn without_nri(setup: &ContainerdSetup) -> String {
-    let nri = if setup.root == Path::new("/") { String::new() } else { nri(setup, true) };
-    common(setup) + &nri + &cri(setup)
+/// Without NRI, as is containerd 1.7's default, all is there but that it is disabled.
+pub(super) fn text(setup: &ContainerdSetup, nri: bool) -> String {
+    format!("{}{}{}", common(setup), self::nri(setup, nri), cri(setup))
 }
 
 /// Four times the default: emulated CPUs are many times slower than real ones, and busy containers
@@ -23,7 +15,8 @@ pub(super) fn without_nri(setup: &ContainerdSetup) -> String {
 const NRI_TIMEOUT: &str = "8s";
 
 /// All paths are the defaults below the node's root directory.
-fn nri(setup: &ContainerdSetup, disable: bool) -> String {
+fn nri(setup: &ContainerdSetup, enabled: bool) -> String {
+    let disable = !enabled;
     let root = setup.root.display().to_string();
     let root = root.trim_end_matches('/');
     format!(

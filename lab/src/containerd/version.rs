@@ -58,24 +58,15 @@ impl Version {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Version;
 
     #[test]
     fn another_version_is_refused() {
-        let said = |number: &str| {
+        let check = |number: &str| {
             let words = format!("containerd github.com/containerd/containerd/v2 {number} 1b2c3");
-            Version::V2_1.check_output(&words)
+            Version::V2_1.check_output(&words).is_ok()
         };
-        for number in ["2.1.9+unknown", "2.1.4~ds1", "2.1"] {
-            said(number).unwrap();
-        }
-        for number in ["2.2.0", "2.10.3", "1.7.24~ds1", ""] {
-            let error = said(number).unwrap_err().to_string();
-            assert!(
-                error.contains("expected containerd 2.1,") && error.contains("forky"),
-                "{error}"
-            );
-        }
-        assert!(Version::V1_7.check_output("").is_err());
+        assert!(["2.1.9+unknown", "2.1.4~ds1", "2.1"].into_iter().all(check));
+        assert!(!["2.2.0", "2.10.3", "1.7.24~ds1", ""].into_iter().any(check));
     }
 }

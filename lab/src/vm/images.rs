@@ -32,7 +32,7 @@ pub(super) struct Base {
 const PACKAGES: [&str; 7] =
     ["?essential", "mount", "runc", "crun", "iproute2", "systemd", "python3-grpcio"];
 
-/// Loaded before the root file system is mounted: disk and overlayfs. busybox decompresses them.
+/// Loaded before the root file system is mounted: disk and overlayfs.
 const MODULES: [(&str, &str); 2] =
     [("kernel/drivers/block", "virtio_blk.ko"), ("kernel/fs/overlayfs", "overlay.ko")];
 
@@ -46,8 +46,11 @@ $b ln -s fd/0 /dev/stdin
 $b ln -s fd/1 /dev/stdout
 $b ln -s fd/2 /dev/stderr
 $b mount -t proc proc /proc
-$b insmod /virtio_blk.ko
-$b insmod /overlay.ko
+# Compressed or not, depending on the kernel.
+for module in virtio_blk overlay; do
+  $b xzcat /$module.ko > /$module || $b mv /$module.ko /$module
+  $b insmod /$module
+done
 $b mount -t ext4 /dev/vda /newroot
 $b mount -t ext4 -o ro /dev/vdb /newroot/lab
 if $b grep -q systemd.unit=lab.service /proc/cmdline; then

@@ -16,7 +16,18 @@ need_root() {
 
 install_packages() {
   step "installing $*"
-  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" >&2
+}
+
+# need_programs PROGRAM[:PACKAGE]...: installs the packages of programs that are missing.
+need_programs() {
+  local program missing=()
+  for program in "$@"; do
+    command -v "${program%:*}" >/dev/null || missing+=("${program#*:}")
+  done
+  [ ${#missing[@]} != 0 ] || return 0
+  need_root
+  install_packages "${missing[@]}"
 }
 
 # Requires an installed Rust; installs the linker if it is missing.
@@ -87,8 +98,12 @@ lab_unprivileged() {
   exec "target/$(rustc --print host-tuple)/lab/lab" "$@"
 }
 
+# What the lab runs on this machine.
+lab_programs=(mmdebstrap cpio mke2fs:e2fsprogs)
+
 # Builds and executes the lab command. The same binary runs in guests, so it is built once.
 lab() {
   need_root
+  need_programs "${lab_programs[@]}"
   lab_unprivileged "$@"
 }

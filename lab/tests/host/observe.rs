@@ -8,10 +8,12 @@ use std::process::{Command, Stdio};
 
 use crate::bench::{Bench, exclusive, shared};
 use lab::containerd::Version;
-use lab::debian::Debian;
+use lab::debian;
+use lab::platform::Platform;
 
 fn promtool() -> PathBuf {
-    Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")
+    let root = debian::unpacked(&["prometheus"], "bookworm", Platform::HERE).unwrap();
+    root.join("usr/bin/promtool")
 }
 
 fn get(path: &str) -> (String, String) {

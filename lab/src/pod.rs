@@ -50,7 +50,7 @@ pub enum Qos {
     BestEffort,
 }
 
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Container {
     pub name: String,
     /// Milli-CPUs.
@@ -127,7 +127,7 @@ impl Container {
 }
 
 /// A pod as the scheduler assigns it to the node.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Pod {
     pub name: String,
     /// Its unique id.

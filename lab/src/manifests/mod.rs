@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 pub mod types;
@@ -12,7 +12,7 @@ use crate::command::{command, run};
 use crate::{cache, files};
 use types::{ConfigMap, DaemonSet, PodSpec};
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Manifests {
     pub daemon_set: DaemonSet,
     /// None in `release`.

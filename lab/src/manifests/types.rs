@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Error, Result, bail};
 use quantity::Quantity;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
@@ -25,7 +25,7 @@ macro_rules! api {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(
             $(#[$doc])*
-            #[derive(Debug, Clone, Serialize, Deserialize)]
+            #[derive(Debug, Clone, Deserialize)]
             #[serde(deny_unknown_fields, rename_all = "camelCase")]
             pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
         )*
@@ -196,26 +196,26 @@ api! {
     }
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub enum FieldPath {
     #[serde(rename = "spec.nodeName")]
     NodeName,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub enum SeccompType {
     RuntimeDefault,
 }
 
 /// Whether mounts below a read-only mount are read-only, too.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub enum RecursiveReadOnly {
     /// Where the runtime can do it.
     IfPossible,
 }
 
 /// What must exist before a pod starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum HostPathType {
     Directory,
     DirectoryOrCreate,

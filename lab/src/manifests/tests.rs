@@ -3,7 +3,7 @@ use nri_cpu_manager::config::PodResources;
 use std::fs;
 
 /// The base and its overlays.
-const OVERLAYS: [&str; 9] = [
+const OVERLAYS: [&str; 10] = [
     "base",
     "containerd-1.7",
     "crio",
@@ -11,6 +11,7 @@ const OVERLAYS: [&str; 9] = [
     "host-pid",
     "kernel-exclusivity",
     "migrate",
+    "openshift",
     "podresources",
     "require",
 ];
@@ -72,8 +73,10 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert!(env.iter().any(|variable| variable.name == "NODE_NAME"), "of the base");
     assert_eq!(paths(&of("containerd-1.7")), paths(&base));
     assert_eq!(of("containerd-1.7").pod().init_containers.len(), 1);
-    let label = context(&of("crio")).se_linux_options.unwrap();
-    assert_eq!(label.r#type, "spc_t");
+    for name in ["crio", "openshift"] {
+        let label = context(&of(name)).se_linux_options.unwrap();
+        assert_eq!(label.r#type, "spc_t", "{name}");
+    }
 }
 
 /// The only mount that an overlay adds to the base.

@@ -14,7 +14,7 @@ fn root() -> &'static Path {
 /// Every page of the project.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut pages = Vec::new();
-    for directory in ["", "docs", "docs/decisions", "charts/nri-cpu-manager"] {
+    for directory in ["", "docs", "docs/decisions", "docs/recipes", "charts/nri-cpu-manager"] {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "md") {

@@ -8,6 +8,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -24,8 +26,45 @@ fn check(resource: Value) -> Result<(), String> {
         Some("MutatingAdmissionPolicyBinding") => {
             strict::<MutatingAdmissionPolicyBinding>(resource)
         }
+        Some("ClusterRole") => strict::<ClusterRole>(resource),
+        Some("RoleBinding") => strict::<RoleBinding>(resource),
+        Some("SecurityContextConstraints") => strict::<SecurityContextConstraints>(resource),
         other => Err(format!("the kind {other:?} is missing in this test")),
     }
+}
+
+/// The fields of OpenShift's type (openshift/api, `security/v1`) that the overlay sets.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code, reason = "only their names and types are checked")]
+struct SecurityContextConstraints {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    allow_host_dir_volume_plugin: bool,
+    #[serde(rename = "allowHostIPC")]
+    allow_host_ipc: bool,
+    allow_host_network: bool,
+    #[serde(rename = "allowHostPID")]
+    allow_host_pid: bool,
+    allow_host_ports: bool,
+    allow_privilege_escalation: bool,
+    allow_privileged_container: bool,
+    allowed_capabilities: Vec<String>,
+    required_drop_capabilities: Vec<String>,
+    read_only_root_filesystem: bool,
+    run_as_user: Strategy,
+    se_linux_context: Strategy,
+    fs_group: Strategy,
+    supplemental_groups: Strategy,
+    seccomp_profiles: Vec<String>,
+    volumes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Strategy {
+    #[allow(dead_code, reason = "only its type is checked")]
+    r#type: String,
 }
 
 /// The type must have every field, and the field's value must be of its type.
@@ -208,5 +247,37 @@ fn promtool_tests_that_each_alert_fires_and_that_it_does_not() {
         let of = tried.iter().filter(|one| one.exp_alerts.is_empty() != fires);
         let tested: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
         assert_eq!(alerts, tested, "fires: {fires}");
+    }
+}
+
+/// What the constraints allow must be what the pod needs: OpenShift refuses a pod that needs more.
+#[test]
+fn the_constraints_of_openshift_admit_the_pod() {
+    let read = |path: &str| fs::read_to_string(manifests().join(path)).unwrap();
+    let documents = read("overlays/openshift/scc.yaml");
+    let objects: Vec<Value> = documents.split("\n---\n").map(yaml).collect();
+    let [constraints, role, binding] = &objects[..] else { panic!("{} objects", objects.len()) };
+    let name = &constraints["metadata"]["name"];
+    assert_eq!(role["rules"][0]["resourceNames"][0], *name);
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    for file in ["base/daemonset.yaml", "release/daemonset.yaml"] {
+        let pod = &yaml(&read(file))["spec"]["template"]["spec"];
+        let account = pod["serviceAccountName"].as_str().unwrap_or("default");
+        assert_eq!(binding["subjects"][0]["name"], account, "{file}");
+        let allowed = constraints["volumes"].as_array().unwrap();
+        for volume in pod["volumes"].as_array().unwrap() {
+            let kinds = volume.as_object().unwrap().keys().filter(|key| *key != "name");
+            kinds.for_each(|kind| assert!(allowed.iter().any(|one| one == kind), "{file}: {kind}"));
+        }
+        let of = |kind: &str| pod[kind].as_array().cloned().unwrap_or_default();
+        for container in of("initContainers").iter().chain(&of("containers")) {
+            let context = &container["securityContext"];
+            for field in ["readOnlyRootFilesystem", "allowPrivilegeEscalation"] {
+                assert_eq!(context[field], constraints[field], "{file}: {field}");
+            }
+            assert_eq!(context["capabilities"]["drop"], constraints["requiredDropCapabilities"]);
+            assert_eq!(context["capabilities"]["add"], Value::Null);
+            assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
+        }
     }
 }

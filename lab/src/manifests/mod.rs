@@ -120,6 +120,7 @@ impl Manifests {
                 Some("ConfigMap") => config_map = Some(types::read::<ConfigMap>(resource)?),
                 // The lab has no API server that would admit pods.
                 Some("MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding") => {}
+                Some("SecurityContextConstraints" | "ClusterRole" | "RoleBinding") => {}
                 _ => bail!("unsupported kind: {}", resource["kind"]),
             }
         }

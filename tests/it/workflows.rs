@@ -79,7 +79,7 @@ fn lines_that_are_not_pinned_are_found() {
     }
 }
 
-/// A digest without its comment would be right, but two versions of an action in one tree are not.
+/// Otherwise a fix of an action reaches some of the jobs that use it.
 #[test]
 fn an_action_has_one_version() {
     let all: BTreeSet<String> = workflows()

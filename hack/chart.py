@@ -3,9 +3,11 @@
 import gzip
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import helm_python as helm
@@ -218,15 +220,53 @@ def check(chart):
 
     with helm.Chart.load(package(Path("target/chart"))) as packaged:
         checks.same("the packaged chart renders the same", render(packaged, {}), render(chart, {}))
+    name, digest = "registry.example.com/a/b", "sha256:" + 64 * "0"
+    released = package_release(Path("target/chart/release"), f"{name}@{digest}", "https://example.com/a/b")
+    with helm.Chart.load(released) as packaged:
+        objects, hooks = render(packaged, {})
+    images = {one["image"] for part in (objects, hooks) for one in containers(only("DaemonSet", part))}
+    checks.same("the chart of a release names the pushed image", sorted(images), [f"{name}@{digest}"])
+    metadata = helm.values_from_yaml(helm.show(str(released), output_format="chart"))
+    scanned = helm.values_from_yaml("images:\n" + metadata["annotations"]["artifacthub.io/images"])["images"]
+    checks.same("Artifact Hub scans the pushed image", [one["image"] for one in scanned], [f"{name}:{metadata['version']}"])
+    checks.same("it names its sources", [metadata["home"], *metadata["sources"]], 2 * ["https://example.com/a/b"])
     if checks.failures:
         sys.exit(f"{checks.failures} failed")
 
 
-def package(directory):
+def package(directory, chart=CHART):
     directory.mkdir(parents=True, exist_ok=True)
-    archive = Path(helm.package(CHART, destination=directory))
+    archive = Path(helm.package(chart, destination=directory))
     archive.write_bytes(without_times(archive.read_bytes()))
     return archive
+
+
+def package_release(directory, image, source=None):
+    """The chart with an image in a registry, NAME@DIGEST, and perhaps the address of the sources."""
+    name, digest = image.split("@")
+    with tempfile.TemporaryDirectory() as copy:
+        chart = Path(copy) / CHART.name
+        shutil.copytree(CHART, chart)
+        replace(chart / "values.yaml", [
+            ("  repository: localhost/nri-cpu-manager\n", f"  repository: {name}\n"),
+            ('  digest: ""\n', f'  digest: "{digest}"\n'),
+            ("  # The name of an image that hack/image built and that is loaded on the nodes.\n", ""),
+        ])
+        replace(chart / "Chart.yaml", [("localhost/nri-cpu-manager:", f"{name}:")])
+        if source:
+            # Helm shows both, and the registry links the chart with its sources by them.
+            links = f"home: {source}\nsources:\n  - {source}\nannotations:\n"
+            replace(chart / "Chart.yaml", [("annotations:\n", links)])
+        return package(directory, chart)
+
+
+def replace(file, pairs):
+    text = file.read_text()
+    for old, new in pairs:
+        if text.count(old) != 1:
+            sys.exit(f"{file.name} has this {text.count(old)} times, expected once: {old}")
+        text = text.replace(old, new)
+    file.write_text(text)
 
 
 def without_times(archive):
@@ -247,7 +287,8 @@ def without_times(archive):
 
 
 if sys.argv[1] == "package":
-    print(package(Path(sys.argv[2] if len(sys.argv) > 2 else "target/chart")))
+    target = Path(sys.argv[2] if len(sys.argv) > 2 else "target/chart")
+    print(package_release(target, *sys.argv[3:]) if len(sys.argv) > 3 else package(target))
 else:
     with helm.Chart.load(CHART) as loaded:
         check(loaded)

@@ -41,6 +41,13 @@ need_rust() {
   fi
 }
 
+# Whether python3 can make environments, which are what the Python packages of these scripts are installed into. Debian
+# has that in a package of its own.
+have_venv() {
+  python3 -c "import ensurepip, venv" 2>/dev/null && return
+  [ "$(id -u)" = 0 ] && install_packages python3-venv
+}
+
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
 

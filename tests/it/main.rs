@@ -42,3 +42,4 @@ mod status;
 mod support;
 mod sysfs;
 mod worked_examples;
+mod workflows;

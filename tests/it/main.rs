@@ -12,6 +12,7 @@ mod conformance;
 mod consumers;
 mod daemon;
 mod devices;
+mod doctor;
 mod documentation;
 mod drifts;
 mod every_machine;

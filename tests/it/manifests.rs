@@ -98,7 +98,10 @@ fn manifests() -> PathBuf {
 
 /// The files for `kubectl apply -k`.
 fn kustomized() -> Vec<PathBuf> {
-    ["base", "overlays", "release"].iter().flat_map(|name| files(&manifests().join(name))).collect()
+    ["base", "doctor", "overlays", "release"]
+        .iter()
+        .flat_map(|name| files(&manifests().join(name)))
+        .collect()
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

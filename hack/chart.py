@@ -89,6 +89,7 @@ ACCEPTED = [
     ("global: {parent: 1}", {}),
     ("updateStrategy: {type: OnDelete, rollingUpdate: {maxUnavailable: 1}}", {}),
     ("updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 10%}}", {}),
+    ("updateStrategy: {rollingUpdate: null}", {}),
 ]
 
 

@@ -86,9 +86,10 @@ affinity:
 {{- end }}
 {{- end }}
 {{- with .Values.updateStrategy }}
-{{- /* 0 and "0%". */}}
-{{- $surges := .rollingUpdate.maxSurge | toString | trimSuffix "%" | ne "0" }}
-{{- $unavailable := .rollingUpdate.maxUnavailable | toString | trimSuffix "%" | ne "0" }}
+{{- /* With Kubernetes' defaults, for a value that was set to null. "0%" is 0. */}}
+{{- $rolling := .rollingUpdate | default dict }}
+{{- $surges := dig "maxSurge" 0 $rolling | toString | trimSuffix "%" | ne "0" }}
+{{- $unavailable := dig "maxUnavailable" 1 $rolling | toString | trimSuffix "%" | ne "0" }}
 {{- if and (eq .type "RollingUpdate") (eq $surges $unavailable) }}
 {{- fail "updateStrategy: exactly one of maxSurge and maxUnavailable must be 0" }}
 {{- end }}

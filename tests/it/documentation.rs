@@ -85,6 +85,25 @@ fn every_link_leads_to_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// `runbook_url` is relative to the root of the sources; the chart's value `prometheusRule.runbooks`
+/// comes before it.
+#[test]
+fn every_alert_has_a_runbook() {
+    let rules = include_str!("../../manifests/prometheus/rules.yaml");
+    let rules: serde_yaml::Value = serde_yaml::from_str(rules).unwrap();
+    let groups = rules["groups"].as_sequence().unwrap().iter();
+    let rules: Vec<_> = groups.flat_map(|one| one["rules"].as_sequence().unwrap()).collect();
+    assert!(rules.len() > 15, "only {} alerts found", rules.len());
+    for rule in rules {
+        let alert = rule["alert"].as_str().unwrap();
+        let runbook = rule["annotations"]["runbook_url"].as_str();
+        let (file, heading) = runbook.and_then(|url| url.split_once('#')).expect(alert);
+        let page = fs::read_to_string(root().join(file)).expect(alert);
+        let mut headings = page.lines().filter(|line| line.starts_with('#')).map(anchor);
+        assert!(headings.any(|one| one == heading), "{alert}: no heading {file}#{heading}");
+    }
+}
+
 /// Whether only a release has this file: `hack/release` renders each directory of manifests into
 /// one.
 fn is_released(path: &str) -> bool {

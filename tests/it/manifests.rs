@@ -7,8 +7,10 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +24,11 @@ fn check(resource: Value) -> Result<(), String> {
     match resource["kind"].as_str() {
         Some("DaemonSet") => strict::<DaemonSet>(resource),
         Some("ConfigMap") => strict::<ConfigMap>(resource),
+        Some("Job") => strict::<Job>(resource),
+        Some("NetworkPolicy") => strict::<NetworkPolicy>(resource),
+        Some("Role") => strict::<Role>(resource),
+        Some("RoleBinding") => strict::<RoleBinding>(resource),
+        Some("ServiceAccount") => strict::<ServiceAccount>(resource),
         Some("MutatingAdmissionPolicy") => strict::<MutatingAdmissionPolicy>(resource),
         Some("MutatingAdmissionPolicyBinding") => {
             strict::<MutatingAdmissionPolicyBinding>(resource)
@@ -138,6 +145,24 @@ fn kubernetes_knows_every_field() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What the Helm chart makes of all its values; `hack/chart check` compares the file with Helm's
+/// output.
+#[test]
+fn kubernetes_knows_every_field_of_the_charts_objects() {
+    let text = include_str!("../chart/objects.yaml");
+    let mut kinds = BTreeSet::new();
+    for document in text.split("\n---\n") {
+        let object = yaml(document);
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        // The Prometheus operator's types are not Kubernetes'.
+        if kind != "PodMonitor" {
+            check(object).unwrap_or_else(|why| panic!("{why} in\n{document}"));
+        }
+        kinds.insert(kind);
+    }
+    assert!(kinds.len() > 8, "only {kinds:?}");
+}
+
 /// CRI-O finds no image by a short name, and an image without a tag would be pulled at each start.
 #[test]
 fn every_image_has_a_full_name() {
@@ -224,6 +249,50 @@ fn the_dashboard_selects_only_the_plugins_series() {
         }
     }
     assert!(queries > 20, "only {queries} found");
+}
+
+#[test]
+fn the_dashboard_shows_alignment_moves_foreign_partitions_and_fallbacks() {
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    for metric in [
+        "cgroups_writable",
+        "distrusted_groups",
+        "foreign_partition_cpus",
+        "groups_given_up",
+        "live_containers",
+        "live_excess",
+        "live_shared_cores",
+        "moves_total",
+        "rebalance_moves_left",
+        "rebalance_moves_total",
+        "unbound_pods",
+    ] {
+        assert!(text.contains(&format!("nri_cpu_manager_{metric}{{job")), "no query of {metric}");
+    }
+}
+
+/// Grafana moves a panel that overlaps another one to a place that it chooses.
+#[test]
+fn the_dashboards_panels_do_not_overlap() {
+    #[derive(Debug, Deserialize)]
+    struct Rectangle {
+        x: u64,
+        y: u64,
+        w: u64,
+        h: u64,
+    }
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut taken = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let at: Rectangle = serde_json::from_value(panel["gridPos"].clone()).unwrap();
+        assert!(at.x + at.w <= 24, "{}: {at:?}", panel["title"]);
+        for x in at.x..at.x + at.w {
+            for y in at.y..at.y + at.h {
+                assert!(taken.insert((x, y)), "{} overlaps at {x}, {y}", panel["title"]);
+            }
+        }
+    }
 }
 
 #[test]

@@ -220,10 +220,16 @@ impl Instance for DaemonPod {
         Ok(code.map(|code| format!("exit code {code}")))
     }
 
-    /// All probes must succeed.
+    /// All probes must succeed. Like a kubelet, tries again: the first write of the state may take
+    /// a second.
     fn wait_until_ready(&mut self, node: &Node) -> Result<()> {
         self.wait_for_synchronisation(node, 1, PATIENCE)?;
-        self.probe()
+        let mut probed = Ok(());
+        poll(PATIENCE, || {
+            probed = self.probe();
+            Ok(if probed.is_ok() { Some(()) } else { None })
+        })?;
+        probed
     }
 
     fn pid(&self) -> Result<u32> {

@@ -30,7 +30,7 @@ fn write(root: &Path, file: &str, text: impl AsRef<[u8]>) {
 fn examined(root: &Path, more: &[&str]) -> (String, bool) {
     let cgroups = root.join("sys/fs/cgroup");
     let fixed = ["nri-cpu-manager", "doctor", "--root", root.to_str().unwrap(), "--cgroup-root"];
-    let all = [&fixed, &[cgroups.to_str().unwrap()], more].concat();
+    let all = [&fixed[..], &[cgroups.to_str().unwrap()], more].concat();
     let Command::Doctor(args) = Cli::try_parse_from(all).unwrap().command else { panic!() };
     let mut out = Vec::new();
     let is_sound = doctor::run(&args, &mut out).is_ok();

@@ -37,7 +37,10 @@ async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Status) -> bool) -> Stat
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, change).await.expect("the status never became as expected")
+    match tokio::time::timeout(PATIENCE, change).await {
+        Ok(status) => status,
+        Err(_) => panic!("the status never became as expected"),
+    }
 }
 
 fn source(status: &Status) -> &ConfigSourceStatus {

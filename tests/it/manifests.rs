@@ -34,7 +34,6 @@ fn check(resource: Value) -> Result<(), String> {
             strict::<MutatingAdmissionPolicyBinding>(resource)
         }
         Some("ClusterRole") => strict::<ClusterRole>(resource),
-        Some("RoleBinding") => strict::<RoleBinding>(resource),
         Some("SecurityContextConstraints") => strict::<SecurityContextConstraints>(resource),
         other => Err(format!("the kind {other:?} is missing in this test")),
     }

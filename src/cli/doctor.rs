@@ -137,9 +137,9 @@ fn text(findings: &[Finding]) -> String {
             Severity::Note => "note",
             Severity::Problem => "PROBLEM",
         };
-        let _ = writeln!(text, "{mark:8}{subject:13}{what}");
+        let _ = writeln!(text, "{mark:9}{subject:15}{what}");
         if let Some(advice) = advice {
-            let _ = writeln!(text, "{:21}{advice}", "");
+            let _ = writeln!(text, "{:24}{advice}", "");
         }
     }
     text

@@ -39,7 +39,7 @@ fn examined(root: &Path, more: &[&str]) -> (String, bool) {
 
 /// The line of a subject, and the advice below it.
 fn line(text: &str, subject: &str) -> String {
-    let mut lines = text.lines().skip_while(|line| !line[8..].starts_with(subject));
+    let mut lines = text.lines().skip_while(|line| !line[9..].starts_with(subject));
     let own = lines.next().unwrap_or_else(|| panic!("no {subject} in\n{text}"));
     let advice = lines.next().filter(|line| line.starts_with(' ')).unwrap_or_default();
     let words = [own, advice].concat();

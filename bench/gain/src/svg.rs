@@ -11,19 +11,17 @@ use crate::tree::Mode;
 
 /// A panel's area for lines, in pixels.
 const WIDTH: f64 = 400.0;
-const HEIGHT: f64 = 220.0;
+const HEIGHT: f64 = 240.0;
 /// Space for the labels of the vertical axis, and between panels.
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 56.0;
 const GAP: f64 = 30.0;
 /// Above the first row, above each row for its titles, and below each row for the labels of its axis.
 const HEADLINE: f64 = 62.0;
 const TITLE: f64 = 34.0;
-const BELOW: f64 = 52.0;
+const BELOW: f64 = 40.0;
 const LINE: f64 = 16.0;
 /// The width of a letter at most.
-const LETTER: f64 = 6.6;
-/// The smallest part that has a place: one sample in 100,000.
-const SMALLEST_LOG10: f64 = -5.0;
+const LETTER: f64 = 7.5;
 
 const STYLE: &str = "text{font:12px sans-serif;fill:#1b1d1f}.headline{font-size:16px;font-weight:bold}\
 .soft{fill:#54595f}.grid{stroke:#d5d8db;fill:none}.frame{stroke:#868c93;fill:none}\
@@ -42,8 +40,11 @@ fn dashes(mode: Mode) -> &'static str {
 
 /// A well-formed document without references.
 pub(crate) fn picture(report: &Report) -> String {
+    let modes = report.modes();
     let width = LEFT + 2.0 * WIDTH + GAP + 20.0;
-    let row = TITLE + HEIGHT + BELOW;
+    // Names have space below the lines.
+    let names = LINE * (modes.len() as f64 + 0.5);
+    let row = TITLE + HEIGHT + names + BELOW;
     let height = HEADLINE + 2.0 * row;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
@@ -56,18 +57,16 @@ pub(crate) fn picture(report: &Report) -> String {
     }
     for (at, measure) in Measure::ALL.into_iter().enumerate() {
         let top = HEADLINE + at as f64 * row + TITLE;
-        let range = Range::of(report, measure);
+        let scale = Scale::of(report, measure);
         for (at, neighbours) in [false, true].into_iter().enumerate() {
             let left = LEFT + at as f64 * (WIDTH + GAP);
-            let panel = Panel { left, top, range };
+            let panel = Panel { left, top, height: HEIGHT + names, scale };
             let beside = if neighbours { "next to neighbours" } else { "alone" };
             let title = format!("{}, {beside}", measure.label());
             text(&mut svg, "name", (left, top - 10.0), "start", &title);
             panel.grid(&mut svg, at == 0);
-            let lines = report
-                .modes()
-                .into_iter()
-                .map(|mode| (mode, report.histogram(measure, Cell { mode, neighbours })));
+            let cells = modes.iter().map(|mode| Cell { mode: *mode, neighbours });
+            let lines = cells.map(|cell| (cell.mode, report.histogram(measure, cell)));
             panel.lines(&mut svg, &lines.collect::<Vec<_>>());
         }
     }
@@ -75,73 +74,82 @@ pub(crate) fn picture(report: &Report) -> String {
     svg
 }
 
-/// Whole powers of ten of nanoseconds, for both panels of a measurement.
+/// The scales of both panels of a measurement, in whole powers of ten.
 #[derive(Debug, Clone, Copy)]
-struct Range {
-    first: i32,
-    last: i32,
+struct Scale {
+    /// Of nanoseconds.
+    first: u32,
+    last: u32,
+    /// Of the smallest part, one sample of all, as a positive number.
+    parts: u32,
 }
 
-impl Range {
-    fn of(report: &Report, measure: Measure) -> Range {
+impl Scale {
+    fn of(report: &Report, measure: Measure) -> Scale {
         let mut least = u64::MAX;
         let mut most = 1;
+        let mut samples = 10;
         for run in &report.runs {
             let all = report.histogram(measure, run.cell);
             least = least.min(all.percentile(0.1));
             most = most.max(all.max_ns());
+            samples = samples.max(all.samples());
         }
-        let first = (least.min(most).max(1) as f64).log10().floor() as i32;
-        let last = (most as f64).log10().ceil() as i32;
-        Range { first, last: last.max(first + 1) }
+        let first = least.clamp(1, most).ilog10();
+        let last = (most - 1).max(1).ilog10() + 1;
+        Scale { first, last: last.max(first + 1), parts: (samples - 1).ilog10() + 1 }
     }
 }
 
 struct Panel {
     left: f64,
     top: f64,
-    range: Range,
+    /// With the space for names.
+    height: f64,
+    scale: Scale,
 }
 
 impl Panel {
     fn x(&self, ns: u64) -> f64 {
-        let Range { first, last } = self.range;
+        let Scale { first, last, .. } = self.scale;
         let part = ((ns.max(1) as f64).log10() - f64::from(first)) / f64::from(last - first);
         self.left + part.clamp(0.0, 1.0) * WIDTH
     }
 
     fn y(&self, share: f64) -> f64 {
-        self.top + (share.log10() / SMALLEST_LOG10).clamp(0.0, 1.0) * HEIGHT
+        self.top + (-share.log10() / f64::from(self.scale.parts)).clamp(0.0, 1.0) * HEIGHT
     }
 
     fn grid(&self, svg: &mut String, with_labels: bool) {
-        let (right, bottom) = (self.left + WIDTH, self.top + HEIGHT);
-        for power in self.range.first..=self.range.last {
-            let ns = 10_u64.pow(power.unsigned_abs());
+        let (left, top) = (self.left, self.top);
+        let (right, bottom) = (left + WIDTH, top + self.height);
+        for power in self.scale.first..=self.scale.last {
+            let ns = 10_u64.pow(power);
             let x = self.x(ns);
-            path(svg, "grid", "none", &format!("M{x:.1} {:.1}V{bottom:.1}", self.top));
-            text(svg, "soft", (x, bottom + LINE), "middle", &time(ns));
+            path(svg, "grid", "none", &format!("M{x:.1} {top:.1}V{bottom:.1}"));
+            let anchor = if power == self.scale.first {
+                "start"
+            } else if power == self.scale.last {
+                "end"
+            } else {
+                "middle"
+            };
+            text(svg, "soft", (x, bottom + LINE), anchor, &time(ns));
         }
-        for (share, label) in [
-            (1.0, "all"),
-            (0.5, "p50"),
-            (0.1, "10 %"),
-            (0.01, "1 % (p99)"),
-            (0.001, "p99.9"),
-            (0.0001, "p99.99"),
-        ] {
+        let parts = [("all", 1.0), ("p50", 0.5), ("p90", 0.1), ("p99", 1e-2), ("p99.9", 1e-3)];
+        for (label, share) in parts.into_iter().chain([("p99.99", 1e-4), ("p99.999", 1e-5)]) {
             let y = self.y(share);
-            path(svg, "grid", "none", &format!("M{:.1} {y:.1}H{right:.1}", self.left));
-            if with_labels {
-                text(svg, "soft", (self.left - 6.0, y + 4.0), "end", label);
+            path(svg, "grid", "none", &format!("M{left:.1} {y:.1}H{right:.1}"));
+            if with_labels && -f64::from(self.scale.parts) <= share.log10() {
+                // The first two are close to each other.
+                let y = if share == 1.0 { y + 1.0 } else { y + 5.0 };
+                text(svg, "soft", (left - 6.0, y), "end", label);
             }
         }
-        let (left, top) = (self.left, self.top);
         let frame = format!("M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}Z");
         path(svg, "frame", "none", &frame);
     }
 
-    /// The names stand in steps above the lines' ends, where no line of a slower mode is: the fastest highest.
     fn lines(&self, svg: &mut String, lines: &[(Mode, Histogram)]) {
         let mut ends = Vec::new();
         for (mode, histogram) in lines {
@@ -151,15 +159,11 @@ impl Panel {
             }
             let mut longer = samples;
             let mut line = format!("M{:.1} {:.1}", self.left, self.y(1.0));
-            // Writing to a string cannot fail.
             for (longest, count) in histogram.buckets() {
-                let at = longest.min(histogram.max_ns());
-                let _ = write!(
-                    line,
-                    "L{:.1} {:.1}",
-                    self.x(at),
-                    self.y(longer as f64 / samples as f64)
-                );
+                let x = self.x(longest.min(histogram.max_ns()));
+                let y = self.y(longer as f64 / samples as f64);
+                // Writing to a string cannot fail.
+                let _ = write!(line, "L{x:.1} {y:.1}");
                 longer -= count;
             }
             // The maximum: one sample.
@@ -168,15 +172,23 @@ impl Panel {
             path(svg, "line", dashes(*mode), &line);
             ends.push((*mode, end));
         }
+        self.names(svg, ends);
+    }
+
+    /// The names stand below the lines' ends, in steps, all on the side where they fit. No name is crossed
+    /// by the leader of another.
+    fn names(&self, svg: &mut String, mut ends: Vec<(Mode, (f64, f64))>) {
         ends.sort_by(|(_, first), (_, second)| second.0.total_cmp(&first.0));
-        for (at, (mode, (x, y))) in ends.into_iter().enumerate() {
-            let name = mode.label();
-            let level = self.top + HEIGHT - 10.0 - at as f64 * (LINE + 2.0);
-            let (level, y) = (level.min(y - 6.0), y);
-            path(svg, "leader", "none", &format!("M{x:.1} {y:.1}V{:.1}", level - 4.0));
-            let fits = x + 6.0 + name.len() as f64 * LETTER < self.left + WIDTH;
-            let (x, anchor) = if fits { (x + 4.0, "start") } else { (x - 4.0, "end") };
-            text(svg, "name", (x, level), anchor, name);
+        let room = |mode: Mode| 6.0 + mode.label().len() as f64 * LETTER;
+        let to_the_right = ends.iter().all(|(mode, end)| end.0 + room(*mode) < self.left + WIDTH);
+        if !to_the_right {
+            ends.reverse();
+        }
+        for (step, (mode, (x, y))) in ends.into_iter().enumerate() {
+            let level = self.top + HEIGHT + LINE * (step as f64 + 1.0);
+            path(svg, "leader", "none", &format!("M{x:.1} {y:.1}V{level:.1}"));
+            let (at, anchor) = if to_the_right { (x + 4.0, "start") } else { (x - 4.0, "end") };
+            text(svg, "name", (at, level), anchor, mode.label());
         }
     }
 }

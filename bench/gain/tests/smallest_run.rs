@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn roots() -> Vec<PathBuf> {
     roots.filter(|root| files.iter().any(|file| root.join(file).exists())).collect()
 }
 
-fn is_writable(root: &PathBuf) -> bool {
+fn is_writable(root: &Path) -> bool {
     let probe = root.join(format!("nri-cpu-manager-gain-test-{}", std::process::id()));
     fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)).is_ok()
 }

@@ -29,8 +29,8 @@ use wording::count;
 const LIMIT: usize = 1 << 20;
 /// For the runtime to answer; it may be busy with another plugin.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The socket on every distribution whose `/var/run` is `/run`.
-const SOCKET: &str = "/run/nri/nri.sock";
+/// The default socket. In a container a link from `/var/run` to `/run` leads out of the node's root.
+const SOCKETS: [&str; 2] = ["/var/run/nri/nri.sock", "/run/nri/nri.sock"];
 
 /// Programs that assign CPUs, by the first letters of their executables' names.
 const OTHER_MANAGERS: [(&str, &str); 8] = [
@@ -51,9 +51,9 @@ pub struct DoctorArgs {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub node: NodeArgs,
-    /// The runtime's NRI socket
-    #[arg(long, value_name = "PATH", default_value = SOCKET)]
-    pub socket: PathBuf,
+    /// The runtime's NRI socket; by default /var/run/nri/nri.sock
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// The kubelet's directory (its --root-dir)
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
@@ -251,9 +251,14 @@ impl Node<'_> {
     }
 
     fn runtime(&self) -> Finding {
-        let socket = self.at(&self.args.socket);
-        let shown = self.args.socket.display();
-        if !socket.exists() {
+        let candidates = match &self.args.socket {
+            Some(socket) => vec![socket.as_path()],
+            None => SOCKETS.map(Path::new).to_vec(),
+        };
+        let found = candidates.iter().find(|socket| self.at(socket).exists());
+        let shown = found.unwrap_or(&candidates[0]).display();
+        let socket = self.at(found.unwrap_or(&candidates[0]));
+        if found.is_none() {
             return Finding::problem(
                 "runtime",
                 format!(

@@ -15,7 +15,7 @@ fn node() -> tempfile::TempDir {
     fs::create_dir(dir.path().join("sys")).unwrap();
     fake_sysfs::write(&dir.path().join("sys"), &fake_sysfs::files(&facts));
     write(dir.path(), "sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n");
-    write(dir.path(), "sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu\n");
+    write(dir.path(), "sys/fs/cgroup/cgroup.procs", "");
     write(dir.path(), "proc/sys/kernel/osrelease", "6.12.30\n");
     dir
 }
@@ -61,7 +61,9 @@ fn each_part_of_a_node_has_a_line() {
     ] {
         assert_eq!(line(&text, subject), expected);
     }
-    assert!(line(&text, "runtime").starts_with("PROBLEM runtime /run/nri/nri.sock does not exist"));
+    assert!(
+        line(&text, "runtime").starts_with("PROBLEM runtime /var/run/nri/nri.sock does not exist")
+    );
     assert!(line(&text, "exclusivity").starts_with("ok exclusivity auto becomes groups"));
 }
 

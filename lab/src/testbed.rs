@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 
@@ -57,6 +57,9 @@ pub struct Testbed<'a> {
     /// What is being done, for errors.
     doing: String,
     invariants: Invariants,
+    /// The first disagreement with the state file. It fails at the end, because errors in processes
+    /// explain more.
+    unwritten: Option<Error>,
 }
 
 /// A cgroup that a test reads or writes.
@@ -75,7 +78,7 @@ impl<'a> Testbed<'a> {
     /// `report` receives progress.
     pub fn new(node: &'a mut Node, shipped: &'a Shipped, report: &'a mut dyn FnMut(&str)) -> Self {
         let (doing, invariants) = (String::new(), Invariants::default());
-        Self { node, shipped, plugin: None, report, doing, invariants }
+        Self { node, shipped, plugin: None, report, doing, invariants, unwritten: None }
     }
 
     /// Does all of a task. An error names the step that failed, and ends with the plugin's log.
@@ -91,6 +94,10 @@ impl<'a> Testbed<'a> {
     pub(crate) fn begin(&mut self, what: impl Into<String>) {
         self.doing = what.into();
         (self.report)(&self.doing);
+    }
+
+    pub(crate) fn state_was_written(&mut self) -> Result<()> {
+        self.unwritten.take().map_or(Ok(()), Err)
     }
 
     pub(crate) fn invariants(&mut self) -> &mut Invariants {
@@ -519,6 +526,9 @@ impl<'a> Testbed<'a> {
         self.begin("check all containers");
         let view = self.look()?;
         self.invariants.check(&view)?;
+        if self.unwritten.is_none() {
+            self.unwritten = self.invariants.check_written(&view).err();
+        }
         Ok(view)
     }
 

@@ -54,6 +54,7 @@ impl Scenario {
         let invariants = testbed.invariants();
         (invariants.reserved, invariants.isolated) = (shape.reserved, shape.isolated);
         (self.play)(testbed, shape)?;
+        testbed.state_was_written()?;
         testbed.begin("empty the node");
         testbed.clear()?;
         testbed.kernel_is_sound()

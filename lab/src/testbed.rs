@@ -96,6 +96,12 @@ impl<'a> Testbed<'a> {
         (self.report)(&self.doing);
     }
 
+    /// From now on, views are checked for these. What an earlier task has left is forgotten.
+    pub(crate) fn keep(&mut self, invariants: Invariants) {
+        self.invariants = invariants;
+        self.unwritten = None;
+    }
+
     pub(crate) fn state_was_written(&mut self) -> Result<()> {
         self.unwritten.take().map_or(Ok(()), Err)
     }

@@ -13,6 +13,7 @@ mod uninstall;
 
 use anyhow::{Context, Result};
 
+use crate::invariants::Invariants;
 use crate::pod::{Container, Pod};
 use crate::testbed::Testbed;
 use shape::Shape;
@@ -51,8 +52,11 @@ impl Scenario {
 
     /// On an empty node, which must be possible to empty again.
     pub fn play(&self, testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
-        let invariants = testbed.invariants();
-        (invariants.reserved, invariants.isolated) = (shape.reserved, shape.isolated);
+        testbed.keep(Invariants {
+            reserved: shape.reserved,
+            isolated: shape.isolated,
+            ..Invariants::default()
+        });
         (self.play)(testbed, shape)?;
         testbed.state_was_written()?;
         testbed.begin("empty the node");

@@ -3,12 +3,13 @@
 //! It reads the node's files and introduces itself to the runtime as a plugin, which it leaves before
 //! it gets any event. It changes nothing.
 
-use super::machine::{self, NodeArgs};
+use super::machine::{self, LoadedMachine, MachineError, NodeArgs};
 use super::output::{Output, show, stay};
 use crate::config::{Config, ConfigError};
 use crate::exclusivity::Exclusivity;
 use crate::files::read_regular;
 use crate::kubelet::StateFile;
+use crate::view::node::machine_line;
 use cgroups::{CgroupVersion, Hierarchy, ProbeError, binding, probe};
 use clap::Args;
 use kernel::{Kernel, Linux};
@@ -116,7 +117,7 @@ impl Finding {
 /// # Errors
 /// If a finding is a problem.
 pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let findings = Node { args, kernel: Arc::new(Linux) }.examine();
+    let findings = Node::read(args).examine();
     let text = match args.output {
         Output::Json => serde_json::to_string_pretty(&findings)? + "\n",
         Output::Text => text(&findings),
@@ -148,9 +149,25 @@ fn text(findings: &[Finding]) -> String {
 struct Node<'a> {
     args: &'a DoctorArgs,
     kernel: Arc<dyn Kernel>,
+    machine: Result<LoadedMachine, MachineError>,
+    config: Result<Option<Config>, ConfigError>,
+    /// Whether the kernel makes partitions, for a process with this one's rights.
+    partitions: Result<Hierarchy, ProbeError>,
 }
 
 impl Node<'_> {
+    fn read(args: &DoctorArgs) -> Node<'_> {
+        let kernel: Arc<dyn Kernel> = Arc::new(Linux);
+        let config = |path: &PathBuf| args.node.pick(&Config::read(path)?);
+        Node {
+            args,
+            machine: machine::read(&at(&args.root, "/sys")),
+            config: args.config.as_ref().map(config).transpose(),
+            partitions: probe(&kernel, &args.cgroup_root),
+            kernel,
+        }
+    }
+
     fn examine(&self) -> Vec<Finding> {
         vec![
             self.machine(),
@@ -168,29 +185,21 @@ impl Node<'_> {
 
     /// A path of the node.
     fn at(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = path.as_ref();
-        self.args.root.join(path.strip_prefix("/").unwrap_or(path))
+        at(&self.args.root, path)
     }
 
     /// Empty if it cannot be read.
-    fn read(&self, path: impl AsRef<Path>) -> String {
+    fn text(&self, path: impl AsRef<Path>) -> String {
         let bytes = self.kernel.read(&self.at(path)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_end().to_owned()
     }
 
     fn machine(&self) -> Finding {
-        match machine::read(&self.at("/sys")) {
+        match &self.machine {
             Err(error) => Finding::problem("machine", error.to_string(), ""),
-            Ok(machine::LoadedMachine { topology, warnings, .. }) => {
-                let text = format!(
-                    "{}, {}, {}, {}, {}",
-                    count(topology.sockets().len(), "socket"),
-                    count(topology.nodes().len(), "NUMA node"),
-                    count(topology.uncores().len(), "uncore cache"),
-                    count(topology.cores().len(), "core"),
-                    wording::cpus(topology.online()),
-                );
-                match &warnings[..] {
+            Ok(LoadedMachine { topology, warnings, .. }) => {
+                let text = machine_line(topology);
+                match warnings.as_slice() {
                     [] => Finding::ok("machine", text),
                     all => Finding::note("machine", text, &all.join("; ")),
                 }
@@ -201,7 +210,7 @@ impl Node<'_> {
     fn isolated(&self) -> Finding {
         const SUBJECT: &str = "isolated CPUs";
         let [isolated, nohz] = ["isolated", "nohz_full"]
-            .map(|name| self.read(format!("/sys/devices/system/cpu/{name}")));
+            .map(|name| self.text(format!("/sys/devices/system/cpu/{name}")));
         // Without the option, Linux 5.15 writes "(null)" into this file.
         let parts: Vec<String> = [("isolcpus", isolated), ("nohz_full", nohz)]
             .into_iter()
@@ -216,8 +225,8 @@ impl Node<'_> {
     }
 
     fn linux(&self) -> Finding {
-        let release = self.read("/proc/sys/kernel/osrelease");
-        match probe(&self.kernel, &self.args.cgroup_root) {
+        let release = self.text("/proc/sys/kernel/osrelease");
+        match &self.partitions {
             Err(ProbeError::OldLinux(_)) => Finding::note(
                 "kernel",
                 format!("Linux {release}: no cpuset partitions (they need 6.12.24 or 6.15)"),
@@ -358,12 +367,8 @@ impl Node<'_> {
         )
     }
 
-    fn configured(&self) -> Result<Option<Config>, ConfigError> {
-        self.args.config.as_ref().map(|path| self.args.node.pick(&Config::read(path)?)).transpose()
-    }
-
     fn config(&self) -> Finding {
-        let config = match self.configured() {
+        let config = match &self.config {
             Err(error) => return Finding::problem("configuration", error.to_string(), ""),
             Ok(None) => {
                 let advice = "--config FILE checks a configuration against this node";
@@ -371,9 +376,10 @@ impl Node<'_> {
             }
             Ok(Some(config)) => config,
         };
-        let resolved = machine::read(&self.at("/sys"))
-            .map_err(|error| error.to_string())
-            .and_then(|machine| config.resolve(&machine.topology).map_err(|e| e.to_string()));
+        let resolved = match &self.machine {
+            Ok(machine) => config.resolve(&machine.topology).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
         let warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
         match resolved {
             Err(why) => Finding::problem("configuration", why, ""),
@@ -386,17 +392,17 @@ impl Node<'_> {
     fn exclusivity(&self) -> Finding {
         const SUBJECT: &str = "exclusivity";
         let root = &self.args.cgroup_root;
-        let wanted = match self.configured() {
+        let wanted = match &self.config {
             Ok(Some(config)) => config.exclusivity(),
             _ => Exclusivity::Auto,
         };
         let groups = binding(&self.kernel, root);
-        let partitions = probe(&self.kernel, root);
-        let kernel_can = matches!(partitions, Ok(_) | Err(ProbeError::NoCapability));
+        let kernel_can = matches!(self.partitions, Ok(_) | Err(ProbeError::NoCapability));
         let name = wanted.name();
         match wanted {
             Exclusivity::Kernel if !kernel_can => {
-                let why = partitions.err().map(|why| why.to_string()).unwrap_or_default();
+                let why = self.partitions.as_ref().err().map(ToString::to_string);
+                let why = why.unwrap_or_default();
                 Finding::problem(SUBJECT, format!("{name}: {why}"), "exclusivity: auto or groups")
             }
             Exclusivity::Kernel => Finding::ok(SUBJECT, "kernel: cpuset partitions"),
@@ -418,6 +424,12 @@ impl Node<'_> {
             },
         }
     }
+}
+
+/// A path of a node whose root directory is there.
+fn at(root: &Path, path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// Leaves when the runtime has introduced itself.

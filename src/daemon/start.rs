@@ -23,6 +23,7 @@ use crate::exclusivity::open_memory;
 use crate::exposed::Directories;
 use crate::kubelet::StateFileReading;
 use crate::verify::Verifier;
+use crate::view::node::machine_line;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
 use kernel::Kernel;
@@ -33,7 +34,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use topology::Topology;
 use topology::sysfs::{self, Gpu};
-use wording::{self, count};
 
 /// What the core reads and writes at once.
 #[derive(Debug, Clone)]
@@ -111,12 +111,8 @@ impl Owner {
         let mechanism = enforcement.mechanism();
         let isolated = topology.isolated();
         log::info!(
-            "machine: {}, {}, {}, {}, {}{}",
-            count(topology.sockets().len(), "socket"),
-            count(topology.nodes().len(), "NUMA node"),
-            count(topology.uncores().len(), "uncore cache"),
-            count(topology.cores().len(), "core"),
-            wording::cpus(topology.online()),
+            "machine: {}{}",
+            machine_line(&topology),
             if isolated.is_empty() {
                 String::new()
             } else {

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use topology::Topology;
+use wording::count;
 
 #[derive(Debug, Clone)]
 pub struct NodeView {
@@ -194,4 +196,16 @@ impl Link {
             self.synchronized = false;
         }
     }
+}
+
+/// A machine in a line, such as `2 sockets, 2 NUMA nodes, 4 uncore caches, 32 cores, CPUs 0-63`.
+pub(crate) fn machine_line(topology: &Topology) -> String {
+    format!(
+        "{}, {}, {}, {}, {}",
+        count(topology.sockets().len(), "socket"),
+        count(topology.nodes().len(), "NUMA node"),
+        count(topology.uncores().len(), "uncore cache"),
+        count(topology.cores().len(), "core"),
+        wording::cpus(topology.online()),
+    )
 }

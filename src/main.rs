@@ -1,7 +1,7 @@
 //! The `nri-cpu-manager` command: arguments, then a subcommand, then an exit code.
 
 use nri_cpu_manager::cli::log;
-use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::cli::{self, Cli, Command, UsageError};
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,8 +11,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error is the last resort; the exit code says the same.
-            let _ = writeln!(io::stderr(), "nri-cpu-manager: {error}");
-            ExitCode::FAILURE
+            for line in error.to_string().lines() {
+                let _ = writeln!(io::stderr(), "nri-cpu-manager: {line}");
+            }
+            if error.is::<UsageError>() {
+                ExitCode::from(UsageError::STATUS)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }

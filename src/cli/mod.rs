@@ -4,6 +4,7 @@ pub mod check_config;
 pub mod client;
 pub mod enable_nri;
 pub mod explain;
+mod input;
 pub mod kubelet_state;
 pub mod log;
 pub mod machine;
@@ -14,11 +15,11 @@ pub mod simulate;
 pub mod status;
 pub mod topology;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 /// Topology-aware CPU pinning for Kubernetes nodes.
 #[derive(Debug, Parser)]
-#[command(name = "nri-cpu-manager", version)]
+#[command(name = "nri-cpu-manager", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -46,6 +47,31 @@ pub enum Command {
     EnableNri(enable_nri::EnableNriArgs),
     /// Undo the plugin's changes to cgroups, before it is removed from the node
     Release(release::ReleaseArgs),
+}
+
+/// The namespaces that `status` and `explain` are about.
+#[derive(Debug, Clone, Default, Args)]
+pub struct NamespaceArgs {
+    /// Show only containers of these namespaces; repeat it, or separate several with commas
+    #[arg(long = "namespace", short, value_name = "NAMESPACE,...", value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+}
+
+impl NamespaceArgs {
+    /// Without `--namespace`, every namespace.
+    fn includes(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
+    }
+}
+
+/// A mistake on the command line that shows only after parsing: options that contradict each other,
+/// or one that another needs. The exit status is that of clap's own errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}. See --help")]
+pub struct UsageError(pub String);
+
+impl UsageError {
+    pub const STATUS: u8 = 2;
 }
 
 impl Cli {

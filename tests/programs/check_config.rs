@@ -123,21 +123,24 @@ async fn a_reserved_half_of_a_core_gets_a_warning() {
     .await;
 }
 
-/// This is the documented way for a file in a pod.
 #[test]
-fn a_file_may_be_a_pipe() {
-    let check = |text: &'static str| {
-        Command::new("sh")
-            .args(["-c", "printf %b \"$1\" | \"$0\" check-config /dev/stdin --topology epyc-9654"])
-            .args([env!("CARGO_BIN_EXE_nri-cpu-manager"), text])
-            .output()
-            .unwrap()
-    };
-    let valid = check("strict: true\\n");
-    assert!(valid.stdout.starts_with(b"/dev/stdin: valid"), "{valid:?}");
-    let wrong = check("strict: true\\n# \\0377\\n");
-    let error = "nri-cpu-manager: /dev/stdin, line 2: byte 0xFF is not UTF-8: save the text as UTF-8. Nothing was changed\n";
-    assert_eq!(String::from_utf8(wrong.stderr).unwrap(), error);
+fn a_file_may_be_a_pipe_or_standard_input() {
+    for (file, name) in [("/dev/stdin", "/dev/stdin"), ("-", "standard input")] {
+        let check = |text: &'static str| {
+            Command::new("sh")
+                .args(["-c", "printf %b \"$1\" | \"$0\" check-config \"$2\" --topology epyc-9654"])
+                .args([env!("CARGO_BIN_EXE_nri-cpu-manager"), text, file])
+                .output()
+                .unwrap()
+        };
+        let valid = check("strict: true\\n");
+        assert!(valid.stdout.starts_with(format!("{name}: valid").as_bytes()), "{valid:?}");
+        let wrong = check("strict: true\\n# \\0377\\n");
+        let error = format!(
+            "nri-cpu-manager: {name}, line 2: byte 0xFF is not UTF-8: save the text as UTF-8. Nothing was changed\n"
+        );
+        assert_eq!(String::from_utf8(wrong.stderr).unwrap(), error);
+    }
 }
 
 #[tokio::test]
@@ -371,7 +374,7 @@ async fn the_json_is_complete_without_a_running_plugin() {
         let report: Value =
             serde_json::from_str(&check(&daemon, text, &arguments).unwrap()).unwrap();
         let expect = json!({
-            "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [], "warnings": [],
+            "version": 1, "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [], "warnings": [],
             "settings": {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",

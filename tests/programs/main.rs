@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_types, reason = "tests share with their tasks what these observe")]
 
 mod check_config;
+mod command_line;
 mod corpus;
 mod kubelet_state;
 mod page;

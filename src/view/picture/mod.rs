@@ -56,6 +56,8 @@ pub struct Occupancy {
     pub shared: CpuSet,
     /// CPUs that the kernel was booted to isolate.
     pub isolated: CpuSet,
+    /// CPUs that containers outside of `tenants` have for themselves.
+    pub elsewhere: CpuSet,
 }
 
 #[derive(Debug, Clone)]
@@ -111,6 +113,8 @@ pub struct Cell {
 pub enum Usage {
     /// Exclusive to the container with this badge.
     Held(Badge),
+    /// Exclusive to a container of a namespace that the reader has left out.
+    Elsewhere,
     /// All containers without exclusive CPUs run on it.
     Shared,
     /// Never exclusive; shared containers may run on it.
@@ -131,6 +135,7 @@ impl Usage {
     pub fn sign(self) -> String {
         let sign = match self {
             Usage::Held(badge) => return badge.to_string(),
+            Usage::Elsewhere => "o",
             Usage::Shared => "·",
             Usage::Reserved => "-",
             Usage::Idle => "z",
@@ -145,6 +150,7 @@ impl Usage {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Usage::Held(_) => ("exclusive", ""),
+            Usage::Elsewhere => ("other", "exclusive, of namespaces that are not shown"),
             Usage::Shared => ("shared", ""),
             Usage::Reserved => ("reserved", "never exclusive"),
             Usage::Idle => ("idle", "SMT siblings or uncore caches of exclusive CPUs"),
@@ -164,12 +170,12 @@ impl Usage {
 
 impl Picture {
     pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
-        let Occupancy { mut tenants, reserved, shared, isolated } = occupancy;
+        let Occupancy { mut tenants, reserved, shared, isolated, elsewhere } = occupancy;
         // CPUs of an ended container are lent to the shared pool until the container is back.
         tenants.iter_mut().for_each(|tenant| tenant.cpus -= shared);
         tenants.retain(|tenant| !tenant.cpus.is_empty());
         tenants.sort_unstable_by_key(|tenant| tenant.badge);
-        let occupancy = Occupancy { tenants, reserved, shared, isolated };
+        let occupancy = Occupancy { tenants, reserved, shared, isolated, elsewhere };
         let draw = Draw { topology, occupancy: &occupancy };
         let mut frames = draw.frames(&topology.online(), &layers(topology));
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
@@ -209,6 +215,7 @@ impl Picture {
             reserved: node.cpus.reserved,
             shared: node.cpus.shared,
             isolated: node.cpus.isolated,
+            elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
         };
         Ok(Some(Picture::of(&topology, occupancy)))
     }
@@ -367,12 +374,13 @@ impl Draw<'_> {
     }
 
     fn usage(&self, cpu: usize) -> Usage {
-        let Occupancy { tenants, reserved, shared, isolated } = self.occupancy;
+        let Occupancy { tenants, reserved, shared, isolated, elsewhere } = self.occupancy;
         match tenants.iter().find(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant.badge),
             None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
             None if reserved.contains(cpu) => Usage::Reserved,
             None if shared.contains(cpu) => Usage::Shared,
+            None if elsewhere.contains(cpu) => Usage::Elsewhere,
             None if isolated.contains(cpu) => Usage::Isolated,
             None => Usage::Unused,
         }

@@ -19,7 +19,8 @@ fn picture(topology: &Topology, reserved: &str, tenants: Vec<Tenant>) -> Picture
     let reserved: CpuSet = reserved.parse().unwrap();
     let held: CpuSet = tenants.iter().map(|tenant| tenant.cpus).collect();
     let shared = topology.online() - topology.isolated() - held;
-    Picture::of(topology, Occupancy { tenants, reserved, shared, isolated: topology.isolated() })
+    let isolated = topology.isolated();
+    Picture::of(topology, Occupancy { tenants, reserved, shared, isolated, ..Occupancy::default() })
 }
 
 fn machine(words: &str) -> Topology {

@@ -3,7 +3,7 @@
 use super::machine::{self, LoadedMachine};
 use super::output::{Drawing, cannot, show};
 use crate::snapshot::Snapshot;
-use crate::view::picture::{self, Occupancy, svg};
+use crate::view::picture::{Picture, svg};
 use cpuset::CpuSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -56,10 +56,8 @@ pub fn run(
             serde_json::to_string_pretty(&MachineReport::of(&topology))? + "\n"
         }
         (None, Drawing::Svg) => {
-            let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
-            let picture = picture::Picture::of(&topology, occupancy);
             let title = args.from.as_deref().unwrap_or("this machine");
-            svg::file(&picture, title)
+            svg::file(&Picture::of_machine(&topology), title)
         }
     };
     show(out, &text)?;

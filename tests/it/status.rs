@@ -329,12 +329,16 @@ async fn the_picture_is_drawn_as_text_and_as_svg() {
                 "│ A A A A A A A A",
                 "· shared   - reserved: never exclusive\n",
                 "\nA  ns/db/c  ",
+                "\nexclusivity runtime   placement kubelet   reserved CPUs 0-1   rebalance off",
+                "settings since 20",
             ],
         );
         assert!(!plain.contains('\x1b'), "{plain}");
         assert!(status(&["--color", "always"]).await.contains("\x1b["));
         let svg = status(&["--output", "svg"]).await;
         has(&svg, &["<svg xmlns=", "<title>CPU 8: A ns/db/c</title>", "uncore cache 8", "</svg>"]);
+        let facts = ">exclusivity runtime · placement kubelet · reserved CPUs 0-1 · rebalance off<";
+        has(&svg, &[facts, ">settings since 20", ">CPUs of node node, 20"]);
     })
     .await;
 }

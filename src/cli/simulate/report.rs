@@ -102,7 +102,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             name: report.full_name(),
             cpus,
             idle: container.idle,
-            placement: report.placement.to_string(),
+            placement: report.placement.words(&container.idle),
         }));
         placements.push(report);
     }

@@ -62,6 +62,8 @@ pub struct Occupancy {
 
 #[derive(Debug, Clone)]
 pub struct Picture {
+    /// What holds for the whole node, a few words each; empty for a machine without a plugin.
+    pub facts: Vec<String>,
     pub frames: Vec<Frame>,
     /// The containers that have CPUs in the picture, by badge.
     pub tenants: Vec<Tenant>,
@@ -78,6 +80,19 @@ pub struct Frame {
 impl Frame {
     fn is_innermost(&self) -> bool {
         matches!(self.inside, Inside::Cores(_))
+    }
+
+    /// Marks shared CPUs as unused by the picture.
+    fn clear(&mut self) {
+        match &mut self.inside {
+            Inside::Frames(frames) => frames.iter_mut().for_each(Frame::clear),
+            Inside::Cores(cores) => {
+                let cells = cores.iter_mut().flat_map(|core| &mut core.cells);
+                cells.filter(|cell| cell.usage == Usage::Shared).for_each(|cell| {
+                    cell.usage = Usage::Unknown;
+                });
+            }
+        }
     }
 
     fn cells(&self) -> Vec<Cell> {
@@ -128,6 +143,8 @@ pub enum Usage {
     /// No container runs on it at present: an ended container keeps it.
     Unused,
     Offline,
+    /// The picture is of a machine and not of a node: the cell has the CPU's number.
+    Unknown,
 }
 
 impl Usage {
@@ -142,6 +159,7 @@ impl Usage {
             Usage::Isolated => "i",
             Usage::Unused => "_",
             Usage::Offline => "x",
+            Usage::Unknown => "",
         };
         sign.to_owned()
     }
@@ -157,6 +175,7 @@ impl Usage {
             Usage::Isolated => ("isolated", "never shared (isolcpus)"),
             Usage::Unused => ("kept", "for containers that may restart"),
             Usage::Offline => ("offline", ""),
+            Usage::Unknown => ("online", ""),
         }
     }
 
@@ -190,7 +209,15 @@ impl Picture {
             let inside = Inside::Cores(cores.collect());
             frames.push(Frame { title: Usage::Offline.meaning(), cpus, inside });
         }
-        Picture { frames, tenants: occupancy.tenants }
+        Picture { facts: Vec::new(), frames, tenants: occupancy.tenants }
+    }
+
+    /// A machine on which nothing runs: its cells have the numbers of the CPUs.
+    pub fn of_machine(topology: &Topology) -> Picture {
+        let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
+        let mut picture = Picture::of(topology, occupancy);
+        picture.frames.iter_mut().for_each(Frame::clear);
+        picture
     }
 
     /// Draws the node of a status; `None` if the status is from a version that does not describe
@@ -207,7 +234,7 @@ impl Picture {
                 name: one.full_name(),
                 cpus: one.cpus - one.shared,
                 idle: one.idle,
-                placement: one.placement.to_string(),
+                placement: one.placement.words(&one.idle),
             })
         });
         let occupancy = Occupancy {
@@ -217,7 +244,7 @@ impl Picture {
             isolated: node.cpus.isolated,
             elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
         };
-        Ok(Some(Picture::of(&topology, occupancy)))
+        Ok(Some(Picture { facts: facts(node), ..Picture::of(&topology, occupancy) }))
     }
 
     /// All cells, in the order of the drawing.
@@ -229,6 +256,7 @@ impl Picture {
     /// CPUs are used alike.
     pub fn legend(&self) -> Vec<Usage> {
         let mut signs = self.signs();
+        signs.retain(|usage| *usage != Usage::Unknown);
         if self.tenants.is_empty() && signs.len() == 1 {
             signs.clear();
         }
@@ -275,6 +303,7 @@ impl Picture {
                 let name = tenant.map_or("", |tenant| &tenant.name);
                 format!("{badge} {name}").trim_end().to_owned()
             }
+            Usage::Unknown => return format!("CPU {}{kind}", cell.cpu),
             other => other.meaning(),
         };
         format!("CPU {}{kind}: {user}", cell.cpu)
@@ -286,13 +315,31 @@ impl Picture {
         let signs = self.signs();
         let held = cells.iter().filter(|cell| !signs.contains(&cell.usage)).count();
         let tenants = wording::count(self.tenants.len(), "container");
-        let mut parts = vec![format!("{held} exclusive to {tenants}")];
+        let mut parts = Vec::new();
+        if !signs.contains(&Usage::Unknown) {
+            parts.push(format!("{held} exclusive to {tenants}"));
+        }
         for usage in signs {
             let count = cells.iter().filter(|cell| cell.usage == usage).count();
             parts.push(format!("{count} {}", usage.words().0));
         }
         format!("{}: {}.", wording::count(cells.len(), "CPU"), parts.join(", "))
     }
+}
+
+/// What a reader of the picture alone would ask for: mechanism, engine, reserved CPUs, moves, age.
+fn facts(node: &NodeStatus) -> Vec<String> {
+    let moves = match &node.rebalance {
+        None => "rebalance off".to_owned(),
+        Some(moves) => format!("rebalance: {}", moves.budget()),
+    };
+    vec![
+        format!("exclusivity {}", node.config.exclusivity),
+        format!("placement {}", node.config.own.placement),
+        format!("reserved {}", wording::cpus(wording::or_none(node.cpus.reserved))),
+        moves,
+        format!("settings since {}", node.config_source.loaded),
+    ]
 }
 
 /// Domains of one kind, with its name.

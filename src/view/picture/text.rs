@@ -31,8 +31,10 @@ pub fn draw(picture: &Picture, style: Style) -> String {
         cell: picture.tenants.iter().map(|one| one.badge.to_string().len()).max().unwrap_or(1),
     };
     let mut text = String::new();
+    terminal.flowing(&mut text, picture.facts.iter().cloned());
     terminal.frames(&mut text, &picture.frames, 0);
-    terminal.legend(&mut text, &picture.legend());
+    let legend = picture.legend().into_iter();
+    terminal.flowing(&mut text, legend.map(|sign| format!("{} {}", sign.sign(), sign.meaning())));
     text
 }
 
@@ -159,11 +161,10 @@ impl Terminal {
         }
     }
 
-    /// What signs mean, as many in a line as fit.
-    fn legend(&self, text: &mut String, signs: &[Usage]) {
+    /// Facts, or what signs mean: as many in a line as fit.
+    fn flowing(&self, text: &mut String, entries: impl Iterator<Item = String>) {
         let mut lines: Vec<String> = Vec::new();
-        for usage in signs {
-            let entry = format!("{} {}", usage.sign(), usage.meaning());
+        for entry in entries {
             match lines.last_mut() {
                 Some(line) if columns(line) + columns(GAP) + columns(&entry) <= self.width => {
                     line.push_str(GAP);

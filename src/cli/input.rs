@@ -59,5 +59,5 @@ pub(super) fn config(path: &Path) -> Result<Config, ConfigError> {
     }
     let bytes = files::read_bounded(io::stdin().lock(), MAX_SIZE)
         .map_err(|source| ConfigError::Unreadable { path: NAME.into(), source })?;
-    Config::from_bytes(NAME, bytes)
+    Ok(Config::from_bytes(NAME, bytes)?)
 }

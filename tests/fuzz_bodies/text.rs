@@ -128,7 +128,11 @@ pub fn config(bytes: &[u8]) {
     let topology = node::topology();
     let labels = "pool=gpu".parse().ok();
     let this = NodeIdentity { name: Some("node".to_owned()), labels };
-    let resolved = Config::from_bytes("config.yaml", bytes.to_vec()).and_then(|config| {
+    let read = Config::from_bytes("config.yaml", bytes.to_vec());
+    if let Err(mistakes) = &read {
+        assert!(mistakes.to_string().lines().count() <= 21, "{mistakes}");
+    }
+    let resolved = read.map_err(ConfigError::from).and_then(|config| {
         let config = config.for_node(&this)?;
         Ok((config.resolve(topology)?, config))
     });

@@ -8,6 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
+#[allow(dead_code, reason = "the example's own main")]
+#[path = "../../examples/completions.rs"]
+mod completions;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nri-cpu-manager");
 
 /// Runs a command with this text on its standard input.
@@ -57,6 +61,33 @@ fn a_wrong_command_line_has_an_exit_status_of_its_own() {
         assert!(error.contains(part) && output.stdout.is_empty(), "{arguments:?}: {error}");
     }
     assert_eq!(run(&with(&[]), "").status.code(), Some(0));
+}
+
+#[test]
+fn a_release_has_completions_of_every_command_and_option() {
+    let dir = tempfile::tempdir().unwrap();
+    completions::write(dir.path()).unwrap();
+    for file in ["nri-cpu-manager.bash", "_nri-cpu-manager", "nri-cpu-manager.fish"] {
+        let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
+        for word in ["kubelet-state", "check-config", "watch", "metrics-address"] {
+            assert!(text.contains(word), "{word} is not in {file}");
+        }
+    }
+    let complete = |words: &str, at: usize| {
+        let script = format!(
+            "source {}/nri-cpu-manager.bash; COMP_WORDS=({words}); COMP_CWORD={at}; \
+             _nri-cpu-manager nri-cpu-manager \"${{COMP_WORDS[$COMP_CWORD]}}\" \"${{COMP_WORDS[$COMP_CWORD-1]}}\"; \
+             echo \"${{COMPREPLY[@]}}\"",
+            dir.path().display()
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(complete("nri-cpu-manager sta", 1), "status\n");
+    assert_eq!(complete("nri-cpu-manager status --nam", 2), "--namespace\n");
+    assert_eq!(complete("nri-cpu-manager status --output ''", 3), "text json svg\n");
+    let script = include_str!("../../hack/release");
+    assert!(script.contains("--example completions -- \"$out/completions\""));
 }
 
 #[test]

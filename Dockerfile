@@ -1,7 +1,7 @@
 # The image as it ships: one static binary and nothing else.
 # Builds for the platform of the builder; no shell, no package manager, no libc in the result.
 # hack/image reads the last stage and makes the same image without Docker.
-FROM docker.io/library/rust:1-bookworm AS build
+FROM docker.io/library/rust:1.98.1-bookworm@sha256:93ce27a88655056a51dbdd8f5f2d7ddc071c7b0070fb288a37b5a285fc83971e AS build
 WORKDIR /src
 COPY . .
 RUN cp "$(hack/build)" /nri-cpu-manager

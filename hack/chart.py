@@ -1,11 +1,14 @@
 """What hack/chart does, in its Python environment."""
 
+import base64
 import gzip
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import helm_python as helm
@@ -14,6 +17,11 @@ CHART = Path("charts/nri-cpu-manager")
 MANIFESTS = Path("manifests")
 NAMESPACE = "kube-system"
 HOOK = "helm.sh/hook"
+# Every value, and what the chart makes of them except for the copies of the rules and the dashboard.
+EVERY_VALUE = Path("tests/chart/values.yaml")
+EVERY_OBJECT = Path("tests/chart/objects.yaml")
+COPIES = ["prometheusrule.yaml", "dashboard.yaml"]
+GROUPS = ["image", "serviceAccount", "podMonitor", "prometheusRule", "dashboard", "networkPolicy", "release"]
 
 # Values that have to be refused, and what the error has to name.
 REFUSED = [
@@ -46,6 +54,23 @@ REFUSED = [
     ("config: {clusterDns: [10.96.0.10]}", "'clusterDns'"),
     ("config: {kind: Pod}", "/config/kind"),
     ("config: {nodes: [{names: [a], kind: KubeletConfiguration}]}", "/config/nodes/0/kind"),
+    ("affinity: {nodeAfinity: {}}", "'nodeAfinity'"),
+    ("updateStrategy: {type: Recreate}", "/updateStrategy/type"),
+    ("updateStrategy: {rollingUpdate: {maxSurge: some}}", "/updateStrategy/rollingUpdate/maxSurge"),
+    ("updateStrategy: {rollingUpdate: {maxUnavailable: 1}}", "maxSurge"),
+    ("updateStrategy: {rollingUpdate: {maxSurge: 0%}}", "maxUnavailable"),
+    ("serviceAccount: {crate: true}", "'crate'"),
+    ("nriSocket: /nri.sock", "/nriSocket"),
+    ("containerdConfig: config.toml", "/containerdConfig"),
+    ("cgroupRoot: sys", "/cgroupRoot"),
+    ("podMonitor: true", "/podMonitor"),
+    ("podMonitor: {enable: true}", "'enable'"),
+    ("podMonitor: {interval: 30}", "/podMonitor/interval"),
+    ("prometheusRule: {disabled: [NriCpuManagerDwn]}", "/prometheusRule/disabled/0"),
+    ("prometheusRule: {runbooks: 'https://example.com/docs'}", "/prometheusRule/runbooks"),
+    ("dashboard: {labels: {grafana_dashboard: 1}}", "/dashboard/labels/grafana_dashboard"),
+    ("networkPolicy: {from: [{}]}", "/networkPolicy/from/0"),
+    ("networkPolicy: {from: [{podSelektor: {}}]}", "'podSelektor'"),
     ("config: {exclusivity: kernel}", "kernelExclusivity: true"),
     ("config: {nodes: [{names: [a], exclusivity: kernel}]}", "kernelExclusivity: true"),
 ]
@@ -64,6 +89,9 @@ ACCEPTED = [
     ("config: {consumers: [{namespaces: [a], pods: ['virt-*'], stateFile: /k/state}]}", {}),
     ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
     ("global: {parent: 1}", {}),
+    ("updateStrategy: {type: OnDelete, rollingUpdate: {maxUnavailable: 1}}", {}),
+    ("updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 10%}}", {}),
+    ("updateStrategy: {rollingUpdate: null}", {}),
 ]
 
 
@@ -83,10 +111,24 @@ def documents(text):
     return [one for one in map(helm.values_from_yaml, parts) if one]
 
 
+def texts(chart, values):
+    """The text of each template with objects."""
+    files = chart.render(values, name="cpus", namespace=NAMESPACE)
+    return {Path(name).name: text for name, text in sorted(files.items()) if name.endswith(".yaml")}
+
+
+def paths(values):
+    return sorted([*values, *(f"{key}.{name}" for key in GROUPS for name in values[key])])
+
+
+def every_object(chart):
+    files = texts(chart, helm.values_from_yaml(EVERY_VALUE.read_text()))
+    return "---\n".join(text.strip() + "\n" for name, text in files.items() if name not in COPIES)
+
+
 def render(chart, values):
     """The objects of a release, and those of its hooks."""
-    files = chart.render(values, name="cpus", namespace=NAMESPACE)
-    objects = [one for name, text in files.items() if name.endswith(".yaml") for one in documents(text)]
+    objects = [one for text in texts(chart, values).values() for one in documents(text)]
     hooks = [one for one in objects if HOOK in one["metadata"].get("annotations", {})]
     return [one for one in objects if one not in hooks], hooks
 
@@ -144,7 +186,7 @@ class Check:
 
     def lint(self, name, values):
         report = helm.lint(CHART, values, strict=True, namespace=NAMESPACE)
-        # Below 2 are hints, such as the one that an icon is recommended.
+        # Below 2 are hints.
         found = [one["error"] for one in report["messages"] if one["severity"] >= 2]
         self.result(f"lint, {name}", "\n".join(found + report["errors"]))
 
@@ -211,22 +253,103 @@ def check(chart):
     expect = ["DaemonSet", "Job", "Role", "RoleBinding", "ServiceAccount"]
     checks.same("a Job waits with release.kubectlImage", kinds, expect)
 
+    different = helm.values_from_yaml(EVERY_VALUE.read_text())
+    checks.lint(EVERY_VALUE, different)
+    checks.same(f"{EVERY_VALUE} has every value", paths(different), paths(chart.values))
+    what = f"equal to {EVERY_OBJECT} (hack/chart accept writes it)"
+    checks.same(what, sorted_objects(documents(every_object(chart))), sorted_objects(documents(EVERY_OBJECT.read_text())))
+    monitoring(checks, chart)
+
     for text, expect in REFUSED:
         checks.refuses(text, expect)
     for text, expect in ACCEPTED:
         checks.accepts(text, expect)
 
     with helm.Chart.load(package(Path("target/chart"))) as packaged:
-        checks.same("the packaged chart renders the same", render(packaged, {}), render(chart, {}))
+        for values in ({}, different):
+            checks.same("the packaged chart renders the same", render(packaged, values), render(chart, values))
+    name, digest = "registry.example.com/a/b", "sha256:" + 64 * "0"
+    released = package_release(Path("target/chart/release"), f"{name}@{digest}", "https://example.com/a/b")
+    with helm.Chart.load(released) as packaged:
+        objects, hooks = render(packaged, {})
+    images = {one["image"] for part in (objects, hooks) for one in containers(only("DaemonSet", part))}
+    checks.same("the chart of a release names the pushed image", sorted(images), [f"{name}@{digest}"])
+    metadata = helm.values_from_yaml(helm.show(str(released), output_format="chart"))
+    scanned = helm.values_from_yaml("images:\n" + metadata["annotations"]["artifacthub.io/images"])["images"]
+    checks.same("Artifact Hub scans the pushed image", [one["image"] for one in scanned], [f"{name}:{metadata['version']}"])
+    checks.same("it names its sources", [metadata["home"], *metadata["sources"]], 2 * ["https://example.com/a/b"])
     if checks.failures:
         sys.exit(f"{checks.failures} failed")
 
 
-def package(directory):
+def monitoring(checks, chart):
+    """Rules, dashboard and icon have one source each; the chart has links, and a copy of the icon."""
+    rules = helm.values_from_yaml((MANIFESTS / "prometheus/rules.yaml").read_text())["groups"]
+    alerts = [rule["alert"] for group in rules for rule in group["rules"]]
+
+    def rendered(**values):
+        objects = render(chart, {"prometheusRule": {"enabled": True, **values}})[0]
+        return only("PrometheusRule", objects)["spec"]["groups"]
+
+    checks.same("the rules of manifests/prometheus", rendered(), rules)
+    [group] = rendered(disabled=alerts[1:])
+    checks.same("disabled alerts are left out", [rule["alert"] for rule in group["rules"]], alerts[:1])
+    base = "https://git.example.com/cpus/"
+    prefixed = [rule["annotations"]["runbook_url"] for group in rendered(runbooks=base) for rule in group["rules"]]
+    relative = [rule["annotations"]["runbook_url"] for group in rules for rule in group["rules"]]
+    checks.same("runbooks of an own copy", prefixed, [base + one for one in relative])
+
+    objects = render(chart, {"dashboard": {"enabled": True}})[0]
+    [data] = [one["data"] for one in objects if one["metadata"]["name"].endswith("-dashboard")]
+    dashboard = json.loads((MANIFESTS / "grafana/dashboard.json").read_text())
+    checks.same("the dashboard of manifests/grafana", json.loads(data["nri-cpu-manager.json"]), dashboard)
+
+    icon = base64.b64encode((CHART / "icon.svg").read_bytes()).decode()
+    named = helm.values_from_yaml((CHART / "Chart.yaml").read_text())["icon"]
+    checks.same("Chart.yaml has icon.svg", named, f"data:image/svg+xml;base64,{icon}")
+
+    # A rule without peers would admit everyone.
+    policy = only("NetworkPolicy", render(chart, {"networkPolicy": {"enabled": True}})[0])["spec"]
+    checks.same("without peers only the node reaches the port", "ingress" in policy, False)
+    daemon_set = only("DaemonSet", render(chart, {"serviceAccount": {"name": "own"}})[0])
+    checks.same("an existing account", daemon_set["spec"]["template"]["spec"]["serviceAccountName"], "own")
+    account = only("ServiceAccount", render(chart, {"serviceAccount": {"create": True}, "release": {"onUninstall": False}})[0])
+    checks.same("an account that nothing needs later", "annotations" in account["metadata"], False)
+
+
+def package(directory, chart=CHART):
     directory.mkdir(parents=True, exist_ok=True)
-    archive = Path(helm.package(CHART, destination=directory))
+    archive = Path(helm.package(chart, destination=directory))
     archive.write_bytes(without_times(archive.read_bytes()))
     return archive
+
+
+def package_release(directory, image, source=None):
+    """The chart with an image in a registry, NAME@DIGEST, and perhaps the address of the sources."""
+    name, digest = image.split("@")
+    with tempfile.TemporaryDirectory() as copy:
+        chart = Path(copy) / CHART.name
+        shutil.copytree(CHART, chart)
+        replace(chart / "values.yaml", [
+            ("  repository: localhost/nri-cpu-manager\n", f"  repository: {name}\n"),
+            ('  digest: ""\n', f'  digest: "{digest}"\n'),
+            ("  # The name of an image that hack/image built and that is loaded on the nodes.\n", ""),
+        ])
+        replace(chart / "Chart.yaml", [("localhost/nri-cpu-manager:", f"{name}:")])
+        if source:
+            # Helm shows both, and the registry links the chart with its sources by them.
+            links = f"home: {source}\nsources:\n  - {source}\nannotations:\n"
+            replace(chart / "Chart.yaml", [("annotations:\n", links)])
+        return package(directory, chart)
+
+
+def replace(file, pairs):
+    text = file.read_text()
+    for old, new in pairs:
+        if text.count(old) != 1:
+            sys.exit(f"{file.name} has this {text.count(old)} times, expected once: {old}")
+        text = text.replace(old, new)
+    file.write_text(text)
 
 
 def without_times(archive):
@@ -247,7 +370,11 @@ def without_times(archive):
 
 
 if sys.argv[1] == "package":
-    print(package(Path(sys.argv[2] if len(sys.argv) > 2 else "target/chart")))
+    target = Path(sys.argv[2] if len(sys.argv) > 2 else "target/chart")
+    print(package_release(target, *sys.argv[3:]) if len(sys.argv) > 3 else package(target))
+elif sys.argv[1] == "accept":
+    with helm.Chart.load(CHART) as loaded:
+        EVERY_OBJECT.write_text(f"# hack/chart accept wrote this from values.yaml.\n{every_object(loaded)}")
 else:
     with helm.Chart.load(CHART) as loaded:
         check(loaded)

@@ -16,7 +16,18 @@ need_root() {
 
 install_packages() {
   step "installing $*"
-  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" >&2
+}
+
+# need_programs PROGRAM[:PACKAGE]...: installs the packages of programs that are missing.
+need_programs() {
+  local program missing=()
+  for program in "$@"; do
+    command -v "${program%:*}" >/dev/null || missing+=("${program#*:}")
+  done
+  [ ${#missing[@]} != 0 ] || return 0
+  need_root
+  install_packages "${missing[@]}"
 }
 
 # Requires an installed Rust; installs the linker if it is missing.
@@ -28,6 +39,13 @@ need_rust() {
     need_root
     install_packages gcc libc6-dev
   fi
+}
+
+# Whether python3 can make environments, which are what the Python packages of these scripts are installed into. Debian
+# has that in a package of its own.
+have_venv() {
+  python3 -c "import ensurepip, venv" 2>/dev/null && return
+  [ "$(id -u)" = 0 ] && install_packages python3-venv
 }
 
 # The sum of "1+2+3" on standard input; 0 for nothing.
@@ -87,8 +105,12 @@ lab_unprivileged() {
   exec "target/$(rustc --print host-tuple)/lab/lab" "$@"
 }
 
+# What the lab runs on this machine.
+lab_programs=(mmdebstrap cpio mke2fs:e2fsprogs)
+
 # Builds and executes the lab command. The same binary runs in guests, so it is built once.
 lab() {
   need_root
+  need_programs "${lab_programs[@]}"
   lab_unprivileged "$@"
 }

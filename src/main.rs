@@ -37,6 +37,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Topology(args) => cli::topology::run(&args, out, warnings)?,
         Command::Simulate(args) => cli::simulate::run(&args, out, warnings)?,
         Command::KubeletState(args) => cli::kubelet_state::run(&args, out)?,
+        Command::Doctor(args) => cli::doctor::run(&args, out)?,
         Command::EnableNri(args) => cli::enable_nri::run(&args, out)?,
         Command::Release(args) => cli::release::run(&args, out)?,
     }

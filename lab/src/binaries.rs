@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
 use crate::cache;
 use crate::command::{command, progress, run};
@@ -23,12 +22,8 @@ pub struct Binaries {
 impl Binaries {
     pub fn build() -> Result<Self> {
         let plugin = Self::build_plugin(Platform::HERE)?;
-        if cfg!(target_feature = "crt-static") {
-            let own = program_directory()?;
-            return Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") });
-        }
-        let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
-        Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
+        let own = programs()?;
+        Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") })
     }
 
     /// For a machine's architecture: `here`, or built for the other one.
@@ -44,17 +39,15 @@ impl Binaries {
 
     /// The program for containers alone.
     pub fn probe() -> Result<PathBuf> {
-        if cfg!(target_feature = "crt-static") {
-            return Ok(program_directory()?.join("probe"));
-        }
-        find(&build(&["--profile", "lab", "--package", "lab", "--bins"])?, "probe")
+        Ok(programs()?.join("probe"))
     }
 
     /// An example of the library for NRI plugins.
     pub fn nri_example(name: &str) -> Result<PathBuf> {
         // The whole workspace, so that the dependencies are those of the tests.
-        let messages = build(&["--profile", "lab", "--workspace", "--example", name])?;
-        find(&messages, name)
+        let script = "source hack/lib.sh; cargo_static build --workspace --example \"$0\"";
+        run(in_repository(&mut command("bash", ["-c", script, name])))?;
+        Ok(programs()?.join("examples").join(name))
     }
 
     /// Only the shipped program, with the command that users run.
@@ -78,37 +71,20 @@ fn hack_build(platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
     Ok(cache::repository().join(path.trim()))
 }
 
-/// The directory of this crate's programs, which cargo built together with the running program or
-/// test.
-fn program_directory() -> Result<PathBuf> {
+/// The directory of this crate's programs, as static builds: the running program or test is one of
+/// them, or they are built.
+fn programs() -> Result<PathBuf> {
+    if cfg!(not(target_feature = "crt-static")) {
+        return hack_build(Platform::HERE, &["--lab"]);
+    }
     let this = std::env::current_exe().context("cannot find the path of this program")?;
     let directory = this.ancestors().skip(1).find(|directory| !directory.ends_with("deps"));
     Ok(directory.context("this program has no directory")?.to_path_buf())
 }
 
-/// A static build. Returns cargo's messages, one JSON object per line.
-fn build(arguments: &[&str]) -> Result<String> {
-    // With a target, the flags do not apply to build scripts and macros, which cannot be static.
-    let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    run(in_repository(&mut command(cargo, ["build", "--locked"]))
-        .args(arguments)
-        .args(["--target", target.trim(), "--message-format", "json-render-diagnostics"])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static"))
-}
-
 fn in_repository(command: &mut Command) -> &mut Command {
     // An outer `cargo test` sets its own flags.
     command.current_dir(cache::repository()).env_remove("CARGO_ENCODED_RUSTFLAGS")
-}
-
-fn find(messages: &str, name: &str) -> Result<PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == name)
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .with_context(|| format!("cargo built no executable {name}"))
 }
 
 #[cfg(test)]

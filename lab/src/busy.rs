@@ -46,7 +46,7 @@ impl Busy {
         let probe = std::env::current_exe()
             .context("cannot find the path of this program")?
             .with_file_name("probe");
-        let group = cgroup::add_service(name)?;
+        let group = cgroup::add(&format!("system.slice/{name}"))?;
         // The shell enters the cgroup before it becomes the probe.
         let child = command::command(
             "sh",

@@ -22,7 +22,7 @@ pub fn directory(name: &str) -> Result<PathBuf> {
 }
 
 /// A name that identifies this content.
-pub fn fingerprint(content: &[u8]) -> String {
+pub fn fingerprint(content: &str) -> String {
     Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 

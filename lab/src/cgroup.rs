@@ -7,12 +7,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use cpuset::CpuSet;
 use nix::sched::{CloneFlags, setns};
 
+use crate::command::poll;
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::{self, CGROUPS};
 use crate::pod::{CPU_PERIOD, Pod};
@@ -61,7 +62,7 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
     }
     match pod.driver {
         Driver::Cgroupfs => {
-            make(&pod_directory(pod))?;
+            make(&of_pod(pod))?;
             set_share(pod)?;
             set_limit(pod)
         }
@@ -74,36 +75,31 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
 
 /// Writes a pod's share of CPU time to its cgroup.
 pub fn set_share(pod: &Pod) -> Result<()> {
-    if !is_v2() {
-        return Ok(());
-    }
-    match pod.driver {
-        Driver::Cgroupfs => {
-            let weight = weight(pod.resources().cpu_shares);
-            write_value(&pod_directory(pod).join("cpu.weight"), &weight.to_string())
-        }
-        Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_weight(pod)),
-    }
+    let weight = weight(pod.resources().cpu_shares);
+    set(pod, "cpu.weight", &weight.to_string(), &cpu_weight(pod))
 }
 
 /// No limit is written unless all containers have one.
 pub fn set_limit(pod: &Pod) -> Result<()> {
+    let Some(quota) = limit(pod) else { return Ok(()) };
+    set(pod, "cpu.max", &format!("{quota} {CPU_PERIOD}"), &cpu_quota(quota))
+}
+
+/// Writes a file of a pod's cgroup, or sets the property of its slice that stands for it.
+fn set(pod: &Pod, file: &str, value: &str, property: &str) -> Result<()> {
     if !is_v2() {
         return Ok(());
     }
-    let Some(quota) = limit(pod) else { return Ok(()) };
     match pod.driver {
-        Driver::Cgroupfs => {
-            write_value(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
-        }
-        Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_quota(quota)),
+        Driver::Cgroupfs => write_value(&of_pod(pod).join(file), value),
+        Driver::Systemd => slice::set(&pod.cgroup_parent(), property),
     }
 }
 
 /// Microseconds per period; None if a container has no limit.
 fn limit(pod: &Pod) -> Option<i64> {
     let limited = pod.containers.iter().all(|container| container.cpu_limit > 0);
-    limited.then(|| pod.resources().cpu_quota)
+    if limited { Some(pod.resources().cpu_quota) } else { None }
 }
 
 /// A property of the pod's slice.
@@ -129,45 +125,41 @@ pub fn realise_classes(driver: Driver) -> Result<()> {
 
 /// The CFS quota of the process's cgroup in milli-CPUs; None if it has none.
 pub fn quota(pid: u32) -> Result<Option<i64>> {
-    let (directory, quota, period) = if is_v2() {
-        let directory = of_process(pid, "")?;
-        let text = read_value(&directory.join("cpu.max"))?;
-        let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
-        (directory, quota.to_owned(), period.to_owned())
+    let directory = of_process(pid, "cpu")?;
+    let read = |file| read_value(&directory.join(file));
+    let text = if is_v2() {
+        read("cpu.max")?
     } else {
-        let directory = of_process(pid, "cpu")?;
-        let quota = read_value(&directory.join("cpu.cfs_quota_us"))?;
-        let period = read_value(&directory.join("cpu.cfs_period_us"))?;
-        (directory, quota, period)
+        format!("{} {}", read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
     };
+    let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
     if quota == "max" || quota == "-1" {
         return Ok(None);
     }
     match (quota.parse::<i64>(), period.parse::<i64>()) {
         (Ok(quota), Ok(period @ 1..)) => Ok(Some(quota * 1000 / period)),
-        _ => bail!("unexpected CFS quota in {}: {quota:?} of {period:?}", directory.display()),
+        _ => bail!("unexpected CFS quota in {}: {text:?}", directory.display()),
     }
 }
 
 /// `cpuset.cpus` of the process's cgroup; empty if nothing was written.
 pub fn set_cpus(pid: u32) -> Result<String> {
-    let controller = if is_v2() { "" } else { "cpuset" };
-    let path = of_process(pid, controller)?.join("cpuset.cpus");
+    let path = of_process(pid, "cpuset")?.join("cpuset.cpus");
     // Without the controller there is no such file.
     if path.exists() { read_value(&path) } else { Ok(String::new()) }
 }
 
 /// The threads of all processes in a process's own cgroup.
 pub fn threads(pid: u32) -> Result<Vec<u32>> {
-    let (controller, file) = if is_v2() { ("", "cgroup.threads") } else { ("cpuset", "tasks") };
-    let path = of_process(pid, controller)?.join(file);
+    let file = if is_v2() { "cgroup.threads" } else { "tasks" };
+    let path = of_process(pid, "cpuset")?.join(file);
     let threads: Result<Vec<u32>, _> = read_value(&path)?.lines().map(str::parse).collect();
     threads.with_context(|| format!("unexpected thread id in {}", path.display()))
 }
 
 /// Throttled periods of the process's cgroup and of its parent: container and pod.
 pub fn throttled(pid: u32) -> Result<(u64, u64)> {
-    let container = of_process(pid, if is_v2() { "" } else { "cpu" })?;
+    let container = of_process(pid, "cpu")?;
     let pod = container.parent().context("a container's cgroup has no parent")?.to_path_buf();
     Ok((throttled_periods(&container)?, throttled_periods(&pod)?))
 }
@@ -185,14 +177,9 @@ pub fn add(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A cgroup outside `kubepods`, like that of a host service.
-pub fn add_service(name: &str) -> Result<PathBuf> {
-    add(&format!("system.slice/{name}"))
-}
-
-/// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1; it is
-/// empty for v2.
+/// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1.
 pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
+    let controller = if is_v2() { "" } else { controller };
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .with_context(|| format!("process {pid} is gone"))?;
     let path = text.lines().find_map(|line| {
@@ -208,13 +195,9 @@ pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
 /// Where a pod's cgroup is or will be, in version 2.
 pub fn of_pod(pod: &Pod) -> PathBuf {
     match pod.driver {
-        Driver::Cgroupfs => pod_directory(pod),
+        Driver::Cgroupfs => Path::new(CGROUPS).join(pod.cgroup_parent().trim_start_matches('/')),
         Driver::Systemd => slice::directory(&pod.cgroup_parent()),
     }
-}
-
-fn pod_directory(pod: &Pod) -> PathBuf {
-    Path::new(CGROUPS).join(pod.cgroup_parent().trim_start_matches('/'))
 }
 
 /// Clears what a plugin left in the cgroups of QoS classes. With the cgroupfs driver they outlive
@@ -309,11 +292,8 @@ pub fn nest(container: &Path) -> Result<()> {
         };
         scope.spawn(enter).join().map_err(|_| anyhow!("a panic"))?
     })?;
-    let deadline = Instant::now() + Duration::from_secs(30);
     // A child is made there.
-    while read_value(&inner.join("cgroup.threads"))?.lines().count() < 2 {
-        ensure!(Instant::now() < deadline, "no processes in {}", inner.display());
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+    let are_there = || Ok(read_value(&inner.join("cgroup.threads"))?.lines().nth(1).map(|_| ()));
+    poll(Duration::from_secs(30), are_there)?
+        .with_context(|| format!("no processes in {}", inner.display()))
 }

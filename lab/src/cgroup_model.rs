@@ -1,10 +1,8 @@
-//! Compares the plugin's model of cgroup v2 cpusets ([`CgroupTree`]) with a kernel: `hack/lab cgroups`, and its step.
+//! Compares the plugin's model of cgroup v2 cpusets ([`CgroupTree`](cgroups::CgroupTree)) with a kernel: `hack/lab cgroups`, and its step.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cgroups::CgroupTree;
-use cpuset::PartitionState;
 use serde::{Deserialize, Serialize};
 
 mod action;
@@ -29,12 +27,6 @@ pub struct Comparison {
     pub steps: usize,
     /// The kernel's, as its behaviour shows.
     pub rules: String,
-    /// Partitions that became valid.
-    pub partitions: usize,
-    /// Partitions that became invalid, or were none at once.
-    pub invalid: usize,
-    /// Valid partitions that got other CPUs and stayed valid.
-    pub moves: usize,
     /// CPU lists compared: two of the root, four per cgroup and one per process.
     pub lists: usize,
     /// Cgroups that ran on all CPUs of their parent because none of their own were left.
@@ -55,25 +47,9 @@ pub struct Mismatch {
     pub before: Vec<String>,
 }
 
-impl Comparison {
-    fn count_partitions(&mut self, before: &CgroupTree, after: &CgroupTree) {
-        for group in after.groups() {
-            let old = before.partition(group);
-            let new = after.partition(group);
-            let was_valid = old.state.is_valid();
-            let is_valid = new.state.is_valid();
-            let is_invalid = !is_valid && new.state != PartitionState::Member;
-            self.partitions += usize::from(is_valid && !was_valid);
-            self.invalid += usize::from(is_invalid && old.state != new.state);
-            self.moves += usize::from(is_valid && was_valid && old.effective != new.effective);
-        }
-    }
-}
-
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, steps, rules, partitions, invalid, moves, lists, cut_empty, .. } = self;
-        let Self { results, difference, .. } = self;
+        let Self { seed, steps, rules, lists, cut_empty, results, difference } = self;
         let results: Vec<String> = results.iter().map(|(what, n)| format!("{what} {n}")).collect();
         writeln!(f, "results: {}", results.join(", "))?;
         if let Some(Mismatch { differs, history, before }) = difference {
@@ -84,8 +60,8 @@ impl fmt::Display for Comparison {
         let differences = usize::from(difference.is_some());
         write!(
             f,
-            "seed={seed} steps={steps} rules={rules} partitions={partitions} invalid={invalid} moves={moves} \
-             lists={lists} cut-empty={cut_empty} differences={differences}"
+            "seed={seed} steps={steps} rules={rules} lists={lists} cut-empty={cut_empty} \
+             differences={differences}"
         )
     }
 }

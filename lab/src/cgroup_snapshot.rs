@@ -6,7 +6,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::fs::{getxattr, listxattr};
-use serde::{Deserialize, Serialize};
 
 /// Files about CPUs that a program can write, and the effective set.
 const FILES: [&str; 7] = [
@@ -30,10 +29,10 @@ pub const ATTRIBUTE: &str = "attribute ";
 const MOST: usize = 4096;
 
 /// All cgroups by path below the root of cgroup v2.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct CgroupSnapshot(pub BTreeMap<String, CgroupContent>);
 
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct CgroupContent {
     /// Files and extended attributes.
     pub content: BTreeMap<String, String>,

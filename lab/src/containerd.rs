@@ -60,15 +60,13 @@ impl Containerd {
     /// same directories.
     pub fn start(setup: ContainerdSetup) -> Result<Self> {
         leftovers::remove(&setup).context("cannot remove what an earlier run left")?;
-        let mut containerd = Self { setup, child: None, nri: true };
-        let ContainerdSetup { data, run, root, .. } = &containerd.setup;
-        let config = root.join("etc/containerd");
-        let plugins = root.join("opt/nri/plugins");
-        let plugins_config = root.join("etc/nri/conf.d");
-        for directory in [data, run, &config, &plugins, &plugins_config] {
-            files::make_directory(directory)?;
+        for directory in ["etc/containerd", "opt/nri/plugins", "etc/nri/conf.d"] {
+            files::make_directory(&setup.root.join(directory))?;
         }
-        containerd.configure(&config::text(&containerd.setup))?;
+        files::make_directory(&setup.data)?;
+        files::make_directory(&setup.run)?;
+        let mut containerd = Self { setup, child: None, nri: true };
+        containerd.configure(&config::text(&containerd.setup, true))?;
         containerd.launch()?;
         Ok(containerd)
     }
@@ -77,7 +75,7 @@ impl Containerd {
     /// the lab does not wait for NRI's socket.
     pub fn restart_without_nri(&mut self) -> Result<()> {
         self.nri = false;
-        self.configure(&config::without_nri(&self.setup))?;
+        self.configure(&config::text(&self.setup, false))?;
         self.restart()
     }
 
@@ -106,27 +104,21 @@ impl Containerd {
         self.setup.root.join("var/run/nri/nri.sock")
     }
 
-    pub fn connect(&self) -> Result<Cri> {
-        Cri::connect(&self.socket())
-    }
-
     /// Imports an image and waits until the CRI lists it: containerd 1.7 does so with a delay.
     pub fn import(&self, archive: &Path, name: &str) -> Result<()> {
-        run(command(self.setup.programs.join("ctr"), ["-a"])
+        // The CRI unpacks with its own snapshotter when the first container needs it.
+        let import = "-n k8s.io images import --label io.cri-containerd.image=managed --no-unpack";
+        run(command(self.program("ctr"), ["-a"])
             .arg(self.socket())
-            .args([
-                "-n",
-                "k8s.io",
-                "images",
-                "import",
-                "--label",
-                "io.cri-containerd.image=managed",
-            ])
-            // The CRI unpacks with its own snapshotter when the first container needs it.
-            .arg("--no-unpack")
+            .args(import.split(' '))
             .arg(archive))?;
-        let cri = self.connect()?;
-        poll(READY, || Ok(cri.image_names()?.iter().any(|known| known == name).then_some(())))?
+        let cri = Cri::connect(&self.socket())?;
+        let is_listed = || {
+            let images = cri.list_images(wire::ListImagesRequest {})?.images;
+            let mut names = images.iter().flat_map(|image| &image.repo_tags);
+            Ok(names.any(|known| known == name).then_some(()))
+        };
+        poll(READY, is_listed)?
             .with_context(|| format!("the CRI does not list the imported image {name}"))
     }
 
@@ -141,11 +133,6 @@ impl Containerd {
         self.launch()
     }
 
-    /// The bundle that the runtime hands to a container's shim.
-    pub fn bundle(&self, container: &str) -> PathBuf {
-        self.setup.run.join("state/io.containerd.runtime.v2.task/k8s.io").join(container)
-    }
-
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -157,14 +144,13 @@ impl Containerd {
             .open(self.log_path())
             .context("cannot open the log")?;
         let path = std::env::var("PATH").unwrap_or_default();
-        let child = command(self.setup.programs.join("containerd"), ["--config"])
+        let child = command(self.program("containerd"), ["--config"])
             .arg(self.config_path())
             // containerd looks for its shim in PATH.
             .env("PATH", format!("{}:{path}", self.setup.programs.display()))
             // On many emulated CPUs the Go runtime spends its time waking threads; this is
             // inherited by shims and runc.
             .env("GOMAXPROCS", "2")
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -201,7 +187,10 @@ impl Containerd {
         if self.nri && !self.nri_socket().exists() {
             bail!("NRI does not listen");
         }
-        let status = self.connect()?.status(wire::StatusRequest {})?.status.unwrap_or_default();
+        let status = Cri::connect(&self.socket())?
+            .status(wire::StatusRequest {})?
+            .status
+            .unwrap_or_default();
         match status.conditions.iter().find(|c| c.r#type == "RuntimeReady") {
             Some(condition) if condition.status => Ok(()),
             Some(condition) => bail!("not ready: {} {}", condition.reason, condition.message),

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 use wire::image_service_client::ImageServiceClient;
 use wire::runtime_service_client::RuntimeServiceClient;
@@ -19,13 +20,6 @@ pub mod wire {
 /// Generous: on emulated CPUs, a call that first updates hundreds of containers takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// CRI-O also needs the name as the pod has it.
-impl From<&str> for wire::ImageSpec {
-    fn from(name: &str) -> Self {
-        Self { image: name.to_owned(), user_specified_image: name.to_owned() }
-    }
-}
-
 #[derive(Debug)]
 pub struct Cri {
     runtime: Runtime,
@@ -35,16 +29,20 @@ pub struct Cri {
 
 /// Makes a blocking method out of an RPC: request in, response out, the RPC's name in the error.
 macro_rules! rpc {
-    ($name:ident, $request:ident -> $response:ident) => {
+    ($client:ident.$name:ident, $request:ident -> $response:ident) => {
         pub fn $name(&self, request: wire::$request) -> Result<wire::$response> {
             // Clones share the connection.
-            let mut client = self.client.clone();
+            let mut client = self.$client.clone();
             let answer = self.runtime.block_on(async move { client.$name(request).await });
-            answer.map(tonic::Response::into_inner).map_err(|status| {
-                anyhow!("{}: {} ({:?})", stringify!($name), status.message(), status.code())
-            })
+            answer
+                .map(tonic::Response::into_inner)
+                .map_err(|status| failed(stringify!($name), &status))
         }
     };
+}
+
+fn failed(call: &str, status: &Status) -> Error {
+    anyhow!("{call}: {} ({:?})", status.message(), status.code())
 }
 
 impl Cri {
@@ -65,48 +63,36 @@ impl Cri {
         Ok(Self { runtime, client, images })
     }
 
-    rpc!(status, StatusRequest -> StatusResponse);
-    rpc!(run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
-    rpc!(stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);
-    rpc!(remove_pod_sandbox, RemovePodSandboxRequest -> RemovePodSandboxResponse);
-    rpc!(list_pod_sandbox, ListPodSandboxRequest -> ListPodSandboxResponse);
-    rpc!(create_container, CreateContainerRequest -> CreateContainerResponse);
-    rpc!(start_container, StartContainerRequest -> StartContainerResponse);
-    rpc!(stop_container, StopContainerRequest -> StopContainerResponse);
-    rpc!(remove_container, RemoveContainerRequest -> RemoveContainerResponse);
-    rpc!(list_containers, ListContainersRequest -> ListContainersResponse);
-    rpc!(container_status, ContainerStatusRequest -> ContainerStatusResponse);
+    rpc!(client.status, StatusRequest -> StatusResponse);
+    rpc!(client.run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
+    rpc!(client.stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);
+    rpc!(client.remove_pod_sandbox, RemovePodSandboxRequest -> RemovePodSandboxResponse);
+    rpc!(client.list_pod_sandbox, ListPodSandboxRequest -> ListPodSandboxResponse);
+    rpc!(client.create_container, CreateContainerRequest -> CreateContainerResponse);
+    rpc!(client.start_container, StartContainerRequest -> StartContainerResponse);
+    rpc!(client.stop_container, StopContainerRequest -> StopContainerResponse);
+    rpc!(client.remove_container, RemoveContainerRequest -> RemoveContainerResponse);
+    rpc!(client.list_containers, ListContainersRequest -> ListContainersResponse);
+    rpc!(client.container_status, ContainerStatusRequest -> ContainerStatusResponse);
     // In-place resize.
-    rpc!(update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
+    rpc!(client.update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
+    rpc!(images.list_images, ListImagesRequest -> ListImagesResponse);
 
-    /// Sends the pod's resources. False if the runtime does not know this call: older versions do
-    /// not.
+    /// Sends the pod's resources. Older runtimes do not know this call.
     pub fn update_pod_sandbox_resources(
         &self,
         request: wire::UpdatePodSandboxResourcesRequest,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let mut client = self.client.clone();
         let answer = self
             .runtime
             .block_on(async move { client.update_pod_sandbox_resources(request).await });
         match answer {
-            Ok(_) => Ok(true),
-            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(false),
-            Err(status) => Err(anyhow!(
-                "update_pod_sandbox_resources: {} ({:?})",
-                status.message(),
-                status.code()
-            )),
+            Err(status) if status.code() != Code::Unimplemented => {
+                Err(failed("update_pod_sandbox_resources", &status))
+            }
+            _ => Ok(()),
         }
-    }
-
-    pub fn image_names(&self) -> Result<Vec<String>> {
-        let mut images = self.images.clone();
-        let answer = self
-            .runtime
-            .block_on(async move { images.list_images(wire::ListImagesRequest {}).await });
-        let answer = answer.map_err(|status| anyhow!("list_images: {}", status.message()))?;
-        Ok(answer.into_inner().images.into_iter().flat_map(|image| image.repo_tags).collect())
     }
 
     pub fn pid(&self, container: &str) -> Result<u32> {

@@ -4,7 +4,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,9 +17,8 @@ use crate::image::shipped::Shipped;
 use crate::job::{self, Oci, Software};
 use crate::job::{Job, Report};
 use crate::node::Node;
-use crate::player::Player;
 use crate::shell;
-use crate::step::Step;
+use crate::testbed::Testbed;
 use crate::{cgroup, files, kernel};
 
 mod watch;
@@ -38,7 +38,11 @@ const LONG: Duration = Duration::from_secs(90);
 /// Plays the job. Only in a guest: it mounts file systems over `/run`, `/tmp` and others. Failures
 /// of the job are reported to the host; an error means that the host cannot be reached.
 pub fn main() -> Result<()> {
-    let host = HostLine(Mutex::new(open_line(REPORTS)?));
+    let port = Mutex::new(open_line(REPORTS)?);
+    let host = Arc::new(HostLine { port, sent: AtomicU64::new(0) });
+    // The thread ends with the process.
+    let watched = Arc::clone(&host);
+    std::thread::spawn(move || watched.report_slow_steps());
     match play(&host) {
         Ok(()) => Ok(()),
         Err(error) => host.send(&Report::Broken(format!("{error:#}"))),
@@ -57,21 +61,22 @@ fn play(host: &HostLine) -> Result<()> {
     let shipped = Shipped::within(Path::new(RUN));
     // A failed report of progress is no reason to stop.
     let mut report = |text: &str| drop(host.send(&Report::Progress(text.to_owned())));
-    let mut player = Player::new(&mut node, &shipped, &mut report);
-    for (number, part) in job.parts.iter().enumerate() {
+    let mut testbed = Testbed::new(&mut node, &shipped, &mut report);
+    for (number, task) in job.tasks.iter().enumerate() {
         if number > 0 {
-            player.play(&Step::Clear)?;
+            testbed.clear()?;
             set_online(&job.offline)?;
         }
-        if let Err(error) = play_part(&mut player, part, host) {
-            host.send(&Report::Failed(format!("{error:#}")))?;
-        }
+        host.send(&match testbed.run(|testbed| task.run(testbed)) {
+            Ok(result) => Report::Done(result),
+            Err(error) => Report::Failed(format!("{error:#}")),
+        })?;
     }
     if let Some(config) = job.shell {
-        player.play(&Step::StartPlugin(config))?;
+        testbed.start_plugin(&config)?;
         let line = open_line(SHELL)?;
         host.send(&Report::Prompt)?;
-        shell::serve(&mut player, BufReader::new(&line), &line)?;
+        shell::serve(&mut testbed, BufReader::new(&line), &line)?;
     }
     // No cleanup: the VM is switched off.
     host.send(&Report::Progress("done".to_owned()))?;
@@ -88,16 +93,6 @@ fn uptime() -> Result<f64> {
 fn set_online(offline: &[usize]) -> Result<()> {
     for cpu in kernel::cpus("present")?.iter().filter(|cpu| *cpu > 0) {
         kernel::set_online(cpu, !offline.contains(&cpu))?;
-    }
-    Ok(())
-}
-
-fn play_part(player: &mut Player<'_>, part: &[Step], host: &HostLine) -> Result<()> {
-    for step in part {
-        host.send(&Report::Progress(step.describe()))?;
-        let report = |text| drop(host.send(&Report::Progress(text)));
-        let outcome = watch::watched(LONG, &player.logs(), report, || player.play(step))?;
-        host.send(&Report::Outcome(outcome))?;
     }
     Ok(())
 }
@@ -187,15 +182,35 @@ fn raw(line: &File) -> Result<()> {
 }
 
 /// The serial port for reports; several threads write to it.
-struct HostLine(Mutex<File>);
+struct HostLine {
+    port: Mutex<File>,
+    sent: AtomicU64,
+}
 
 impl HostLine {
     fn send(&self, report: &Report) -> Result<()> {
         let mut text = serde_json::to_string(report).context("cannot encode a report")?;
         text.push('\n');
-        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sent.fetch_add(1, Ordering::Relaxed);
         line.write_all(text.as_bytes()).context("cannot send a report to the host")?;
         // The VM may be switched off right after the last report.
         nix::sys::termios::tcdrain(&*line).context("cannot flush the serial port")
+    }
+
+    /// Reports what the guest does if a step takes too long.
+    fn report_slow_steps(&self) {
+        let mut last = 0;
+        loop {
+            std::thread::sleep(LONG);
+            let sent = self.sent.load(Ordering::Relaxed);
+            if sent == last {
+                let activity = watch::activity(Path::new(MEMORY));
+                let _ = self.send(&Report::Progress(activity));
+                last = sent + 1;
+            } else {
+                last = sent;
+            }
+        }
     }
 }

@@ -6,40 +6,30 @@ use anyhow::Result;
 
 use crate::cache::{self, Lock};
 use crate::cgroup::Driver;
-use crate::command::command;
 use crate::containerd::{ContainerdSetup, Version};
-use crate::debian::Debian;
-use crate::image;
 use crate::node::Node;
+use crate::platform::Platform;
+use crate::{debian, image};
 
 /// Sockets and state. A short path, because socket names are limited.
 const RUN: &str = "/run/nri-cpu-manager-lab";
 
-/// Unpacked from Debian's packages.
-struct Packages {
-    programs: PathBuf,
-    runc: PathBuf,
-    busybox: PathBuf,
-}
-
-impl Packages {
-    fn of(version: Version) -> Result<Self> {
-        let debian = Debian::new()?;
-        Ok(Self {
-            programs: debian.unpacked("containerd", version.suite())?.join("usr/bin"),
-            // Newer versions need newer libraries than Debian 12 has.
-            runc: debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc"),
-            busybox: debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox"),
-        })
-    }
+/// containerd's programs, runc and busybox.
+fn packages(version: Version) -> Result<[PathBuf; 3]> {
+    let unpacked = |package: &str, suite| debian::unpacked(&[package], suite, Platform::HERE);
+    Ok([
+        unpacked(&debian::containerd(version), version.suite())?.join("usr/bin"),
+        // Newer versions need newer libraries than Debian 12 has.
+        unpacked("runc", "bookworm")?.join("usr/sbin/runc"),
+        unpacked("busybox-static", "bookworm")?.join("bin/busybox"),
+    ])
 }
 
 /// Fetches the packages of both containerd versions.
 pub fn prepare() -> Result<()> {
     let _turn = cache::lock_file(&lock())?;
-    for version in [Version::V1_7, Version::V2_1] {
-        Packages::of(version)?;
-    }
+    packages(Version::V1_7)?;
+    packages(Version::V2_1)?;
     Ok(())
 }
 
@@ -58,8 +48,7 @@ impl Host {
     /// Waits until no other node runs on this machine. Containers can run `probe`.
     pub fn start(version: Version, probe: &Path) -> Result<Self> {
         let lock = cache::lock_file(&lock())?;
-        let Packages { programs, runc, busybox } = Packages::of(version)?;
-        version.check(&mut command(programs.join("containerd"), ["--version"]))?;
+        let [programs, runc, busybox] = packages(version)?;
         let image = cache::directory("images")?.join("host.tar");
         image::write_lab(&image, &busybox, probe)?;
         let directory = cache::directory("host")?;

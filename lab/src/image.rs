@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -22,8 +22,6 @@ pub mod shipped;
 /// An image with one layer.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The name that pods refer to, with registry and tag.
-    pub name: String,
     /// `config` of the OCI image configuration.
     pub config: Value,
     /// What is in it, in the layer's order.
@@ -40,14 +38,51 @@ pub enum Entry {
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-impl Image {
-    /// For this build's platform. Returns the digest of the image, which is that of its manifest.
-    pub fn write(&self, path: &Path) -> Result<String> {
-        let mut blobs = Vec::new();
-        let manifest = self.add_to(&mut blobs, Platform::HERE)?;
-        write_layout(path, &self.name, manifest, &blobs)
+/// The archive of an image, of which a runtime picks its platform's by an index; one platform needs
+/// none. `name` is what pods refer to, with registry and tag. Returns the image's digest, which is
+/// that of its manifest or index.
+pub fn write(path: &Path, name: &str, images: &[(Platform, Image)]) -> Result<String> {
+    let mut blobs = Vec::new();
+    let mut manifests = Vec::new();
+    for (platform, image) in images {
+        manifests.push(image.add_to(&mut blobs, *platform)?);
     }
+    let mut entry = match &manifests[..] {
+        [only] => only.clone(),
+        _ => {
+            for ((platform, _), entry) in images.iter().zip(&mut manifests) {
+                let architecture = platform.architecture();
+                entry["platform"] = json!({"architecture": architecture, "os": "linux"});
+            }
+            let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+            let index = index.to_string();
+            let entry = descriptor(INDEX, index.as_bytes());
+            blobs.insert(0, index.into_bytes());
+            entry
+        }
+    };
+    // The first is for containerd, the second for podman and skopeo.
+    entry["annotations"] = json!({
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name,
+    });
+    let image = entry["digest"].as_str().unwrap_or_default().to_owned();
+    let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
+    let layout = json!({"imageLayoutVersion": "1.0.0"}).to_string();
+    let file =
+        File::create(path).with_context(|| format!("cannot write the image {}", path.display()))?;
+    let mut archive = tar::Builder::new(file);
+    add(&mut archive, "oci-layout", 0o644, layout.as_bytes())?;
+    add(&mut archive, "index.json", 0o644, index.as_bytes())?;
+    for blob in &blobs {
+        let name = digest(blob).replace(':', "/");
+        add(&mut archive, &format!("blobs/{name}"), 0o644, blob)?;
+    }
+    archive.finish().with_context(|| format!("cannot finish the image {}", path.display()))?;
+    Ok(image)
+}
 
+impl Image {
     /// Adds configuration, manifest and layer; returns the manifest's descriptor.
     fn add_to(&self, blobs: &mut Vec<Vec<u8>>, platform: Platform) -> Result<Value> {
         let layer = layer(&self.files)?;
@@ -69,45 +104,6 @@ impl Image {
         blobs.extend([config.into_bytes(), manifest.into_bytes(), layer]);
         Ok(entry)
     }
-}
-
-/// One image for several platforms: a runtime picks its own from the index. Returns the digest of
-/// that index.
-pub fn write_index(path: &Path, name: &str, images: &[(Platform, Image)]) -> Result<String> {
-    let mut blobs = Vec::new();
-    let mut manifests = Vec::new();
-    for (platform, image) in images {
-        let mut entry = image.add_to(&mut blobs, *platform)?;
-        entry["platform"] = json!({"architecture": platform.architecture(), "os": "linux"});
-        manifests.push(entry);
-    }
-    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).to_string();
-    let entry = descriptor(INDEX, index.as_bytes());
-    blobs.insert(0, index.into_bytes());
-    write_layout(path, name, entry, &blobs)
-}
-
-/// The archive of a layout with one named image. Returns the digest of `entry`.
-fn write_layout(path: &Path, name: &str, mut entry: Value, blobs: &[Vec<u8>]) -> Result<String> {
-    // The first is for containerd, the second for podman and skopeo.
-    entry["annotations"] = json!({
-        "io.containerd.image.name": name,
-        "org.opencontainers.image.ref.name": name,
-    });
-    let image = entry["digest"].as_str().unwrap_or_default().to_owned();
-    let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
-    let layout = json!({"imageLayoutVersion": "1.0.0"}).to_string();
-    let file =
-        File::create(path).with_context(|| format!("cannot write the image {}", path.display()))?;
-    let mut archive = tar::Builder::new(file);
-    add(&mut archive, "oci-layout", 0o644, layout.as_bytes())?;
-    add(&mut archive, "index.json", 0o644, index.as_bytes())?;
-    for blob in blobs {
-        let name = digest(blob).replace(':', "/");
-        add(&mut archive, &format!("blobs/{name}"), 0o644, blob)?;
-    }
-    archive.finish().with_context(|| format!("cannot finish the image {}", path.display()))?;
-    Ok(image)
 }
 
 fn layer(files: &[Entry]) -> Result<Vec<u8>> {
@@ -177,45 +173,5 @@ pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
         |applet: &&str| Entry::Link { path: format!("bin/{applet}"), target: "busybox".to_owned() };
     files.extend(APPLETS.iter().map(link));
     let config = json!({"Entrypoint": ["/bin/probe", "sleep"], "Env": ["PATH=/bin"]});
-    Image { name: LAB.to_owned(), config, files }.write(path).map(|_| ())
-}
-
-/// Looks an image up in those that a node has loaded, like CRI-O: containerd takes a short name for
-/// one of Docker Hub's, CRI-O finds nothing by default. What CRI-O finds, every runtime finds.
-/// Images are not pulled: a node of the lab reaches no registry.
-pub fn find(name: &str, loaded: &[String]) -> Result<()> {
-    ensure!(
-        is_full(name),
-        "ImageInspectError: short-name {name:?} did not resolve to an alias: it names no registry"
-    );
-    if !loaded.iter().any(|known| known == name) {
-        bail!("ErrImagePull: {name} is not loaded; the node has {}", loaded.join(", "));
-    }
-    Ok(())
-}
-
-/// The first component is a registry: it has a dot or a port, or is `localhost`.
-fn is_full(name: &str) -> bool {
-    name.split_once('/')
-        .is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shipped::NAME;
-
-    #[test]
-    fn a_short_name_is_not_found() {
-        let loaded = [NAME, "docker.io/library/nri-cpu-manager:0.1.0"].map(str::to_owned);
-        for short in ["nri-cpu-manager:0.1.0", "library/nri-cpu-manager:0.1.0"] {
-            let error = find(short, &loaded).unwrap_err().to_string();
-            assert!(error.contains("did not resolve to an alias"), "{error}");
-        }
-        find(NAME, &loaded).unwrap();
-        for absent in ["localhost/nri-cpu-manager", "registry:5000/nri-cpu-manager:0.1.0"] {
-            let error = find(absent, &loaded).unwrap_err().to_string();
-            assert!(error.contains("is not loaded"), "{error}");
-        }
-    }
+    write(path, LAB, &[(Platform::HERE, Image { config, files })]).map(|_| ())
 }

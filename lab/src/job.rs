@@ -1,10 +1,11 @@
 //! What the host sends to a guest and receives from it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::cgroup::Driver;
 use crate::containerd::Version;
-use crate::step::{Outcome, Step};
+use crate::task::Task;
 
 /// Software of a virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize, serde::Deserialize)]
@@ -50,8 +51,8 @@ pub(crate) fn programs(version: Version) -> &'static str {
 pub struct Job {
     pub software: Software,
     pub offline: Vec<usize>,
-    /// Each part starts on an empty node.
-    pub parts: Vec<Vec<Step>>,
+    /// Each starts on an empty node.
+    pub tasks: Vec<Task>,
     /// The plugin's configuration if a shell follows.
     pub shell: Option<String>,
 }
@@ -65,9 +66,9 @@ pub enum Report {
         uptime: f64,
     },
     Progress(String),
-    /// Of the next step.
-    Outcome(Outcome),
-    /// The rest of this part is skipped; the next part follows.
+    /// The result of a task; the next one follows.
+    Done(Value),
+    /// A task failed; the next one follows.
     Failed(String),
     /// The shell is ready.
     Prompt,

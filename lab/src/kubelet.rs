@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::cgroup;
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, image, kernel};
 
 mod resize;
 
@@ -59,11 +59,6 @@ impl Kubelet {
         Ok(started?.pod_sandbox_id)
     }
 
-    /// Looks an image up before a container is created, by CRI-O's rule, which is the strictest.
-    pub fn find_image(&self, name: &str) -> Result<()> {
-        image::find(name, &self.cri.image_names()?)
-    }
-
     /// Makes a container in a pod; it does not run yet. Its id is returned.
     pub fn create_container(
         &self,
@@ -72,7 +67,7 @@ impl Kubelet {
         sandbox: &str,
         attempt: u32,
     ) -> Result<String> {
-        let config = pod.container(container, attempt, kernel::memory());
+        let config = pod.container(container, attempt);
         self.create_container_as(sandbox, config, pod.sandbox())
     }
 

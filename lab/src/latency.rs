@@ -16,7 +16,7 @@ use crate::node::Node;
 use crate::plugin::Plugin;
 use crate::pod::{Container, Pod};
 use crate::scenario::{exclusive, exclusivity};
-use crate::step::{Outcome, Step};
+use crate::task::Task;
 use crate::vm::{self, Machine};
 
 pub(crate) mod class_write;
@@ -33,6 +33,13 @@ pub struct LatencySettings {
     pub shared: Vec<usize>,
     /// Per number and mode.
     pub samples: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measurements {
+    writes: Vec<ClassWrite>,
+    /// Of all modes for each number of shared containers.
+    rows: Vec<Medians>,
 }
 
 /// The medians for one number of shared containers.
@@ -77,13 +84,10 @@ pub fn run(options: &Options) -> Result<()> {
         shared.iter().map(|count| (count + 10) * MODES.len() * (samples + 1)).sum();
     let patience = Duration::from_secs(900 + changes as u64);
     let machine = Machine { memory: 6144, ..Machine::single("latency", 1, 4) };
-    let steps = [Step::ClassWrites, Step::Latency(LatencySettings { shared, samples })];
-    let outcomes = vm::run(&machine, software, &steps, &binaries, patience)?;
-    let [Outcome::ClassWrites(writes), Outcome::Latency(rows)] = &outcomes[..] else {
-        bail!("the guest sent no measurements");
-    };
-    print!("{}\n{}", table_of_writes(writes), table(rows));
-    println!("{}", last_line(rows));
+    let task = Task::Latency(LatencySettings { shared, samples });
+    let Measurements { writes, rows } = vm::run(&machine, software, task, &binaries, patience)?;
+    print!("{}\n{}", table_of_writes(&writes), table(&rows));
+    println!("{}", last_line(&rows));
     Ok(())
 }
 
@@ -125,13 +129,14 @@ fn last_line(rows: &[Medians]) -> String {
     line
 }
 
-/// Medians of all modes for each number of shared containers, on an empty node without a plugin.
+/// On an empty node without a plugin.
 pub fn measure(
     node: &mut Node,
     program: &Path,
     settings: &LatencySettings,
     report: &mut dyn FnMut(&str),
-) -> Result<Vec<Medians>> {
+) -> Result<Measurements> {
+    let writes = class_write::measure()?;
     let mut rows = Vec::new();
     let mut running = 0;
     for &shared in &settings.shared {
@@ -160,7 +165,7 @@ pub fn measure(
         }
         rows.push(Medians { shared, millis });
     }
-    Ok(rows)
+    Ok(Measurements { writes, rows })
 }
 
 fn median_of(node: &mut Node, samples: usize) -> Result<f64> {

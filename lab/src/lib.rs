@@ -10,12 +10,12 @@
 //! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` rendered, and run as a pod from its image |
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
 //! | [`node`], [`busy`] | a runtime with pods; busy processes |
-//! | [`step`], [`player`] | steps on a node as data, and what plays them |
+//! | [`testbed`], [`invariants`] | what is done on a node, and what must be true of it at any time |
 //! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
-//! | [`scenario`], [`picture`] | scripts of demo and tests; a node drawn for people |
+//! | [`scenario`], [`picture`] | what is shown on machines; a node drawn for people |
 //! | [`suite`] | scenarios on machines |
 //! | [`demo`], [`shell`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
-//! | [`host`], [`vm`], [`guest`], [`job`] | a node on this machine or in a virtual machine, and what host and guest exchange |
+//! | [`host`], [`vm`], [`guest`], [`job`], [`task`] | a node on this machine or in a virtual machine, and what host and guest exchange |
 pub mod bare;
 pub mod binaries;
 pub mod busy;
@@ -36,6 +36,7 @@ pub mod hardware;
 pub mod host;
 pub mod image;
 pub mod instance;
+pub mod invariants;
 pub mod job;
 pub mod kernel;
 pub mod kubelet;
@@ -46,15 +47,15 @@ pub mod node;
 pub mod overlap;
 pub mod picture;
 pub mod platform;
-pub mod player;
 pub mod plugin;
 pub mod pod;
 pub mod process;
 pub mod scenario;
 pub mod shell;
-pub mod step;
 pub mod suite;
 pub mod tap;
+pub mod task;
+pub mod testbed;
 pub mod view;
 pub mod vm;
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use cpuset::CpuSet;
-use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 use crate::plugin::PluginFiles;
@@ -15,7 +14,7 @@ use crate::{command, process};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct Watched {
     /// Readings of all containers.
     pub readings: u64,
@@ -35,15 +34,9 @@ pub struct Member {
 }
 
 /// Running containers with the plugin's decisions.
-///
-/// `ends` names the pods that will end: their processes stay for a while when their CPUs are free.
-pub fn members(
-    node: &Node,
-    plugin: &PluginFiles,
-    ends: impl Fn(&str) -> bool,
-) -> Result<Vec<Member>> {
+pub fn members(node: &Node, plugin: &PluginFiles) -> Result<Vec<Member>> {
     let mut members = Vec::new();
-    for running in node.pods().iter().filter(|running| !ends(&running.pod.name)) {
+    for running in node.pods() {
         for container in &running.containers {
             let (pod, name) = (&running.pod.name, &container.name);
             members.push(Member {

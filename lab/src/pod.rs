@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::cri::wire;
-use crate::image;
+use crate::{image, kernel};
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -50,7 +50,7 @@ pub enum Qos {
     BestEffort,
 }
 
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Container {
     pub name: String,
     /// Milli-CPUs.
@@ -111,27 +111,23 @@ impl Container {
     }
 
     /// The resources that the kubelet sends to the runtime.
-    pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
+    pub fn resources(&self, qos: Qos) -> wire::LinuxContainerResources {
         let exclusive = qos == Qos::Guaranteed && self.cpu_limit % 1000 == 0;
         let lifted = exclusive && !self.kubelet_cpus.is_empty();
         wire::LinuxContainerResources {
             cpu_period: CPU_PERIOD,
             cpu_quota: if lifted { -1 } else { quota(self.cpu_limit) },
             cpuset_cpus: self.kubelet_cpus.clone(),
-            cpu_shares: shares(if self.cpu_request == 0 {
-                self.cpu_limit
-            } else {
-                self.cpu_request
-            }),
+            cpu_shares: shares(self.cpu_request),
             memory_limit_in_bytes: self.memory_limit,
-            oom_score_adj: oom_score_adj(qos, self.memory_request, node_memory),
+            oom_score_adj: oom_score_adj(qos, self.memory_request),
             ..Default::default()
         }
     }
 }
 
 /// A pod as the scheduler assigns it to the node.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Pod {
     pub name: String,
     /// Its unique id.
@@ -219,11 +215,7 @@ impl Pod {
 
     /// Named as by the kubelet's cgroup drivers.
     pub fn cgroup_parent(&self) -> String {
-        let class = match self.qos() {
-            Qos::Guaranteed => "",
-            Qos::Burstable => "/burstable",
-            Qos::BestEffort => "/besteffort",
-        };
+        let class = self.class();
         match self.driver {
             Driver::Cgroupfs => format!("/kubepods{class}/pod{}", self.uid),
             Driver::Systemd => {
@@ -235,15 +227,19 @@ impl Pod {
 
     /// As the kubelet sends it, with each driver: the path below the mount.
     fn cgroup_path(&self) -> String {
-        let slice = self.cgroup_parent();
-        let class = match self.qos() {
+        let parent = self.cgroup_parent();
+        match (self.driver, self.class().trim_start_matches('/')) {
+            (Driver::Cgroupfs, _) => parent,
+            (Driver::Systemd, "") => format!("/kubepods.slice/{parent}"),
+            (Driver::Systemd, class) => format!("/kubepods.slice/kubepods-{class}.slice/{parent}"),
+        }
+    }
+
+    fn class(&self) -> &'static str {
+        match self.qos() {
             Qos::Guaranteed => "",
-            Qos::Burstable => "/kubepods-burstable.slice",
-            Qos::BestEffort => "/kubepods-besteffort.slice",
-        };
-        match self.driver {
-            Driver::Cgroupfs => slice,
-            Driver::Systemd => format!("/kubepods.slice{class}/{slice}"),
+            Qos::Burstable => "/burstable",
+            Qos::BestEffort => "/besteffort",
         }
     }
 
@@ -283,31 +279,24 @@ impl Pod {
         }
     }
 
-    pub fn container(
-        &self,
-        container: &Container,
-        attempt: u32,
-        node_memory: i64,
-    ) -> wire::ContainerConfig {
-        let mount = |(host, inside): &(String, String)| wire::Mount {
+    pub fn container(&self, container: &Container, attempt: u32) -> wire::ContainerConfig {
+        let mounts = container.mounts.iter().map(|(host, inside)| wire::Mount {
             container_path: inside.clone(),
             host_path: host.clone(),
             ..Default::default()
-        };
+        });
+        let restarts = "io.kubernetes.container.restartCount".to_owned();
         let mut labels = self.labels();
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(image::LAB.into()),
+            image: Some(wire::ImageSpec { image: image::LAB.to_owned() }),
             command: container.command.clone(),
-            mounts: container.mounts.iter().map(mount).collect(),
+            mounts: mounts.collect(),
             labels,
-            annotations: HashMap::from([(
-                "io.kubernetes.container.restartCount".to_owned(),
-                attempt.to_string(),
-            )]),
+            annotations: HashMap::from([(restarts, attempt.to_string())]),
             linux: Some(wire::LinuxContainerConfig {
-                resources: Some(container.resources(self.qos(), node_memory)),
+                resources: Some(container.resources(self.qos())),
                 security_context: Some(wire::LinuxContainerSecurityContext {
                     namespace_options: Some(self.namespaces()),
                     run_as_user: Some(wire::Int64Value { value: container.user }),
@@ -319,24 +308,23 @@ impl Pod {
     }
 
     fn sandbox_annotations(&self) -> HashMap<String, String> {
-        let hash = self.is_static.then_some(("kubernetes.io/config.hash", self.uid.as_str()));
-        let kubelets = [
-            ("kubernetes.io/config.source", if self.is_static { "file" } else { "api" }),
-            ("kubernetes.io/config.seen", "2026-01-01T00:00:00.000000000Z"),
+        let mut kubelets = vec![
+            ("source", if self.is_static { "file" } else { "api" }),
+            ("seen", "2026-01-01T00:00:00.000000000Z"),
         ];
-        let kubelets = kubelets.into_iter().chain(hash);
-        let kubelets = kubelets.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        if self.is_static {
+            kubelets.push(("hash", self.uid.as_str()));
+        }
+        let kubelets = kubelets
+            .into_iter()
+            .map(|(name, value)| (format!("kubernetes.io/config.{name}"), value.to_owned()));
         self.annotations.clone().into_iter().chain(kubelets).collect()
     }
 
     fn namespaces(&self) -> wire::NamespaceOption {
-        let pid =
-            if self.host_pid { wire::NamespaceMode::Node } else { wire::NamespaceMode::Container };
-        wire::NamespaceOption {
-            network: wire::NamespaceMode::Node.into(),
-            pid: pid.into(),
-            ipc: wire::NamespaceMode::Pod.into(),
-        }
+        use wire::NamespaceMode::{Container, Node, Pod};
+        let pid = if self.host_pid { Node } else { Container };
+        wire::NamespaceOption { network: Node.into(), pid: pid.into(), ipc: Pod.into() }
     }
 
     fn labels(&self) -> HashMap<String, String> {
@@ -357,11 +345,11 @@ pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }
 }
 
-fn oom_score_adj(qos: Qos, memory_request: i64, node_memory: i64) -> i64 {
+fn oom_score_adj(qos: Qos, memory_request: i64) -> i64 {
     match qos {
         Qos::Guaranteed => -997,
         Qos::BestEffort => 1000,
-        Qos::Burstable => (1000 - 1000 * memory_request / node_memory.max(1)).clamp(3, 999),
+        Qos::Burstable => (1000 - 1000 * memory_request / kernel::memory().max(1)).clamp(3, 999),
     }
 }
 
@@ -376,21 +364,6 @@ fn uid(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn resources_decide_a_pods_class_and_cgroup() {
-        let class = |containers: Vec<Container>| Pod::new("p", containers).qos();
-        assert_eq!(class(vec![Container::guaranteed("a", 2000)]), Qos::Guaranteed);
-        assert_eq!(
-            class(vec![Container::guaranteed("a", 2000), Container::burstable("b", 100)]),
-            Qos::Burstable
-        );
-        assert_eq!(class(vec![Container::best_effort("a")]), Qos::BestEffort);
-        let pod = Pod { uid: "u".into(), ..Pod::new("p", [Container::best_effort("a")]) };
-        assert_eq!(pod.cgroup_parent(), "/kubepods/besteffort/podu");
-        let pod = Pod { driver: Driver::Systemd, uid: "u-1".into(), ..pod };
-        assert_eq!(pod.cgroup_parent(), "kubepods-besteffort-podu_1.slice");
-    }
 
     #[test]
     fn shares_and_quotas_follow_the_kubelets_formulas() {

@@ -9,10 +9,9 @@ use crate::binaries::Binaries;
 use crate::command::{command, last_lines, run};
 use crate::files;
 use crate::job::Software;
-use crate::player::Player;
 use crate::pod::{Container, Pod};
 use crate::scenario::shape::Shape;
-use crate::step::{Outcome, Step};
+use crate::testbed::Testbed;
 use crate::view::View;
 use crate::vm::{self, Machine};
 
@@ -54,7 +53,7 @@ pub fn start(options: &Options) -> Result<()> {
 
 /// In the guest: answers commands until `exit` or the end of `input`.
 pub(crate) fn serve(
-    player: &mut Player<'_>,
+    testbed: &mut Testbed<'_>,
     input: impl BufRead,
     mut output: impl Write,
 ) -> Result<()> {
@@ -66,42 +65,40 @@ pub(crate) fn serve(
         if words.first() == Some(&"exit") {
             break;
         }
-        let answer = answer(player, &line, &words).unwrap_or_else(|error| format!("{error:#}\n"));
+        let answer = answer(testbed, &line, &words).unwrap_or_else(|error| format!("{error:#}\n"));
         write!(output, "{answer}lab> ").context(CLOSED)?;
         output.flush().context(CLOSED)?;
     }
     Ok(())
 }
 
-fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String> {
+fn answer(testbed: &mut Testbed<'_>, line: &str, words: &[&str]) -> Result<String> {
     if let Some(shell) = line.trim_start().strip_prefix('!') {
         return run(&mut command("sh", ["-c", &format!("{shell} 2>&1")]));
     }
     let cpu = |text: &str| text.parse().with_context(|| format!("{text:?} is not a CPU number"));
-    let step = match words {
+    match words {
         [] => return Ok(String::new()),
         ["help"] => return Ok(HELP.to_owned()),
         ["topology"] => return run(&mut command("/lab/nri-cpu-manager", ["topology"])),
-        ["log"] => return Ok(last_lines(&player.plugin_log(), 20) + "\n"),
+        ["log"] => return Ok(last_lines(&testbed.log()?, 20) + "\n"),
         ["log", count] => {
             let count = count.parse().with_context(|| format!("{count:?} is not a number"))?;
-            return Ok(last_lines(&player.plugin_log(), count) + "\n");
+            return Ok(last_lines(&testbed.log()?, count) + "\n");
         }
-        ["ps"] => Step::View,
-        ["run", name, amounts @ ..] if !amounts.is_empty() => Step::Run(pod(name, amounts)?),
-        ["resize", name, amount] => Step::Resize((*name).to_owned(), milli(amount)?),
-        ["rm", name] => Step::Remove((*name).to_owned()),
-        ["offline", number] => Step::SetOnline(cpu(number)?, false),
-        ["online", number] => Step::SetOnline(cpu(number)?, true),
-        ["kill", "plugin"] => Step::KillPlugin,
-        ["kill", "runtime"] => Step::KillRuntime,
+        ["ps"] => return Ok(table(&testbed.look()?)),
+        ["run", name, amounts @ ..] if !amounts.is_empty() => {
+            testbed.start(&pod(name, amounts)?)?
+        }
+        ["resize", name, amount] => testbed.resize(name, milli(amount)?)?,
+        ["rm", name] => testbed.remove(name)?,
+        ["offline", number] => testbed.set_online(cpu(number)?, false)?,
+        ["online", number] => testbed.set_online(cpu(number)?, true)?,
+        ["kill", "plugin"] => testbed.kill_plugin()?,
+        ["kill", "runtime"] => testbed.kill_runtime()?,
         _ => bail!("unknown command {line:?}: type help for a list"),
-    };
-    Ok(match player.play(&step)? {
-        Outcome::View(view) => table(&view),
-        Outcome::Refused(why) => format!("refused: {why}\n"),
-        _ => String::new(),
-    })
+    }
+    Ok(String::new())
 }
 
 /// Guaranteed if one container has whole CPUs, as all have limits then.

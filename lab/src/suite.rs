@@ -8,7 +8,8 @@ use std::iter::repeat_n;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use serde_json::Value;
 
 use crate::binaries::Binaries;
 use crate::command::progress;
@@ -16,10 +17,10 @@ use crate::containerd::Version;
 use crate::debian::KernelPackage;
 use crate::job::{Oci, Software};
 use crate::platform::Platform;
-use crate::scenario::catalogue::{self, Scenario};
-use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, Machine, Turn, Vm};
+use crate::scenario::{self, Scenario};
+use crate::task::Task;
+use crate::vm::{Machine, Turn, Vm};
 
 #[cfg(test)]
 mod page;
@@ -59,7 +60,7 @@ struct Row {
 
 enum Verdict {
     Passed,
-    Failed(Vec<String>),
+    Failed(String),
     /// Says nothing about the plugin.
     NotBooted(String),
 }
@@ -68,13 +69,13 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, scenario, .. } = self;
         let (version, seconds) = (self.version.name(), self.time.as_secs_f64());
-        let (what, details) = match &self.verdict {
-            Verdict::Passed => ("passed", &[][..]),
-            Verdict::Failed(wrong) => ("FAILED", &wrong[..]),
-            Verdict::NotBooted(why) => ("NOT BOOTED", std::slice::from_ref(why)),
+        let (what, why) = match &self.verdict {
+            Verdict::Passed => ("passed", ""),
+            Verdict::Failed(why) => ("FAILED", why.as_str()),
+            Verdict::NotBooted(why) => ("NOT BOOTED", why.as_str()),
         };
         write!(f, "{what}: {machine}, {scenario}, containerd {version} ({seconds:.1} s)")?;
-        details.iter().try_for_each(|what| write!(f, "\n  {what}"))
+        why.lines().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -85,7 +86,7 @@ pub fn list() -> Result<()> {
         println!("  {name:18} {:3} CPUs  {}", machine.cpus(), machine.about);
     }
     println!("\nscenarios:");
-    for scenario in catalogue::all() {
+    for scenario in scenario::ALL {
         println!("  {:20} {}", scenario.name, scenario.about);
     }
     Ok(())
@@ -103,7 +104,7 @@ pub fn run(options: &Run) -> Result<()> {
     let mut rows = Vec::new();
     for machine in machines(&options.machine)? {
         let exclusivity = options.exclusivity.clone().unwrap_or_default();
-        let shape = Shape { exclusivity, ..Shape::of(&machine)? };
+        let shape = Shape::of(&machine)?.with(&exclusivity);
         let binaries = Binaries::for_platform(&binaries, machine.platform)?;
         rows.extend(on_machine(&machine, &shape, &options.software, &scenarios, &binaries));
     }
@@ -116,8 +117,8 @@ pub fn all() -> Result<()> {
     let mut rows = Vec::new();
     for machine in machines("all")? {
         let shape = Shape::of(&machine)?;
-        let mut scenarios = catalogue::all();
-        scenarios.retain(|scenario| scenario.is_in_full_run(&shape));
+        let scenarios: Vec<Scenario> =
+            scenario::ALL.into_iter().filter(|one| one.is_in_full_run(&shape)).collect();
         for version in [Version::V2_1, Version::V1_7] {
             rows.extend(on_machine(&machine, &shape, &usual(version), &scenarios, &binaries));
         }
@@ -143,11 +144,11 @@ fn on_machine(
     scenarios: &[Scenario],
     binaries: &Binaries,
 ) -> Vec<Row> {
-    let applicable: Vec<(Scenario, Script)> = scenarios
+    let applicable: Vec<&Scenario> = scenarios.iter().filter(|one| one.applies(shape)).collect();
+    let tasks: Vec<Task> = applicable
         .iter()
-        .filter_map(|scenario| Some((*scenario, scenario.script(shape)?)))
+        .map(|scenario| Task::Scenario(scenario.name.to_owned(), shape.clone()))
         .collect();
-    let parts: Vec<_> = applicable.iter().map(|(_, script)| script.steps()).collect();
     let mut rows = Vec::new();
     let row = |scenario: &Scenario, verdict, time| Row {
         machine: machine.name.clone(),
@@ -156,11 +157,9 @@ fn on_machine(
         verdict,
         time,
     };
-    let mut on_part = |at: usize, played: vm::Played, time| {
-        let (scenario, script) = &applicable[at];
-        let wrong = played.map_or_else(|why| vec![why], |outcomes| script.judge(&outcomes));
-        let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
-        let row = row(scenario, verdict, time);
+    let mut on_result = |at: usize, result: Result<Value, String>, time| {
+        let verdict = result.map_or_else(Verdict::Failed, |_| Verdict::Passed);
+        let row = row(applicable[at], verdict, time);
         progress(row.to_string());
         rows.push(row);
     };
@@ -172,9 +171,9 @@ fn on_machine(
         turn: Turn::Alone,
         patience: PATIENCE,
     };
-    if let Err(error) = vm.play(&parts, &mut on_part) {
+    if let Err(error) = vm.run_all(&tasks, &mut on_result) {
         let why = format!("{error:#}");
-        for (scenario, _) in applicable.iter().skip(rows.len()) {
+        for scenario in applicable.iter().skip(rows.len()) {
             rows.push(row(scenario, Verdict::NotBooted(why.clone()), Duration::ZERO));
         }
     }
@@ -198,18 +197,10 @@ fn machines(names: &str) -> Result<Vec<Machine>> {
 }
 
 pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
-    let all = catalogue::all();
-    if names == "all" {
-        return Ok(all);
+    match names {
+        "all" => Ok(scenario::ALL.to_vec()),
+        names => names.split(',').map(Scenario::named).collect(),
     }
-    let known: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();
-    let find = |name: &str| {
-        let scenario = all.iter().find(|scenario| scenario.name == name).copied();
-        scenario.with_context(|| {
-            format!("unknown scenario {name:?}: use one of {}, or all", known.join(", "))
-        })
-    };
-    names.split(',').map(find).collect()
 }
 
 fn finish(rows: &[Row]) -> Result<()> {
@@ -235,11 +226,11 @@ mod tests {
     #[test]
     fn a_row_names_what_failed() {
         let (machine, version) = ("small".to_owned(), Version::V1_7);
-        let verdict = Verdict::Failed(vec!["step 1, check all containers: no".to_owned()]);
+        let verdict = Verdict::Failed("failed: check all containers: no".to_owned());
         let time = Duration::from_millis(1500);
         assert_eq!(
             Row { machine, scenario: "churn", version, verdict, time }.to_string(),
-            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, check all containers: no"
+            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  failed: check all containers: no"
         );
     }
 }

@@ -13,39 +13,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nri::frame::{PLUGIN_CONN, Unframer};
-use prost::Message;
 use sim::calls::{Calls, Group};
+use ttrpc::proto::{
+    Codec, MESSAGE_HEADER_LENGTH, MESSAGE_TYPE_REQUEST, MESSAGE_TYPE_RESPONSE, MessageHeader,
+    Request, Response,
+};
 
 use crate::kernel::CGROUPS;
 use crate::{cache, cgroup};
 
 /// Between two readings of the cgroups.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// ttrpc: the bytes before a message's payload, and the types of messages.
-const HEADER: usize = 10;
-const REQUEST: u8 = 1;
-const RESPONSE: u8 = 2;
-
-#[derive(Message)]
-struct Request {
-    #[prost(string, tag = "2")]
-    method: String,
-    #[prost(bytes = "vec", tag = "3")]
-    payload: Vec<u8>,
-}
-
-#[derive(Message)]
-struct Response {
-    #[prost(message, tag = "1")]
-    status: Option<Status>,
-}
-
-#[derive(Message)]
-struct Status {
-    #[prost(int32, tag = "1")]
-    code: i32,
-}
 
 #[derive(Debug)]
 pub struct Tap {
@@ -101,7 +79,7 @@ fn connect(plugin: UnixStream, runtime: UnixStream, calls: &Arc<Mutex<Calls>>) {
     let (called, answered) = (Arc::clone(calls), Arc::clone(calls));
     std::thread::spawn(move || {
         pass(runtime, to_plugin, |kind, payload| {
-            if let (REQUEST, Ok(request)) = (kind, Request::decode(payload)) {
+            if let (MESSAGE_TYPE_REQUEST, Ok(request)) = (kind, Request::decode(payload)) {
                 lock(&called).call(&request.method, &request.payload);
             }
         });
@@ -109,8 +87,8 @@ fn connect(plugin: UnixStream, runtime: UnixStream, calls: &Arc<Mutex<Calls>>) {
     });
     std::thread::spawn(move || {
         pass(plugin, to_runtime, |kind, payload| {
-            if let (RESPONSE, Ok(response)) = (kind, Response::decode(payload))
-                && response.status.is_some_and(|status| status.code != 0)
+            if let (MESSAGE_TYPE_RESPONSE, Ok(response)) = (kind, Response::decode(payload))
+                && response.status.code.value() != 0
             {
                 lock(&answered).refused();
             }
@@ -131,13 +109,12 @@ fn pass(mut from: UnixStream, mut to: UnixStream, mut hear: impl FnMut(u8, &[u8]
                 messages.extend_from_slice(piece);
             }
         }
-        while let Some((&[a, b, c, d, _, _, _, _, kind, _], rest)) =
-            messages.split_first_chunk::<HEADER>()
-        {
-            let payload = u32::from_be_bytes([a, b, c, d]) as usize;
-            let Some(message) = rest.get(..payload) else { break };
-            hear(kind, message);
-            messages.drain(..HEADER + payload);
+        while let Some(header) = messages.first_chunk::<MESSAGE_HEADER_LENGTH>() {
+            let header = MessageHeader::from(header);
+            let end = MESSAGE_HEADER_LENGTH + header.length as usize;
+            let Some(payload) = messages.get(MESSAGE_HEADER_LENGTH..end) else { break };
+            hear(header.type_, payload);
+            messages.drain(..end);
         }
         if to.write_all(&buffer[..length]).is_err() {
             break;

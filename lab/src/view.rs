@@ -100,8 +100,11 @@ impl View {
         Ok(Self { hardware: Hardware::read(sys)?, read: Hardware::of(&topology), busy, containers })
     }
 
-    pub fn allowed(&self, pod: &str) -> &str {
-        self.containers.iter().find(|c| c.pod == pod).map_or("(missing)", |c| &c.allowed)
+    /// Where a pod's first container may run, or a busy process of the host.
+    pub fn allowed(&self, name: &str) -> &str {
+        let container = self.containers.iter().find(|c| c.pod == name).map(|c| &c.allowed);
+        let busy = || self.busy.iter().find(|b| b.name == name).map(|b| &b.allowed);
+        container.or_else(busy).map_or("(missing)", String::as_str)
     }
 
     /// CFS quota of a pod's first container in milli-CPUs.
@@ -109,11 +112,10 @@ impl View {
         self.containers.iter().find(|c| c.pod == pod).and_then(|c| c.quota)
     }
 
-    pub fn busy(&self, name: &str) -> (&str, &str) {
-        self.busy
-            .iter()
-            .find(|b| b.name == name)
-            .map_or(("(missing)", ""), |b| (&b.allowed, &b.ran))
+    /// The CPUs on which a busy process ran.
+    pub fn ran(&self, name: &str) -> CpuSet {
+        let busy = self.busy.iter().find(|b| b.name == name);
+        busy.and_then(|b| b.ran.parse().ok()).unwrap_or_default()
     }
 
     /// See [`disagreements`].

@@ -2,6 +2,7 @@
 
 pub mod check_config;
 pub mod client;
+pub mod doctor;
 pub mod enable_nri;
 pub mod explain;
 mod input;
@@ -43,6 +44,8 @@ pub enum Command {
     /// Write the current assignments as the kubelet's cpu_manager_state, to return to its static
     /// policy
     KubeletState(kubelet_state::KubeletStateArgs),
+    /// Say what this node allows, what the plugin will do there, and what to change
+    Doctor(doctor::DoctorArgs),
     /// Enable NRI in containerd's configuration; needed once on nodes with containerd 1.7
     EnableNri(enable_nri::EnableNriArgs),
     /// Undo the plugin's changes to cgroups, before it is removed from the node

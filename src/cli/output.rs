@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -65,6 +66,25 @@ pub(super) fn offer(out: &mut dyn Write, text: &str) -> Result<bool, String> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(format!("cannot write the output: {error}")),
     }
+}
+
+/// Waits for SIGTERM or SIGINT, for a DaemonSet, whose pods must not end.
+///
+/// The message comes only after the signal handlers: without them, the first process of a container
+/// ignores these signals.
+pub(super) fn stay(out: &mut dyn Write) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        writeln!(out, "done; waiting for SIGTERM")?;
+        out.flush()?;
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        Ok(())
+    })
 }
 
 /// The error of a failed action on a file.

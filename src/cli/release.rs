@@ -1,5 +1,6 @@
 //! `nri-cpu-manager release`: undoes the plugin's changes to cgroups, for its removal from a node.
 
+use super::output::stay;
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
 use crate::exclusivity::{lifted_quotas, open_memory};
@@ -8,10 +9,9 @@ use cgroups::{Hierarchy, Undone, undo};
 use clap::Args;
 use kernel::Linux;
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
 use topology::sysfs;
 use wording::count;
 
@@ -95,21 +95,4 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
         0 => Ok(()),
         left => Err(format!("{} could not be undone, see above", count(left, "cgroup")).into()),
     }
-}
-
-/// The message comes only after the signal handlers: without them, the first process of a container
-/// ignores these signals.
-fn stay(out: &mut impl Write) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut term = signal(SignalKind::terminate())?;
-        let mut int = signal(SignalKind::interrupt())?;
-        writeln!(out, "done; waiting for SIGTERM")?;
-        out.flush()?;
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-        Ok(())
-    })
 }

@@ -14,7 +14,7 @@ fn root() -> &'static Path {
 /// Every page of the project.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut pages = Vec::new();
-    for directory in ["", "docs", "docs/decisions", "charts/nri-cpu-manager"] {
+    for directory in ["", "docs", "docs/decisions", "docs/recipes", "charts/nri-cpu-manager"] {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "md") {
@@ -85,6 +85,25 @@ fn every_link_leads_to_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// `runbook_url` is relative to the root of the sources; the chart's value `prometheusRule.runbooks`
+/// comes before it.
+#[test]
+fn every_alert_has_a_runbook() {
+    let rules = include_str!("../../manifests/prometheus/rules.yaml");
+    let rules: serde_yaml::Value = serde_yaml::from_str(rules).unwrap();
+    let groups = rules["groups"].as_sequence().unwrap().iter();
+    let rules: Vec<_> = groups.flat_map(|one| one["rules"].as_sequence().unwrap()).collect();
+    assert!(rules.len() > 15, "only {} alerts found", rules.len());
+    for rule in rules {
+        let alert = rule["alert"].as_str().unwrap();
+        let runbook = rule["annotations"]["runbook_url"].as_str();
+        let (file, heading) = runbook.and_then(|url| url.split_once('#')).expect(alert);
+        let page = fs::read_to_string(root().join(file)).expect(alert);
+        let mut headings = page.lines().filter(|line| line.starts_with('#')).map(anchor);
+        assert!(headings.any(|one| one == heading), "{alert}: no heading {file}#{heading}");
+    }
+}
+
 /// Whether only a release has this file: `hack/release` renders each directory of manifests into
 /// one.
 fn is_released(path: &str) -> bool {
@@ -101,7 +120,7 @@ fn is_released(path: &str) -> bool {
 fn a_release_has_every_directory_of_manifests() {
     let script = include_str!("../../hack/release");
     for line in [
-        "for directory in manifests/base manifests/release manifests/overlays/*; do",
+        "for directory in manifests/base manifests/release manifests/doctor manifests/overlays/*; do",
         "rendered=$out/manifests/$(basename \"$directory\").yaml",
     ] {
         assert!(script.contains(line), "hack/release has no {line}");

@@ -23,14 +23,23 @@ use tokio::net::TcpStream;
 /// As on a terminal of the usual width, without colour.
 const PLAIN: Style = Style { width: 80, colour: false };
 
+/// Longer than any change takes, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Waits for a status for which this holds.
 async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Status) -> bool) -> Status {
-    loop {
-        let status = daemon.status().await;
-        if holds(&status) {
-            return status;
+    let change = async {
+        loop {
+            let status = daemon.status().await;
+            if holds(&status) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    match tokio::time::timeout(PATIENCE, change).await {
+        Ok(status) => status,
+        Err(_) => panic!("the status never became as expected"),
     }
 }
 

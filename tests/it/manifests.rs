@@ -7,7 +7,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,12 +24,53 @@ fn check(resource: Value) -> Result<(), String> {
     match resource["kind"].as_str() {
         Some("DaemonSet") => strict::<DaemonSet>(resource),
         Some("ConfigMap") => strict::<ConfigMap>(resource),
+        Some("Job") => strict::<Job>(resource),
+        Some("NetworkPolicy") => strict::<NetworkPolicy>(resource),
+        Some("Role") => strict::<Role>(resource),
+        Some("RoleBinding") => strict::<RoleBinding>(resource),
+        Some("ServiceAccount") => strict::<ServiceAccount>(resource),
         Some("MutatingAdmissionPolicy") => strict::<MutatingAdmissionPolicy>(resource),
         Some("MutatingAdmissionPolicyBinding") => {
             strict::<MutatingAdmissionPolicyBinding>(resource)
         }
+        Some("ClusterRole") => strict::<ClusterRole>(resource),
+        Some("SecurityContextConstraints") => strict::<SecurityContextConstraints>(resource),
         other => Err(format!("the kind {other:?} is missing in this test")),
     }
+}
+
+/// The fields of OpenShift's type (openshift/api, `security/v1`) that the overlay sets.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code, reason = "only their names and types are checked")]
+struct SecurityContextConstraints {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    allow_host_dir_volume_plugin: bool,
+    #[serde(rename = "allowHostIPC")]
+    allow_host_ipc: bool,
+    allow_host_network: bool,
+    #[serde(rename = "allowHostPID")]
+    allow_host_pid: bool,
+    allow_host_ports: bool,
+    allow_privilege_escalation: bool,
+    allow_privileged_container: bool,
+    allowed_capabilities: Vec<String>,
+    required_drop_capabilities: Vec<String>,
+    read_only_root_filesystem: bool,
+    run_as_user: Strategy,
+    se_linux_context: Strategy,
+    fs_group: Strategy,
+    supplemental_groups: Strategy,
+    seccomp_profiles: Vec<String>,
+    volumes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Strategy {
+    #[allow(dead_code, reason = "only its type is checked")]
+    r#type: String,
 }
 
 /// The type must have every field, and the field's value must be of its type.
@@ -59,7 +104,10 @@ fn manifests() -> PathBuf {
 
 /// The files for `kubectl apply -k`.
 fn kustomized() -> Vec<PathBuf> {
-    ["base", "overlays", "release"].iter().flat_map(|name| files(&manifests().join(name))).collect()
+    ["base", "doctor", "overlays", "release"]
+        .iter()
+        .flat_map(|name| files(&manifests().join(name)))
+        .collect()
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -94,6 +142,24 @@ fn kubernetes_knows_every_field() {
     }
     assert!(checked >= 8, "only {checked} found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the Helm chart makes of all its values; `hack/chart check` compares the file with Helm's
+/// output.
+#[test]
+fn kubernetes_knows_every_field_of_the_charts_objects() {
+    let text = include_str!("../chart/objects.yaml");
+    let mut kinds = BTreeSet::new();
+    for document in text.split("\n---\n") {
+        let object = yaml(document);
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        // The Prometheus operator's types are not Kubernetes'.
+        if kind != "PodMonitor" {
+            check(object).unwrap_or_else(|why| panic!("{why} in\n{document}"));
+        }
+        kinds.insert(kind);
+    }
+    assert!(kinds.len() > 8, "only {kinds:?}");
 }
 
 /// CRI-O finds no image by a short name, and an image without a tag would be pulled at each start.
@@ -185,6 +251,50 @@ fn the_dashboard_selects_only_the_plugins_series() {
 }
 
 #[test]
+fn the_dashboard_shows_alignment_moves_foreign_partitions_and_fallbacks() {
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    for metric in [
+        "cgroups_writable",
+        "distrusted_groups",
+        "foreign_partition_cpus",
+        "groups_given_up",
+        "live_containers",
+        "live_excess",
+        "live_shared_cores",
+        "moves_total",
+        "rebalance_moves_left",
+        "rebalance_moves_total",
+        "unbound_pods",
+    ] {
+        assert!(text.contains(&format!("nri_cpu_manager_{metric}{{job")), "no query of {metric}");
+    }
+}
+
+/// Grafana moves a panel that overlaps another one to a place that it chooses.
+#[test]
+fn the_dashboards_panels_do_not_overlap() {
+    #[derive(Debug, Deserialize)]
+    struct Rectangle {
+        x: u64,
+        y: u64,
+        w: u64,
+        h: u64,
+    }
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut taken = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let at: Rectangle = serde_json::from_value(panel["gridPos"].clone()).unwrap();
+        assert!(at.x + at.w <= 24, "{}: {at:?}", panel["title"]);
+        for x in at.x..at.x + at.w {
+            for y in at.y..at.y + at.h {
+                assert!(taken.insert((x, y)), "{} overlaps at {x}, {y}", panel["title"]);
+            }
+        }
+    }
+}
+
+#[test]
 fn promtool_tests_that_each_alert_fires_and_that_it_does_not() {
     #[derive(Deserialize)]
     struct Tried {
@@ -208,5 +318,37 @@ fn promtool_tests_that_each_alert_fires_and_that_it_does_not() {
         let of = tried.iter().filter(|one| one.exp_alerts.is_empty() != fires);
         let tested: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
         assert_eq!(alerts, tested, "fires: {fires}");
+    }
+}
+
+/// What the constraints allow must be what the pod needs: OpenShift refuses a pod that needs more.
+#[test]
+fn the_constraints_of_openshift_admit_the_pod() {
+    let read = |path: &str| fs::read_to_string(manifests().join(path)).unwrap();
+    let documents = read("overlays/openshift/scc.yaml");
+    let objects: Vec<Value> = documents.split("\n---\n").map(yaml).collect();
+    let [constraints, role, binding] = &objects[..] else { panic!("{} objects", objects.len()) };
+    let name = &constraints["metadata"]["name"];
+    assert_eq!(role["rules"][0]["resourceNames"][0], *name);
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    for file in ["base/daemonset.yaml", "release/daemonset.yaml"] {
+        let pod = &yaml(&read(file))["spec"]["template"]["spec"];
+        let account = pod["serviceAccountName"].as_str().unwrap_or("default");
+        assert_eq!(binding["subjects"][0]["name"], account, "{file}");
+        let allowed = constraints["volumes"].as_array().unwrap();
+        for volume in pod["volumes"].as_array().unwrap() {
+            let kinds = volume.as_object().unwrap().keys().filter(|key| *key != "name");
+            kinds.for_each(|kind| assert!(allowed.iter().any(|one| one == kind), "{file}: {kind}"));
+        }
+        let of = |kind: &str| pod[kind].as_array().cloned().unwrap_or_default();
+        for container in of("initContainers").iter().chain(&of("containers")) {
+            let context = &container["securityContext"];
+            for field in ["readOnlyRootFilesystem", "allowPrivilegeEscalation"] {
+                assert_eq!(context[field], constraints[field], "{file}: {field}");
+            }
+            assert_eq!(context["capabilities"]["drop"], constraints["requiredDropCapabilities"]);
+            assert_eq!(context["capabilities"]["add"], Value::Null);
+            assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
+        }
     }
 }

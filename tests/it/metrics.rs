@@ -443,6 +443,25 @@ async fn dashboard_and_alerts_use_only_existing_metrics() {
                 assert!(scrape.types.contains_key(name) || of_histogram || later, "{file}: {name}");
             }
         }
+        let dashboard = include_str!("../../manifests/grafana/dashboard.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap().iter();
+        let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+        let mut labels = 0;
+        for query in targets.map(|target| target["expr"].as_str().unwrap()) {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let words: Vec<&str> = query.split(|c| !is_word(c)).collect();
+            let of_metric: BTreeSet<&str> =
+                words.iter().flat_map(|word| scrape.labels(word)).collect();
+            let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+            for label in grouped.flat_map(|list| list.split(", ")) {
+                let later = query.contains("nri_cpu_manager_drift_repairs_total");
+                let known = of_metric.contains(label) || label == "instance" || later;
+                assert!(known, "no label {label}: {query}");
+                labels += 1;
+            }
+        }
+        assert!(labels > 10, "only {labels} labels found");
     })
     .await;
 }

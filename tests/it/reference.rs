@@ -19,7 +19,9 @@ const ANNOTATIONS: &str = include_str!("../../docs/annotations.md");
 const CONSUMERS: &str = include_str!("../../docs/consumers.md");
 const INSTALL: &str = include_str!("../../docs/install.md");
 const SECURITY: &str = include_str!("../../docs/security.md");
+const CHART: &str = include_str!("../../charts/nri-cpu-manager/README.md");
 const SCHEMA: &str = include_str!("../../charts/nri-cpu-manager/values.schema.json");
+const VALUES: &str = include_str!("../../charts/nri-cpu-manager/values.yaml");
 
 /// The first table below a heading, without its head: the cells of each row.
 fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
@@ -231,6 +233,78 @@ fn the_charts_schema_has_every_wish() {
     }
 }
 
+/// The values with a description, by their paths, such as `image.tag`.
+fn descriptions(schema: &Value, above: &str, found: &mut BTreeMap<String, String>) {
+    for (name, part) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{above}{name}");
+        match part["description"].as_str() {
+            Some(text) => _ = found.insert(path, text.to_owned()),
+            None => descriptions(part, &format!("{path}."), found),
+        }
+    }
+}
+
+/// Every key of a YAML file in its order, as a path, with the comment above it.
+fn comments(text: &str) -> Vec<(String, String)> {
+    let mut keys: Vec<(usize, &str)> = Vec::new();
+    let mut comment = Vec::new();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let content = line.trim_start();
+        if let Some(part) = content.strip_prefix("# ") {
+            comment.push(part);
+            continue;
+        }
+        if let Some((key, _)) = content.split_once(':')
+            && !key.starts_with('-')
+        {
+            let indentation = line.len() - content.len();
+            keys.retain(|(above, _)| *above < indentation);
+            keys.push((indentation, key));
+            let path: Vec<&str> = keys.iter().map(|(_, key)| *key).collect();
+            found.push((path.join("."), comment.join(" ")));
+        }
+        comment.clear();
+    }
+    found
+}
+
+/// A value's comment, its description in the schema and its row in the chart's README are the same
+/// text.
+#[test]
+fn every_value_of_the_chart_is_described() {
+    let mut described = BTreeMap::new();
+    descriptions(&serde_json::from_str(SCHEMA).unwrap(), "", &mut described);
+    described.remove("global").expect("Helm's own value");
+    let defaults: Value = serde_yaml::from_str(VALUES).unwrap();
+    let mut rows = Vec::new();
+    for (path, comment) in comments(VALUES) {
+        let Some(description) = described.remove(&path) else { continue };
+        assert_eq!(comment, description, "{path}: values.yaml and its schema");
+        let default = defaults.pointer(&format!("/{}", path.replace('.', "/"))).unwrap();
+        let default = match default.to_string() {
+            long if long.len() > 60 => "[values.yaml](values.yaml)".to_owned(),
+            short => format!("`{short}`"),
+        };
+        rows.push(format!("| `{path}` | {default} | {comment} |"));
+    }
+    assert!(described.is_empty(), "not in values.yaml: {described:?}");
+    assert!(rows.len() > 40, "{rows:?}");
+    let table = rows.join("\n");
+    let (_, documented) = CHART.split_once("\n|---|---|---|\n").unwrap();
+    assert!(documented.trim_end() == table, "the README of the chart needs this table:\n{table}");
+}
+
+#[test]
+fn the_charts_schema_has_every_alert() {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let disabled = "/properties/prometheusRule/properties/disabled/items/enum";
+    let rules = include_str!("../../manifests/prometheus/rules.yaml").lines();
+    let alerts: Vec<&str> =
+        rules.filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(schema.pointer(disabled).unwrap(), &serde_json::json!(alerts));
+}
+
 /// Names of the directories in a directory of the project.
 fn directories(path: &str) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -273,7 +347,7 @@ fn capabilities(directory: &str) -> BTreeSet<String> {
 #[test]
 fn every_privilege_is_documented() {
     let mut manifests =
-        BTreeSet::from(["manifests/base".to_owned(), "manifests/release".to_owned()]);
+        BTreeSet::from(["base", "release", "doctor"].map(|name| format!("manifests/{name}")));
     let overlays = directories("manifests/overlays");
     manifests.extend(overlays.iter().map(|name| format!("manifests/overlays/{name}")));
     let rows = table(SECURITY, "## Privileges of the plugin");

@@ -35,9 +35,20 @@ securityContext:
   {{- end }}
 {{- end }}
 
-{{/* What every pod has: where it runs. */}}
+{{/* Empty for the namespace's default account. */}}
+{{- define "nri-cpu-manager.serviceAccount" -}}
+{{- with .Values.serviceAccount -}}
+{{ .name | default (ternary (include "nri-cpu-manager.name" $) "" .create) }}
+{{- end }}
+{{- end }}
+
+{{/* What every pod has: where it runs, and as whom. */}}
 {{- define "nri-cpu-manager.pod" -}}
 enableServiceLinks: false
+{{- with include "nri-cpu-manager.serviceAccount" . }}
+serviceAccountName: {{ . }}
+{{- end }}
+automountServiceAccountToken: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -51,6 +62,10 @@ tolerations:
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
@@ -68,6 +83,15 @@ nodeSelector:
 {{- range concat (list .Values.config) (.Values.config.nodes | default list) }}
 {{- if and (eq (toString .exclusivity) "kernel") (not $.Values.kernelExclusivity) }}
 {{- fail "config: exclusivity: kernel needs privileges, or the plugin does not start. Set kernelExclusivity: true" }}
+{{- end }}
+{{- end }}
+{{- with .Values.updateStrategy }}
+{{- /* With Kubernetes' defaults, for a value that was set to null. "0%" is 0. */}}
+{{- $rolling := .rollingUpdate | default dict }}
+{{- $surges := dig "maxSurge" 0 $rolling | toString | trimSuffix "%" | ne "0" }}
+{{- $unavailable := dig "maxUnavailable" 1 $rolling | toString | trimSuffix "%" | ne "0" }}
+{{- if and (eq .type "RollingUpdate") (eq $surges $unavailable) }}
+{{- fail "updateStrategy: exactly one of maxSurge and maxUnavailable must be 0" }}
 {{- end }}
 {{- end }}
 {{- $release := printf "%s-release" (include "nri-cpu-manager.name" .) }}

@@ -77,12 +77,8 @@ fn start(name: &str, properties: &str) -> Result<()> {
     write(&file, unit)?;
     systemctl(&["start", name])?;
     let path = directory(name);
-    for parent in
-        path.ancestors().take_while(|p| p.starts_with(CGROUPS)).collect::<Vec<_>>().iter().rev()
-    {
-        delegate(parent)?;
-    }
-    Ok(())
+    let above: Vec<&Path> = path.ancestors().take_while(|p| p.starts_with(CGROUPS)).collect();
+    above.into_iter().rev().try_for_each(delegate)
 }
 
 fn stop(name: &str) -> Result<()> {
@@ -126,18 +122,4 @@ pub(super) fn directory(name: &str) -> PathBuf {
     let stem = name.trim_end_matches(".slice");
     let dashes = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
     dashes.fold(PathBuf::from(CGROUPS), |path, at| path.join(format!("{}.slice", &stem[..at])))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{class_of, directory};
-
-    #[test]
-    fn a_slices_path_follows_from_its_name() {
-        let path = directory("kubepods-burstable-podu_1.slice");
-        let expected = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
-        assert_eq!(path.strip_prefix("/sys/fs/cgroup").unwrap().to_str(), Some(expected));
-        assert_eq!(class_of("kubepods-burstable-podu_1.slice"), Some("kubepods-burstable.slice"));
-        assert_eq!(class_of("kubepods-podu_1.slice"), None);
-    }
 }

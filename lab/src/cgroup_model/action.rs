@@ -30,25 +30,23 @@ pub(super) enum Action {
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.kind();
         match self {
-            Action::Write(group, Write::Cpus(cpus)) => write!(f, "cpus {group} := {cpus}"),
-            Action::Write(group, Write::Exclusive(cpus)) => {
-                write!(f, "exclusive {group} := {cpus}")
+            Action::Write(group, Write::Cpus(cpus) | Write::Exclusive(cpus)) => {
+                write!(f, "{kind} {group} := {cpus}")
             }
-            Action::Write(group, Write::Partition(kind)) => {
-                write!(f, "partition {group} := {}", name_of(*kind))
-            }
-            Action::Make(group) => write!(f, "create {group}"),
-            Action::Remove(group) => write!(f, "remove {group}"),
-            Action::Start(group) => write!(f, "start a process in {group}"),
-            Action::End(group) => write!(f, "end the process in {group}"),
-            Action::SetOnline(cpu, true) => write!(f, "CPU {cpu} online"),
-            Action::SetOnline(cpu, false) => write!(f, "CPU {cpu} offline"),
+            Action::Write(group, Write::Partition(_)) => write!(f, "partition {group} := {kind}"),
+            Action::Make(group)
+            | Action::Remove(group)
+            | Action::Start(group)
+            | Action::End(group) => write!(f, "{kind} {group}"),
+            Action::SetOnline(cpu, _) => write!(f, "{kind} CPU {cpu}"),
         }
     }
 }
 
 impl Action {
+    /// As in the counts of results.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Action::Write(_, Write::Cpus(_)) => "write",
@@ -129,14 +127,11 @@ fn ends_cleanly(tree: &CgroupTree, group: &CgroupPath, write: Write) -> bool {
 
 fn is_safe_hotplug(tree: &CgroupTree, cpu: usize, online: bool) -> bool {
     let stale = tree.groups().any(|group| {
-        let files = tree.partition(group);
-        group.parent().is_none() && matches!(files.state, PartitionState::Invalid(_))
+        let state = tree.partition(group).state;
+        group.parent().is_none() && matches!(state, PartitionState::Invalid(_))
     });
-    if stale {
-        return false;
-    }
-    if online {
-        return true;
+    if stale || online {
+        return !stale;
     }
     let last = set([cpu]);
     // The kernel refuses to take the last CPU of a scheduling domain offline.
@@ -164,6 +159,10 @@ impl Chooser {
         Self { rng: Rng::with_seed(seed), rules, planned: VecDeque::new() }
     }
 
+    fn plan(&mut self, group: CgroupPath, write: Write) {
+        self.planned.push_back(Action::Write(group, write));
+    }
+
     /// A valid action, or a write that the kernel may refuse.
     pub(super) fn choose(&mut self, tree: &CgroupTree) -> Action {
         loop {
@@ -173,7 +172,7 @@ impl Chooser {
                 // Mostly, nothing follows a refused write.
                 if is_refused(tree, &action) && self.rng.u8(..4) > 0 {
                     self.planned.clear();
-                } else if self.is_possible(tree, &action) {
+                } else if action.is_safe(tree, self.rules) {
                     return action;
                 }
                 continue;
@@ -192,15 +191,11 @@ impl Chooser {
                 _ => self.set_online(tree),
             };
             if let Some(action) = action
-                && self.is_possible(tree, &action)
+                && action.is_safe(tree, self.rules)
             {
                 return action;
             }
         }
-    }
-
-    fn is_possible(&self, tree: &CgroupTree, action: &Action) -> bool {
-        action.is_safe(tree, self.rules)
     }
 
     fn write_cpus(&mut self, tree: &CgroupTree) -> Option<Action> {
@@ -247,7 +242,7 @@ impl Chooser {
         }
         self.plan_cpus(tree, &group, cpus);
         let kind = self.kind();
-        self.planned.push_back(Action::Write(group, Write::Partition(Some(kind))));
+        self.plan(group, Write::Partition(Some(kind)));
         self.planned.pop_front()
     }
 
@@ -264,7 +259,7 @@ impl Chooser {
         if self.rng.bool() {
             for above in group.ancestors().into_iter().rev() {
                 let left = (tree.partition(&above).exclusive - (old - cpus)) | cpus;
-                self.planned.push_back(Action::Write(above, Write::Exclusive(left)));
+                self.plan(above, Write::Exclusive(left));
             }
         }
         self.planned.pop_front()
@@ -273,11 +268,11 @@ impl Chooser {
     fn plan_release(&mut self, tree: &CgroupTree) -> Option<Action> {
         let group = self.partition(tree)?;
         let old = tree.partition(&group).exclusive;
-        self.planned.push_back(Action::Write(group.clone(), Write::Partition(None)));
-        self.planned.push_back(Action::Write(group.clone(), Write::Exclusive(CpuSet::EMPTY)));
+        self.plan(group.clone(), Write::Partition(None));
+        self.plan(group.clone(), Write::Exclusive(CpuSet::EMPTY));
         for above in group.ancestors().into_iter().rev() {
             let left = tree.partition(&above).exclusive - old;
-            self.planned.push_back(Action::Write(above, Write::Exclusive(left)));
+            self.plan(above, Write::Exclusive(left));
         }
         self.planned.pop_front()
     }
@@ -296,14 +291,14 @@ impl Chooser {
             let set = tree.cpus(sibling).unwrap_or_default();
             let left = set - cpus;
             if left != set && !left.is_empty() && self.rng.u8(..8) > 0 {
-                self.planned.push_back(Action::Write(sibling.clone(), Write::Cpus(left)));
+                self.plan(sibling.clone(), Write::Cpus(left));
             }
         }
         for above in group.ancestors() {
             let more = tree.partition(&above).exclusive | cpus;
-            self.planned.push_back(Action::Write(above, Write::Exclusive(more)));
+            self.plan(above, Write::Exclusive(more));
         }
-        self.planned.push_back(Action::Write(group.clone(), Write::Exclusive(cpus)));
+        self.plan(group.clone(), Write::Exclusive(cpus));
     }
 
     /// The kernel allows either processes or child cgroups.
@@ -329,14 +324,12 @@ impl Chooser {
     }
 
     fn existing(&mut self, tree: &CgroupTree) -> Option<CgroupPath> {
-        let groups: Vec<&CgroupPath> = tree.groups().collect();
-        self.rng.choice(groups).cloned()
+        self.rng.choice(tree.groups().collect::<Vec<_>>()).cloned()
     }
 
     fn partition(&mut self, tree: &CgroupTree) -> Option<CgroupPath> {
-        let groups: Vec<&CgroupPath> =
-            tree.groups().filter(|group| tree.is_partition(group)).collect();
-        self.rng.choice(groups).cloned()
+        let partitions: Vec<_> = tree.groups().filter(|group| tree.is_partition(group)).collect();
+        self.rng.choice(partitions).cloned()
     }
 
     /// Any path, whether the cgroup exists or not.

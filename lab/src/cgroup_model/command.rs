@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::ComparisonSettings;
+use super::{Comparison, ComparisonSettings};
 use crate::binaries::Binaries;
 use crate::command::progress;
 use crate::debian::KernelPackage;
 use crate::job::Software;
-use crate::step::{Outcome, Step};
+use crate::task::Task;
 use crate::vm::{Machine, Turn, Vm};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -35,7 +35,6 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let Options { machine, seed, steps, kernel, software } = options.clone();
     let binaries = Binaries::build()?;
-    let step = Step::CompareCgroups(ComparisonSettings { seed, steps });
     let vm = Vm {
         machine: &Machine::load(&machine)?,
         kernel: kernel.unwrap_or_default(),
@@ -46,10 +45,8 @@ pub fn run(options: &Options) -> Result<()> {
         // An action takes some milliseconds, on a busy machine with emulated CPUs up to 0.2 s.
         patience: Duration::from_secs(600 + steps as u64 / 5),
     };
-    let outcomes = vm.run(&[step])?;
-    let Some(Outcome::Comparison(comparison)) = outcomes.into_iter().next() else {
-        bail!("the guest sent no comparison");
-    };
+    let comparison: Comparison =
+        vm.run(Task::CompareCgroups(ComparisonSettings { seed, steps }))?;
     progress("compared");
     println!("{comparison}");
     if comparison.difference.is_some() {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cgroups::{
@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use super::action::{Action, Chooser, NAMES, name_of, set};
 use super::rules::{self, delegate};
 use super::{Comparison, ComparisonSettings, Mismatch};
-use crate::command::{command, last_lines};
+use crate::command::{command, last_lines, poll};
 use crate::files::{read_value, write_value};
 use crate::kernel::{self, CGROUPS};
 use crate::process;
@@ -50,15 +50,13 @@ pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
     let mut comparer = Comparer::new(rules)?;
     let mut chooser = Chooser::new(seed, rules);
     let mut history = VecDeque::new();
-    let rules = rules::name(rules).to_owned();
-    let mut comparison = Comparison { seed, rules, ..Comparison::default() };
+    let mut comparison = Comparison { seed, rules: format!("{rules:?}"), ..Comparison::default() };
     for _ in 0..steps {
         let before = comparer.tree.clone();
         let action = chooser.choose(&before);
         let (expected, result) = comparer.act(&action).with_context(|| action.to_string())?;
         comparison.steps += 1;
         *comparison.results.entry(format!("{} {result}", action.kind())).or_default() += 1;
-        comparison.count_partitions(&before, &comparer.tree);
         history.push_back(format!("{action}: {result}"));
         if history.len() > HISTORY {
             history.pop_front();
@@ -141,9 +139,8 @@ impl Comparer {
                     Write::Partition(kind) => (PARTITION, name_of(*kind).to_owned()),
                 };
                 // Without the newline, an empty list would not be a write.
-                let result = fs::write(directory(group).join(file), format!("{value}\n"));
-                let result =
-                    result.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+                let result = fs::write(directory(group).join(file), format!("{value}\n"))
+                    .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
                 // The scheduler keeps bandwidth for deadline servers where CPUs are exclusive. How
                 // much depends on which scheduling domains it has rebuilt, so it is not modelled.
                 let expected = if result == Err(Errno::EBUSY) {
@@ -285,14 +282,11 @@ fn name(result: Result<(), Errno>) -> String {
 }
 
 fn wait_until_gone() -> Result<()> {
-    let deadline = Instant::now() + REMOVED;
-    loop {
+    let is_gone = || {
         let stat = read_value(&Path::new(CGROUPS).join("cgroup.stat"))?;
-        if stat.lines().any(|line| line == "nr_dying_descendants 0") || Instant::now() > deadline {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        Ok(stat.lines().any(|line| line == "nr_dying_descendants 0").then_some(()))
+    };
+    poll(REMOVED, is_gone).map(drop)
 }
 
 fn make(group: &CgroupPath) -> Result<()> {

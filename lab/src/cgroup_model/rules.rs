@@ -10,15 +10,6 @@ use cgroups::KernelRules;
 use crate::files::{make_directory, read_value, write_value};
 use crate::kernel::CGROUPS;
 
-/// The name of [`KernelRules`] in reports.
-pub(super) fn name(rules: KernelRules) -> &'static str {
-    match rules {
-        KernelRules::PartitionsEnd => "partitions-end",
-        KernelRules::PartitionsFollow => "partitions-follow",
-        KernelRules::SiblingsKeepCpus => "siblings-keep-cpus",
-    }
-}
-
 /// Makes partitions of CPUs 1 and 2 in cgroups that it removes again.
 pub(super) fn probe() -> Result<KernelRules> {
     let top = Path::new(CGROUPS).join("rules");

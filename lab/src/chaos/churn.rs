@@ -51,21 +51,22 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
         attempts: 0,
         pods: Vec::new(),
     };
+    let mut done = Ok(());
     while !storm.is_over() {
         let acted = {
             let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
             worker.act()
         };
         if let Err(error) = acted {
-            storm.failed_at(&format!("{error:#}"));
+            done = storm.failed_with(error);
             // A kubelet waits longer after each failure.
             std::thread::sleep(PAUSE);
         }
     }
     while let Some(pod) = worker.pods.pop() {
-        worker.remove(&pod)?;
+        done = done.and(worker.remove(&pod));
     }
-    Ok(())
+    done
 }
 
 impl Worker<'_> {
@@ -180,10 +181,10 @@ impl Worker<'_> {
         let created =
             self.once(|kubelet| kubelet.create_container(&pod, container, &sandbox, attempt), undo);
         let Ok(id) = created else {
-            self.storm.counts().refused += 1;
+            self.storm.witness.observed().summary.refused += 1;
             return Ok(());
         };
-        self.storm.counts().creations += 1;
+        self.storm.witness.observed().summary.creations += 1;
         let started = self.once(
             |kubelet| kubelet.start_container(&id, &container.name),
             |kubelet| kubelet.stop_container(&id),
@@ -231,7 +232,7 @@ impl Worker<'_> {
         let milli = self.size() * 1000;
         match self.surely(|kubelet| kubelet.resize(&running, name, milli)) {
             Ok(resized) => self.pods[index].pod = resized,
-            Err(_) => self.storm.counts().refused += 1,
+            Err(_) => self.storm.witness.observed().summary.refused += 1,
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
 use super::{Changes, StormSettings, Summary};
 use crate::binaries::Binaries;
@@ -12,8 +13,8 @@ use crate::command::progress;
 use crate::host::Host;
 use crate::image::shipped::Shipped;
 use crate::job::Software;
-use crate::player::Player;
-use crate::step::{Outcome, Step};
+use crate::task::Task;
+use crate::testbed::Testbed;
 use crate::vm::{self, Machine};
 
 /// Default of `--cpus`.
@@ -125,29 +126,54 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
-    // Reserved CPUs never go offline: the shared pool must not be empty.
-    let reserved = if options.changes.hotplug { "0-1" } else { "0" };
-    let settings = StormSettings {
-        kills: options.kills,
-        creations_per_kill: options.creations_per_kill,
-        workers: options.workers,
-        seed: options.seed,
-        reserved: reserved.to_owned(),
-        changes: options.changes,
-        only_runtime: options.only_runtime,
-    };
-    let moves = if options.changes.rebalance { REBALANCE } else { "" };
-    let config = format!(
-        "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\nexclusivity: {}\n{moves}{}\n",
-        options.exclusivity, options.config
-    );
-    let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
-    let mut steps = vec![start(config), Step::Storm(settings)];
-    if options.record.is_some() {
-        steps.insert(0, Step::Record);
+/// A storm, and the plugin in it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StormTask {
+    config: String,
+    /// Whether the plugin runs in its pod, as shipped.
+    confined: bool,
+    /// Whether what the runtime sends to it is recorded.
+    record: bool,
+    settings: StormSettings,
+}
+
+impl StormTask {
+    fn of(options: &Options) -> Self {
+        // Reserved CPUs never go offline: the shared pool must not be empty.
+        let reserved = if options.changes.hotplug { "0-1" } else { "0" };
+        let moves = if options.changes.rebalance { REBALANCE } else { "" };
+        Self {
+            config: format!(
+                "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\nexclusivity: {}\n{moves}{}\n",
+                options.exclusivity, options.config
+            ),
+            confined: options.confined,
+            record: options.record.is_some(),
+            settings: StormSettings {
+                kills: options.kills,
+                creations_per_kill: options.creations_per_kill,
+                workers: options.workers,
+                seed: options.seed,
+                reserved: reserved.to_owned(),
+                changes: options.changes,
+                only_runtime: options.only_runtime,
+            },
+        }
     }
-    let mut outcomes = match options.on {
+
+    pub(crate) fn run(&self, testbed: &mut Testbed<'_>) -> Result<Summary> {
+        if self.confined {
+            testbed.start_plugin(&self.config)?;
+        } else {
+            testbed.start_bare(&self.config, self.record)?;
+        }
+        testbed.storm(&self.settings)
+    }
+}
+
+fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
+    let task = StormTask::of(options);
+    match options.on {
         Location::Host => {
             if options.changes.hotplug {
                 bail!("--hotplug needs a virtual machine: remove it or --on host");
@@ -161,13 +187,11 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
             let mut host = Host::start(options.software.version, &binaries.probe)?;
             let mut report = |text: &str| progress(text);
             let shipped = Shipped::with(&binaries.plugin, &cache::directory("host")?)?;
-            let mut player = Player::new(&mut host.node, &shipped, &mut report);
-            let outcomes = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
+            let mut testbed = Testbed::new(&mut host.node, &shipped, &mut report);
+            let summary = testbed.run(|testbed| task.run(testbed));
             // Also after a failure.
-            let cleared = player.play(&Step::Clear);
-            let outcomes = outcomes?;
-            cleared?;
-            outcomes
+            testbed.clear()?;
+            summary
         }
         Location::Server => {
             // Many small caches: containers often lie across several.
@@ -179,11 +203,7 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
             let kill = if options.confined { 20 } else { 10 };
             let patience =
                 Duration::from_secs(600 + options.kills * (kill + options.creations_per_kill * 3));
-            vm::run(&machine, options.software, &steps, binaries, patience)?
+            vm::run(&machine, options.software, Task::Storm(task), binaries, patience)
         }
-    };
-    match outcomes.pop() {
-        Some(Outcome::Storm(summary)) => Ok(summary),
-        other => bail!("unexpected outcome of the storm: {other:?}"),
     }
 }

@@ -96,9 +96,10 @@ fn kill_runtime(
 }
 
 fn wait_for(storm: &Storm<'_>, creations: u64) {
-    let target = storm.counts().creations + creations;
+    let created = || storm.witness.observed().summary.creations;
+    let target = created() + creations;
     let start = Instant::now();
-    let is_behind = || storm.counts().creations < target && !storm.is_over();
+    let is_behind = || created() < target && !storm.is_over();
     while is_behind() && start.elapsed() < CALM {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -13,10 +13,10 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use cpuset::CpuSet;
 use fastrand::Rng;
 
@@ -55,11 +55,9 @@ struct Storm<'a> {
     witness: Witness,
     /// Kills and restarts of the runtime; odd while it is down.
     turns: AtomicU64,
-    hopeless: Mutex<Option<String>>,
     /// Held for reading by threads that change the node, for writing while all must rest.
     rest: RwLock<()>,
     over: AtomicBool,
-    counts: Mutex<Summary>,
 }
 
 impl Storm<'_> {
@@ -67,37 +65,29 @@ impl Storm<'_> {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// A call has failed. If the first creations all do, the storm ends.
-    fn failed_at(&self, what: &str) {
-        self.witness.note(&format!("failed: {what}"));
-        let mut counts = self.counts();
+    /// A call has failed. If the first ones all do, the storm ends with this error.
+    fn failed_with(&self, error: Error) -> Result<()> {
+        self.witness.note(&format!("failed: {error:#}"));
+        let counts = &mut self.witness.observed().summary;
         counts.failed += 1;
-        if counts.is_hopeless() {
-            let failures = counts.failed + counts.refused;
-            let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
-            why.get_or_insert_with(|| {
-                format!("the first {failures} creations failed, the last one with: {what}")
-            });
-            self.over.store(true, Ordering::Relaxed);
+        let failures = counts.failed + counts.refused;
+        if counts.creations > 0 || failures < HOPELESS {
+            return Ok(());
         }
+        self.over.store(true, Ordering::Relaxed);
+        Err(error.context(format!("the first {failures} creations failed; the last one")))
     }
 
     /// All counts so far.
     fn summary(&self, kills: u64) -> Summary {
         let runtime_kills = self.turns.load(Ordering::Relaxed) / 2;
-        let mut summary = Summary { kills, runtime_kills, ..self.counts().clone() };
-        self.witness.testify(&mut summary);
-        summary
+        Summary { kills, runtime_kills, ..self.witness.summary() }
     }
 
     /// Size of the largest container: a quarter of all CPUs.
     fn most(&self) -> i64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         i64::try_from(cpus / 4).unwrap_or(i64::MAX).max(1)
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Summary> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,10 +108,8 @@ pub fn storm(
         reserved,
         witness: Witness::new(reserved, settings),
         turns: AtomicU64::new(0),
-        hopeless: Mutex::default(),
         rest: RwLock::new(()),
         over: AtomicBool::new(false),
-        counts: Mutex::default(),
     };
     let start = Instant::now();
     let warned_before = kernel::is_tainted()?;
@@ -146,9 +134,6 @@ pub fn storm(
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        if let Some(why) = storm.hopeless.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            bail!(why);
-        }
         for thread in ended {
             thread.map_err(|_| anyhow!("a thread of the storm panicked"))??;
         }
@@ -190,7 +175,7 @@ fn realise(storm: &Storm<'_>) -> Result<()> {
         std::thread::sleep(Duration::from_millis(rng.u64(0..REALISED)));
         let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
         cgroup::realise_classes(storm.driver)?;
-        storm.counts().realised += 1;
+        storm.witness.observed().summary.realised += 1;
     }
     Ok(())
 }

@@ -29,24 +29,19 @@ pub(super) struct Witness {
 }
 
 #[derive(Default)]
-struct Observations {
+pub(super) struct Observations {
     /// By container id.
     running: BTreeMap<String, Running>,
     /// Exclusive CPUs by container of a pod, over all its restarts.
     held: BTreeMap<String, CpuSet>,
     /// Pairs of containers that met.
     met: BTreeSet<[String; 2]>,
-    exclusive: u64,
-    moved: u64,
-    changed: u64,
-    checks: u64,
-    longest_repair: Duration,
     /// Number and time of the last kill.
     killed: Option<(u64, String)>,
-    /// Violations.
-    findings: Vec<String>,
-    /// Other observations.
+    /// Observations that are no violations.
     notes: Vec<String>,
+    /// All counts, and the violations.
+    pub(super) summary: Summary,
 }
 
 #[derive(Clone)]
@@ -87,10 +82,13 @@ impl Seen {
 impl Witness {
     pub(super) fn new(reserved: CpuSet, settings: &StormSettings) -> Self {
         let StormSettings { changes, only_runtime: always, .. } = *settings;
-        Self { reserved, changes, always, observed: Mutex::default() }
+        let changed = if changes.any() { Some(0) } else { None };
+        let summary = Summary { changed, ..Summary::default() };
+        let observed = Mutex::new(Observations { summary, ..Observations::default() });
+        Self { reserved, changes, always, observed }
     }
 
-    fn observed(&self) -> MutexGuard<'_, Observations> {
+    pub(super) fn observed(&self) -> MutexGuard<'_, Observations> {
         self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,14 +147,14 @@ impl Witness {
             }
         }
         let mut observed = self.observed();
-        observed.checks += 1;
+        observed.summary.checks += 1;
         for (first, second) in meetings {
             observed.meet(first, second, "");
         }
         for Seen { id, running, cpus } in &exclusive {
             // A container stopped meanwhile may belong to a removed pod.
             if observed.running.contains_key(id) {
-                observed.compare(&running.name, *cpus, self.changes);
+                observed.compare(&running.name, *cpus);
             }
         }
     }
@@ -182,7 +180,8 @@ impl Witness {
             let deprived = self.deprived(&shared);
             let mut observed = self.observed();
             if intruders.is_empty() && deprived.is_empty() {
-                observed.longest_repair = observed.longest_repair.max(start.elapsed());
+                let longest = &mut observed.summary.longest_repair;
+                *longest = command::millis(start.elapsed()).max(*longest);
                 return Ok(true);
             }
             if start.elapsed() > PATIENCE {
@@ -221,16 +220,12 @@ impl Witness {
         }
     }
 
-    /// Adds the observations to the summary.
-    pub(super) fn testify(&self, summary: &mut Summary) {
+    /// With the notes after the violations.
+    pub(super) fn summary(&self) -> Summary {
         let observed = self.observed();
-        summary.changed = self.changes.any().then_some(observed.changed);
-        summary.overlaps = observed.met.len() as u64;
-        summary.exclusive = observed.exclusive;
-        summary.moved = observed.moved;
-        summary.checks = observed.checks;
-        summary.longest_repair = command::millis(observed.longest_repair);
-        summary.findings = observed.findings.iter().chain(&observed.notes).cloned().collect();
+        let mut summary = observed.summary.clone();
+        summary.findings.extend(observed.notes.iter().cloned());
+        summary
     }
 }
 
@@ -240,6 +235,7 @@ impl Observations {
         let mut ids = [owner.id.clone(), other.id.clone()];
         ids.sort();
         if self.met.insert(ids) {
+            self.summary.overlaps += 1;
             self.find(&format!("{when}{owner} met {other}"));
         }
     }
@@ -247,31 +243,36 @@ impl Observations {
     /// A container keeps its first exclusive CPUs until its pod ends. If something changes them on
     /// purpose, each change counts apart; whether it was right is what the simulation checks.
     /// Without the plugin, a container has none at first.
-    fn compare(&mut self, name: &str, cpus: CpuSet, changes: Changes) {
-        match self.held.insert(name.to_owned(), cpus) {
-            None => self.exclusive += 1,
-            Some(before) if before == cpus => {}
-            Some(_) if changes.any() => self.changed += 1,
-            Some(before) => {
-                self.moved += 1;
-                self.find(&format!("{name} moved from {before} to {cpus}"));
-            }
+    fn compare(&mut self, name: &str, cpus: CpuSet) {
+        let before = self.held.insert(name.to_owned(), cpus);
+        let Some(before) = before else {
+            self.summary.exclusive += 1;
+            return;
+        };
+        if before == cpus {
+            return;
+        }
+        if let Some(changed) = &mut self.summary.changed {
+            *changed += 1;
+        } else {
+            self.summary.moved += 1;
+            self.find(&format!("{name} moved from {before} to {cpus}"));
         }
     }
 
     /// Exclusive CPUs that went to others without a replacement count as a move.
     fn deprive(&mut self, name: &str, cpus: CpuSet) {
         if let Some(before) = self.held.remove(name) {
-            self.moved += 1;
+            self.summary.moved += 1;
             self.find(&format!("at rest: {name} lost {before} and shares {cpus}"));
         }
     }
 
     fn find(&mut self, what: &str) {
-        if self.findings.len() < SHOWN {
+        if self.summary.findings.len() < SHOWN {
             let after = self.killed.as_ref();
             let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
-            self.findings.push(format!("{}{} {what}", now(), after.unwrap_or_default()));
+            self.summary.findings.push(format!("{}{} {what}", now(), after.unwrap_or_default()));
         }
     }
 }
@@ -286,10 +287,7 @@ impl std::fmt::Display for Seen {
 
 /// Time of day in UTC, in the format of both logs: `12:34:56.789`.
 fn now() -> String {
-    clock(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-fn clock(since_epoch: Duration) -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since_epoch.as_secs();
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, since_epoch.subsec_millis())
@@ -299,86 +297,63 @@ fn clock(since_epoch: Duration) -> String {
 mod tests {
     use super::*;
 
-    const NONE: Changes = Changes { rebalance: false, resizes: false, hotplug: false };
-
     fn cpus(list: &str) -> CpuSet {
         list.parse().unwrap()
     }
 
-    /// What this process is seen as.
-    fn seen(name: &str) -> Seen {
-        let pid = std::process::id();
-        let running = Running { name: name.to_owned(), pid, born: process::born(pid).unwrap() };
-        Seen { id: format!("id of {name}"), running, cpus: process::allowed(pid).unwrap() }
-    }
-
-    fn witness(changes: Changes) -> Witness {
-        let observed = Mutex::default();
-        Witness { reserved: cpus("0"), changes, always: false, observed }
-    }
-
-    #[test]
-    fn exclusive_cpus_are_remembered_until_the_pod_ends() {
-        let witness = witness(NONE);
-        let readings = |list: &str| {
-            let mut observed = witness.observed();
-            observed.compare("pod/c0", cpus(list), NONE);
-            (observed.exclusive, observed.moved)
+    fn witness(resizes: bool) -> Witness {
+        let settings = StormSettings {
+            kills: 3,
+            creations_per_kill: 1,
+            workers: 1,
+            seed: 1,
+            reserved: "0".to_owned(),
+            changes: Changes { resizes, ..Changes::default() },
+            only_runtime: false,
         };
-        assert_eq!(readings("15"), (1, 0));
-        assert_eq!(readings("15"), (1, 0));
-        assert_eq!(readings("11"), (1, 1));
-        witness.forget_pod("pod");
-        assert_eq!(readings("7"), (2, 1));
+        Witness::new(cpus("0"), &settings)
     }
 
-    #[test]
-    fn changes_on_purpose_are_no_moves() {
-        let witness = witness(Changes { resizes: true, ..NONE });
-        for list in ["4-5", "4-6", "4-6"] {
-            witness.observed().compare("pod/c0", cpus(list), witness.changes);
+    /// Overlaps, moves and changes, as counted after these readings of one container.
+    fn counted(witness: &Witness, readings: &[&str]) -> (u64, u64, Option<u64>) {
+        for list in readings {
+            witness.observed().compare("pod/c0", cpus(list));
         }
-        let mut summary = Summary::default();
-        witness.testify(&mut summary);
-        assert_eq!((summary.changed, summary.moved), (Some(1), 0));
+        let Summary { overlaps, moved, changed, .. } = witness.summary();
+        (overlaps, moved, changed)
     }
 
     #[test]
-    fn an_exclusive_container_that_shares_at_rest_has_moved() {
-        let (witness, shared) = (witness(NONE), [seen("pod/c0"), seen("pod/c1")]);
+    fn a_move_counts_until_the_pod_ends_unless_it_is_on_purpose() {
+        let strict = witness(false);
+        assert_eq!(counted(&strict, &["15", "15", "11"]), (0, 1, None));
+        strict.forget_pod("pod");
+        assert_eq!(counted(&strict, &["7"]), (0, 1, None));
+        let resized = witness(true);
+        assert_eq!(counted(&resized, &["4-5", "4-6", "4-6"]), (0, 0, Some(1)));
+    }
+
+    #[test]
+    fn containers_that_meet_or_lose_their_cpus_count_once() {
+        let witness = witness(false);
+        let pid = std::process::id();
+        let [first, second] = ["pod/c0", "other/c0"].map(|name| {
+            let running = Running { name: name.to_owned(), pid, born: process::born(pid).unwrap() };
+            Seen { id: format!("id of {name}"), running, cpus: process::allowed(pid).unwrap() }
+        });
+        assert!(first.still() && first.pod() == "pod");
+        witness.killed(3);
+        witness.observed().meet(&first, &second, "");
+        witness.observed().meet(&second, &first, "at rest: ");
+        let shared = [first, second];
         assert!(witness.deprived(&shared).is_empty(), "it never had any");
-        witness.observed().held.insert("pod/c0".to_owned(), cpus("15"));
+        assert_eq!(counted(&witness, &["15"]), (1, 0, None));
         let deprived = witness.deprived(&shared);
         assert_eq!(deprived.len(), 1);
         witness.observed().deprive(&deprived[0].running.name, deprived[0].cpus);
-        assert_eq!(witness.observed().moved, 1);
-        assert!(witness.deprived(&shared).is_empty(), "it counts once");
-        witness.observed().held.insert("pod/c0".to_owned(), cpus("15"));
-        let hotplug = Witness { changes: Changes { hotplug: true, ..NONE }, ..witness };
-        assert!(hotplug.deprived(&shared).is_empty(), "its CPUs may be gone");
-    }
-
-    #[test]
-    fn containers_that_meet_count_once() {
-        let witness = witness(NONE);
-        witness.killed(3);
-        let [first, second] = [seen("pod/c0"), seen("other/c0")];
-        assert!(first.still() && first.pod() == "pod");
-        witness.observed().meet(&first, &second, "");
-        witness.observed().meet(&second, &first, "at rest: ");
-        let mut summary = Summary::default();
-        witness.testify(&mut summary);
-        assert_eq!((summary.overlaps, summary.findings.len()), (1, 1));
-        let finding = &summary.findings[0];
-        assert!(
-            finding.contains("(after kill 3 at ") && finding.contains(" met other/c0"),
-            "{finding}"
-        );
-    }
-
-    #[test]
-    fn the_clock_is_that_of_the_logs() {
-        assert_eq!(clock(Duration::from_millis(86_400_000 * 3 + 45_296_789)), "12:34:56.789");
-        assert_eq!(clock(Duration::ZERO), "00:00:00.000");
+        assert!(witness.deprived(&shared).is_empty());
+        assert_eq!(counted(&witness, &[]), (1, 1, None));
+        let findings = witness.summary().findings;
+        assert!(findings[0].contains("(after kill 3 at "), "{findings:?}");
     }
 }

@@ -1,28 +1,13 @@
 //! containerd's configuration in the formats of both versions.
 
-use std::path::Path;
-
 use super::ContainerdSetup;
 use super::version::Version;
 use crate::cgroup::Driver;
 use crate::image;
 
-pub(super) fn text(setup: &ContainerdSetup) -> String {
-    format!("{}{}", common(setup), nri(setup, false)) + &cri(setup)
-}
-
-/// containerd 1.7's default, without NRI. Paths are still needed if the node's root directory is
-/// not `/`.
-pub(super) fn without_nri(setup: &ContainerdSetup) -> String {
-    let nri = if setup.root == Path::new("/") { String::new() } else { nri(setup, true) };
-    common(setup) + &nri + &cri(setup)
-}
-
-fn cri(setup: &ContainerdSetup) -> String {
-    match setup.version {
-        Version::V1_7 => cri_1_7(setup),
-        Version::V2_1 => cri_2_1(setup),
-    }
+/// Without NRI, as is containerd 1.7's default, all is there but that it is disabled.
+pub(super) fn text(setup: &ContainerdSetup, nri: bool) -> String {
+    format!("{}{}{}", common(setup), self::nri(setup, nri), cri(setup))
 }
 
 /// Four times the default: emulated CPUs are many times slower than real ones, and busy containers
@@ -30,7 +15,8 @@ fn cri(setup: &ContainerdSetup) -> String {
 const NRI_TIMEOUT: &str = "8s";
 
 /// All paths are the defaults below the node's root directory.
-fn nri(setup: &ContainerdSetup, disable: bool) -> String {
+fn nri(setup: &ContainerdSetup, enabled: bool) -> String {
+    let disable = !enabled;
     let root = setup.root.display().to_string();
     let root = root.trim_end_matches('/');
     format!(
@@ -70,12 +56,16 @@ path = "{data}/opt"
 }
 
 /// No network plugins: every pod uses the host's network.
-fn cri_1_7(setup: &ContainerdSetup) -> String {
+fn cri(setup: &ContainerdSetup) -> String {
     let ContainerdSetup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
     let (data, runc, image) = (data.display(), runc.display(), image::LAB);
     let systemd = setup.driver == Driver::Systemd;
-    format!(
-        r#"
+    // Version 2 has a plugin for images and one for containers in place of one for both.
+    let (runtime, images) = match setup.version {
+        Version::V1_7 => (
+            "io.containerd.grpc.v1.cri",
+            format!(
+                r#"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{image}"
 restrict_oom_score_adj = {restrict_oom_score}
@@ -84,26 +74,16 @@ restrict_oom_score_adj = {restrict_oom_score}
 snapshotter = "{snapshotter}"
 default_runtime_name = "runc"
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-BinaryName = "{runc}"
-SystemdCgroup = {systemd}
-
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{data}/cni"
 conf_dir = "{data}/cni.d"
 "#
-    )
-}
-
-fn cri_2_1(setup: &ContainerdSetup) -> String {
-    let ContainerdSetup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
-    let (data, runc, image) = (data.display(), runc.display(), image::LAB);
-    let systemd = setup.driver == Driver::Systemd;
-    format!(
-        r#"
+            ),
+        ),
+        Version::V2_1 => (
+            "io.containerd.cri.v1.runtime",
+            format!(
+                r#"
 [plugins."io.containerd.cri.v1.images"]
 snapshotter = "{snapshotter}"
 
@@ -116,16 +96,21 @@ restrict_oom_score_adj = {restrict_oom_score}
 [plugins."io.containerd.cri.v1.runtime".containerd]
 default_runtime_name = "runc"
 
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-BinaryName = "{runc}"
-SystemdCgroup = {systemd}
-
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{data}/cni"]
 conf_dir = "{data}/cni.d"
+"#
+            ),
+        ),
+    };
+    format!(
+        r#"{images}
+[plugins."{runtime}".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."{runtime}".containerd.runtimes.runc.options]
+BinaryName = "{runc}"
+SystemdCgroup = {systemd}
 "#
     )
 }

@@ -3,14 +3,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 
 use super::ContainerdSetup;
+use crate::command::poll;
 use crate::{cache, process};
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn remove(setup: &ContainerdSetup) -> Result<()> {
     end_processes(setup)?;
@@ -25,20 +28,13 @@ pub(super) fn remove(setup: &ContainerdSetup) -> Result<()> {
 /// are children of shims, or have a shim's id in their cgroup.
 fn end_processes(setup: &ContainerdSetup) -> Result<()> {
     let marker = format!("{}/", setup.run.display());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
+    let have_ended = || {
         let ours = ours(&marker);
-        if ours.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("processes {ours:?} of {} survive SIGKILL", setup.run.display());
-        }
-        for pid in ours {
-            process::signal(pid, Signal::SIGKILL);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        ours.iter().for_each(|pid| process::signal(*pid, Signal::SIGKILL));
+        Ok(ours.is_empty().then_some(()))
+    };
+    poll(PATIENCE, have_ended)?
+        .with_context(|| format!("processes of {} survive SIGKILL", setup.run.display()))
 }
 
 fn ours(marker: &str) -> Vec<u32> {

@@ -5,11 +5,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::process::status_field;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     pub user: u32,
     pub capabilities: u64,
@@ -83,23 +82,5 @@ pub fn refuses_writes(pid: u32, directory: &str) -> Result<bool> {
         }
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => Ok(true),
         Err(error) => Err(error).with_context(|| format!("cannot try to write to {directory}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_or_file_system_can_be_read_only() {
-        let point = |line: &str| writable(line);
-        let line = |point: &str, options: &str, super_options: &str| {
-            format!("1 2 0:3 / {point} {options} shared:1 - ext4 /dev/vda {super_options}")
-        };
-        assert_eq!(point(&line("/state", "rw,relatime", "rw")), Some("/state".into()));
-        assert_eq!(point(&line("/", "ro,relatime", "rw,errors=remount-ro")), None);
-        assert_eq!(point(&line("/sys", "rw", "ro")), None);
-        assert_eq!(point(&line("/dev/shm", "rw", "rw")), None);
-        assert_eq!(point(&line("/device", "rw", "rw")), Some("/device".into()));
     }
 }

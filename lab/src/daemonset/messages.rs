@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 
 use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::manifests::Manifests;
-use crate::manifests::types::{ContainerSpec, PodSpec, SeccompType, SecurityContext, Variable};
+use crate::manifests::types::{ContainerSpec, FieldPath, SeccompType, SecurityContext, Variable};
 use crate::pod::{self, Pod};
 
 const NODE_NAME: &str = "lab";
@@ -36,7 +36,7 @@ pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
     let containers: Result<Vec<_>> = spec.containers.iter().map(resources).collect();
     let meta = &manifests.daemon_set.metadata;
     let mut pod = Pod::new(&format!("{}-x7k2p", meta.name), containers?);
-    pod.namespace = meta.namespace.clone().unwrap_or_default();
+    pod.namespace.clone_from(&meta.namespace);
     pod.host_pid = spec.host_pid;
     pod.driver = driver;
     Ok(pod)
@@ -56,11 +56,10 @@ fn resources(container: &ContainerSpec) -> Result<pod::Container> {
     })
 }
 
-pub(super) fn sandbox(pod: &Pod, spec: &PodSpec, logs: &Path) -> wire::PodSandboxConfig {
+pub(super) fn sandbox(pod: &Pod, logs: &Path) -> wire::PodSandboxConfig {
     let mut config = pod.sandbox();
     config.log_directory = logs.display().to_string();
     if let Some(context) = config.linux.as_mut().and_then(|linux| linux.security_context.as_mut()) {
-        context.privileged = spec.containers.iter().any(|c| c.security_context.privileged);
         context.seccomp = Some(profile(SeccompType::RuntimeDefault));
     }
     config
@@ -71,75 +70,58 @@ pub(super) fn container(
     spec: &ContainerSpec,
     attempt: u32,
     mounts: Vec<wire::Mount>,
-    node_memory: i64,
 ) -> Result<wire::ContainerConfig> {
-    let mut config = pod.container(&resources(spec)?, attempt, node_memory);
-    config.image = Some(spec.image.as_str().into());
-    config.command.clone_from(&spec.command);
+    let mut config = pod.container(&resources(spec)?, attempt);
+    config.image = Some(wire::ImageSpec { image: spec.image.clone() });
     config.args.clone_from(&spec.args);
-    config.envs = spec.env.iter().map(variable).collect::<Result<_>>()?;
+    config.envs = spec.env.iter().map(variable).collect();
     config.mounts = mounts;
+    config.log_path = log_path(&spec.name, attempt);
     if let Some(linux) = &mut config.linux {
-        let namespaces =
-            linux.security_context.take().and_then(|context| context.namespace_options);
-        linux.security_context = Some(security(&spec.security_context, namespaces)?);
+        let usual = linux.security_context.take().unwrap_or_default();
+        linux.security_context = Some(security(&spec.security_context, usual));
     }
     Ok(config)
 }
 
-fn variable(variable: &Variable) -> Result<wire::KeyValue> {
-    let value = match &variable.value_from {
-        None => variable.value.clone(),
-        Some(from) if from.field_ref.field_path == "spec.nodeName" => NODE_NAME.to_owned(),
-        Some(from) => {
-            bail!("the lab's kubelet does not support the field {}", from.field_ref.field_path)
-        }
+/// Below the pod's directory of logs.
+pub(super) fn log_path(container: &str, attempt: u32) -> String {
+    format!("{container}/{attempt}.log")
+}
+
+fn variable(variable: &Variable) -> wire::KeyValue {
+    let field = variable.value_from.as_ref().map(|from| from.field_ref.field_path);
+    let value = match field {
+        Some(FieldPath::NodeName) => NODE_NAME.to_owned(),
+        None => variable.value.clone().unwrap_or_default(),
     };
-    Ok(wire::KeyValue { key: variable.name.clone(), value })
+    wire::KeyValue { key: variable.name.clone(), value }
 }
 
 fn security(
     context: &SecurityContext,
-    namespace_options: Option<wire::NamespaceOption>,
-) -> Result<wire::LinuxContainerSecurityContext> {
-    ensure!(
-        !(context.run_as_non_root && context.run_as_user == 0),
-        "runAsNonRoot and runAsUser: 0 contradict each other"
-    );
-    let paths = |paths: &[&str]| {
-        let paths = if context.privileged { &[] } else { paths };
-        paths.iter().map(|path| (*path).to_owned()).collect()
-    };
-    let label = context.se_linux_options.as_ref().map(|options| wire::SeLinuxOption {
-        user: options.user.clone(),
-        role: options.role.clone(),
-        r#type: options.r#type.clone(),
-        level: options.level.clone(),
-    });
-    let seccomp = context.seccomp_profile.as_ref().map_or(SeccompType::Unconfined, |p| p.r#type);
-    Ok(wire::LinuxContainerSecurityContext {
+    usual: wire::LinuxContainerSecurityContext,
+) -> wire::LinuxContainerSecurityContext {
+    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+    wire::LinuxContainerSecurityContext {
         capabilities: Some(wire::Capability {
             add_capabilities: context.capabilities.add.clone(),
             drop_capabilities: context.capabilities.drop.clone(),
         }),
-        privileged: context.privileged,
-        namespace_options,
-        selinux_options: label,
         run_as_user: Some(wire::Int64Value { value: context.run_as_user }),
         readonly_rootfs: context.read_only_root_filesystem,
-        no_new_privs: context.allow_privilege_escalation == Some(false),
-        run_as_group: context.run_as_group.map(|value| wire::Int64Value { value }),
+        no_new_privs: !context.allow_privilege_escalation,
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
-        seccomp: Some(profile(seccomp)),
-    })
+        seccomp: Some(profile(context.seccomp_profile.r#type)),
+        ..usual
+    }
 }
 
 fn profile(kind: SeccompType) -> wire::SecurityProfile {
     use wire::security_profile::ProfileType;
     let profile_type = match kind {
         SeccompType::RuntimeDefault => ProfileType::RuntimeDefault,
-        SeccompType::Unconfined => ProfileType::Unconfined,
     };
     wire::SecurityProfile { profile_type: profile_type.into() }
 }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use crate::command::{last_lines, poll};
@@ -21,7 +21,7 @@ use crate::manifests::Manifests;
 use crate::manifests::types::{ContainerSpec, Probe};
 use crate::node::Node;
 use crate::plugin::{self, PluginFiles};
-use crate::{cache, files, kernel, process};
+use crate::{cache, files, process};
 
 mod confinement;
 mod messages;
@@ -40,6 +40,12 @@ const GRACE: Duration = Duration::from_secs(30);
 /// listens only there.
 const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
+/// The plugin's state, below the node's root directory.
+const STATE: &str = "var/lib/nri-cpu-manager";
+
+/// The containers' logs, below the kubelet's directory.
+const LOGS: &str = "logs";
+
 /// The plugin's pod.
 #[derive(Debug)]
 pub struct DaemonPod {
@@ -56,7 +62,7 @@ impl DaemonPod {
     /// Imports the image, removes the plugin's state and applies the manifests. Does not wait until
     /// the plugin is ready.
     pub fn install(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
-        cache::remove(&node.containerd().root().join("var/lib/nri-cpu-manager"))?;
+        cache::remove(&node.containerd().root().join(STATE))?;
         Self::apply(node, image, manifests)
     }
 
@@ -69,50 +75,46 @@ impl DaemonPod {
             directory: node.directory().join(&manifests.daemon_set.metadata.name),
             driver: node.driver(),
         };
-        Self::start(node.kubelet(), manifests, &layout)
+        Self::start(node.kubelet(), manifests.clone(), layout)
     }
 
     /// Init containers one after the other, then the container.
-    fn start(kubelet: &Kubelet, manifests: &Manifests, layout: &NodeLayout) -> Result<Self> {
-        let [main] = &manifests.pod().containers[..] else {
-            bail!("the plugin's pod must have exactly one container");
-        };
+    fn start(kubelet: &Kubelet, manifests: Manifests, layout: NodeLayout) -> Result<Self> {
+        ensure!(
+            manifests.pod().containers.len() == 1,
+            "the plugin's pod must have exactly one container"
+        );
         cache::remove(&layout.directory)?;
-        let pod = messages::pod(manifests, layout.driver)?;
-        let logs = layout.directory.join("logs");
-        let sandbox = messages::sandbox(&pod, manifests.pod(), &logs);
-        volumes::set_up(manifests, layout)?;
+        volumes::set_up(&manifests, &layout)?;
+        let pod = messages::pod(&manifests, layout.driver)?;
+        let sandbox = messages::sandbox(&pod, &layout.directory.join(LOGS));
         let id = kubelet.run_sandbox_as(&pod, sandbox.clone())?;
         let running = RunningPod { pod, sandbox: id, containers: Vec::new() };
-        let files =
-            PluginFiles::at(Some(log_path(&logs, main, 0)), state(manifests, main, layout)?);
-        let manifests = manifests.clone();
-        let mut daemon =
-            Self { manifests, layout: layout.clone(), sandbox, running, attempts: 0, files };
+        let files = PluginFiles::at(None, layout.root.join(STATE));
+        let mut daemon = Self { manifests, layout, sandbox, running, attempts: 0, files };
         if let Err(error) = daemon.start_containers(kubelet) {
-            daemon.delete(kubelet)?;
+            kubelet.remove_pod(&daemon.running)?;
             return Err(error);
         }
         Ok(daemon)
     }
 
     fn start_containers(&mut self, kubelet: &Kubelet) -> Result<()> {
-        for init in self.manifests.pod().init_containers.clone() {
-            let container = self.create(kubelet, &init, 0)?;
+        for init in &self.manifests.pod().init_containers {
+            let container = self.create(kubelet, init, 0)?;
             let code = wait(|| kubelet.exit_code(&container.id))
                 .with_context(|| format!("init container {}", init.name))?;
-            let log = fs::read_to_string(log_path(&self.logs(), &init, 0)).unwrap_or_default();
+            let log = fs::read_to_string(self.log_path(&init.name, 0)).unwrap_or_default();
             ensure!(code == 0, "init container {} exited with {code}:\n{log}", init.name);
         }
         self.start_main(kubelet)
     }
 
-    /// Starts the plugin's container again, with a new log.
+    /// Starts the plugin's container, at first or again, with a new log.
     fn start_main(&mut self, kubelet: &Kubelet) -> Result<()> {
-        let main = self.manifests.pod().containers[0].clone();
-        let container = self.create(kubelet, &main, self.attempts)?;
-        let path = log_path(&self.logs(), &main, self.attempts);
-        self.files = PluginFiles::at(Some(path), state(&self.manifests, &main, &self.layout)?);
+        let container = self.create(kubelet, self.main(), self.attempts)?;
+        let log = self.log_path(&container.name, self.attempts);
+        self.files = PluginFiles::at(Some(log), self.layout.root.join(STATE));
         self.attempts += 1;
         self.running.containers.push(container);
         Ok(())
@@ -124,14 +126,10 @@ impl DaemonPod {
         spec: &ContainerSpec,
         attempt: u32,
     ) -> Result<RunningContainer> {
-        kubelet.find_image(&spec.image)?;
         let recursive = kubelet.has_recursive_read_only()?;
         let mounts = volumes::mounts(&self.manifests, spec, &self.layout, recursive)?;
-        let path = log_path(&self.logs(), spec, attempt);
-        files::make_directory(path.parent().context("the log has no directory")?)?;
-        let mut config =
-            messages::container(&self.running.pod, spec, attempt, mounts, kernel::memory())?;
-        config.log_path = relative_log(spec, attempt);
+        files::make_directory(&self.layout.directory.join(LOGS).join(&spec.name))?;
+        let config = messages::container(&self.running.pod, spec, attempt, mounts)?;
         let id =
             kubelet.create_container_as(&self.running.sandbox, config, self.sandbox.clone())?;
         kubelet.launch_container(&id)?;
@@ -142,7 +140,7 @@ impl DaemonPod {
 
     /// Runs each probe once.
     pub fn probe(&self) -> Result<()> {
-        let main = &self.manifests.pod().containers[0];
+        let main = self.main();
         for (name, probe) in main.probes() {
             succeeds(main, probe).with_context(|| format!("the {name} of {} failed", main.name))?;
         }
@@ -156,24 +154,21 @@ impl DaemonPod {
         })
     }
 
-    pub fn delete(&self, kubelet: &Kubelet) -> Result<()> {
-        kubelet.remove_pod(&self.running)
-    }
-
     pub fn container(&self) -> Result<&RunningContainer> {
         self.running.containers.last().context("the plugin's container has not been started")
     }
 
-    pub fn confinement(&self) -> Result<Confinement> {
-        Confinement::of(self.container()?.pid)
-    }
-
     pub fn init_log(&self, name: &str) -> Result<String> {
-        files::read(&self.logs().join(name).join("0.log"))
+        files::read(&self.log_path(name, 0))
     }
 
-    fn logs(&self) -> PathBuf {
-        self.layout.directory.join("logs")
+    fn main(&self) -> &ContainerSpec {
+        &self.manifests.pod().containers[0]
+    }
+
+    fn log_path(&self, container: &str, attempt: u32) -> PathBuf {
+        let logs = self.layout.directory.join(LOGS);
+        logs.join(messages::log_path(container, attempt))
     }
 }
 
@@ -217,7 +212,7 @@ impl Instance for DaemonPod {
         if self.ended(node)?.is_none() {
             self.end(node, Signal::SIGTERM)?;
         }
-        self.delete(node.kubelet())
+        node.kubelet().remove_pod(&self.running)
     }
 
     fn ended(&mut self, node: &Node) -> Result<Option<String>> {
@@ -225,10 +220,16 @@ impl Instance for DaemonPod {
         Ok(code.map(|code| format!("exit code {code}")))
     }
 
-    /// All probes must succeed.
+    /// All probes must succeed. Like a kubelet, tries again: the first write of the state may take
+    /// a second.
     fn wait_until_ready(&mut self, node: &Node) -> Result<()> {
         self.wait_for_synchronisation(node, 1, PATIENCE)?;
-        self.probe()
+        let mut probed = Ok(());
+        poll(PATIENCE, || {
+            probed = self.probe();
+            Ok(if probed.is_ok() { Some(()) } else { None })
+        })?;
+        probed
     }
 
     fn pid(&self) -> Result<u32> {
@@ -241,30 +242,12 @@ impl Instance for DaemonPod {
 
     /// Like `kubectl logs`: without the runtime's prefix of each line.
     fn log(&self) -> String {
-        let main = &self.manifests.pod().containers[0];
-        let logs = (0..self.attempts).map(|attempt| log_path(&self.logs(), main, attempt));
+        let name = &self.main().name;
+        let logs = (0..self.attempts).map(|attempt| self.log_path(name, attempt));
         let text: String = logs.filter_map(|log| fs::read_to_string(log).ok()).collect();
         let lines = text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line));
         lines.map(|line| format!("{line}\n")).collect()
     }
-}
-
-fn relative_log(container: &ContainerSpec, attempt: u32) -> String {
-    format!("{}/{attempt}.log", container.name)
-}
-
-fn log_path(logs: &Path, container: &ContainerSpec, attempt: u32) -> PathBuf {
-    logs.join(relative_log(container, attempt))
-}
-
-/// The state directory's path on the node.
-fn state(manifests: &Manifests, main: &ContainerSpec, layout: &NodeLayout) -> Result<PathBuf> {
-    let mount = main.volume_mounts.iter().find(|m| m.mount_path == "/var/lib/nri-cpu-manager");
-    let mount = mount.context("no volume is mounted at /var/lib/nri-cpu-manager")?;
-    let volume = manifests.pod().volume(&mount.name)?;
-    let path =
-        volume.host_path.as_ref().context("the plugin's state is not in a hostPath volume")?;
-    Ok(volumes::on_node(layout, &path.path))
 }
 
 fn wait<T>(condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {

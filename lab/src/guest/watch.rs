@@ -3,46 +3,42 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::command::last_lines;
 use crate::process;
 
-/// Does the work. If it takes longer than `long`, `report` receives once what all threads wait for.
-pub(super) fn watched<T>(
-    long: Duration,
-    logs: &[PathBuf],
-    report: impl FnOnce(String) + Send,
-    work: impl FnOnce() -> T,
-) -> T {
-    thread::scope(|scope| {
-        let (done, is_done) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            if is_done.recv_timeout(long) == Err(RecvTimeoutError::Timeout) {
-                report(activity(logs));
-            }
-        });
-        let result = work();
-        drop(done);
-        result
-    })
-}
+/// Logs that are shown, those that were written last.
+const LOGS: usize = 3;
 
-fn activity(logs: &[PathBuf]) -> String {
+/// The threads, what they wait for, and the ends of the logs below a directory.
+pub(super) fn activity(directory: &Path) -> String {
     let mut text = "slow step; threads and the kernel functions in which they wait:".to_owned();
     // Writing to a string cannot fail.
     for (thread, count) in threads() {
         let _ = write!(text, "\n  {count} x {thread}");
     }
-    for log in logs {
+    let mut logs = Vec::new();
+    find_logs(directory, &mut logs);
+    logs.sort();
+    for (_, log) in logs.iter().rev().take(LOGS) {
         let bytes = fs::read(log).unwrap_or_default();
         let end = last_lines(&String::from_utf8_lossy(&bytes), 15);
         let _ = write!(text, "\n{} ends with:\n{end}", log.display());
     }
     text
+}
+
+fn find_logs(directory: &Path, logs: &mut Vec<(SystemTime, PathBuf)>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
+        if about.is_dir() {
+            find_logs(&path, logs);
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            logs.extend(about.modified().ok().map(|time| (time, path)));
+        }
+    }
 }
 
 /// User space threads, grouped by name, state and kernel function.
@@ -64,35 +60,4 @@ fn threads() -> BTreeMap<String, usize> {
         *threads.entry(thread).or_default() += 1;
     }
     threads
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_slow_steps_are_reported() {
-        let log = tempfile::NamedTempFile::new().unwrap();
-        fs::write(log.path(), "first\nlast\n").unwrap();
-        let watch = |long, time| {
-            let mut reported = None;
-            let worked = watched(
-                Duration::from_millis(long),
-                &[log.path().to_owned()],
-                |text| reported = Some(text),
-                || {
-                    thread::sleep(Duration::from_millis(time));
-                    "done"
-                },
-            );
-            assert_eq!(worked, "done");
-            reported
-        };
-        assert_eq!(watch(60_000, 0), None);
-        let reported = watch(1, 500).unwrap();
-        assert!(reported.ends_with("ends with:\nfirst\nlast"), "{reported}");
-        // This very thread, asleep.
-        let own = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(reported.contains(&format!("x {} S ", own.trim())), "{reported}");
-    }
 }

@@ -5,9 +5,9 @@
 use anyhow::{Context, Result};
 
 use super::{Kubelet, RunningPod};
+use crate::cgroup;
 use crate::cri::wire;
 use crate::pod::Pod;
-use crate::{cgroup, kernel};
 
 impl Kubelet {
     /// Changes the request of a container to `milli` milli-CPUs, and its limit if it has one.
@@ -26,7 +26,7 @@ impl Kubelet {
         if changed.cpu_limit > 0 {
             changed.cpu_limit = milli;
         }
-        let linux = changed.resources(before.qos(), kernel::memory());
+        let linux = changed.resources(before.qos());
 
         let (old, new) = (before.resources(), after.resources());
         // Limits first when growing, last when shrinking: requests stay below them.
@@ -65,7 +65,6 @@ impl Kubelet {
             pod_sandbox_id: sandbox.to_owned(),
             overhead: None,
             resources: Some(pod.resources()),
-        })?;
-        Ok(())
+        })
     }
 }

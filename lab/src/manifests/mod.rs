@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 pub mod types;
 
 use crate::command::{command, run};
 use crate::{cache, files};
-use types::{ConfigMap, DaemonSet, PodSpec, RecursiveReadOnly};
+use types::{ConfigMap, DaemonSet, PodSpec};
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Manifests {
     pub daemon_set: DaemonSet,
     /// None in `release`.
@@ -58,30 +58,33 @@ fn file(directory: &Path, name: &str) -> PathBuf {
 /// Key of the ConfigMap.
 const CONFIG: &str = "config.yaml";
 
+/// The part that a configuration needs: privileges for `exclusivity: kernel`, a mount for
+/// `podResources`, the host's threads for `rebalance`. The base serves all others, including
+/// `exclusivity: auto`.
+fn part_for(config: &str) -> Result<&'static str> {
+    let yaml: Value =
+        serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
+    let has = |field: &str| !yaml[field].is_null();
+    match (yaml["exclusivity"] == "kernel", has("podResources")) {
+        (false, false) if has("rebalance") => Ok("host-pid"),
+        (false, false) => Ok("base"),
+        (true, false) => Ok("kernel-exclusivity"),
+        (false, true) => Ok("podresources"),
+        (true, true) => bail!("no overlay is for exclusivity: kernel with podResources"),
+    }
+}
+
 impl Manifests {
     /// `base`, `release` or an overlay of the repository. Unsupported content is an error.
     pub fn of(name: &str) -> Result<Self> {
-        Self::of_directory(&part(&cache::repository().join("manifests"), name))
-    }
-
-    fn of_directory(directory: &Path) -> Result<Self> {
-        Self::parse(&rendered(directory)?)
+        let directory = part(&cache::repository().join("manifests"), name);
+        Self::parse(&rendered(&directory)?)
             .with_context(|| format!("invalid manifests in {}", directory.display()))
     }
 
-    /// The manifests for a configuration, of what [`render`] wrote: the overlay with privileges for `exclusivity: kernel`, the one with a mount for `podResources`, the one that sees threads
-    /// for `rebalance`, the base for all others, including `exclusivity: auto`.
+    /// The manifests for a configuration, of what [`render`] wrote.
     pub fn for_config(rendered: &Path, config: &str) -> Result<Self> {
-        let yaml: Value =
-            serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
-        let name = match (yaml["exclusivity"] == "kernel", !yaml["podResources"].is_null()) {
-            (false, false) if !yaml["rebalance"].is_null() => "host-pid",
-            (false, false) => "base",
-            (true, false) => "kernel-exclusivity",
-            (false, true) => "podresources",
-            (true, true) => bail!("no overlay is for exclusivity: kernel with podResources"),
-        };
-        Ok(Self::read(&file(rendered, name))?.configured(config))
+        Ok(Self::read(&file(rendered, part_for(config)?))?.configured(config))
     }
 
     /// `release` of what [`render`] wrote, with or without `--containers` (docs/install.md).
@@ -117,11 +120,11 @@ impl Manifests {
                 Some("ConfigMap") => config_map = Some(types::read::<ConfigMap>(resource)?),
                 // The lab has no API server that would admit pods.
                 Some("MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding") => {}
+                Some("SecurityContextConstraints" | "ClusterRole" | "RoleBinding") => {}
                 _ => bail!("unsupported kind: {}", resource["kind"]),
             }
         }
-        let daemon_set = daemon_set.context("no DaemonSet")?;
-        let manifests = Self { daemon_set, config_map };
+        let manifests = Self { daemon_set: daemon_set.context("no DaemonSet")?, config_map };
         manifests.check()?;
         Ok(manifests)
     }
@@ -154,20 +157,16 @@ impl Manifests {
         ensure!(selected, "the selector does not match the template's labels");
         let map = self.config_map.as_ref().map(|map| &map.metadata);
         ensure!(
-            meta.namespace.is_some() && map.is_none_or(|map| map.namespace == meta.namespace),
+            map.is_none_or(|map| map.namespace == meta.namespace),
             "the DaemonSet and its ConfigMap are in different namespaces"
         );
         let pod = self.pod();
         ensure!(!pod.automount_service_account_token, "automountServiceAccountToken must be false");
         for container in pod.init_containers.iter().chain(&pod.containers) {
-            for (name, probe) in container.probes() {
-                container.port(&probe.http_get.port).with_context(|| format!("its {name}"))?;
-            }
             for mount in &container.volume_mounts {
                 pod.volume(&mount.name)?;
-                let recursive = mount.recursive_read_only.unwrap_or(RecursiveReadOnly::Disabled);
                 ensure!(
-                    recursive == RecursiveReadOnly::Disabled || mount.read_only,
+                    mount.recursive_read_only.is_none() || mount.read_only,
                     "{}: recursiveReadOnly needs readOnly",
                     mount.mount_path
                 );

@@ -1,15 +1,13 @@
-//! The fields of a DaemonSet and a ConfigMap that the lab's kubelet supports. An unknown field is
-//! an error, so that nothing in the manifests is ignored silently.
-//!
-//! Fields of type [`IgnoredAny`] have no meaning here: they are for the scheduler, for controllers,
-//! or for repeated probes, which the lab runs only once.
+//! The fields of a DaemonSet and a ConfigMap that the lab's kubelet supports, which are those that
+//! the shipped manifests have. Any other field or value is an error, so that nothing in the
+//! manifests is ignored silently.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Error, Result, bail};
 use quantity::Quantity;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
@@ -18,12 +16,16 @@ pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
         .with_context(|| format!("the lab's kubelet does not support this {kind}"))
 }
 
+/// A field without a meaning here: it is for the API server, the scheduler or controllers, for
+/// repeated probes, which the lab runs only once, or for SELinux, which its nodes do not have.
+pub type Ignored = Option<Value>;
+
 /// Declares API structs that refuse unknown fields.
 macro_rules! api {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(
             $(#[$doc])*
-            #[derive(Debug, Clone, Serialize, Deserialize)]
+            #[derive(Debug, Clone, Deserialize)]
             #[serde(deny_unknown_fields, rename_all = "camelCase")]
             pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
         )*
@@ -33,31 +35,29 @@ macro_rules! api {
 api! {
     /// `apps/v1` DaemonSet.
     DaemonSet {
-        api_version: String,
-        kind: String,
+        api_version: Ignored,
+        kind: Ignored,
         metadata: Metadata,
         spec: DaemonSetSpec,
     }
 
     /// `v1` ConfigMap.
     ConfigMap {
-        api_version: String,
-        kind: String,
+        api_version: Ignored,
+        kind: Ignored,
         metadata: Metadata,
         data: BTreeMap<String, String>,
     }
 
     Metadata {
         name: String,
-        namespace: Option<String>,
-        #[serde(default)]
-        labels: BTreeMap<String, String>,
+        namespace: String,
+        labels: Ignored,
     }
 
     DaemonSetSpec {
         selector: Selector,
-        #[serde(default, skip_serializing)]
-        update_strategy: IgnoredAny,
+        update_strategy: Ignored,
         template: Template,
     }
 
@@ -75,80 +75,56 @@ api! {
     }
 
     PodSpec {
-        #[serde(default, skip_serializing)]
-        priority_class_name: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        tolerations: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        node_selector: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        enable_service_links: IgnoredAny,
+        priority_class_name: Ignored,
+        tolerations: Ignored,
+        node_selector: Ignored,
+        enable_service_links: Ignored,
         /// The lab has no service accounts.
         automount_service_account_token: bool,
         #[serde(default, rename = "hostPID")]
         host_pid: bool,
-        /// Ignored: all pods of the lab use the host's network.
-        #[serde(default, skip_serializing)]
-        host_network: IgnoredAny,
         #[serde(default)]
         init_containers: Vec<ContainerSpec>,
         containers: Vec<ContainerSpec>,
-        #[serde(default)]
         volumes: Vec<Volume>,
     }
 
     ContainerSpec {
         name: String,
         image: String,
-        #[serde(default)]
-        command: Vec<String>,
-        #[serde(default)]
         args: Vec<String>,
         #[serde(default)]
         env: Vec<Variable>,
         #[serde(default)]
         ports: Vec<Port>,
-        startup_probe: Option<Probe>,
         liveness_probe: Option<Probe>,
         readiness_probe: Option<Probe>,
         resources: Resources,
         security_context: SecurityContext,
-        #[serde(default)]
         volume_mounts: Vec<VolumeMount>,
     }
 
     Port {
-        name: Option<String>,
+        name: String,
         container_port: u16,
-        #[serde(default, skip_serializing)]
-        protocol: IgnoredAny,
     }
 
-    /// Only HTTP probes are supported.
     Probe {
         http_get: HttpGet,
-        #[serde(default = "one")]
         timeout_seconds: u64,
-        #[serde(default, skip_serializing)]
-        period_seconds: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        initial_delay_seconds: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        success_threshold: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        failure_threshold: IgnoredAny,
+        period_seconds: Ignored,
     }
 
     /// From the pod's own address.
     HttpGet {
         path: String,
-        port: PortRef,
+        /// The name of a port.
+        port: String,
     }
 
     Variable {
         name: String,
-        #[serde(default)]
-        value: String,
+        value: Option<String>,
         value_from: Option<ValueFrom>,
     }
 
@@ -157,7 +133,7 @@ api! {
     }
 
     FieldRef {
-        field_path: String,
+        field_path: FieldPath,
     }
 
     Resources {
@@ -167,38 +143,32 @@ api! {
         limits: Amounts,
     }
 
+    /// With the API's units.
+    #[derive(Default)]
+    Amounts {
+        cpu: Option<String>,
+        memory: Option<String>,
+    }
+
     /// The user is mandatory: the lab's kubelet does not read it from the image.
     SecurityContext {
         run_as_user: i64,
-        run_as_group: Option<i64>,
-        #[serde(default)]
-        run_as_non_root: bool,
-        #[serde(default)]
-        privileged: bool,
-        allow_privilege_escalation: Option<bool>,
-        #[serde(default)]
+        allow_privilege_escalation: bool,
         read_only_root_filesystem: bool,
-        #[serde(default)]
         capabilities: Capabilities,
-        seccomp_profile: Option<SeccompProfile>,
-        se_linux_options: Option<SeLinuxOptions>,
+        seccomp_profile: SeccompProfile,
+        se_linux_options: Ignored,
     }
 
-    /// A profile that needs no file on the node.
+    /// Names without `CAP_`.
+    Capabilities {
+        #[serde(default)]
+        add: Vec<String>,
+        drop: Vec<String>,
+    }
+
     SeccompProfile {
         r#type: SeccompType,
-    }
-
-    /// SELinux' label of a container's processes.
-    SeLinuxOptions {
-        #[serde(default)]
-        user: String,
-        #[serde(default)]
-        role: String,
-        #[serde(default)]
-        r#type: String,
-        #[serde(default)]
-        level: String,
     }
 
     VolumeMount {
@@ -218,7 +188,6 @@ api! {
 
     HostPath {
         path: String,
-        #[serde(default)]
         r#type: HostPathType,
     }
 
@@ -227,66 +196,29 @@ api! {
     }
 }
 
-/// By number or by name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum PortRef {
-    Number(u16),
-    Name(String),
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub enum FieldPath {
+    #[serde(rename = "spec.nodeName")]
+    NodeName,
 }
 
-/// With the API's units.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Amounts {
-    cpu: Option<String>,
-    memory: Option<String>,
-}
-
-/// Capabilities beyond, or less than, what a container has by default.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Capabilities {
-    /// Names without `CAP_`.
-    #[serde(default)]
-    pub add: Vec<String>,
-    /// As `add`, or `ALL`.
-    #[serde(default)]
-    pub drop: Vec<String>,
-}
-
-/// Which system calls are filtered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub enum SeccompType {
-    /// As the runtime thinks right.
     RuntimeDefault,
-    /// None.
-    Unconfined,
 }
 
-/// Whether mounts below a mount are read-only, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether mounts below a read-only mount are read-only, too.
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub enum RecursiveReadOnly {
-    /// They are not.
-    Disabled,
     /// Where the runtime can do it.
     IfPossible,
-    /// Or the container must not start.
-    Enabled,
 }
 
 /// What must exist before a pod starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum HostPathType {
-    /// Nothing is checked.
-    #[default]
-    #[serde(rename = "")]
-    Unset,
     Directory,
     DirectoryOrCreate,
-    File,
-    FileOrCreate,
-    Socket,
 }
 
 impl PodSpec {
@@ -302,20 +234,13 @@ impl PodSpec {
 
 impl ContainerSpec {
     pub fn probes(&self) -> impl Iterator<Item = (&'static str, &Probe)> {
-        let all = [
-            ("startupProbe", &self.startup_probe),
-            ("livenessProbe", &self.liveness_probe),
-            ("readinessProbe", &self.readiness_probe),
-        ];
+        let all =
+            [("livenessProbe", &self.liveness_probe), ("readinessProbe", &self.readiness_probe)];
         all.into_iter().filter_map(|(name, probe)| Some((name, probe.as_ref()?)))
     }
 
-    pub fn port(&self, port: &PortRef) -> Result<u16> {
-        let name = match port {
-            PortRef::Number(number) => return Ok(*number),
-            PortRef::Name(name) => name,
-        };
-        let port = self.ports.iter().find(|port| port.name.as_ref() == Some(name));
+    pub fn port(&self, name: &str) -> Result<u16> {
+        let port = self.ports.iter().find(|port| port.name == name);
         let port = port.with_context(|| format!("{} has no port {name}", self.name))?;
         Ok(port.container_port)
     }
@@ -337,9 +262,4 @@ fn milli(amount: Option<&str>) -> Result<i64> {
     let Some(text) = amount else { return Ok(0) };
     let amount = Quantity::parse(text).map_err(Error::msg)?;
     i64::try_from(amount.milli()).with_context(|| format!("{text:?} is too large"))
-}
-
-/// Default timeout of a probe in seconds.
-fn one() -> u64 {
-    1
 }

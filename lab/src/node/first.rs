@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cpuset::CpuSet;
-use serde::{Deserialize, Serialize};
 
 use super::Node;
 use crate::busy::{Busy, OUT};
@@ -18,7 +17,7 @@ const TOGETHER: usize = 10;
 /// Generous: emulated CPUs on which everything is busy are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct FirstInstruction {
     /// Where it may run, in the kernel's list format.
     pub own: String,
@@ -26,6 +25,15 @@ pub struct FirstInstruction {
     pub threads: usize,
     /// What could meet it, or it others, on CPUs that one of them has for itself; in words.
     pub met: Vec<String>,
+}
+
+impl FirstInstruction {
+    /// Nothing met on exclusive CPUs, and it saw at least so many busy threads.
+    pub fn check(&self, busy: usize) -> Result<()> {
+        let is_good = self.met.is_empty() && !self.own.is_empty() && self.threads >= busy;
+        ensure!(is_good, "{self:?}");
+        Ok(())
+    }
 }
 
 impl Node {

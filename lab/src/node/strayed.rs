@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use cpuset::CpuSet;
-use serde::{Deserialize, Serialize};
 
 use super::Node;
 use crate::command::millis;
@@ -21,7 +20,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// A process that is just being moved into its cgroup has its earlier CPUs for an instant.
 const INSTANT: Duration = Duration::from_millis(1);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct Strayed {
     /// Processes of the pod that were seen.
     pub processes: usize,

@@ -1,52 +1,174 @@
-//! Scripts for `hack/lab` on any machine, for tests and for the demo.
+//! Scenarios on any machine. Each defines the machines to which it applies.
 
-pub mod catalogue;
 mod classes;
 mod drift;
 mod expose;
-mod foreign;
-mod hotplug;
-mod invariants;
 mod isolated;
 mod life;
 mod machine;
-pub mod script;
+mod partitions;
+mod privileges;
 pub mod shape;
 mod uninstall;
 
+use anyhow::{Context, Result};
+
 use crate::pod::{Container, Pod};
-use crate::step::{Outcome, Step};
-use crate::view::View;
+use crate::testbed::Testbed;
+use shape::Shape;
 
 pub(crate) use classes::DISTRUSTED;
 
-/// Order in which uncore caches are tried
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Order {
-    /// Lowest number with room, as in KEP-4800's text
-    #[default]
-    Numerical,
-    /// Fewest free CPUs, as in the kubelet
-    FewestFree,
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    pub name: &'static str,
+    /// What it proves, in one line.
+    pub about: &'static str,
+    applies: fn(&Shape) -> bool,
+    play: fn(&mut Testbed<'_>, &Shape) -> Result<()>,
 }
 
-/// Reserved CPUs of KEP-4800's examples.
-pub const RESERVED: &str = "0-1";
+impl Scenario {
+    pub fn named(name: &str) -> Result<Self> {
+        let known = || ALL.map(|scenario| scenario.name).join(", ");
+        let scenario = ALL.into_iter().find(|scenario| scenario.name == name);
+        scenario
+            .with_context(|| format!("unknown scenario {name:?}: use one of {}, or all", known()))
+    }
 
-/// Configuration of KEP-4800's examples.
-fn config(order: Order, align: bool) -> String {
-    let order = match order {
-        Order::Numerical => "numerical",
-        Order::FewestFree => "fewest-free",
-    };
-    let options = if align {
-        format!(
-            "cpuManagerPolicyOptions: {{prefer-align-cpus-by-uncorecache: \"true\"}}\nuncoreCacheOrder: {order}\n"
-        )
-    } else {
-        String::new()
-    };
-    format!("cpuManagerPolicy: static\n{options}reservedSystemCPUs: \"{RESERVED}\"\n")
+    pub fn applies(&self, shape: &Shape) -> bool {
+        // All others expect shared containers on every CPU that is exclusive to none.
+        let expects_isolated = ["machine", isolated::NAME].contains(&self.name);
+        (shape.isolated.is_empty() || expects_isolated) && (self.applies)(shape)
+    }
+
+    /// Whether a full run plays it on this machine. What does not depend on the topology runs on the
+    /// machines with one uncore cache, which boot fastest.
+    pub fn is_in_full_run(&self, shape: &Shape) -> bool {
+        let depends_on_topology = ["machine", "churn"].contains(&self.name);
+        self.applies(shape) && (depends_on_topology || shape.caches == 1)
+    }
+
+    /// On an empty node, which must be possible to empty again.
+    pub fn play(&self, testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
+        let invariants = testbed.invariants();
+        (invariants.reserved, invariants.isolated) = (shape.reserved, shape.isolated);
+        (self.play)(testbed, shape)?;
+        testbed.begin("empty the node");
+        testbed.clear()?;
+        testbed.kernel_is_sound()
+    }
+}
+
+pub const ALL: [Scenario; 17] = [
+    Scenario {
+        name: "machine",
+        about: "Linux reports the machine as described",
+        applies: |_| true,
+        play: machine::machine,
+    },
+    Scenario {
+        name: isolated::NAME,
+        about: "isolcpus=: never shared, and exclusive to containers that wish for them",
+        applies: |shape| shape.isolated.len() > 1 && shape.room() > shape.isolated.len() + 2,
+        play: isolated::isolated_cpus,
+    },
+    Scenario {
+        name: "churn",
+        about: "fill and empty the node: no exclusive CPU is shared or lost",
+        applies: |_| true,
+        play: life::churn,
+    },
+    Scenario {
+        name: "ordinary",
+        about: "starts, resizes, deletions, daemon-reloads and restarts: no warning in the log",
+        applies: |shape| shape.room() > 2,
+        play: life::ordinary,
+    },
+    Scenario {
+        name: "restarts",
+        about: "plugin and runtime killed: no container moves, and a restarted one gets the same CPUs",
+        applies: |shape| shape.room() > 2,
+        play: life::restarts,
+    },
+    Scenario {
+        name: "launched",
+        about: "plugin launched by containerd, which is killed: no container moves",
+        applies: |shape| shape.room() > 2,
+        play: life::launched,
+    },
+    Scenario {
+        name: "drift",
+        about: "containers' CPUs written by another program: repaired within seconds",
+        applies: |shape| shape.room() > 2,
+        play: drift::drift,
+    },
+    Scenario {
+        name: "mechanisms",
+        about: "the exclusivity mechanism changes: no container moves",
+        applies: |shape| shape.room() > 2,
+        play: life::mechanisms,
+    },
+    Scenario {
+        name: "classes",
+        about: "class cgroups empty, refill and are rewritten by systemd: no exclusive CPU is shared",
+        applies: |_| true,
+        play: classes::emptied,
+    },
+    Scenario {
+        name: "new-pods",
+        about: "no process of a new pod runs on exclusive CPUs, not even its pause container",
+        applies: |shape| shape.exclusivity != "runtime",
+        play: classes::new_pods,
+    },
+    Scenario {
+        name: "first-instruction",
+        about: "as a container starts among 50 busy pods, no thread may run on its CPUs",
+        applies: |_| true,
+        play: classes::first_instruction,
+    },
+    Scenario {
+        name: "uninstall",
+        about: "plugin removed and released: all cgroups are as before it",
+        // It takes long and does not depend on the topology.
+        applies: |shape| shape.room() > 2 && shape.caches == 1,
+        play: uninstall::uninstall,
+    },
+    Scenario {
+        name: "exposed-file",
+        about: "a program that ends on a CPU which its file does not name survives resizes",
+        applies: |shape| shape.room() > 4,
+        play: expose::resizes,
+    },
+    Scenario {
+        name: "partitions",
+        about: "exclusivity: kernel: every process leaves exclusive CPUs, also while the plugin is dead",
+        applies: is_for_partitions,
+        play: partitions::partitions,
+    },
+    Scenario {
+        name: "partition-writes",
+        about: "partitions that other programs write or the configuration changes",
+        applies: is_for_partitions,
+        play: partitions::writes,
+    },
+    Scenario {
+        name: "foreign-partitions",
+        about: "cpuset partitions of other programs: containers leave their CPUs to them",
+        applies: is_for_partitions,
+        play: partitions::foreign,
+    },
+    Scenario {
+        name: "privileges",
+        about: "kernel-exclusivity without one of its privileges: another mechanism, and why",
+        applies: is_for_partitions,
+        play: privileges::privileges,
+    },
+];
+
+/// Their CPU numbers are those of a machine with eight CPUs without SMT in one uncore cache.
+fn is_for_partitions(shape: &Shape) -> bool {
+    shape.caches == 1 && shape.room() == 7 && ["", "kernel"].contains(&shape.exclusivity.as_str())
 }
 
 pub fn guaranteed(name: &str, cpus: usize) -> Container {
@@ -69,32 +191,4 @@ pub fn shared(name: &str) -> Pod {
 /// An exclusivity mechanism; CPU 0 is reserved.
 pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
-}
-
-/// KEP-4800's example: two shared containers, exclusive ones of 10, 8 and 6 CPUs, and a view.
-pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
-    let mut steps = vec![
-        Step::StartPlugin(config(order, align)),
-        Step::Run(shared("web")),
-        Step::Run(shared("batch")),
-    ];
-    steps.extend([10, 8, 6].map(|cpus| Step::Run(exclusive(&format!("cpus-{cpus}"), cpus))));
-    steps.push(Step::View);
-    steps
-}
-
-/// The views among outcomes, in their order.
-pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
-    outcomes
-        .iter()
-        .filter_map(|o| if let Outcome::View(view) = o { Some(view) } else { None })
-        .collect()
-}
-
-/// Messages of refused pods.
-pub fn refusals(outcomes: &[Outcome]) -> Vec<&str> {
-    outcomes
-        .iter()
-        .filter_map(|o| if let Outcome::Refused(text) = o { Some(text.as_str()) } else { None })
-        .collect()
 }

@@ -2,17 +2,23 @@
 
 use anyhow::Result;
 use cpuset::CpuSet;
-use topology::Topology;
+use serde::{Deserialize, Serialize};
 
+use crate::hardware::Hardware;
 use crate::vm::machine::Machine;
 
 /// A described machine with its first core reserved.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Shape {
-    pub topology: Topology,
+    pub hardware: Hardware,
+    pub online: CpuSet,
+    /// CPUs that the kernel was booted to isolate, without reserved ones.
+    pub isolated: CpuSet,
+    /// Number of uncore caches.
+    pub caches: usize,
     /// The first core.
     pub reserved: CpuSet,
-    /// Default mechanism of scenarios; empty for the plugin's default.
+    /// The mechanism of scenarios; empty for the plugin's default.
     pub exclusivity: String,
 }
 
@@ -21,21 +27,23 @@ impl Shape {
     pub fn of(machine: &Machine) -> Result<Self> {
         let topology = machine.topology()?;
         let reserved = topology.cores().first().map(|core| core.cpus).unwrap_or_default();
-        Ok(Self { topology, reserved, exclusivity: String::new() })
+        Ok(Self {
+            hardware: Hardware::of(&topology),
+            online: topology.online(),
+            isolated: (topology.isolated() & topology.online()) - reserved,
+            caches: topology.uncores().len(),
+            reserved,
+            exclusivity: String::new(),
+        })
     }
 
-    pub fn online(&self) -> CpuSet {
-        self.topology.online()
-    }
-
-    /// CPUs that the kernel was booted to isolate, without reserved ones.
-    pub fn isolated(&self) -> CpuSet {
-        (self.topology.isolated() & self.online()) - self.reserved
+    pub fn with(&self, exclusivity: &str) -> Self {
+        Self { exclusivity: exclusivity.to_owned(), ..self.clone() }
     }
 
     /// CPUs that can be exclusive on an empty node.
     pub fn free(&self) -> CpuSet {
-        self.online() - self.reserved
+        self.online - self.reserved
     }
 
     /// Number of CPUs that can be exclusive on an empty node.
@@ -43,17 +51,11 @@ impl Shape {
         self.free().len()
     }
 
-    /// Number of uncore caches.
-    pub fn caches(&self) -> usize {
-        self.topology.uncores().len()
-    }
-
     /// Static policy with this core reserved, and additional lines.
     pub fn config(&self, more: &str) -> String {
         let reserved = self.reserved;
         let exclusivity = match self.exclusivity.as_str() {
             "" => String::new(),
-            _ if more.contains("exclusivity:") => String::new(),
             exclusivity => format!("exclusivity: {exclusivity}\n"),
         };
         format!(

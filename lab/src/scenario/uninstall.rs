@@ -4,16 +4,16 @@
 //! [`Removal::reason`] lists the allowed differences; any other fails. Before the release, the same
 //! comparison must fail.
 
+use anyhow::{Result, ensure};
 use cpuset::CpuSet;
 
-use super::script::Script;
+use super::guaranteed;
 use super::shape::Shape;
-use super::{exclusive, guaranteed};
 use crate::cgroup_snapshot::{
     ATTRIBUTE, CPUS, CgroupContent, CgroupSnapshot, Difference, EFFECTIVE, QUOTA, WEIGHT,
 };
 use crate::pod::{Container, Pod};
-use crate::step::Step;
+use crate::testbed::{Testbed, refused, says};
 
 /// Seconds for the plugin to take over the pods that were there before it.
 const SORTED_OUT: u64 = 15;
@@ -42,68 +42,56 @@ fn pods() -> [Pod; 4] {
     ]
 }
 
-/// Only on machines with one uncore cache: it takes long and does not depend on the topology.
-pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
-    if shape.room() < 3 || shape.caches() > 1 {
-        return None;
-    }
+pub(super) fn uninstall(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     let mechanisms = match shape.exclusivity.as_str() {
         "" => vec!["groups", "kernel", "runtime"],
         one => vec![one],
     };
-    let mut script = Script::new(shape);
     // systemd removes the controllers, and with them the kubelet's CPU list, from slices without
     // pods: the reference is a node on which pods have run.
-    pods().into_iter().for_each(|pod| script.run(pod));
-    pods().iter().for_each(|pod| script.remove(&pod.name));
-    script.does(Step::Wait(GIVEN_BACK));
-    for mechanism in mechanisms {
-        come_and_go(&mut script, shape, mechanism);
-        script.does(Step::Clear);
-    }
-    Some(script)
+    pods().iter().try_for_each(|pod| testbed.start(pod))?;
+    pods().iter().try_for_each(|pod| testbed.remove(&pod.name))?;
+    testbed.wait(GIVEN_BACK);
+    mechanisms.iter().try_for_each(|mechanism| come_and_go(testbed, &shape.with(mechanism)))
 }
 
-fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
-    let empty = script.snapshot();
-    for pod in pods() {
-        script.run(pod);
-    }
-    let before = script.snapshot();
-    script.plugin(shape.config(&format!("exclusivity: {mechanism}")));
-    script.run(twin(MEANWHILE));
-    script.run(exclusive("cache", 1));
-    script.does(Step::KillPlugin);
-    script.settles(SORTED_OUT, &[]);
-    script.view();
-    script.remove("cache");
-    script.refused(Step::Release(true), "Remove the DaemonSet first");
-    script.uninstall();
+fn come_and_go(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
+    let empty = testbed.snapshot()?;
+    pods().iter().try_for_each(|pod| testbed.start(pod))?;
+    let before = testbed.snapshot()?;
+    testbed.start_plugin(&shape.config(""))?;
+    testbed.start(&twin(MEANWHILE))?;
+    testbed.exclusive("cache", 1)?;
+    testbed.kill_plugin()?;
+    testbed.settles(SORTED_OUT, &[])?;
+    testbed.view()?;
+    testbed.remove("cache")?;
+    refused(testbed.release(true), "Remove the DaemonSet first")?;
+    testbed.uninstall()?;
 
-    let all = shape.online();
-    let freed = Removal { all, containers: true, pods: true };
+    let freed = Removal { all: shape.online, containers: true, pods: true };
     let containers_kept = Removal { containers: false, ..freed };
     // The mechanism runtime leaves only the values of containers.
-    let left = if mechanism == "runtime" { freed } else { containers_kept };
-    script.snapshot_since(before, move |before, after| match left.check(before, after) {
-        Err(_) => Ok(()),
-        Ok(()) => Err("no difference before the release: the comparison proves nothing".to_owned()),
-    });
+    let left = if shape.exclusivity == "runtime" { freed } else { containers_kept };
+    ensure!(
+        left.check(&before, &testbed.snapshot()?).is_err(),
+        "no difference before the release: the comparison proves nothing"
+    );
     // At least one mechanism releases containers in the same step.
-    if mechanism != "kernel" {
-        script.says(Step::Release(false), &["shared pool: "]);
-        script.does(Step::Wait(GIVEN_BACK));
-        script.snapshot_since(before, move |before, after| containers_kept.check(before, after));
+    if shape.exclusivity != "kernel" {
+        says(&testbed.release(false)?, &["shared pool: "])?;
+        testbed.wait(GIVEN_BACK);
+        containers_kept.check(&before, &testbed.snapshot()?)?;
     }
-    script.says(Step::Release(true), &["shared pool: ", "containers: "]);
-    script.does(Step::Wait(GIVEN_BACK));
-    script.snapshot_since(before, move |before, after| freed.check(before, after));
+    says(&testbed.release(true)?, &["shared pool: ", "containers: "])?;
+    testbed.wait(GIVEN_BACK);
+    freed.check(&before, &testbed.snapshot()?)?;
 
-    pods().iter().for_each(|pod| script.remove(&pod.name));
-    script.remove(MEANWHILE);
-    script.does(Step::Wait(GIVEN_BACK));
+    pods().iter().try_for_each(|pod| testbed.remove(&pod.name))?;
+    testbed.remove(MEANWHILE)?;
+    testbed.wait(GIVEN_BACK);
     let gone = Removal { pods: false, ..freed };
-    script.snapshot_since(empty, move |before, after| gone.check(before, after));
+    gone.check(&empty, &testbed.snapshot()?)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +103,7 @@ struct Removal {
 }
 
 impl Removal {
-    fn check(&self, before: &CgroupSnapshot, after: &CgroupSnapshot) -> Result<(), String> {
+    fn check(&self, before: &CgroupSnapshot, after: &CgroupSnapshot) -> Result<()> {
         let mut wrong: Vec<String> = before
             .differences(after)
             .iter()
@@ -140,7 +128,8 @@ impl Removal {
             );
             wrong.extend(unlike.map(|one| format!("unlike {BEFORE}: {one}")));
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+        ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+        Ok(())
     }
 
     /// The reason for which a difference is allowed.
@@ -245,7 +234,7 @@ mod tests {
         let freed = Removal { all: "0-3".parse().unwrap(), containers: true, pods: true };
         let containers_kept = Removal { containers: false, ..freed };
         let none = usize::MAX;
-        assert_eq!(freed.check(&before, &after(none, "")), Ok(()));
+        freed.check(&before, &after(none, "")).unwrap();
         for (at, text, without) in [
             (0, "0,2-3", false),
             (1, "0,2-3", false),
@@ -270,6 +259,6 @@ mod tests {
         empty.0.values_mut().for_each(|group| group.populated = false);
         assert!(freed.check(&before, &empty).is_err(), "an empty cgroup could be cleared");
         let gone = Removal { pods: false, ..freed };
-        assert!(gone.check(&before, &empty).unwrap_err().contains("is new"));
+        assert!(gone.check(&before, &empty).unwrap_err().to_string().contains("is new"));
     }
 }

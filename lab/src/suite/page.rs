@@ -1,7 +1,7 @@
 //! docs/lab.md lists every machine and every scenario.
 
 use crate::cache;
-use crate::scenario::catalogue;
+use crate::scenario;
 use crate::vm::Machine;
 
 /// The page before, within and after the two comments that name a part of it.
@@ -23,7 +23,7 @@ fn machine_table() -> String {
 
 fn scenario_table() -> String {
     let mut text = "\n| scenario | what it shows |\n|---|---|\n".to_owned();
-    for scenario in catalogue::all() {
+    for scenario in scenario::ALL {
         text += &format!("| `{}` | {} |\n", scenario.name, scenario.about);
     }
     text + "\n"

@@ -7,9 +7,8 @@ use anyhow::Result;
 
 use super::machine::Machine;
 use crate::command::{command, run};
-use crate::debian::Debian;
-use crate::files;
 use crate::platform::Platform;
+use crate::{debian, files};
 
 /// The suite of version 10. Older versions have no caches per die or module, and their emulation
 /// makes guest kernels panic.
@@ -31,35 +30,28 @@ pub(super) fn shell_port(platform: Platform) -> &'static [&'static str] {
     }
 }
 
-/// QEMU with all its dependencies, unpacked.
+/// QEMU and the compiler of device trees with all their dependencies, unpacked.
 #[derive(Debug, Clone)]
 pub(super) struct Emulator {
     platform: Platform,
-    qemu: PathBuf,
-    /// The compiler of device trees; unused on machines with ACPI.
-    dtc: PathBuf,
+    root: PathBuf,
 }
 
 impl Emulator {
     pub(super) fn unpacked(platform: Platform) -> Result<Self> {
-        let host = Debian::new()?;
-        let package = match platform {
-            Platform::Amd64 => "qemu-system-x86",
-            Platform::Arm64 => "qemu-system-arm",
+        let packages = match platform {
+            Platform::Amd64 => &["qemu-system-x86"][..],
+            Platform::Arm64 => &["qemu-system-arm", "device-tree-compiler"],
         };
-        let qemu = host.unpacked_with_dependencies(package, SUITE)?;
-        let dtc = match platform {
-            Platform::Amd64 => PathBuf::new(),
-            Platform::Arm64 => host.unpacked_with_dependencies("device-tree-compiler", SUITE)?,
-        };
-        Ok(Self { platform, qemu, dtc })
+        Ok(Self { platform, root: debian::unpacked(packages, SUITE, Platform::HERE)? })
     }
 
     /// QEMU with the CPU model that the lab uses.
     pub(super) fn command(&self) -> Command {
-        let at = |path: &str| self.qemu.join("usr").join(path);
-        let mut qemu = unpacked(&self.qemu, &format!("qemu-system-{}", self.platform.machine()));
-        qemu.arg("-L").arg(at("share/seabios")).arg("-L").arg(at("share/qemu"));
+        let mut qemu = self.program(&format!("qemu-system-{}", self.platform.machine()));
+        for data in ["usr/share/seabios", "usr/share/qemu"] {
+            qemu.arg("-L").arg(self.root.join(data));
+        }
         // A QEMU of the host may have settings in /etc.
         qemu.args(["-no-user-config", "-nodefaults", "-no-reboot", "-display", "none"]);
         qemu.args(["-accel", "tcg,thread=multi", "-cpu"]);
@@ -86,7 +78,7 @@ impl Emulator {
         let serial = ["-serial", "null", "-serial", "null"];
         run(self.command().args(machine.arguments()).args(serial).args(["-machine", &dump]))?;
         let dtc = |from, to| {
-            let mut dtc = unpacked(&self.dtc, "dtc");
+            let mut dtc = self.program("dtc");
             dtc.args(["-q", "-I", from, "-O", to]);
             dtc
         };
@@ -95,27 +87,12 @@ impl Emulator {
         run(dtc("dts", "dtb").arg("-o").arg(&tree).arg(&source))?;
         Ok(vec!["-dtb".to_owned(), tree.display().to_string()])
     }
-}
-
-/// A program with its own loader and libraries: the C library of the host may be too old or too
-/// new.
-fn unpacked(root: &Path, program: &str) -> Command {
-    let libraries = root.join("usr/lib/x86_64-linux-gnu");
-    let mut command = command(libraries.join("ld-linux-x86-64.so.2"), ["--library-path"]);
-    command.arg(&libraries).arg(root.join("usr/bin").join(program));
-    command
-}
-
-/// Runs a program of another architecture's root file system.
-pub(super) fn version_of(platform: Platform, root: &Path, program: &str) -> Result<Command> {
-    if platform == Platform::HERE {
-        let mut chroot = command("chroot", [root]);
-        chroot.args([program, "--version"]);
-        return Ok(chroot);
+    /// A program with its own loader and libraries: the C library of the host may be too old or
+    /// too new.
+    fn program(&self, name: &str) -> Command {
+        let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
+        let mut command = command(libraries.join("ld-linux-x86-64.so.2"), ["--library-path"]);
+        command.arg(&libraries).arg(self.root.join("usr/bin").join(name));
+        command
     }
-    let user = Debian::new()?.unpacked("qemu-user-static", "bookworm")?;
-    let mut emulated =
-        command(user.join(format!("usr/bin/qemu-{}-static", platform.machine())), ["-L"]);
-    emulated.arg(root).arg(root.join(program.trim_start_matches('/'))).arg("--version");
-    Ok(emulated)
 }

@@ -2,19 +2,18 @@
 //! image of one run.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::binaries::Binaries;
-use crate::command::{command, progress, run};
+use crate::command::{command, run};
 use crate::containerd::Version;
-use crate::debian::{Debian, KernelPackage};
+use crate::debian::{self, KernelPackage};
 use crate::image::{self, shipped::Shipped};
-use crate::job::{CONTAINERD_1_7, programs};
+use crate::job::CONTAINERD_1_7;
 use crate::platform::Platform;
-use crate::vm::emulator::{self, Emulator};
+use crate::vm::emulator::Emulator;
 use crate::vm::machine::{Machine, TABLES};
 use crate::{cache, files};
 
@@ -28,11 +27,14 @@ pub(super) struct Base {
     pub(super) emulator: Emulator,
 }
 
-/// Packages of the root image beyond the minimum. Python is for asking the podresources socket by hand.
-const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd,python3-grpcio";
+/// Packages of the root image in addition to containerd. Python is for asking the podresources
+/// socket by hand.
+const PACKAGES: [&str; 7] =
+    ["?essential", "mount", "runc", "crun", "iproute2", "systemd", "python3-grpcio"];
 
 /// Loaded before the root file system is mounted: disk and overlayfs.
-const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
+const MODULES: [(&str, &str); 2] =
+    [("kernel/drivers/block", "virtio_blk.ko"), ("kernel/fs/overlayfs", "overlay.ko")];
 
 /// The init process of the initramfs. It executes a shell, which reaps orphans and powers off even
 /// if the lab crashes; or systemd with the lab as a service, if the kernel command line says so.
@@ -44,8 +46,11 @@ $b ln -s fd/0 /dev/stdin
 $b ln -s fd/1 /dev/stdout
 $b ln -s fd/2 /dev/stderr
 $b mount -t proc proc /proc
-$b insmod /virtio_blk.ko
-$b insmod /overlay.ko
+# Compressed or not, depending on the kernel.
+for module in virtio_blk overlay; do
+  $b xzcat /$module.ko > /$module || $b mv /$module.ko /$module
+  $b insmod /$module
+done
 $b mount -t ext4 /dev/vda /newroot
 $b mount -t ext4 -o ro /dev/vdb /newroot/lab
 if $b grep -q systemd.unit=lab.service /proc/cmdline; then
@@ -68,47 +73,23 @@ $b mount --move /proc /newroot/proc
 exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-trigger; sleep 60'
 "#;
 
-/// What the minimum has beyond `PACKAGES`, for an architecture whose programs cannot run here:
-/// packages are unpacked only, and not configured.
-const UNCONFIGURED: &str = "bash,coreutils,dash,grep,mount,sed";
-
 pub(super) fn base(platform: Platform, kernel: &KernelPackage) -> Result<Base> {
     // Only one process builds the images.
     let _lock = cache::lock("images")?;
-    let debian = Debian::of(platform)?;
-    debian.install_host_tools()?;
     let emulator = Emulator::unpacked(platform)?;
-    let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
-    let package = debian.kernel(kernel)?;
+    let busybox = debian::unpacked(&["busybox-static"], "bookworm", platform)?.join("bin/busybox");
+    let package = kernel.unpacked(platform)?;
+    // Newer suites have both in /usr.
     let modules = find(&package.join("lib/modules"), "")
         .or_else(|_| find(&package.join("usr/lib/modules"), ""))?;
-    let image = find(&package.join("boot"), "vmlinuz-").or_else(|_| find(&modules, "vmlinuz"))?;
-    let images = cache::directory("images")?;
-    let of_platform = |name: &str| match platform {
-        Platform::Amd64 => format!("{name}-"),
-        Platform::Arm64 => format!("arm64-{name}-"),
-    };
-    let of_kernel = match kernel.cache_name().strip_prefix("kernel-") {
-        Some(name) => format!("{name}-initramfs"),
-        None => "initramfs".to_owned(),
-    };
-    let initramfs = current(&images, &of_platform(&of_kernel), INIT)?;
-    let root = current(&images, &of_platform("root"), PACKAGES)?;
+    let kernel = find(&package.join("boot"), "vmlinuz-").or_else(|_| find(&modules, "vmlinuz"))?;
+    let initramfs = package.join(format!("initramfs-{}", cache::fingerprint(INIT)));
     cache::once(&initramfs, |partial| make_initramfs(partial, &modules, &busybox))?;
-    cache::once(&root, |partial| make_root(partial, platform, &debian))?;
-    Ok(Base { kernel: image, initramfs, root, busybox, emulator })
-}
-
-/// The path of an image with this content; images with other content are removed.
-fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
-    let name = format!("{prefix}{}", cache::fingerprint(content.as_bytes()));
-    for entry in fs::read_dir(images).context("cannot read the cache of images")?.flatten() {
-        let other = entry.file_name();
-        if other.to_string_lossy().starts_with(prefix) && other.to_string_lossy() != name {
-            cache::remove(&entry.path())?;
-        }
-    }
-    Ok(images.join(name))
+    let content = cache::fingerprint(&PACKAGES.concat());
+    let root = format!("root-{}-{content}", platform.architecture());
+    let root = cache::directory("images")?.join(root);
+    cache::once(&root, |partial| make_root(partial, platform))?;
+    Ok(Base { kernel, initramfs, root, busybox, emulator })
 }
 
 /// The image with what changes: the shipped files, the lab's programs, the containers' image, the
@@ -147,58 +128,26 @@ pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Res
     Ok(path)
 }
 
-/// A minimal Debian with containerd, without documentation.
-fn make_root(path: &Path, platform: Platform, debian: &Debian) -> Result<()> {
-    progress("building the guest's root image (once; about a minute)");
-    let new = Version::V2_1.suite();
+/// A minimal Debian with both containerd versions. No package is configured, so that all
+/// architectures are built alike.
+fn make_root(path: &Path, platform: Platform) -> Result<()> {
     let tree = path.with_extension("tree");
     cache::remove(&tree)?;
-    let (variant, packages) = if platform == Platform::HERE {
-        ("minbase", PACKAGES.to_owned())
-    } else {
-        ("extract", format!("{PACKAGES},{UNCONFIGURED}"))
-    };
-    run(command("mmdebstrap", ["--quiet"])
-        .arg(format!("--variant={variant}"))
-        .arg(format!("--architectures={}", platform.architecture()))
-        .arg(format!("--include={packages}"))
-        .args([
-            "--dpkgopt=path-exclude=/usr/share/doc/*",
-            "--dpkgopt=path-exclude=/usr/share/locale/*",
-        ])
-        .args(["--dpkgopt=path-exclude=/usr/share/man/*", new])
-        .arg(&tree)
-        .arg(debian.source(new))
-        .env("LC_ALL", "C"))?;
-    if platform != Platform::HERE {
-        configure(&tree)?;
-    }
-    let old = debian.unpacked("containerd", Version::V1_7.suite())?;
+    let new = debian::containerd(Version::V2_1);
+    let packages = [&PACKAGES[..], &[&new]].concat();
+    debian::unpack(&packages, Version::V2_1.suite(), platform, &tree)?;
+    files::write(&tree.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
+    files::write(&tree.join("etc/group"), "root:x:0:\n")?;
+    let old = debian::containerd(Version::V1_7);
+    let old = debian::unpacked(&[&old], Version::V1_7.suite(), platform)?;
     let place = tree.join(CONTAINERD_1_7.trim_start_matches('/'));
     files::make_directory(&place)?;
     for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
         files::copy(&old.join("usr/bin").join(program), &place.join(program))?;
     }
-    for version in [Version::V1_7, Version::V2_1] {
-        // It needs the libraries of the tree.
-        let containerd = format!("{}/containerd", programs(version));
-        version.check(&mut emulator::version_of(platform, &tree, &containerd)?)?;
-    }
     files::make_directory(&tree.join("lab"))?;
     make_file_system(&tree, path, "1500M")?;
     cache::remove(&tree)
-}
-
-/// What the packages' own scripts would do, as far as the guest needs it.
-fn configure(tree: &Path) -> Result<()> {
-    for (link, target) in [("usr/bin/sh", "dash"), ("usr/sbin/init", "../lib/systemd/systemd")] {
-        let link = tree.join(link);
-        if link.symlink_metadata().is_err() {
-            symlink(target, &link).with_context(|| format!("cannot create {}", link.display()))?;
-        }
-    }
-    files::write(&tree.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
-    files::write(&tree.join("etc/group"), "root:x:0:\n")
 }
 
 /// An ext4 image with the content of a directory; needs no loop device.
@@ -217,28 +166,13 @@ fn make_initramfs(path: &Path, modules: &Path, busybox: &Path) -> Result<()> {
         files::make_directory(&tree.join(directory))?;
     }
     files::copy(busybox, &tree.join("bin/busybox"))?;
-    for module in MODULES {
-        let name = module.rsplit('/').next().unwrap_or(module);
-        unpack_module(&modules.join(module), &tree.join(name))?;
+    for (directory, name) in MODULES {
+        files::copy(&find(&modules.join(directory), name)?, &tree.join(name))?;
     }
-    let script = tree.join("init");
-    files::write(&script, INIT)?;
-    run(&mut command("chmod", ["+x".as_ref(), script.as_os_str()]))?;
-    run(command("sh", ["-c", "find . | cpio --quiet -o -H newc | gzip -1 > \"$0\""])
-        .arg(path)
-        .current_dir(&tree))?;
+    files::write(&tree.join("init"), INIT)?;
+    let script = "chmod +x init && find . | cpio --quiet -o -H newc | gzip -1 > \"$0\"";
+    run(command("sh", ["-c", script]).arg(path).current_dir(&tree))?;
     cache::remove(&tree)
-}
-
-/// Compressed or not, depending on the kernel package.
-fn unpack_module(module: &Path, target: &Path) -> Result<()> {
-    let compressed = module.with_extension("ko.xz");
-    if compressed.exists() {
-        run(command("sh", ["-c", "xz -dc \"$0\" > \"$1\""]).arg(compressed).arg(target))?;
-    } else {
-        files::copy(module, target)?;
-    }
-    Ok(())
 }
 
 fn find(directory: &Path, prefix: &str) -> Result<PathBuf> {

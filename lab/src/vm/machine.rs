@@ -13,12 +13,8 @@ use crate::platform::Platform;
 mod device_tree;
 mod file;
 mod madt;
-mod numbering;
 
 pub(crate) use madt::TABLES;
-
-/// Default in MiB.
-const MEMORY: usize = 3072;
 
 /// A level of the topology; each is part of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
@@ -39,44 +35,56 @@ impl Level {
 
 /// A machine with identical sockets, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Machine {
     /// The name of its file.
     #[serde(skip)]
     pub name: String,
     /// Description in one line.
     pub about: String,
-    #[serde(default = "amd64", rename = "architecture")]
+    #[serde(rename = "architecture")]
     pub platform: Platform,
-    #[serde(default = "one")]
     pub sockets: usize,
     /// Per socket. Each die has an uncore cache, or one per module if it has several modules.
-    #[serde(default = "one")]
     pub dies: usize,
     /// Per die.
-    #[serde(default = "one")]
     pub modules: usize,
     pub cores: usize,
-    #[serde(default = "one")]
     pub threads: usize,
     /// Order in which CPUs are numbered. Levels with a single member can be left out.
-    #[serde(default = "inside_out")]
     pub numbering: Vec<Level>,
     /// Empty for one node.
-    #[serde(default)]
     pub nodes: Vec<MachineNode>,
     /// A row per node; empty for 10 to itself and 20 to others.
-    #[serde(default)]
     pub distances: Vec<Vec<u8>>,
     /// Taken offline before anything starts.
-    #[serde(default)]
     pub offline: CpuSet,
     /// The kernel is booted to isolate them (`isolcpus=`).
-    #[serde(default)]
     pub isolated: CpuSet,
     /// In MiB.
-    #[serde(default = "memory")]
     pub memory: usize,
+}
+
+/// Without cores, which a file must have.
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            about: String::new(),
+            platform: Platform::Amd64,
+            sockets: 1,
+            dies: 1,
+            modules: 1,
+            cores: 0,
+            threads: 1,
+            numbering: Level::INSIDE_OUT.to_vec(),
+            nodes: Vec::new(),
+            distances: Vec::new(),
+            offline: CpuSet::EMPTY,
+            isolated: CpuSet::EMPTY,
+            memory: 3072,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -89,23 +97,7 @@ pub struct MachineNode {
     pub memory: usize,
 }
 
-fn amd64() -> Platform {
-    Platform::Amd64
-}
-
-fn one() -> usize {
-    1
-}
-
-fn inside_out() -> Vec<Level> {
-    Level::INSIDE_OUT.to_vec()
-}
-
-fn memory() -> usize {
-    MEMORY
-}
-
-/// Machine-wide numbers of a CPU's core, cache and socket.
+/// Machine-wide numbers of a CPU's core, cache and socket; its die's number in the socket.
 struct Position {
     core: usize,
     cache: usize,
@@ -116,22 +108,7 @@ struct Position {
 impl Machine {
     /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs.
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
-        Self {
-            name: name.to_owned(),
-            about: String::new(),
-            platform: Platform::Amd64,
-            sockets: 1,
-            dies: caches,
-            modules: 1,
-            cores,
-            threads: 1,
-            numbering: Level::INSIDE_OUT.to_vec(),
-            nodes: Vec::new(),
-            distances: Vec::new(),
-            offline: CpuSet::EMPTY,
-            isolated: CpuSet::EMPTY,
-            memory: MEMORY,
-        }
+        Self { name: name.to_owned(), dies: caches, cores, ..Self::default() }
     }
 
     pub fn cpus(&self) -> usize {
@@ -172,11 +149,10 @@ impl Machine {
             numa: Some(numa(id)),
             socket: Some(self.position(id).socket),
         });
-        let nodes = (0..self.nodes.len().max(1)).map(|id| NodeFacts {
+        let numbers = 0..self.nodes.len().max(1);
+        let nodes = numbers.clone().map(|id| NodeFacts {
             id,
-            distances: (0..self.nodes.len().max(1))
-                .map(|to| self.distance(id, to).into())
-                .collect(),
+            distances: numbers.clone().map(|to| self.distance(id, to).into()).collect(),
             memoryless: false,
         });
         let facts = Facts {
@@ -191,22 +167,20 @@ impl Machine {
     /// The part of QEMU's command line that gives it this shape.
     pub fn arguments(&self) -> Vec<String> {
         let Self { sockets, dies, modules, cores, threads, memory, .. } = self;
-        let (mut kind, mut shape) = match self.platform {
-            Platform::Amd64 => ("q35".to_owned(), format!("sockets={sockets},dies={dies}")),
+        let mut kind = "q35";
+        let mut levels = format!("dies={dies}");
+        if self.platform == Platform::Arm64 {
             // No dies: their caches are in the device tree alone.
-            Platform::Arm64 => (
-                "virt,gic-version=3".to_owned(),
-                format!("sockets={sockets},clusters={}", dies * modules),
-            ),
-        };
-        if *modules > 1 && self.platform == Platform::Amd64 {
-            shape += &format!(",modules={modules}");
-            kind += ",smp-cache.0.cache=l3,smp-cache.0.topology=module";
+            kind = "virt,gic-version=3";
+            levels = format!("clusters={}", dies * modules);
+        } else if *modules > 1 {
+            kind = "q35,smp-cache.0.cache=l3,smp-cache.0.topology=module";
+            levels += &format!(",modules={modules}");
         }
-        shape += &format!(",cores={cores},threads={threads}");
+        let shape = format!("sockets={sockets},{levels},cores={cores},threads={threads}");
         let mut arguments = Vec::new();
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-        push("-machine", kind);
+        push("-machine", kind.to_owned());
         push("-smp", format!("{},{shape}", self.cpus()));
         push("-m", format!("{memory}M"));
         for (number, node) in self.nodes.iter().enumerate() {
@@ -238,70 +212,46 @@ impl Machine {
         let given = self.distances.get(from).and_then(|row| row.get(to)).copied();
         given.unwrap_or(if from == to { 10 } else { 20 })
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cpus(list: &str) -> CpuSet {
-        list.parse().unwrap()
-    }
-
-    #[test]
-    fn shapes_become_arguments() {
-        assert_eq!(
-            Machine::single("kep", 4, 8).arguments().join(" "),
-            "-machine q35 -smp 32,sockets=1,dies=4,cores=8,threads=1 -m 3072M"
-        );
-        let node = |list| MachineNode { cpus: cpus(list), memory: 1024 };
-        let two_nodes = Machine {
-            nodes: vec![node("0-3"), node("4-5,7")],
-            distances: vec![vec![10, 32], vec![20, 10]],
-            memory: 2048,
-            modules: 2,
-            ..Machine::single("smt", 1, 4)
-        };
-        let text = two_nodes.arguments().join(" ");
-        assert!(
-            text.contains("smp-cache.0.topology=module -smp 8,sockets=1,dies=1,modules=2,"),
-            "{text}"
-        );
-        assert!(text.contains("-object memory-backend-ram,id=memory1,size=1024M"), "{text}");
-        assert!(text.contains("-numa node,nodeid=1,memdev=memory1,cpus=4-5,cpus=7"), "{text}");
-        for distance in ["src=0,dst=0,val=10", "src=0,dst=1,val=32", "src=1,dst=0,val=20"] {
-            assert!(text.contains(&format!("-numa dist,{distance}")), "{text}");
-        }
-        // The first node has the threads of two cores: QEMU counts these one after the other.
-        let far_siblings = Machine {
-            threads: 2,
-            numbering: vec![Level::Cores, Level::Threads],
-            nodes: vec![node("0-1,4-5"), node("2-3,6"), node("7")],
-            ..Machine::single("far", 1, 4)
-        };
-        let text = far_siblings.arguments().join(" ");
-        for numbers in
-            ["0,memdev=memory0,cpus=0-3", "1,memdev=memory1,cpus=4-6", "2,memdev=memory2,cpus=7"]
-        {
-            assert!(text.contains(&format!("-numa node,nodeid={numbers}")), "{text}");
+    fn count(&self, level: Level) -> usize {
+        match level {
+            Level::Threads => self.threads,
+            Level::Cores => self.cores,
+            Level::Modules => self.modules,
+            Level::Dies => self.dies,
+            Level::Sockets => self.sockets,
         }
     }
 
-    #[test]
-    fn shapes_become_topologies() {
-        let machine = Machine {
-            sockets: 2,
-            threads: 2,
-            offline: cpus("0,5"),
-            ..Machine::single("test", 2, 2)
-        };
-        let topology = machine.topology().unwrap();
-        let list = |domains: &[topology::model::Domain]| {
-            domains.iter().map(|d| d.cpus.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(list(topology.uncores()), ["1-3", "4,6-7", "8-11", "12-15"]);
-        assert_eq!(list(topology.sockets()), ["1-4,6-7", "8-15"]);
-        assert_eq!(topology.cores().len(), 8);
-        assert_eq!(topology.nodes().len(), 1);
+    /// QEMU's number of a CPU: by threads, cores, modules, dies and sockets. Its firmware lists them in
+    /// that order, and Linux numbers them as listed. Another list ([`madt`]) gives another numbering.
+    fn index(&self, cpu: usize) -> usize {
+        let mut rest = cpu;
+        let mut index = 0;
+        for level in &self.numbering {
+            let inside = Level::INSIDE_OUT.iter().take_while(|other| *other != level);
+            let step: usize = inside.map(|level| self.count(*level)).product();
+            index += rest % self.count(*level) * step;
+            rest /= self.count(*level);
+        }
+        index
+    }
+
+    /// The APIC id of the CPU with QEMU's number `index`: a bit field per level.
+    fn apic_id(&self, index: usize) -> usize {
+        let mut rest = index;
+        let mut id = 0;
+        let mut shift = 0;
+        for count in Level::INSIDE_OUT.map(|level| self.count(level)) {
+            id |= (rest % count) << shift;
+            rest /= count;
+            shift += count.next_power_of_two().trailing_zeros();
+        }
+        id
+    }
+
+    /// Whether the numbers differ from QEMU's.
+    fn is_renumbered(&self) -> bool {
+        (0..self.cpus()).any(|cpu| self.index(cpu) != cpu)
     }
 }

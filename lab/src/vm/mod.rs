@@ -1,4 +1,4 @@
-//! Virtual machines: boots them, plays steps, collects outcomes.
+//! Virtual machines: boots them, has them run tasks, collects the results.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::binaries::Binaries;
 use crate::cache;
@@ -18,7 +20,7 @@ use crate::job::Software;
 use crate::job::{Job, Report};
 use crate::platform::Platform;
 use crate::process;
-use crate::step::{Outcome, Step};
+use crate::task::Task;
 
 mod emulator;
 pub(crate) mod images;
@@ -63,9 +65,6 @@ const KERNEL: &str = "quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliab
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr \
     cgroup_debug";
 
-/// The outcomes of a part, one per step, or why it failed.
-pub type Played = Result<Vec<Outcome>, String>;
-
 /// A virtual machine and how to run it.
 #[derive(Debug, Clone)]
 pub struct Vm<'a> {
@@ -78,17 +77,17 @@ pub struct Vm<'a> {
     pub patience: Duration,
 }
 
-/// Boots the machine alone, plays the steps and returns their outcomes.
+/// Boots the machine alone and returns the result of a task.
 ///
-/// A machine that does not boot, or whose kernel dies, gets a second try; a failing step does not.
-/// The error of a step names it and ends with the guest's console.
-pub fn run(
+/// A machine that does not boot, or whose kernel dies, gets a second try; a failing task does not.
+/// Its error names the step that failed and ends with the guest's console.
+pub fn run<T: DeserializeOwned>(
     machine: &Machine,
     software: impl Into<Software>,
-    steps: &[Step],
+    task: Task,
     binaries: &Binaries,
     patience: Duration,
-) -> Result<Vec<Outcome>> {
+) -> Result<T> {
     let vm = Vm {
         machine,
         kernel: KernelPackage::default(),
@@ -97,42 +96,41 @@ pub fn run(
         turn: Turn::Alone,
         patience,
     };
-    vm.run(steps)
+    vm.run(task)
 }
 
 impl Vm<'_> {
-    /// Plays the steps as one part.
-    pub fn run(&self, steps: &[Step]) -> Result<Vec<Outcome>> {
-        let mut played = None;
-        self.play(&[steps.to_vec()], &mut |_, part, _| played = Some(part))?;
-        played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
+    pub fn run<T: DeserializeOwned>(&self, task: Task) -> Result<T> {
+        let mut result = None;
+        self.run_all(&[task], &mut |_, done, _| result = Some(done))?;
+        let result = result.context("the guest did nothing")?.map_err(anyhow::Error::msg)?;
+        serde_json::from_value(result).context("the guest sent another result")
     }
 
-    /// Plays several parts in one boot, each on an empty node. `on_part` receives the number of
-    /// each part, its outcomes, and how long it took. A failed part does not hide others: if the
-    /// guest does not survive it, the next part gets a new boot.
+    /// Runs several tasks in one boot, each on an empty node. `on_result` receives the number of
+    /// each task, its result or why it failed, and how long it took. A failed task does not hide
+    /// others: if the guest does not survive it, the next one gets a new boot.
     ///
     /// A machine that does not boot, or whose kernel dies, gets a second try, which is reported:
     /// emulated processors make mistakes on a busy host. Failing twice in a row is an error.
-    pub fn play(
+    pub fn run_all(
         &self,
-        parts: &[Vec<Step>],
-        on_part: &mut dyn FnMut(usize, Played, Duration),
+        tasks: &[Task],
+        on_result: &mut dyn FnMut(usize, Result<Value, String>, Duration),
     ) -> Result<()> {
         let base = images::base(self.machine.platform, &self.kernel)?;
         let _turn = self.turn.wait()?;
         let name = &self.machine.name;
         let mut done = 0;
         let mut failures = 0;
-        while done < parts.len() {
-            let rest = &parts[done..];
+        while done < tasks.len() {
+            let rest = &tasks[done..];
             let mut server = self.boot(&base, rest, None)?;
-            let lengths: Vec<usize> = rest.iter().map(Vec::len).collect();
-            let mut on_played = |played, time| {
-                on_part(done, played, time);
+            let mut on_done = |result, time| {
+                on_result(done, result, time);
                 done += 1;
             };
-            if server.play(name, &lengths, self.patience, &mut on_played)? {
+            if server.run(name, rest.len(), self.patience, &mut on_done)? {
                 failures = 0;
                 continue;
             }
@@ -150,18 +148,13 @@ impl Vm<'_> {
         Ok(())
     }
 
-    fn boot(
-        &self,
-        base: &images::Base,
-        parts: &[Vec<Step>],
-        shell: Option<&str>,
-    ) -> Result<Server> {
+    fn boot(&self, base: &images::Base, tasks: &[Task], shell: Option<&str>) -> Result<Server> {
         let Self { machine, software, binaries, .. } = *self;
         let directory = run_directory(&machine.name)?;
         let job = Job {
             software,
             offline: machine.offline.iter().collect(),
-            parts: parts.to_vec(),
+            tasks: tasks.to_vec(),
             shell: shell.map(str::to_owned),
         };
         let job = serde_json::to_string(&job).context("cannot encode the job")?;
@@ -287,26 +280,27 @@ fn qemu(
 }
 
 impl Server {
-    /// Calls `on_part` for each part until all are done or the guest cannot continue. False if
+    /// Calls `on_result` for each task until all are done or the guest cannot continue. False if
     /// there was none: containerd did not start, or the kernel died.
-    fn play(
+    fn run(
         &mut self,
         name: &str,
-        lengths: &[usize],
+        tasks: usize,
         patience: Duration,
-        on_part: &mut dyn FnMut(Played, Duration),
+        on_result: &mut dyn FnMut(Result<Value, String>, Duration),
     ) -> Result<bool> {
         let mut start = Instant::now();
-        let mut outcomes = Vec::new();
+        // What the guest does, once it has begun a task.
+        let mut doing = None;
         let mut booted = false;
         let mut read = 0;
         let mut done = 0;
         let mut broken = None;
-        while done < lengths.len() {
+        while done < tasks {
             let ended = self.child.try_wait().context("cannot observe QEMU")?.is_some();
             for report in self.reports(read)? {
                 read += 1;
-                let played = match report {
+                let result = match report {
                     Report::Booted { uptime } => {
                         if uptime > MAX_CLOCK_RATE * start.elapsed().as_secs_f64() {
                             progress(format!(
@@ -316,35 +310,28 @@ impl Server {
                         }
                         booted = true;
                         start = Instant::now();
+                        doing = None;
                         continue;
                     }
                     Report::Prompt => continue,
                     Report::Progress(text) => {
                         progress(format!("  {name}: {text}"));
+                        doing = Some(text);
                         continue;
                     }
                     Report::Broken(error) => {
                         broken = Some(error);
                         continue;
                     }
-                    Report::Outcome(outcome) => {
-                        outcomes.push(outcome);
-                        if lengths.get(done).is_some_and(|length| outcomes.len() < *length) {
-                            continue;
-                        }
-                        Ok(std::mem::take(&mut outcomes))
-                    }
-                    Report::Failed(error) => {
-                        outcomes.clear();
-                        Err(self.with_last_words(error))
-                    }
+                    Report::Done(result) => Ok(result),
+                    Report::Failed(error) => Err(self.with_last_words(error)),
                 };
-                on_part(played, start.elapsed());
-                start = Instant::now();
+                on_result(result, start.elapsed());
+                (start, doing) = (Instant::now(), None);
                 done += 1;
             }
             let late = start.elapsed() > if booted { patience } else { BOOT };
-            if !(ended || late || broken.is_some()) || done == lengths.len() {
+            if !(ended || late || broken.is_some()) || done == tasks {
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             }
@@ -355,16 +342,19 @@ impl Server {
             let what = broken.unwrap_or_else(|| {
                 let what = if ended { "ended" } else { "did not finish" };
                 let seconds = start.elapsed().as_secs_f64();
-                format!("the guest {what} after {} steps and {seconds:.0} s", outcomes.len())
+                format!(
+                    "the guest {what} after {seconds:.0} s: {}",
+                    doing.as_deref().unwrap_or("?")
+                )
             });
             let what = self.with_last_words(what);
-            // A failure between two parts says nothing about the later one, and a dead kernel
-            // nothing about the plugin, which is an ordinary process: the part gets a new boot.
-            if self.kernel_died() || (done > 0 && outcomes.is_empty()) {
+            // A failure between two tasks says nothing about the later one, and a dead kernel
+            // nothing about the plugin, which is an ordinary process: the task gets a new boot.
+            if self.kernel_died() || (done > 0 && doing.is_none()) {
                 progress(what);
                 return Ok(done > 0);
             }
-            on_part(Err(what), start.elapsed());
+            on_result(Err(what), start.elapsed());
             return Ok(true);
         }
         Ok(true)

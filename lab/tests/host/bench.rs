@@ -13,7 +13,7 @@ use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;
 use lab::node::{Node, ProbeReport};
-use lab::plugin::{Plugin, PluginSetup};
+use lab::plugin::Plugin;
 use lab::pod::{Container, Pod};
 
 use crate::support::binaries;
@@ -44,19 +44,10 @@ impl Bench {
     }
 
     pub(crate) fn plugin(&self) -> Plugin {
-        self.plugin_setup().1
-    }
-
-    /// For a plugin that is started otherwise.
-    pub(crate) fn setup(&self) -> PluginSetup {
-        self.host.node.plugin(&binaries().plugin, &self.config()).unwrap()
-    }
-
-    /// With the setup that can start it again.
-    pub(crate) fn plugin_setup(&self) -> (PluginSetup, Plugin) {
-        let setup = self.setup();
-        let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
-        (setup, plugin)
+        let reserved = self.reserved();
+        let config = format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n");
+        let setup = self.host.node.plugin(&binaries().plugin, &config).unwrap();
+        Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     /// Installs the plugin, in place of one that is there. Does not wait for what it does.
@@ -72,11 +63,6 @@ impl Bench {
 
     pub(crate) fn daemon(&mut self) -> (&mut DaemonPod, &mut Node) {
         (self.daemon.as_mut().unwrap(), &mut self.host.node)
-    }
-
-    pub(crate) fn config(&self) -> String {
-        let reserved = self.reserved();
-        format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n")
     }
 
     /// All CPUs of this machine: those of shared containers while none is exclusive.

@@ -2,21 +2,10 @@
 
 use std::time::Duration;
 
-use crate::bench::{Bench, eventually, exclusive, own_cpu, shared};
-use crate::support::binaries;
+use crate::bench::{Bench, eventually, own_cpu};
 use lab::containerd::Version;
-use lab::instance::Instance as _;
-use lab::launched::Launched;
-use nix::sys::signal::Signal;
 
-on_both!(
-    the_exclusive_cpu_is_empty_when_its_container_starts,
-    a_restarted_plugin_moves_nothing,
-    the_plugin_reconnects_to_a_killed_containerd,
-    containers_from_before_the_plugin_are_pinned,
-    a_pod_with_a_dead_sandbox_as_well_is_adopted,
-    the_runtime_can_launch_the_plugin,
-);
+on_both!(the_exclusive_cpu_is_empty_when_its_container_starts,);
 
 /// Exclusivity: the shared container last ran on the CPU before the exclusive one's first process
 /// started, and at that moment none of its threads may run there.
@@ -54,99 +43,4 @@ fn containers_share_cpus_without_the_plugin() {
         assert!(eventually(meet), "the busy container did not run on CPU {cpu} again");
     }
     assert!(first.threads.iter().all(|(_, cpus)| *cpus == bench.online()));
-}
-
-fn a_restarted_plugin_moves_nothing(version: Version) {
-    let mut bench = Bench::new(version);
-    let (setup, plugin) = bench.plugin_setup();
-    bench.run(&shared("web"));
-    bench.run(&exclusive("db"));
-    let before = (bench.allowed("web"), bench.allowed("db"));
-    plugin.end(Signal::SIGKILL).unwrap();
-    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "without the plugin");
-    let plugin = lab::plugin::Plugin::start(&setup).unwrap();
-    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "after the restart");
-    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before.1));
-    bench.run(&shared("late"));
-    assert_eq!(bench.allowed("late"), before.0, "the restarted plugin keeps its assignments");
-}
-
-fn the_plugin_reconnects_to_a_killed_containerd(version: Version) {
-    let mut bench = Bench::new(version);
-    let mut plugin = bench.plugin();
-    bench.run(&shared("web"));
-    bench.run(&exclusive("db"));
-    let before = (bench.allowed("web"), bench.allowed("db"));
-    bench.host.node.kill_runtime().unwrap();
-    bench.host.node.restart_runtime().unwrap();
-    let waited = plugin.wait_for_synchronisation(2, Duration::from_secs(5)).unwrap();
-    println!("reconnected {} ms after containerd was ready", waited.as_millis());
-    assert_eq!((bench.allowed("web"), bench.allowed("db")), before);
-    bench.host.node.remove("db").unwrap();
-    assert_eq!(bench.allowed("web"), bench.online(), "the plugin does not answer events");
-    // containerd does not report the end of pods that are older than its start: the plugin finds it
-    // in their cgroups when it needs the CPUs.
-    bench.run(&exclusive("next"));
-    assert_eq!(bench.allowed("next"), before.1);
-    let holders: Vec<String> =
-        plugin.files().assignments().unwrap().into_iter().map(|a| a.pod).collect();
-    assert_eq!(holders, ["next"], "an ended pod has an assignment");
-}
-
-fn containers_from_before_the_plugin_are_pinned(version: Version) {
-    let mut bench = Bench::new(version);
-    bench.run(&shared("early"));
-    let _plugin = bench.plugin();
-    bench.run(&exclusive("db"));
-    assert_eq!(bench.allowed("early"), bench.online() - bench.allowed("db"));
-}
-
-/// As after a reboot: the runtime also lists the dead sandbox, in a random order.
-fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
-    let mut bench = Bench::new(version);
-    let pod = exclusive("db");
-    let kubelet = bench.host.node.another_kubelet().unwrap();
-    let mut config = pod.sandbox();
-    config.metadata.as_mut().unwrap().attempt = 1;
-    let dead = kubelet.run_sandbox_as(&pod, config).unwrap();
-    kubelet.stop_sandbox(&dead).unwrap();
-    let (setup, plugin) = bench.plugin_setup();
-    bench.run(&pod);
-    let before = bench.allowed("db");
-    plugin.end(Signal::SIGKILL).unwrap();
-    for start in 0..8 {
-        // Without state: only the runtime's list.
-        lab::cache::remove(&setup.directory.join("state")).unwrap();
-        let plugin = lab::plugin::Plugin::start(&setup).unwrap();
-        assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before), "start {start}");
-        plugin.end(Signal::SIGKILL).unwrap();
-    }
-    assert_eq!(bench.allowed("db"), before);
-}
-
-/// From the runtime's plugin directory: inherits its socket, is configured over it and ends with
-/// it. Without arguments it would use the default state directory, so that is tested on virtual
-/// machines.
-fn the_runtime_can_launch_the_plugin(version: Version) {
-    let mut bench = Bench::new(version);
-    let setup = bench.host.node.plugin(&binaries().plugin, "").unwrap();
-    let (program, state) = (setup.program.display(), setup.directory.join("state"));
-    let script = format!("#!/bin/sh\nexec {program} run --state-dir {}\n", state.display());
-    let root = bench.host.node.containerd().root();
-    let launched = Launched::install(root, script.as_bytes(), &bench.config(), &state).unwrap();
-    bench.host.node.kill_runtime().unwrap();
-    bench.host.node.restart_runtime().unwrap();
-
-    bench.run(&shared("web"));
-    bench.run(&exclusive("db"));
-    let cpus = bench.allowed("db");
-    assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(launched.files().decided("db", "main").unwrap(), Some(cpus));
-    bench.host.node.remove("db").unwrap();
-    assert_eq!(bench.allowed("web"), bench.online());
-
-    launched.uninstall().unwrap();
-    bench.host.node.kill_runtime().unwrap();
-    bench.host.node.restart_runtime().unwrap();
-    launched.wait_for_end().unwrap();
 }

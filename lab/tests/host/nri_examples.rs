@@ -29,12 +29,8 @@ struct Example {
 }
 
 impl Example {
-    fn start(name: &str, host: &Host) -> Self {
-        Self::start_with(name, &[], host)
-    }
-
     /// With these arguments before the socket.
-    fn start_with(name: &str, arguments: &[&str], host: &Host) -> Self {
+    fn start(name: &str, arguments: &[&str], host: &Host) -> Self {
         let program = Binaries::nri_example(name).unwrap();
         let log = format!("{name}{}.log", arguments.concat());
         let output = host.node.directory().join(log);
@@ -77,7 +73,7 @@ fn host(version: Version) -> Host {
 
 fn the_logger_shows_a_pods_life(version: Version) {
     let mut host = host(version);
-    let logger = Example::start("logger", &host);
+    let logger = Example::start("logger", &[], &host);
     logger.wait_for("Synchronize", 1);
     let pod = Pod::new("web", [Container::burstable("main", 100)]);
     host.node.run(&pod).unwrap();
@@ -110,7 +106,7 @@ fn the_logger_shows_a_pods_life(version: Version) {
 
 fn a_pods_annotation_is_in_its_containers_environment(version: Version) {
     let mut host = host(version);
-    let annotate = Example::start("annotate", &host);
+    let annotate = Example::start("annotate", &[], &host);
     annotate.wait_for("ready", 1);
     let mut colored = Pod::new("colored", [Container::burstable("main", 100)]);
     colored.annotations.insert("annotate.nri.io/COLOR".to_owned(), "blue".to_owned());
@@ -128,8 +124,8 @@ fn plugins_that_add_devices_and_memory_change_no_cpus(version: Version) {
     const LIMIT: &str = "67108864";
     let mut bench = Bench::new(version);
     let _plugin = bench.plugin();
-    let first = Example::start_with("inject", &["05"], &bench.host);
-    let last = Example::start_with("inject", &["95"], &bench.host);
+    let first = Example::start("inject", &["05"], &bench.host);
+    let last = Example::start("inject", &["95"], &bench.host);
     first.wait_for("ready", 1);
     last.wait_for("ready", 1);
 

@@ -8,10 +8,12 @@ use std::process::{Command, Stdio};
 
 use crate::bench::{Bench, exclusive, shared};
 use lab::containerd::Version;
-use lab::debian::Debian;
+use lab::debian;
+use lab::platform::Platform;
 
 fn promtool() -> PathBuf {
-    Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")
+    let root = debian::unpacked(&["prometheus"], "bookworm", Platform::HERE).unwrap();
+    root.join("usr/bin/promtool")
 }
 
 fn get(path: &str) -> (String, String) {
@@ -73,4 +75,26 @@ fn prometheus_accepts_the_alert_rules() {
         let output = check.args(arguments).current_dir(&rules).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
     }
+}
+
+/// Grafana shows a panel with an invalid query empty, with a small sign.
+#[test]
+fn prometheus_accepts_the_dashboards_queries() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/grafana/dashboard.json");
+    let dashboard: serde_json::Value = serde_json::from_reader(File::open(file).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    // promtool reads queries only in rules.
+    let rules: Vec<serde_json::Value> = targets
+        .map(|target| target["expr"].as_str().unwrap().replace("$__rate_interval", "5m"))
+        .enumerate()
+        .map(|(at, query)| serde_json::json!({"record": format!("query:{at}"), "expr": query}))
+        .collect();
+    assert!(rules.len() > 20, "only {} queries found", rules.len());
+    let rules = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rules.yaml");
+    serde_json::to_writer(File::create(&file).unwrap(), &rules).unwrap();
+    let output = Command::new(promtool()).args(["check", "rules"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

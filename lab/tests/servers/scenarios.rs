@@ -2,31 +2,40 @@
 
 use std::time::Duration;
 
-use lab::cgroup_model::ComparisonSettings;
+use lab::cgroup::Driver;
+use lab::cgroup_model::{Comparison, ComparisonSettings};
 use lab::containerd::Version;
-use lab::debian::KernelPackage;
-use lab::step::{Outcome, Step};
+use lab::job::Software;
+use lab::scenario::shape::Shape;
 use lab::suite::usual;
-use lab::vm::{self, Turn, Vm};
+use lab::task::Task;
+use lab::vm::Vm;
 
-use crate::part::{Part, machine, play, scenarios};
-use crate::support::binaries;
+use crate::{machine, pass, vm};
 
 /// Several uncore caches, two threads per core, gaps in the numbering.
 #[test]
 fn scenarios_pass_on_a_machine_with_gaps() {
-    let machine = machine("offline");
-    let names =
-        ["machine", "churn", "launched", "hotplug-exclusive", "nested-cgroups", "exposed-notice"];
-    play(&machine, usual(Version::V2_1), &scenarios(&machine, &names));
+    pass("offline", usual(Version::V2_1), "", "machine,churn,launched");
 }
 
 /// Near and far NUMA nodes, and containerd 1.7.
 #[test]
 fn scenarios_pass_on_a_machine_with_near_and_far_nodes() {
-    let machine = machine("numa");
-    let names = ["machine", "churn", "plugin-restart", "runtime-restart", "drift", "exposed-file"];
-    play(&machine, usual(Version::V1_7), &scenarios(&machine, &names));
+    pass("numa", usual(Version::V1_7), "", "machine,churn,restarts,drift,exposed-file");
+}
+
+#[test]
+fn partitions_hold_with_cgroupfs() {
+    let names = "partitions,partition-writes,foreign-partitions,privileges";
+    pass("eight", Version::V2_1, "", names);
+}
+
+/// With pods as slices.
+#[test]
+fn partitions_hold_with_systemd() {
+    let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
+    pass("eight", software, "", "partitions,classes,uninstall");
 }
 
 /// A dead kernel is not a failed step: the VM gets a second boot, and the second death is reported
@@ -34,22 +43,15 @@ fn scenarios_pass_on_a_machine_with_near_and_far_nodes() {
 #[test]
 fn a_kernel_that_dies_is_reported() {
     let machine = machine("small");
-    let parts = [vec![Step::View], vec![Step::Panic]];
-    let mut played_parts = Vec::new();
-    let mut on_part = |part, played: vm::Played, _| played_parts.push((part, played.is_ok()));
-    let vm = Vm {
-        machine: &machine,
-        kernel: KernelPackage::default(),
-        software: Version::V2_1.into(),
-        binaries: binaries(),
-        turn: Turn::WithOthers,
-        patience: Duration::from_secs(60),
-    };
-    let error = vm.play(&parts, &mut on_part);
-    let error = format!("{:#}", error.unwrap_err());
+    let shape = Shape::of(&machine).unwrap();
+    let tasks = [Task::Scenario("machine".to_owned(), shape), Task::Panic];
+    let mut results = Vec::new();
+    let mut on_result = |task, result: Result<_, String>, _| results.push((task, result.is_ok()));
+    let vm = Vm { patience: Duration::from_secs(60), ..vm(&machine, Version::V2_1) };
+    let error = format!("{:#}", vm.run_all(&tasks, &mut on_result).unwrap_err());
     assert!(error.contains("its kernel died, twice in a row"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
-    assert_eq!(played_parts, [(0, true)], "a part of the dead kernel was reported");
+    assert_eq!(results, [(0, true)], "a task of the dead kernel was reported");
 }
 
 const STEPS: usize = 5000;
@@ -57,14 +59,8 @@ const STEPS: usize = 5000;
 #[test]
 fn the_cgroup_model_agrees_with_the_kernel() {
     for (name, seed) in [("small", 1), ("smt", 2)] {
-        play(&machine(name), Version::V2_1, &[compared(seed)]);
-    }
-}
-
-fn compared(seed: u64) -> Part {
-    let steps = vec![Step::CompareCgroups(ComparisonSettings { seed, steps: STEPS })];
-    Part::new("the model of cgroups", steps, |outcomes| {
-        let [Outcome::Comparison(comparison)] = outcomes else { panic!("not one comparison") };
+        let task = Task::CompareCgroups(ComparisonSettings { seed, steps: STEPS });
+        let comparison: Comparison = vm(&machine(name), Version::V2_1).run(task).unwrap();
         println!("{comparison}");
         assert!(comparison.difference.is_none(), "model and kernel differ");
         assert_eq!(comparison.steps, STEPS);
@@ -73,5 +69,5 @@ fn compared(seed: u64) -> Part {
         for result in ["write ok", "write ENOENT", "write ENOSPC", "write ERANGE", "offline ok"] {
             assert!(comparison.results.contains_key(result), "never: {result}");
         }
-    })
+    }
 }

@@ -31,6 +31,24 @@ fn everything_else_in_the_file_stays_as_it_is() {
     assert_eq!(enabled(dotted), dotted.replace("true", "false"));
 }
 
+/// What `containerd config default` of containerd 2 writes, with NRI disabled, and kind's file of the
+/// old format, which containerd 2 also reads.
+#[test]
+fn the_files_of_containerd_2_are_changed() {
+    let current = "version = 3\nroot = '/var/lib/containerd'\nstate = '/run/k3s/containerd'\n\n[plugins]\n  \
+                   [plugins.'io.containerd.cri.v1.runtime']\n    enable_cdi = true\n\n  \
+                   [plugins.'io.containerd.nri.v1.nri']\n    disable = true\n    socket_path = '/var/run/nri/nri.sock'\n    \
+                   disable_connections = false\n";
+    let on = current.replace("disable = true", "disable = false");
+    assert_eq!(enabled(current), on);
+    let found = enable(&on).unwrap();
+    assert_eq!((found.content, found.socket), (None, None));
+    let elsewhere = on.replace("/var/run/nri/nri.sock", "/run/k3s/nri.sock");
+    assert_eq!(enable(&elsewhere).unwrap().socket.as_deref(), Some("/run/k3s/nri.sock"));
+    let old = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  snapshotter = \"overlayfs\"\n";
+    assert_eq!(enabled(old), format!("{old}\n[plugins.\"{NRI}\"]\ndisable = false\n"));
+}
+
 #[test]
 fn a_second_time_changes_nothing() {
     for text in ["version = 2\n", USUAL, "version = 3\n[plugins]\n"] {
@@ -238,6 +256,27 @@ fn a_rendered_file_is_changed_in_its_template() {
     fs::write(&config, format!("{head}version = 2\n")).unwrap();
     let error = run_on(&config).unwrap_err().to_string();
     assert!(error.contains("Use config.toml.tmpl instead"), "{error}");
+}
+
+/// k3s and RKE2 with containerd 2 render this template if both exist.
+#[test]
+fn the_template_for_containerd_2_comes_first() {
+    for distribution in ["k3s", "rke2"] {
+        let root = tempfile::tempdir().unwrap();
+        let directory =
+            root.path().join(format!("var/lib/rancher/{distribution}/agent/etc/containerd"));
+        fs::create_dir_all(&directory).unwrap();
+        let base = "{{ template \"base\" . }}\n";
+        fs::write(directory.join("config.toml"), "version = 3\n").unwrap();
+        let [old, new] =
+            ["config.toml.tmpl", "config-v3.toml.tmpl"].map(|name| directory.join(name));
+        fs::write(&old, base).unwrap();
+        fs::write(&new, base).unwrap();
+        let said = run_at(root.path(), None).unwrap();
+        assert!(said.contains("config-v3.toml.tmpl: changed"), "{said}");
+        assert_eq!(fs::read_to_string(&old).unwrap(), base);
+        assert!(fs::read_to_string(&new).unwrap().ends_with("disable = false\n"));
+    }
 }
 
 #[test]

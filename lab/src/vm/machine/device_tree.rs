@@ -58,24 +58,3 @@ impl Machine {
         Ok(tree)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cpu_leads_to_its_uncore_cache() {
-        let source = "/ {\n\tcpus {\n\t\tcpu@0 {\n\t\t\treg = <0>;\n\t\t};\n\t\tcpu@1 {\n\t\t};\n\t};\n\tend;\n};\n";
-        let tree = Machine::single("two", 2, 1).add_caches(source).unwrap();
-        let lines: Vec<&str> = tree.lines().map(str::trim).collect();
-        for line in [
-            "next-level-cache = <40961>;",
-            "l3-cache1 { compatible = \"cache\"; cache-level = <3>; cache-unified; phandle = <40963>; };",
-            "l2-cache1 { compatible = \"cache\"; cache-level = <2>; cache-unified; phandle = <40961>; \
-             next-level-cache = <40963>; };",
-        ] {
-            assert!(lines.contains(&line), "{tree}");
-        }
-        assert!(tree.ends_with("\t};\n\tend;\n};\n"), "{tree}");
-    }
-}

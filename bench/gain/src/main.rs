@@ -1,0 +1,196 @@
+//! Measures what pinning gains on this machine: how late a latency-sensitive program wakes up, and how
+//! long requests to it take, alone and next to bursting neighbours, without pinning and with each mechanism
+//! of the plugin. `hack/bench-gain` runs it; docs/performance.md describes it.
+//!
+//! Needs root and two CPUs, no cluster and no plugin. The cgroups are the program's own (`tree.rs`), and all
+//! are gone at its end.
+
+mod affinity;
+mod experiment;
+mod histogram;
+mod machine;
+mod measured;
+mod neighbour;
+mod report;
+mod svg;
+mod tree;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use cpuset::CpuSet;
+use nix::sys::signal::{SigSet, Signal};
+
+use experiment::{Experiment, INTERRUPTED};
+use machine::Machine;
+use report::Report;
+use tree::{Hierarchies, Mode};
+
+/// Measures what pinning gains on this machine: latency next to bursting neighbours
+#[derive(Parser)]
+#[command(name = "hack/bench-gain", args_conflicts_with_subcommands = true)]
+struct Arguments {
+    /// Seconds per measurement; there are two for each mode, alone and next to neighbours, in each run
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    seconds: Duration,
+    /// Runs of each cell, in random order
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u8).range(1..))]
+    runs: u8,
+    /// Modes to compare; default: all that this machine can do
+    #[arg(long, value_delimiter = ',')]
+    modes: Vec<Mode>,
+    /// Write the distributions as a picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write all buckets of all runs, and facts of the machine
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program does in its children.
+#[derive(Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Measure {
+        #[command(flatten)]
+        place: Place,
+        #[arg(long, value_parser = seconds)]
+        seconds: Duration,
+        #[arg(long)]
+        pinned: bool,
+    },
+    #[command(hide = true)]
+    Neighbour {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// Files of the cgroups to enter
+    #[arg(long)]
+    enter: Vec<PathBuf>,
+    #[arg(long)]
+    cpus: CpuSet,
+}
+
+impl Place {
+    fn enter(&self) -> Result<()> {
+        for file in &self.enter {
+            fs::write(file, "0").with_context(|| format!("cannot enter {}", file.display()))?;
+        }
+        affinity::set(self.cpus)
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration> {
+    let seconds = Duration::try_from_secs_f64(text.parse()?)?;
+    let bounds = Duration::from_millis(100)..=Duration::from_secs(3600);
+    ensure!(bounds.contains(&seconds), "expected 0.1 to 3600 seconds");
+    Ok(seconds)
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.role {
+        None => measure(&arguments),
+        Some(Role::Measure { place, seconds, pinned }) => measured(place, *seconds, *pinned),
+        Some(Role::Neighbour { place }) => place.enter().and_then(|()| neighbour::run()),
+    };
+    if let Err(error) = result {
+        eprintln!("hack/bench-gain: {error:#}");
+        // As the shell reports a program that SIGINT ended.
+        let interrupted = INTERRUPTED.load(Ordering::Relaxed);
+        return if interrupted { ExitCode::from(130) } else { ExitCode::FAILURE };
+    }
+    ExitCode::SUCCESS
+}
+
+fn measured(place: &Place, time: Duration, pinned: bool) -> Result<()> {
+    place.enter()?;
+    let measured = measured::run(time, place.cpus, pinned)?;
+    serde_json::to_writer(std::io::stdout(), &measured)?;
+    Ok(())
+}
+
+fn measure(arguments: &Arguments) -> Result<()> {
+    ensure!(nix::unistd::geteuid().is_root(), "needs root, to create cgroups");
+    let hierarchies = Hierarchies::find()?;
+    let cpus = machine::choose(hierarchies.usable()?)?;
+    // Neither this thread nor the next one disturbs the measured program.
+    affinity::set(cpus.shared())?;
+    note_signals()?;
+
+    hierarchies.remove_tree().context("cgroups of an earlier run are left")?;
+    let _controllers = hierarchies.enable_controllers()?;
+    let experiment = Experiment {
+        hierarchies: &hierarchies,
+        cpus,
+        neighbours: 2 * cpus.all.len(),
+        time: arguments.seconds,
+        runs: usize::from(arguments.runs),
+    };
+    let (modes, skipped) = experiment.possible(&modes(&arguments.modes, &hierarchies));
+    for one in &skipped {
+        eprintln!("skipped: {}: {}", one.mode.label(), one.reason);
+    }
+    ensure!(!modes.is_empty(), "this machine can do none of the modes");
+    let runs = experiment.run(&modes, |number, total, cell| {
+        let beside = if cell.neighbours { "next to neighbours" } else { "alone" };
+        eprintln!("{number}/{total}: {}, {beside}", cell.mode.label());
+    })?;
+
+    let report = Report {
+        machine: Machine::read(&hierarchies, cpus.all),
+        cpus,
+        neighbours: experiment.neighbours,
+        seconds: arguments.seconds.as_secs_f64(),
+        runs,
+        skipped,
+    };
+    if let Some(file) = &arguments.json {
+        write(file, &serde_json::to_string(&report)?)?;
+    }
+    if let Some(file) = &arguments.svg {
+        write(file, &svg::picture(&report))?;
+    }
+    std::io::stdout().write_all(report.text().as_bytes()).context("cannot print the report")
+}
+
+/// Those of the command line, with no pinning, which all others are compared with.
+fn modes(chosen: &[Mode], hierarchies: &Hierarchies) -> Vec<Mode> {
+    let wanted = |mode: &Mode| match mode {
+        Mode::None => true,
+        _ if !chosen.is_empty() => chosen.contains(mode),
+        Mode::Runtime => matches!(hierarchies, Hierarchies::V1 { .. }),
+        Mode::Groups | Mode::Kernel | Mode::Isolated => true,
+    };
+    Mode::ALL.into_iter().filter(wanted).collect()
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// From now on, signals that end programs are only noted, and cgroups are removed first. Call this before
+/// other threads start. Children have all signals.
+fn note_signals() -> Result<()> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    signals.thread_block()?;
+    thread::spawn(move || {
+        while signals.wait().is_ok() {
+            INTERRUPTED.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(())
+}

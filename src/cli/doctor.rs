@@ -1,0 +1,460 @@
+//! `nri-cpu-manager doctor`: what a node allows, what the plugin will do there, and what to change.
+//!
+//! It reads the node's files and introduces itself to the runtime as a plugin, which it leaves before
+//! it gets any event. It changes nothing.
+
+use super::machine::{self, NodeArgs};
+use super::output::{Output, show, stay};
+use crate::config::{Config, ConfigError};
+use crate::exclusivity::Exclusivity;
+use crate::files::read_regular;
+use crate::kubelet::StateFile;
+use cgroups::{CgroupVersion, Hierarchy, ProbeError, binding, probe};
+use clap::Args;
+use kernel::{Kernel, Linux};
+use nri::{CallError, Configuration, Events, Identity, Plugin, Session};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+use wording::count;
+
+/// Longest file that is read.
+const LIMIT: usize = 1 << 20;
+/// For the runtime to answer; it may be busy with another plugin.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The default socket. In a container a link from `/var/run` to `/run` leads out of the node's root.
+const SOCKETS: [&str; 2] = ["/var/run/nri/nri.sock", "/run/nri/nri.sock"];
+
+/// Programs that assign CPUs, by the first letters of their executables' names.
+const OTHER_MANAGERS: [(&str, &str); 8] = [
+    ("nri-resource-policy", "NRI reference plugins"),
+    ("nri-topology-aware", "NRI reference plugins"),
+    ("nri-balloons", "NRI reference plugins"),
+    ("cri-resmgr", "CRI Resource Manager"),
+    ("dracpu", "CPU DRA driver"),
+    ("dra-driver-cpu", "CPU DRA driver"),
+    ("koordlet", "Koordinator"),
+    ("katalyst-agent", "Katalyst"),
+];
+
+#[derive(Debug, Clone, Args)]
+pub struct DoctorArgs {
+    /// The plugin's configuration; without it, that of the default install is assumed
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// The runtime's NRI socket; by default /var/run/nri/nri.sock
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The kubelet's directory (its --root-dir)
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Where cgroups are mounted
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
+    pub cgroup_root: PathBuf,
+    /// In a container: where the node's root directory is mounted
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Wait for SIGTERM or SIGINT after the report: for a DaemonSet, whose pods must not end
+    #[arg(long)]
+    pub stay: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// The plugin would not run, or would not assign CPUs.
+#[derive(Debug, thiserror::Error)]
+#[error("{} on this node", count(*.0, "problem"))]
+pub struct Problems(usize);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Severity {
+    Ok,
+    /// It works, and could be better or different.
+    Note,
+    /// The plugin would not run, or would not assign CPUs.
+    Problem,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    subject: &'static str,
+    severity: Severity,
+    text: String,
+    /// What to change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(subject: &'static str, text: impl Into<String>) -> Finding {
+        Finding { subject, severity: Severity::Ok, text: text.into(), advice: None }
+    }
+
+    fn note(subject: &'static str, text: impl Into<String>, advice: &str) -> Finding {
+        let advice = if advice.is_empty() { None } else { Some(advice.to_owned()) };
+        Finding { subject, severity: Severity::Note, text: text.into(), advice }
+    }
+
+    fn problem(subject: &'static str, text: impl Into<String>, advice: &str) -> Finding {
+        Finding { severity: Severity::Problem, ..Finding::note(subject, text, advice) }
+    }
+}
+
+/// Reports on `out`.
+///
+/// # Errors
+/// If a finding is a problem.
+pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let findings = Node { args, kernel: Arc::new(Linux) }.examine();
+    let text = match args.output {
+        Output::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        Output::Text => text(&findings),
+    };
+    show(out, &text)?;
+    if args.stay {
+        return Ok(stay(out)?);
+    }
+    let problems = findings.iter().filter(|one| one.severity == Severity::Problem).count();
+    if problems > 0 { Err(Problems(problems).into()) } else { Ok(()) }
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { subject, severity, text: what, advice } in findings {
+        let mark = match severity {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Problem => "PROBLEM",
+        };
+        let _ = writeln!(text, "{mark:9}{subject:15}{what}");
+        if let Some(advice) = advice {
+            let _ = writeln!(text, "{:24}{advice}", "");
+        }
+    }
+    text
+}
+
+struct Node<'a> {
+    args: &'a DoctorArgs,
+    kernel: Arc<dyn Kernel>,
+}
+
+impl Node<'_> {
+    fn examine(&self) -> Vec<Finding> {
+        vec![
+            self.machine(),
+            self.isolated(),
+            self.linux(),
+            self.cgroups(),
+            self.runtime(),
+            self.other_managers(),
+            self.kubelet(),
+            self.devices(),
+            self.config(),
+            self.exclusivity(),
+        ]
+    }
+
+    /// A path of the node.
+    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.args.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Empty if it cannot be read.
+    fn read(&self, path: impl AsRef<Path>) -> String {
+        let bytes = self.kernel.read(&self.at(path)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).trim_end().to_owned()
+    }
+
+    fn machine(&self) -> Finding {
+        match machine::read(&self.at("/sys")) {
+            Err(error) => Finding::problem("machine", error.to_string(), ""),
+            Ok(machine::LoadedMachine { topology, warnings, .. }) => {
+                let text = format!(
+                    "{}, {}, {}, {}, {}",
+                    count(topology.sockets().len(), "socket"),
+                    count(topology.nodes().len(), "NUMA node"),
+                    count(topology.uncores().len(), "uncore cache"),
+                    count(topology.cores().len(), "core"),
+                    wording::cpus(topology.online()),
+                );
+                match &warnings[..] {
+                    [] => Finding::ok("machine", text),
+                    all => Finding::note("machine", text, &all.join("; ")),
+                }
+            }
+        }
+    }
+
+    fn isolated(&self) -> Finding {
+        const SUBJECT: &str = "isolated CPUs";
+        let [isolated, nohz] = ["isolated", "nohz_full"]
+            .map(|name| self.read(format!("/sys/devices/system/cpu/{name}")));
+        // Without the option, Linux 5.15 writes "(null)" into this file.
+        let parts: Vec<String> = [("isolcpus", isolated), ("nohz_full", nohz)]
+            .into_iter()
+            .filter(|(_, cpus)| !cpus.is_empty() && !cpus.contains("null"))
+            .map(|(option, cpus)| format!("{option}={cpus}"))
+            .collect();
+        if parts.is_empty() {
+            return Finding::ok(SUBJECT, "none");
+        }
+        let advice = "isolcpus: only containers that wish for them get these CPUs (isolatedCPUs)";
+        Finding::note(SUBJECT, parts.join(", "), advice)
+    }
+
+    fn linux(&self) -> Finding {
+        let release = self.read("/proc/sys/kernel/osrelease");
+        match probe(&self.kernel, &self.args.cgroup_root) {
+            Err(ProbeError::OldLinux(_)) => Finding::note(
+                "kernel",
+                format!("Linux {release}: no cpuset partitions (they need 6.12.24 or 6.15)"),
+                "",
+            ),
+            _ => Finding::ok("kernel", format!("Linux {release}")),
+        }
+    }
+
+    fn cgroups(&self) -> Finding {
+        let root = &self.args.cgroup_root;
+        let Some(hierarchy) = Hierarchy::open_on(Arc::clone(&self.kernel), root) else {
+            let text = format!("no hierarchy with cpuset at {}", root.display());
+            return Finding::problem("cgroups", text, "mount cgroup v2 there");
+        };
+        let driver = if root.join("kubepods.slice").exists() {
+            ", systemd driver"
+        } else if root.join("kubepods").exists() || root.join("cpuset/kubepods").exists() {
+            ", cgroupfs driver"
+        } else {
+            ", no pods"
+        };
+        match hierarchy.version() {
+            CgroupVersion::V2 => Finding::ok("cgroups", format!("v2{driver}")),
+            CgroupVersion::V1 => Finding::note(
+                "cgroups",
+                format!("v1{driver}"),
+                "with v2, the plugin keeps other containers off exclusive CPUs without updates by the runtime",
+            ),
+        }
+    }
+
+    fn runtime(&self) -> Finding {
+        let candidates = match &self.args.socket {
+            Some(socket) => vec![socket.as_path()],
+            None => SOCKETS.map(Path::new).to_vec(),
+        };
+        let found = candidates.iter().find(|socket| self.at(socket).exists());
+        let shown = found.unwrap_or(&candidates[0]).display();
+        let socket = self.at(found.unwrap_or(&candidates[0]));
+        if found.is_none() {
+            return Finding::problem(
+                "runtime",
+                format!(
+                    "{shown} does not exist: NRI is disabled, the runtime is not running, or has it elsewhere"
+                ),
+                "containerd 1.7: nri-cpu-manager enable-nri; CRI-O: enable_nri = true; elsewhere: --socket",
+            );
+        }
+        match introduce(&socket) {
+            Ok(runtime) => Finding::ok("runtime", runtime),
+            Err(why) => Finding::problem(
+                "runtime",
+                format!("{shown}: {why}"),
+                "see the log of the runtime for plugins",
+            ),
+        }
+    }
+
+    fn other_managers(&self) -> Finding {
+        const SUBJECT: &str = "CPU managers";
+        let mut found = BTreeSet::new();
+        let mut is_running = false;
+        for entry in fs::read_dir(self.at("/proc")).into_iter().flatten().flatten() {
+            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+            let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+            let program = String::from_utf8_lossy(program);
+            let name = program.rsplit('/').next().unwrap_or_default();
+            is_running |= name == "nri-cpu-manager" && line.windows(4).any(|word| word == b"run\0");
+            let other = OTHER_MANAGERS.iter().find(|(prefix, _)| name.starts_with(prefix));
+            found.extend(other.map(|(_, project)| format!("{name} ({project})")));
+        }
+        for entry in fs::read_dir(self.at("/opt/nri/plugins")).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !name.ends_with("cpu-manager") {
+                found.insert(format!("{name} (launched by the runtime)"));
+            }
+        }
+        if found.is_empty() {
+            let own = if is_running { "this plugin is running" } else { "none" };
+            return Finding::ok(SUBJECT, own);
+        }
+        let names: Vec<String> = found.into_iter().collect();
+        Finding::note(
+            SUBJECT,
+            names.join(", "),
+            "only one program may assign a container's CPUs: the runtime refuses a container for which two do",
+        )
+    }
+
+    fn kubelet(&self) -> Finding {
+        let directory = self.at(&self.args.kubelet_dir);
+        let settings = read_regular(&directory.join("config.yaml"), LIMIT).unwrap_or_default();
+        let settings: serde_yaml::Value = serde_yaml::from_slice(&settings).unwrap_or_default();
+        let setting = |name: &str| settings.get(name).and_then(|value| value.as_str());
+        let topology = setting("topologyManagerPolicy").filter(|policy| *policy != "none");
+        let policy = match read_regular(&directory.join("cpu_manager_state"), LIMIT) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Finding::note("kubelet", error.to_string(), ""),
+            Ok(bytes) => match StateFile::parse(&bytes) {
+                Ok(file) => Some(file.policy),
+                Err(error) => error.policy().map(str::to_owned),
+            },
+        };
+        let policy = policy.or_else(|| setting("cpuManagerPolicy").map(str::to_owned));
+        match (policy.as_deref(), topology) {
+            (Some("static"), _) => Finding::problem(
+                "kubelet",
+                "its CPU manager assigns CPUs (policy static): the plugin would only observe",
+                "migrate the node to policy none: docs/migrating.md",
+            ),
+            (_, Some(topology)) => Finding::note(
+                "kubelet",
+                format!("topologyManagerPolicy: {topology} without CPUs to align"),
+                "set topologyManagerPolicy in the plugin's configuration instead; devices stay the kubelet's",
+            ),
+            (Some(policy), None) => Finding::ok("kubelet", format!("CPU manager policy {policy}")),
+            (None, None) => Finding::ok("kubelet", "no CPU manager state"),
+        }
+    }
+
+    fn devices(&self) -> Finding {
+        let gpus = topology::sysfs::gpus(&*self.kernel, &self.at("/proc"), &self.at("/sys"));
+        let socket = self.at(&self.args.kubelet_dir).join("pod-resources/kubelet.sock");
+        let has_socket = if socket.exists() { "" } else { "no " };
+        let gpus = match gpus.len() {
+            0 => String::new(),
+            number => format!("{}, ", count(number, "NVIDIA GPU")),
+        };
+        let text = format!("{gpus}{has_socket}podresources socket of the kubelet");
+        if gpus.is_empty() {
+            return Finding::ok("devices", text);
+        }
+        Finding::note(
+            "devices",
+            text,
+            "the overlay or chart value devices lets the plugin see which pod has which device",
+        )
+    }
+
+    fn configured(&self) -> Result<Option<Config>, ConfigError> {
+        self.args.config.as_ref().map(|path| self.args.node.pick(&Config::read(path)?)).transpose()
+    }
+
+    fn config(&self) -> Finding {
+        let config = match self.configured() {
+            Err(error) => return Finding::problem("configuration", error.to_string(), ""),
+            Ok(None) => {
+                let advice = "--config FILE checks a configuration against this node";
+                return Finding::ok("configuration", format!("not given: {advice}"));
+            }
+            Ok(Some(config)) => config,
+        };
+        let resolved = machine::read(&self.at("/sys"))
+            .map_err(|error| error.to_string())
+            .and_then(|machine| config.resolve(&machine.topology).map_err(|e| e.to_string()));
+        let warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+        match resolved {
+            Err(why) => Finding::problem("configuration", why, ""),
+            Ok(_) if warnings.is_empty() => Finding::ok("configuration", "fits this node"),
+            Ok(_) => Finding::note("configuration", "fits this node", &warnings.join("; ")),
+        }
+    }
+
+    /// What the plugin will use, as shipped and with the overlay `kernel-exclusivity`.
+    fn exclusivity(&self) -> Finding {
+        const SUBJECT: &str = "exclusivity";
+        let root = &self.args.cgroup_root;
+        let wanted = match self.configured() {
+            Ok(Some(config)) => config.exclusivity(),
+            _ => Exclusivity::Auto,
+        };
+        let groups = binding(&self.kernel, root);
+        let partitions = probe(&self.kernel, root);
+        let kernel_can = matches!(partitions, Ok(_) | Err(ProbeError::NoCapability));
+        let name = wanted.name();
+        match wanted {
+            Exclusivity::Kernel if !kernel_can => {
+                let why = partitions.err().map(|why| why.to_string()).unwrap_or_default();
+                Finding::problem(SUBJECT, format!("{name}: {why}"), "exclusivity: auto or groups")
+            }
+            Exclusivity::Kernel => Finding::ok(SUBJECT, "kernel: cpuset partitions"),
+            Exclusivity::Runtime => Finding::note(
+                SUBJECT,
+                "runtime: a container that shares CPUs may run on exclusive ones until it is updated",
+                "exclusivity: auto",
+            ),
+            Exclusivity::Auto | Exclusivity::Groups => match groups {
+                Err(why @ ProbeError::ReadOnly { .. }) if !rustix::process::geteuid().is_root() => {
+                    Finding::note(SUBJECT, "unknown", &format!("run this command as root: {why}"))
+                }
+                Err(why) => Finding::note(SUBJECT, format!("{name} becomes runtime: {why}"), ""),
+                Ok(_) if wanted == Exclusivity::Auto && kernel_can => Finding::ok(
+                    SUBJECT,
+                    "auto becomes groups; partitions with the overlay kernel-exclusivity (SYS_ADMIN)",
+                ),
+                Ok(_) => Finding::ok(SUBJECT, format!("{name} becomes groups")),
+            },
+        }
+    }
+}
+
+/// Leaves when the runtime has introduced itself.
+#[derive(Debug, Default)]
+struct Visitor {
+    runtime: OnceLock<String>,
+    introduced: Notify,
+}
+
+impl Plugin for Visitor {
+    async fn configure(&self, configuration: Configuration) -> Result<Events, CallError> {
+        let Configuration { runtime, capabilities, .. } = configuration;
+        let nri = match capabilities.nri {
+            Some(version) if runtime.nri_version.is_empty() => format!(" (NRI {version} or newer)"),
+            _ => String::new(),
+        };
+        let _ = self.runtime.set(format!("{runtime}{nri}"));
+        self.introduced.notify_one();
+        // The runtime takes a plugin that fails here for none, and sends it nothing.
+        Err(CallError::Refused("only asked for the runtime's version".to_owned()))
+    }
+}
+
+/// The runtime's name and version, from the runtime.
+fn introduce(socket: &Path) -> Result<String, Box<dyn Error>> {
+    let identity = Identity::new("doctor", "00")?;
+    let visitor = Visitor::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let trunk = tokio::net::UnixStream::connect(socket).await?;
+        let stop = tokio::time::timeout(PATIENCE, visitor.introduced.notified());
+        let ended = nri::run_session(trunk, Session(0), &identity, &visitor, stop).await;
+        ended.map_err(Box::<dyn Error>::from)
+    });
+    match (visitor.runtime.into_inner(), ended) {
+        (Some(runtime), _) => Ok(runtime),
+        (None, Err(error)) => Err(error),
+        (None, Ok(_)) => Err("the runtime does not answer".into()),
+    }
+}

@@ -1,0 +1,127 @@
+//! `nri-cpu-manager doctor` on nodes of different kinds. The handshake with a runtime is tested in
+//! `tests/protocol`.
+
+use crate::support::fake_sysfs;
+use clap::Parser;
+use nri_cpu_manager::cli::{Cli, Command, doctor};
+use std::fs;
+use std::path::Path;
+use topology::presets::preset;
+
+/// A node whose files are below a directory: KEP-4800's machine, cgroup v2, nothing else.
+fn node() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let facts = preset("kep-4800").unwrap().facts().unwrap();
+    fs::create_dir(dir.path().join("sys")).unwrap();
+    fake_sysfs::write(&dir.path().join("sys"), &fake_sysfs::files(&facts));
+    write(dir.path(), "sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n");
+    write(dir.path(), "sys/fs/cgroup/cgroup.procs", "");
+    write(dir.path(), "proc/sys/kernel/osrelease", "6.12.30\n");
+    dir
+}
+
+fn write(root: &Path, file: &str, text: impl AsRef<[u8]>) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// The output, and whether the exit status is 0.
+fn examined(root: &Path, more: &[&str]) -> (String, bool) {
+    let cgroups = root.join("sys/fs/cgroup");
+    let fixed = ["nri-cpu-manager", "doctor", "--root", root.to_str().unwrap(), "--cgroup-root"];
+    let all = [&fixed[..], &[cgroups.to_str().unwrap()], more].concat();
+    let Command::Doctor(args) = Cli::try_parse_from(all).unwrap().command else { panic!() };
+    let mut out = Vec::new();
+    let is_sound = doctor::run(&args, &mut out).is_ok();
+    (String::from_utf8(out).unwrap(), is_sound)
+}
+
+/// The line of a subject, and the advice below it.
+fn line(text: &str, subject: &str) -> String {
+    let mut lines = text.lines().skip_while(|line| !line[9..].starts_with(subject));
+    let own = lines.next().unwrap_or_else(|| panic!("no {subject} in\n{text}"));
+    let advice = lines.next().filter(|line| line.starts_with(' ')).unwrap_or_default();
+    let words = [own, advice].concat();
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn each_part_of_a_node_has_a_line() {
+    let node = node();
+    let (text, is_sound) = examined(node.path(), &[]);
+    assert!(!is_sound, "without a runtime there is a problem");
+    for (subject, expected) in [
+        ("machine", "ok machine 1 socket, 1 NUMA node, 4 uncore caches, 32 cores, CPUs 0-31"),
+        ("isolated", "ok isolated CPUs none"),
+        ("cgroups", "ok cgroups v2, no pods"),
+        ("CPU managers", "ok CPU managers none"),
+        ("kubelet", "ok kubelet no CPU manager state"),
+        ("devices", "ok devices no podresources socket of the kubelet"),
+    ] {
+        assert_eq!(line(&text, subject), expected);
+    }
+    assert!(
+        line(&text, "runtime").starts_with("PROBLEM runtime /var/run/nri/nri.sock does not exist")
+    );
+    assert!(line(&text, "exclusivity").starts_with("ok exclusivity auto becomes groups"));
+}
+
+#[test]
+fn what_is_in_the_plugins_way_is_named() {
+    let node = node();
+    let root = node.path();
+    write(root, "sys/devices/system/cpu/isolated", "8-15\n");
+    write(root, "proc/17/cmdline", b"/bin/nri-topology-aware\0--host-root\0/host\0");
+    write(root, "opt/nri/plugins/10-balloons", "");
+    write(root, "var/lib/kubelet/cpu_manager_state", "{\"policyName\":\"static\"}");
+    write(root, "var/lib/kubelet/config.yaml", "cpuManagerPolicy: static\n");
+    write(root, "sys/fs/cgroup/kubepods.slice/cpuset.cpus", "\n");
+    let (text, _) = examined(root, &[]);
+    assert!(line(&text, "isolated").starts_with("note isolated CPUs isolcpus=8-15"));
+    let managers = line(&text, "CPU managers");
+    assert!(managers.contains("10-balloons (launched by the runtime), nri-topology-aware (NRI"));
+    assert!(line(&text, "kubelet").starts_with("PROBLEM kubelet its CPU manager assigns CPUs"));
+    assert_eq!(line(&text, "cgroups"), "ok cgroups v2, systemd driver");
+}
+
+#[test]
+fn a_configuration_is_checked_against_the_node() {
+    let node = node();
+    let file = node.path().join("config.yaml");
+    let shown = file.to_str().unwrap();
+    let checked = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let (text, _) = examined(node.path(), &["--config", shown]);
+        (line(&text, "configuration"), line(&text, "exclusivity"))
+    };
+    let (config, exclusivity) =
+        checked("cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusivity: runtime\n");
+    assert_eq!(config, "ok configuration fits this node");
+    assert!(exclusivity.starts_with("note exclusivity runtime"), "{exclusivity}");
+    let (config, _) = checked("cpuManagerPolicy: static\nreservedSystemCPUs: \"40\"\n");
+    assert!(config.starts_with("PROBLEM configuration") && config.contains("line 2"), "{config}");
+}
+
+#[test]
+fn a_socket_without_a_runtime_is_a_problem() {
+    let node = node();
+    fs::create_dir_all(node.path().join("run/nri")).unwrap();
+    let socket = node.path().join("run/nri/nri.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let closing = std::thread::spawn(move || drop(listener.accept()));
+    let (text, is_sound) = examined(node.path(), &[]);
+    closing.join().unwrap();
+    let line = line(&text, "runtime");
+    assert!(!is_sound && line.starts_with("PROBLEM runtime /run/nri/nri.sock: "), "{line}");
+}
+
+#[test]
+fn programs_get_one_document() {
+    let (text, _) = examined(node().path(), &["--output", "json"]);
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(findings.len(), 10);
+    let machine = &findings[0];
+    assert_eq!((&machine["subject"], &machine["severity"]), (&"machine".into(), &"ok".into()));
+    assert!(findings.iter().any(|one| one["severity"] == "problem" && one["advice"].is_string()));
+}

@@ -67,7 +67,7 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub stay: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 

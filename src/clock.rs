@@ -13,6 +13,22 @@ impl Moment {
         Moment(nanos.div_euclid(1_000_000_000))
     }
 
+    /// Reads what [`Display`](fmt::Display) writes. The date is Howard Hinnant's `days_from_civil`.
+    pub fn parse(text: &str) -> Option<Moment> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let [year, month, day] = numbers(date, '-')?;
+        let [hour, minute, second] = numbers(time, ':')?;
+        if !(1..=12).contains(&month) {
+            return None;
+        }
+        let shifted = year - i64::from(month <= 2);
+        let year_of_era = shifted.rem_euclid(400);
+        let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        let days = shifted.div_euclid(400) * 146_097 + day_of_era - 719_468;
+        Some(Moment(days * 86_400 + hour * 3600 + minute * 60 + second))
+    }
+
     /// Writes date, time of day and `rest`. The date is Howard Hinnant's `civil_from_days`.
     fn write(self, f: &mut fmt::Formatter<'_>, rest: fmt::Arguments<'_>) -> fmt::Result {
         let days = self.0.div_euclid(86_400);
@@ -33,6 +49,13 @@ impl Moment {
         let second = second % 60;
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{rest}")
     }
+}
+
+/// Three numbers of at most four digits.
+fn numbers(text: &str, between: char) -> Option<[i64; 3]> {
+    let number = |part: &str| if part.len() <= 4 { part.parse::<u16>().ok() } else { None };
+    let numbers: Vec<i64> = text.split(between).map_while(number).map(i64::from).collect();
+    numbers.try_into().ok()
 }
 
 impl fmt::Display for Moment {
@@ -90,8 +113,25 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(Moment(seconds).to_string(), expect);
+            assert_eq!(Moment::parse(expect), Some(Moment(seconds)));
         }
         assert_eq!(Moment::from_nanos(-1), Moment(-1));
+    }
+
+    #[test]
+    fn other_texts_are_no_moments() {
+        for text in [
+            "",
+            "2024-02-29",
+            "2024-02-29T23:59:59",
+            "2024-02-29T23:59:59.042Z",
+            "2024-13-01T00:00:00Z",
+            "2024-00-01T00:00:00Z",
+            "2024-02T23:59:59Z",
+            "99999-01-01T00:00:00Z",
+        ] {
+            assert_eq!(Moment::parse(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -11,8 +11,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error is the last resort; the exit code says the same.
-            let _ = writeln!(io::stderr(), "nri-cpu-manager: {error}");
-            ExitCode::FAILURE
+            for line in error.to_string().lines() {
+                let _ = writeln!(io::stderr(), "nri-cpu-manager: {line}");
+            }
+            ExitCode::from(cli::exit_status(&*error))
         }
     }
 }
@@ -33,6 +35,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::KubeletState(args) => cli::kubelet_state::run(&args, out)?,
         Command::Doctor(args) => cli::doctor::run(&args, out)?,
         Command::EnableNri(args) => cli::enable_nri::run(&args, out)?,
+        Command::BenchGain(args) => cli::bench_gain::run(&args, out)?,
         Command::Release(args) => cli::release::run(&args, out)?,
     }
     Ok(())

@@ -10,21 +10,20 @@ pub use report::{
 };
 
 use super::client;
+use super::input;
 use super::machine::{self, NodeArgs};
-use super::output::{Output, cannot, show};
+use super::output::{Output, show};
 use crate::checkpoint;
 use crate::config::{self, Config, FromKubelet};
-use crate::files;
 use crate::view::Status;
 use clap::Args;
 use std::error::Error;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
 pub struct CheckConfigArgs {
-    /// The configuration file
+    /// The configuration file, - for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// FILE is a kubelet's configuration (YAML or JSON): print the block of it for this plugin, and on
@@ -40,11 +39,11 @@ pub struct CheckConfigArgs {
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
     /// Check for another machine: a file of `topology --save`, a copy of /sys, a preset (`topology
-    /// --from list` shows them), or a description like "pack:2 core:8"
+    /// --list` shows them), or a description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub topology: Option<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
@@ -54,8 +53,11 @@ pub fn run(
     out: &mut dyn Write,
     warnings: &mut dyn Write,
 ) -> Result<(), Box<dyn Error>> {
+    let machine = args.topology.as_deref().map(Path::new);
+    input::check_once(machine.into_iter().chain([args.file.as_path()]))?;
     if args.kubelet {
-        let FromKubelet { block, left_out } = config::from_kubelet(&name(args), read(args)?)?;
+        let FromKubelet { block, left_out } =
+            config::from_kubelet(&input::name(&args.file), input::config_bytes(&args.file)?)?;
         for line in left_out {
             // There is no place to report a failure.
             let _ = writeln!(warnings, "{line}");
@@ -70,21 +72,9 @@ pub fn run(
     Ok(show(out, &text)?)
 }
 
-fn name(args: &CheckConfigArgs) -> String {
-    args.file.display().to_string()
-}
-
-/// Does not use [`Config::read`]: its error for a missing file is about --config, which this command
-/// lacks, and it accepts no pipe, such as /dev/stdin.
-fn read(args: &CheckConfigArgs) -> Result<Vec<u8>, Box<dyn Error>> {
-    let bytes = File::open(&args.file)
-        .and_then(|file| files::read_bounded(file, config::MAX_SIZE))
-        .map_err(cannot("read", &args.file))?;
-    Ok(bytes)
-}
-
 fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
-    let document = Config::from_bytes(&name(args), read(args)?)?;
+    let file = input::name(&args.file);
+    let document = Config::from_bytes(&file, input::config_bytes(&args.file)?)?;
     let topology = match &args.topology {
         Some(what) => machine::load(what)?.topology,
         None => machine::read(&args.sysfs_root)?.topology,
@@ -112,7 +102,8 @@ fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
         overrides.push(OverrideReport::of(entry, here.applied().contains(&at), &alone, &topology));
     }
     Ok(CheckReport {
-        file: name(args),
+        version: report::VERSION,
+        file,
         machine: args.topology.clone(),
         unknown: node.is_unknown(),
         node: node.name,

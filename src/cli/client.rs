@@ -85,12 +85,6 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// Indented JSON, ending in a new line.
-pub fn pretty(answer: &str) -> Result<String, ClientError> {
-    let value: Value = serde_json::from_str(answer)?;
-    Ok(format!("{value:#}\n"))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]

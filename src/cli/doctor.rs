@@ -13,6 +13,7 @@ use crate::view::node::machine_line;
 use cgroups::{CgroupVersion, Hierarchy, ProbeError, binding, probe};
 use clap::Args;
 use kernel::{Kernel, Linux};
+use ledger::Stance;
 use nri::{CallError, Configuration, Events, Identity, Plugin, Session};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -68,7 +69,7 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub stay: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
@@ -209,11 +210,12 @@ impl Node<'_> {
 
     fn isolated(&self) -> Finding {
         const SUBJECT: &str = "isolated CPUs";
-        let [isolated, nohz] = ["isolated", "nohz_full"]
-            .map(|name| self.text(format!("/sys/devices/system/cpu/{name}")));
-        // Without the option, Linux 5.15 writes "(null)" into this file.
+        let isolated = self.machine.as_ref().map(|machine| machine.topology.isolated());
+        let isolated = isolated.unwrap_or_default().to_string();
+        let nohz = self.text("/sys/devices/system/cpu/nohz_full");
         let parts: Vec<String> = [("isolcpus", isolated), ("nohz_full", nohz)]
             .into_iter()
+            // Without the option, Linux 5.15 writes "(null)" into the file of nohz_full.
             .filter(|(_, cpus)| !cpus.is_empty() && !cpus.contains("null"))
             .map(|(option, cpus)| format!("{option}={cpus}"))
             .collect();
@@ -292,10 +294,11 @@ impl Node<'_> {
         let mut is_running = false;
         for entry in fs::read_dir(self.at("/proc")).into_iter().flatten().flatten() {
             let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-            let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
-            let program = String::from_utf8_lossy(program);
+            let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+            let program = words.next().unwrap_or_default();
             let name = program.rsplit('/').next().unwrap_or_default();
-            is_running |= name == "nri-cpu-manager" && line.windows(4).any(|word| word == b"run\0");
+            is_running |=
+                name == "nri-cpu-manager" && words.next().is_some_and(|word| word == "run");
             let other = OTHER_MANAGERS.iter().find(|(prefix, _)| name.starts_with(prefix));
             found.extend(other.map(|(_, project)| format!("{name} ({project})")));
         }
@@ -333,11 +336,23 @@ impl Node<'_> {
         };
         let policy = policy.or_else(|| setting("cpuManagerPolicy").map(str::to_owned));
         match (policy.as_deref(), topology) {
-            (Some("static"), _) => Finding::problem(
-                "kubelet",
-                "its CPU manager assigns CPUs (policy static): the plugin would only observe",
-                "migrate the node to policy none: docs/migrating.md",
-            ),
+            (Some("static"), _) => {
+                let stance = match &self.config {
+                    Ok(Some(config)) => config.on_active_kubelet(),
+                    _ => Stance::Refuse,
+                };
+                let stance = match stance {
+                    Stance::Observe => "only observe",
+                    _ => "refuse containers that ask for exclusive CPUs",
+                };
+                Finding::problem(
+                    "kubelet",
+                    format!(
+                        "its CPU manager assigns CPUs (policy static): the plugin would {stance}"
+                    ),
+                    "migrate the node to policy none: docs/migrating.md",
+                )
+            }
             (_, Some(topology)) => Finding::note(
                 "kubelet",
                 format!("topologyManagerPolicy: {topology} without CPUs to align"),

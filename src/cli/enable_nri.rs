@@ -16,6 +16,9 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 /// containerd's name of the plugin, since version 2 of the file's format.
 const NRI: &str = "io.containerd.nri.v1.nri";
+/// Keys of its table. `disable_connections` lets only those plugins in that containerd launches.
+const DISABLE: &str = "disable";
+const DISABLE_CONNECTIONS: &str = "disable_connections";
 /// NRI's default socket, which the DaemonSet uses.
 const SOCKET: &str = "/var/run/nri/nri.sock";
 
@@ -276,16 +279,23 @@ pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
 
     let plugins = table_in(document.as_table_mut(), "plugins")?;
     let nri = table_in(plugins, NRI)?;
-    let enabled = match nri.get("disable") {
-        None => false,
-        Some(disable) => !disable.as_bool().ok_or(Unsuitable::Kind("disable"))?,
+    let flag = |key| match nri.get(key) {
+        None => Ok(None),
+        Some(value) => value.as_bool().map(Some).ok_or(Unsuitable::Kind(key)),
     };
+    // Without `disable`, containerd 1.7 disables NRI.
+    let disabled = flag(DISABLE)?.unwrap_or(true);
+    let refuses_plugins = flag(DISABLE_CONNECTIONS)?.unwrap_or(false);
+    let enabled = !disabled && !refuses_plugins;
     let socket = match nri.get("socket_path") {
         None => None,
         Some(path) => Some(path.as_str().ok_or(Unsuitable::Kind("socket_path"))?.to_owned()),
     };
-    if !enabled {
-        set(nri, "disable", false);
+    if disabled {
+        set(nri, DISABLE, false);
+    }
+    if refuses_plugins {
+        set(nri, DISABLE_CONNECTIONS, false);
     }
     let content = if enabled { None } else { Some(with_line_ends(text, &document.to_string())) };
     Ok(Enabled {
@@ -298,33 +308,37 @@ pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
 /// Enables NRI in a Go template of a configuration, which is no TOML: in the plugin's table, or in a
 /// new one at the end.
 fn enable_in_template(text: &str) -> Result<Enabled, Unsuitable> {
-    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let is_header = |line: &str| line.trim_start().starts_with('[');
     let names_plugin = |line: &&str| !line.trim_start().starts_with('#') && line.contains(NRI);
-    let changed;
     let content = match lines.iter().position(|line| is_header(line) && names_plugin(line)) {
         None if lines.iter().any(names_plugin) => return Err(Unsuitable::Template),
         None => {
             let gap = if text.is_empty() || text.ends_with('\n') { "\n" } else { "\n\n" };
-            let table = format!("{text}{gap}[plugins.\"{NRI}\"]\n  disable = false\n");
+            let table = format!("{text}{gap}[plugins.\"{NRI}\"]\n  {DISABLE} = false\n");
             Some(with_line_ends(text, &table))
         }
         Some(header) => {
-            let value = |line: &str| {
-                let value = line.trim_start().strip_prefix("disable")?.trim_start();
-                Some(value.strip_prefix('=')?.trim_start().to_owned())
-            };
-            let table = lines.iter_mut().skip(header + 1).take_while(|line| !is_header(line));
-            let mut disable = table.filter_map(|line| value(line).map(|value| (line, value)));
-            match disable.next() {
-                Some((_, value)) if value.starts_with("false") => None,
-                Some((line, value)) if value.starts_with("true") => {
-                    changed = line.replacen("true", "false", 1);
-                    *line = &changed;
-                    Some(lines.concat())
+            let mut changed: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            let mut says_whether = false;
+            for line in changed[header + 1..].iter_mut().take_while(|line| !is_header(line)) {
+                let Some((key, value)) = line.split_once('=') else { continue };
+                let (key, value) = (key.trim(), value.trim_start());
+                if ![DISABLE, DISABLE_CONNECTIONS].contains(&key) {
+                    continue;
                 }
-                _ => return Err(Unsuitable::Template),
+                says_whether |= key == DISABLE;
+                if value.starts_with("true") {
+                    *line = line.replacen("true", "false", 1);
+                } else if !value.starts_with("false") {
+                    return Err(Unsuitable::Template);
+                }
             }
+            if !says_whether {
+                return Err(Unsuitable::Template);
+            }
+            let changed = changed.concat();
+            (changed != text).then_some(changed)
         }
     };
     Ok(Enabled { content, socket: None, imports: Vec::new() })

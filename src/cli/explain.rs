@@ -1,9 +1,11 @@
 //! `nri-cpu-manager explain`: why containers have the CPUs they have, or have none.
 
-use super::client;
+use super::NamespaceArgs;
+use super::client::{self, ClientError};
 use super::output::{Output, show, table};
 use crate::view::explanation::{CacheStatus, DecisionStatus, Explanation};
 use clap::Args;
+use serde_json::Value;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -14,11 +16,13 @@ pub struct ExplainArgs {
     /// POD, NAMESPACE/POD, POD/CONTAINER or NAMESPACE/POD/CONTAINER
     #[arg(value_name = "POD[/CONTAINER]", value_parser = name)]
     pub of: String,
+    #[command(flatten)]
+    pub namespaces: NamespaceArgs,
     /// The plugin's state directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
@@ -35,17 +39,28 @@ fn name(text: &str) -> Result<String, String> {
 
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, &format!("/explain?{}", args.of))?;
-    let explanations: Vec<Explanation> = client::read(&answer)?;
+    // As it came: a newer plugin's answer may have fields that this program does not know.
+    let mut answer: Value = serde_json::from_str(&answer).map_err(ClientError::from)?;
+    if let Value::Array(explanations) = &mut answer {
+        explanations
+            .retain(|one| args.namespaces.includes(one["namespace"].as_str().unwrap_or("")));
+    }
+    let explanations: Vec<Explanation> = client::read(&answer.to_string())?;
     if explanations.is_empty() {
+        let within = match args.namespaces.namespaces.as_slice() {
+            [] => String::new(),
+            [one] => format!(" in namespace {one}"),
+            several => format!(" in namespaces {}", several.join(", ")),
+        };
         return Err(format!(
-            "no record of {}: it is not on this node, not created yet, or its refusal is too long ago",
+            "no record of {}{within}: it is not on this node, not created yet, or its refusal is too long ago",
             args.of
         )
         .into());
     }
     let text = match args.output {
         Output::Text => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),
-        Output::Json => client::pretty(&answer)?,
+        Output::Json => format!("{answer:#}\n"),
     };
     Ok(show(out, &text)?)
 }

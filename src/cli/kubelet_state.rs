@@ -3,10 +3,10 @@
 //! A kubelet that starts with its static policy and this file leaves every running container on its
 //! CPUs. Without the file it would reassign all CPUs.
 
+use super::input;
 use super::machine::{self, NodeArgs};
 use super::output::show;
 use crate::checkpoint;
-use crate::config::Config;
 use crate::kubelet::StateFile;
 use clap::Args;
 use std::error::Error;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Clone, Args)]
 pub struct KubeletStateArgs {
-    /// The plugin's configuration file
+    /// The plugin's configuration file, - for standard input
     #[arg(long, value_name = "FILE", default_value = "/etc/nri-cpu-manager/config.yaml")]
     pub config: PathBuf,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct KubeletStateArgs {
 pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let topology = machine::read(&args.sysfs_root)?.topology;
     let placement =
-        Config::read(&args.config)?.for_node(&args.node.identity())?.resolve(&topology)?.placement;
+        input::config(&args.config)?.for_node(&args.node.identity())?.resolve(&topology)?.placement;
     let advice = "Only this file has the assignments: check --state-dir";
     let claims = checkpoint::read(&args.state_dir).map_err(|error| format!("{error}. {advice}"))?;
     let Some(claims) = claims else {

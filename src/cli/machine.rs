@@ -1,11 +1,11 @@
 //! The machine that a command works on (this one, a saved or described one, a preset), and the
 //! identity of its node, for `nodes` in the configuration.
 
+use super::input;
 use crate::config::{Config, ConfigError, Labels, NodeIdentity};
 use crate::snapshot::{Snapshot, SnapshotError};
 use clap::Args;
 use kernel::Linux;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use topology::presets::{Preset, preset, presets, similar};
@@ -51,7 +51,7 @@ pub struct LoadedMachine {
 pub enum MachineError {
     #[error(
         "unknown machine {0:?}: not a file, not a sysfs directory, not a preset; \
-         `nri-cpu-manager topology --from list` shows the presets, and a description looks like \
+         `nri-cpu-manager topology --list` shows the presets, and a description looks like \
          \"pack:2 numa:2 l3:6 core:8 pu:2\""
     )]
     Unknown(String),
@@ -76,13 +76,14 @@ pub enum MachineError {
     Snapshot(PathBuf, SnapshotError),
 }
 
-/// Finds a machine: `what` is a file, a directory, a preset's name, or a description.
+/// Finds a machine: `what` is a file (`-` is standard input), a directory, a preset's name, or a
+/// description.
 pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
     let path = Path::new(what);
     if path.is_dir() {
         return read(path);
     }
-    if path.exists() {
+    if path.exists() || input::is_standard(path) {
         return saved(path);
     }
     let machine = match preset(what) {
@@ -111,18 +112,19 @@ pub fn read(root: &Path) -> Result<LoadedMachine, MachineError> {
 }
 
 fn saved(path: &Path) -> Result<LoadedMachine, MachineError> {
-    let text =
-        fs::read_to_string(path).map_err(|error| MachineError::File(path.to_owned(), error))?;
+    let name = || PathBuf::from(input::name(path));
+    let text = input::text(path).map_err(|error| MachineError::File(name(), error))?;
     let snapshot: Snapshot =
-        serde_yaml::from_str(&text).map_err(|error| MachineError::Form(path.to_owned(), error))?;
+        serde_yaml::from_str(&text).map_err(|error| MachineError::Form(name(), error))?;
     let (topology, sizes) =
-        snapshot.read().map_err(|error| MachineError::Snapshot(path.to_owned(), error))?;
+        snapshot.read().map_err(|error| MachineError::Snapshot(name(), error))?;
     Ok(LoadedMachine { topology, sizes, warnings: Vec::new() })
 }
 
-/// The presets, a line each with the ends of names of its variants.
+/// The presets by name, a line each with the ends of names of its variants.
 pub fn list() -> String {
-    let presets = presets();
+    let mut presets = presets();
+    presets.sort_by(|a, b| wording::natural_order(a.name, b.name));
     let width = presets.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
     let line = |preset: &Preset| {
         let Preset { name, about, .. } = preset;

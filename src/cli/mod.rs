@@ -1,10 +1,12 @@
 //! The command line: one file a subcommand.
 
+pub mod bench_gain;
 pub mod check_config;
 pub mod client;
 pub mod doctor;
 pub mod enable_nri;
 pub mod explain;
+mod input;
 pub mod kubelet_state;
 pub mod log;
 pub mod machine;
@@ -15,11 +17,12 @@ pub mod simulate;
 pub mod status;
 pub mod topology;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use std::error::Error;
 
 /// Topology-aware CPU pinning for Kubernetes nodes.
 #[derive(Debug, Parser)]
-#[command(name = "nri-cpu-manager", version)]
+#[command(name = "nri-cpu-manager", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -47,8 +50,44 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     /// Enable NRI in containerd's configuration; needed once on nodes with containerd 1.7
     EnableNri(enable_nri::EnableNriArgs),
+    /// Measure what pinning gains on this machine: latency next to bursting neighbours, without pinning
+    /// and with each mechanism. Needs root, two CPUs and no plugin; takes five minutes
+    BenchGain(bench_gain::BenchGainArgs),
     /// Undo the plugin's changes to cgroups, before it is removed from the node
     Release(release::ReleaseArgs),
+}
+
+/// The namespaces that `status` and `explain` are about.
+#[derive(Debug, Clone, Default, Args)]
+pub struct NamespaceArgs {
+    /// Show only containers of these namespaces; repeat it, or separate several with commas
+    #[arg(long = "namespace", short, value_name = "NAMESPACE,...", value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+}
+
+impl NamespaceArgs {
+    /// Without `--namespace`, every namespace.
+    fn includes(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
+    }
+}
+
+/// A mistake on the command line that shows only after parsing: options that contradict each other,
+/// or one that another needs. The exit status is that of clap's own errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}. See --help")]
+pub struct UsageError(pub String);
+
+/// The exit status of a command that failed.
+pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
+    if error.is::<UsageError>() {
+        2
+    } else if error.is::<bench_gain::Interrupted>() {
+        // As a shell reports a program that SIGINT ended.
+        130
+    } else {
+        1
+    }
 }
 
 impl Cli {

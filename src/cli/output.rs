@@ -56,11 +56,15 @@ impl Color {
 
 /// Writes to `out`; a reader that goes away (`| head`) is no error.
 pub fn show(out: &mut dyn Write, text: &str) -> Result<(), String> {
+    offer(out, text).map(|_| ())
+}
+
+/// Writes to `out`, and says whether there is still a reader.
+pub(super) fn offer(out: &mut dyn Write, text: &str) -> Result<bool, String> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("cannot write the output: {error}"))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("cannot write the output: {error}")),
     }
 }
 

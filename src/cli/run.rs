@@ -55,10 +55,12 @@ pub struct RunArgs {
 /// # Errors
 /// If the start fails, before any container is touched, or the runtime cannot be reached.
 pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
-    log::info!("nri-cpu-manager {}", env!("CARGO_PKG_VERSION"));
+    let node = args.node.identity();
+    let on_node = node.name.as_ref().map_or_else(String::new, |name| format!(" on node {name}"));
+    log::info!("nri-cpu-manager {}{on_node}", env!("CARGO_PKG_VERSION"));
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
     let paths = Paths {
-        node: args.node.identity(),
+        node,
         // The runtime gives a launched plugin its configuration.
         config: if launched.is_some() { None } else { Some(args.config.clone()) },
         state_dir: args.state_dir,

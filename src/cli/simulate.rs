@@ -5,9 +5,10 @@ mod decisions;
 mod report;
 mod words;
 
+use super::UsageError;
+use super::input;
 use super::machine::{self, NodeArgs};
 use super::output::{Color, Drawing, cannot, show};
-use crate::config::Config;
 use crate::view::picture::{Picture, svg};
 use crate::view::status::{ConfigStatus, OwnSettings};
 use clap::{Args, ValueEnum};
@@ -24,16 +25,17 @@ use topology::Topology;
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// The machine: a file of `topology --save`, a copy of /sys, a preset (`--topology list` shows them), or a
+    /// The machine: a file of `topology --save`, a copy of /sys, a preset (`topology --list` shows them), or a
     /// description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET")]
     pub topology: String,
-    /// The plugin's configuration; repeat it to compare several
+    /// The plugin's configuration, - for standard input; repeat it to compare several
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
     #[command(flatten)]
     pub node: NodeArgs,
-    /// The pods: Kubernetes manifests (YAML), or a table of arrivals and departures (.csv)
+    /// The pods: Kubernetes manifests (YAML), or a table of arrivals and departures (.csv); - for
+    /// standard input
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
     /// Stop at this time of the workload, in seconds [default: the last arrival]
@@ -46,7 +48,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub score_from: usize,
     /// Output format; svg draws the node at the end
-    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    #[arg(long, short, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
     /// Also draw the node at the end into this file (SVG); once for each --config
     #[arg(long, value_name = "FILE")]
@@ -92,7 +94,7 @@ pub fn run(
     let mut warnings = loaded.warnings;
     let mut nodes = Vec::new();
     for config in &args.config {
-        let document = Config::read(config)?;
+        let document = input::config(config)?;
         if args.node.identity().is_unknown() && !document.overrides().is_empty() {
             warnings.push(format!(
                 "{}: ignoring its overrides (nodes): neither --node-name nor --node-labels is given",
@@ -146,23 +148,36 @@ pub fn run(
 /// Checks the arguments, then reads the workload.
 fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), Box<dyn Error>> {
     let (Some(path), false) = (args.workload.clone(), args.config.is_empty()) else {
-        return Err("--config and --workload are required".into());
+        return Err(UsageError("--config and --workload are required".to_owned()).into());
     };
     for files in [&args.picture, &args.decisions] {
         if !files.is_empty() && files.len() != args.config.len() {
             let why = "--picture and --decisions are needed once for each --config";
-            return Err(why.into());
+            return Err(UsageError(why.to_owned()).into());
         }
     }
     if args.output == Drawing::Svg && args.config.len() > 1 {
         let why = "--output svg draws one configuration; use --picture for several";
-        return Err(why.into());
+        return Err(UsageError(why.to_owned()).into());
     }
-    let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
-    let is_table = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-    let workload = if is_table { table::parse(&text) } else { manifests::parse(&text) };
-    let workload = workload.map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok((path, workload))
+    let machine = Path::new(&args.topology);
+    let files = args.config.iter().chain([&path]).map(PathBuf::as_path);
+    input::check_once(files.chain([machine]))?;
+    let name = PathBuf::from(input::name(&path));
+    let text = input::text(&path).map_err(cannot("read", &name))?;
+    let workload =
+        if is_table(&path, &text) { table::parse(&text) } else { manifests::parse(&text) };
+    let workload = workload.map_err(|error| format!("{}: {error}", name.display()))?;
+    Ok((name, workload))
+}
+
+/// Standard input has no ending: a table begins with the names of its columns.
+fn is_table(path: &Path, text: &str) -> bool {
+    if input::is_standard(path) {
+        let head = text.lines().next().unwrap_or_default();
+        return head.split(',').any(|column| column.trim() == "pod");
+    }
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
 }
 
 fn report(

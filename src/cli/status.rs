@@ -1,7 +1,8 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
-use super::client;
-use super::output::{Color, Drawing, overrides, show, table};
+use super::client::{self, ClientError};
+use super::output::{Color, Drawing, offer, overrides, show, table};
+use super::{NamespaceArgs, UsageError};
 use crate::serve::page;
 use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
@@ -9,12 +10,22 @@ use crate::view::status::{
 };
 use clap::Args;
 use cpuset::CpuSet;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use wording::{self, count, or_none};
+
+/// Clears a terminal and begins at its upper left corner.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+/// The time between two statuses, in seconds, if `--watch` gives none.
+const PAUSE: &str = "2";
 
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
@@ -22,21 +33,116 @@ pub struct StatusArgs {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    #[arg(long, short, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
+    #[command(flatten)]
+    pub namespaces: NamespaceArgs,
+    /// Show the status again after this many seconds [2], until Ctrl-C; wait for a plugin that
+    /// restarts
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = PAUSE,
+        value_parser = pause
+    )]
+    pub watch: Option<Duration>,
     /// Whether to colour the picture
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
 }
 
+fn pause(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds >= 0.1);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected seconds, at least 0.1".to_owned())
+}
+
 pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let answer = client::ask(&args.state_dir, "/status")?;
-    let text = match args.output {
-        Drawing::Text => text(&client::read(&answer)?, args.color.style()),
-        Drawing::Json => client::pretty(&answer)?,
-        Drawing::Svg => page::picture(&client::read(&answer)?)?,
+    let Some(pause) = args.watch else {
+        let answer = client::ask(&args.state_dir, "/status")?;
+        return Ok(show(out, &shown(args, &answer)?)?);
     };
-    Ok(show(out, &text)?)
+    if args.output == Drawing::Svg {
+        let why =
+            "--watch repeats text or JSON: the page of the plugin follows the node as a picture";
+        return Err(UsageError(why.to_owned()).into());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(watch(args, pause, out));
+    // A question that the plugin has not answered must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Shows the status until SIGINT, or until the reader of `out` has gone away.
+async fn watch(
+    args: &StatusArgs,
+    pause: Duration,
+    out: &mut dyn Write,
+) -> Result<(), Box<dyn Error>> {
+    let terminal = io::stdout().is_terminal();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut waiting = false;
+    loop {
+        let state_dir = args.state_dir.clone();
+        let answer = tokio::select! {
+            answer = spawn_blocking(move || client::ask(&state_dir, "/status")) => answer?,
+            _ = interrupt.recv() => return Ok(()),
+        };
+        match answer {
+            Ok(answer) => {
+                waiting = false;
+                let text = shown(args, &answer)?;
+                let block = if terminal { format!("{CLEAR}{text}") } else { format!("{text}\n") };
+                if !offer(out, &block)? {
+                    return Ok(());
+                }
+            }
+            Err(error) => {
+                if !waiting {
+                    // There is no place to report a failure.
+                    let _ = writeln!(io::stderr(), "waiting for the plugin: {error}");
+                }
+                waiting = true;
+            }
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            _ = interrupt.recv() => return Ok(()),
+        }
+    }
+}
+
+/// The plugin's answer in the form that was requested.
+fn shown(args: &StatusArgs, answer: &str) -> Result<String, Box<dyn Error>> {
+    if args.output == Drawing::Json {
+        let mut status: Value = serde_json::from_str(answer).map_err(ClientError::from)?;
+        keep(&mut status, &args.namespaces);
+        return Ok(format!("{status:#}\n"));
+    }
+    let mut status: Status = client::read(answer)?;
+    if !args.namespaces.namespaces.is_empty()
+        && let Some(node) = &mut status.node
+    {
+        node.show_only(&args.namespaces.namespaces);
+    }
+    Ok(match args.output {
+        Drawing::Svg => page::picture(&status)?,
+        _ => text(&status, args.color.style()),
+    })
+}
+
+/// Removes containers and records of other namespaces. The rest stays as it came: a newer plugin's
+/// answer may have fields that this program does not know.
+fn keep(status: &mut Value, namespaces: &NamespaceArgs) {
+    for list in ["containers", "refusals", "troubles"] {
+        if let Some(Value::Array(entries)) = status.pointer_mut(&format!("/node/{list}")) {
+            entries.retain(|one| namespaces.includes(one["namespace"].as_str().unwrap_or("")));
+        }
+    }
 }
 
 pub fn text(status: &Status, style: drawn::Style) -> String {
@@ -47,7 +153,11 @@ pub fn text(status: &Status, style: drawn::Style) -> String {
 }
 
 fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Result {
-    writeln!(f, "nri-cpu-manager {} at {}", status.plugin_version, status.at)?;
+    write!(f, "nri-cpu-manager {} at {}", status.plugin_version, status.at)?;
+    match &status.node_name {
+        Some(name) => writeln!(f, " on node {name}")?,
+        None => writeln!(f)?,
+    }
     match status.obstacles.as_slice() {
         [] => writeln!(f, "ready:    yes")?,
         obstacles => writeln!(f, "ready:    no, {}", obstacles.join("; "))?,
@@ -146,6 +256,13 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     }
     for (group, cpus) in &node.foreign_partitions {
         writeln!(f, "          foreign {cpus}: cpuset partition {group} of another program")?;
+    }
+    if let Some(filter) = &node.filter {
+        let namespaces = filter.namespaces.join(", ");
+        writeln!(
+            f,
+            "shown:    containers and records in {namespaces}; CPUs and counts of the node"
+        )?;
     }
     writeln!(f)?;
     match Picture::of_status(node) {
@@ -285,7 +402,7 @@ fn row(one: &ContainerStatus) -> Vec<String> {
     let cores = match (one.exclusive, one.placement.whole_cores) {
         (false, _) => "-",
         (true, true) => "whole",
-        _ if !one.idle.is_empty() => "isolated",
+        _ if !one.idle.is_empty() => "idle siblings",
         (true, false) => "partial",
     };
     vec![

@@ -3,7 +3,7 @@
 use super::machine::{self, LoadedMachine};
 use super::output::{Drawing, cannot, show};
 use crate::snapshot::Snapshot;
-use crate::view::picture::{self, Occupancy, svg};
+use crate::view::picture::{Picture, svg};
 use cpuset::CpuSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,16 +20,19 @@ pub struct TopologyArgs {
     /// Where sysfs is mounted, or a copy of it
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
-    /// Another machine: a file that --save has written, a copy of /sys, a preset (`--from list`
-    /// shows them), or a description like "pack:2 core:8"
+    /// Another machine: a file that --save has written (- for standard input), a copy of /sys, a
+    /// preset (see --list), or a description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub from: Option<String>,
+    /// List the presets: machines to use by their names
+    #[arg(long, conflicts_with_all = ["from", "sysfs_root", "save", "output"])]
+    pub list: bool,
     /// Write the machine to a file (- for standard output), for `topology --from`, and --topology
     /// of `simulate` and `check-config`
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub save: Option<PathBuf>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    #[arg(long, short, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
 }
 
@@ -39,7 +42,7 @@ pub fn run(
     out: &mut dyn Write,
     warnings: &mut dyn Write,
 ) -> Result<(), Box<dyn Error>> {
-    if args.from.as_deref() == Some("list") {
+    if args.list || args.from.as_deref() == Some("list") {
         return Ok(show(out, &machine::list())?);
     }
     let LoadedMachine { topology, sizes, warnings: doubts } = match &args.from {
@@ -53,10 +56,8 @@ pub fn run(
             serde_json::to_string_pretty(&MachineReport::of(&topology))? + "\n"
         }
         (None, Drawing::Svg) => {
-            let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
-            let picture = picture::Picture::of(&topology, occupancy);
             let title = args.from.as_deref().unwrap_or("this machine");
-            svg::file(&picture, title)
+            svg::file(&Picture::of_machine(&topology), title)
         }
     };
     show(out, &text)?;
@@ -81,9 +82,14 @@ fn save(file: &Path, snapshot: &Snapshot) -> Result<String, Box<dyn Error>> {
     Ok(format!("{}: {cores}, {caches}\n", file.display()))
 }
 
-/// The names are a promise to scripts.
+/// Changes when a field is removed or changes its meaning, not when one is added.
+const VERSION: u32 = 1;
+
+/// The names are a promise to scripts; docs/status.md is the reference.
 #[derive(Debug, Serialize)]
 struct MachineReport {
+    /// See [`VERSION`].
+    version: u32,
     cpus: Vec<CpuEntry>,
     numa_nodes: Vec<NodeEntry>,
     /// Threads of the largest core.
@@ -137,6 +143,7 @@ impl MachineReport {
         let offline: CpuSet =
             topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
         MachineReport {
+            version: VERSION,
             cpus: cpus.into_values().collect(),
             numa_nodes: topology
                 .nodes()

@@ -283,16 +283,24 @@ pub fn declarations() -> impl Iterator<Item = Declaration> {
 
 impl Values {
     /// These values, replaced by those in the file outside of `nodes`, or in one entry of `nodes`.
-    pub(super) fn over(mut self, source: &Source) -> Result<Values, ConfigError> {
-        let fields = known(source)?;
+    pub(super) fn over(self, source: &Source) -> Result<Values, ConfigError> {
+        let mut found = Vec::new();
+        let values = self.over_all(source, &mut found);
+        found.into_iter().next().map_or(Ok(values), Err)
+    }
+
+    /// As [`Values::over`]: adds the mistakes to `found`, and leaves out the fields that have one.
+    pub(super) fn over_all(mut self, source: &Source, found: &mut Vec<ConfigError>) -> Values {
+        let fields = known(source, found);
         self.drop_meaningless(source.scope());
         for (key, node) in fields {
             let Some(field) = all().find(|field| *field.name() == *key.name) else { continue };
             if !node.is_null() {
-                field.read(&Given { source, field: &key.name, line: key.line, node }, &mut self)?;
+                let given = Given { source, field: &key.name, line: key.line, node };
+                found.extend(field.read(&given, &mut self).err());
             }
         }
-        Ok(self)
+        self
     }
 
     /// Drops what an entry makes meaningless: options of a policy that it ends, and the list of
@@ -309,30 +317,29 @@ impl Values {
         }
     }
 
-    /// Checks fields together where they are in force.
-    pub(super) fn check(&self, source: &Source) -> Result<(), ConfigError> {
+    /// Checks fields together where they are in force, and adds the mistakes to `found`.
+    pub(super) fn check_all(&self, source: &Source, found: &mut Vec<ConfigError>) {
         for field in all() {
-            field.check(self).map_err(|why| source.at(field.name(), why))?;
+            found.extend(field.check(self).err().map(|why| source.at(field.name(), why)));
         }
-        Ok(())
     }
 }
 
-/// The fields of the file without its overrides, or of one entry.
-///
-/// # Errors
-/// An unknown field.
-fn known(source: &Source) -> Result<&[(Key, YamlNode)], ConfigError> {
+/// The fields of the file without its overrides, or of one entry. Unknown ones are mistakes.
+fn known<'a>(source: &'a Source, found: &mut Vec<ConfigError>) -> &'a [(Key, YamlNode)] {
     let own: Vec<&str> = all().map(|field| field.name()).chain(SELECTION).collect();
     let known = [&own[..], &HEADER, NOT_USED].concat();
-    let fields = source.scope().expect_fields(&own).map_err(|mistake| source.mistaken(mistake))?;
+    let fields = source.scope().expect_fields(&own).unwrap_or_else(|mistake| {
+        found.push(source.mistaken(mistake));
+        &[]
+    });
     for (key, _) in fields {
         if !known.contains(&&*key.name) {
             // The fields of a kubelet are too many to list, unless one of them has a similar name.
             let expected = if nearest(&key.name, &known).is_empty() { &own } else { &known };
             let mistake = YamlMistake::unknown_field(&key.name, expected).on(key.line);
-            return Err(source.mistaken(mistake));
+            found.push(source.mistaken(mistake));
         }
     }
-    Ok(fields)
+    fields
 }

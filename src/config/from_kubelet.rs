@@ -5,7 +5,7 @@ use super::Config;
 use super::fields::{HEADER, OF_KUBELET};
 use super::not_used::NOT_USED;
 use super::reserved;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use super::yaml::{YamlNode, YamlValue};
 use ledger::Policy;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub struct FromKubelet {
 ///
 /// # Errors
 /// If it is not a KubeletConfiguration, or one that no kubelet starts with.
-pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, ConfigError> {
+pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, Mistakes> {
     let config = Config::from_bytes(name, bytes)?;
     let root = &config.source.root;
     let of_kubelet = |name: &str| {
@@ -34,7 +34,7 @@ pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, ConfigErr
     if let Some((own, _)) = root.fields().iter().find(|(key, _)| !of_kubelet(&key.name)) {
         let why =
             "a field of this plugin, unknown to a kubelet: check such a file without --kubelet";
-        return Err(config.source.at(&own.name, why));
+        return Err(config.source.at(&own.name, why).into());
     }
     config.check_without_policy()?;
     let mut block = format!("# From {}.\n", wording::printable(name));

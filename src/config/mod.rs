@@ -32,7 +32,7 @@ pub use from_kubelet::{FromKubelet, from_kubelet};
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use not_used::NOT_USED;
 pub use pod_resources::PodResources;
-pub use source::{ConfigError, Warning};
+pub use source::{ConfigError, Mistakes, Warning};
 pub(crate) use yaml::MAX_SIZE;
 
 use crate::exclusivity::Exclusivity;
@@ -68,27 +68,41 @@ impl Config {
         source::decode(&path.display().to_string(), bytes)
     }
 
-    /// `name` is the text's name in errors.
-    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Config, ConfigError> {
-        Config::parse(name, &source::decode(name, bytes)?)
+    /// `name` is the text's name in errors. As [`Config::parse_whole`].
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Config, Mistakes> {
+        Config::parse_whole(name, &source::decode(name, bytes)?)
     }
 
     /// `name` is the text's name in errors. An empty text is the default configuration.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
+        Ok(Config::parse_whole(name, text)?)
+    }
+
+    /// As [`Config::parse`], with every mistake that can be found without the others being mended:
+    /// one in each field, and of fields that contradict each other only once each is valid.
+    pub fn parse_whole(name: &str, text: &str) -> Result<Config, Mistakes> {
         let source = Source::new(name, text)?;
         pasted::check(&source)?;
-        let values = Values::default().over(&source)?;
+        let mut found = Vec::new();
+        let values = Values::default().over_all(&source, &mut found);
+        let entries = nodes::entries(&source).unwrap_or_else(|mistake| {
+            found.push(mistake);
+            &[]
+        });
         // A mistake in an entry is an error on every node.
         let mut overridden = Vec::new();
-        for at in 0..nodes::entries(&source)?.len() {
-            overridden.push(values.clone().over(&source.entry(at))?);
+        for at in 0..entries.len() {
+            overridden.push(values.clone().over_all(&source.entry(at), &mut found));
         }
-        let overrides = nodes::overrides(&source)?.into();
-        namespaces::check_policies(&source)?;
-        values.check(&source)?;
+        let overrides = nodes::overrides(&source, &mut found).into();
+        Mistakes::none_of(found)?;
+        let mut found = Vec::new();
+        found.extend(namespaces::check_policies(&source).err());
+        values.check_all(&source, &mut found);
         for (at, values) in overridden.iter().enumerate() {
-            values.check(&source.clone().with_entry(at))?;
+            values.check_all(&source.clone().with_entry(at), &mut found);
         }
+        Mistakes::none_of(found)?;
         Ok(Config { source, overrides, applied: Vec::new(), values })
     }
 
@@ -109,7 +123,9 @@ impl Config {
             values = values.over(&self.source.entry(at))?;
             source = source.with_entry(at);
         }
-        values.check(&source)?;
+        let mut found = Vec::new();
+        values.check_all(&source, &mut found);
+        Mistakes::none_of(found)?;
         let overrides = Arc::clone(&self.overrides);
         Ok(Config { source, overrides, applied: entries.to_owned(), values })
     }

@@ -116,19 +116,26 @@ pub(super) fn matching(
     Ok(matches.into_iter().map(|(_, at)| at).collect())
 }
 
-/// The entries of `nodes` in the file.
-///
-/// # Errors
-/// If one is for no node, or a field is in a place where it means nothing.
-pub(super) fn overrides(source: &Source) -> Result<Vec<Override>, ConfigError> {
-    let (names, labels) = selected(source)?;
+/// The entries of `nodes` in the file. An entry that is for no node, and a field in a place where it
+/// means nothing, are mistakes.
+pub(super) fn overrides(source: &Source, found: &mut Vec<ConfigError>) -> Vec<Override> {
+    let (names, labels) = selected(source).unwrap_or_else(|mistake| {
+        found.push(mistake);
+        Selection::default()
+    });
     for (field, there) in [("names", !names.is_empty()), ("labels", !labels.is_empty())] {
         if there {
-            return Err(source.at(field, "only valid in an entry of nodes"));
+            found.push(source.at(field, "only valid in an entry of nodes"));
         }
     }
-    let entries = entries(source)?;
-    (0..entries.len()).map(|at| entry(&source.entry(at))).collect()
+    let mut overrides = Vec::new();
+    for at in 0..entries(source).map_or(0, <[YamlNode]>::len) {
+        match entry(&source.entry(at)) {
+            Ok(one) => overrides.push(one),
+            Err(mistake) => found.push(mistake),
+        }
+    }
+    overrides
 }
 
 fn entry(source: &Source) -> Result<Override, ConfigError> {

@@ -44,6 +44,57 @@ impl ConfigError {
     }
 }
 
+/// Why a text is no configuration: at least one mistake.
+#[derive(Debug, thiserror::Error)]
+pub struct Mistakes {
+    /// Found first, which is not always the first in the file.
+    first: ConfigError,
+    others: Vec<ConfigError>,
+}
+
+impl Mistakes {
+    /// The most that are shown: a file with more is no configuration.
+    const SHOWN: usize = 20;
+
+    pub(super) fn none_of(found: Vec<ConfigError>) -> Result<(), Mistakes> {
+        let mut found = found.into_iter();
+        match found.next() {
+            None => Ok(()),
+            Some(first) => Err(Mistakes { first, others: found.collect() }),
+        }
+    }
+}
+
+impl From<ConfigError> for Mistakes {
+    fn from(first: ConfigError) -> Mistakes {
+        Mistakes { first, others: Vec::new() }
+    }
+}
+
+impl From<Mistakes> for ConfigError {
+    /// For a reader with one line: what was found first.
+    fn from(mistakes: Mistakes) -> ConfigError {
+        mistakes.first
+    }
+}
+
+impl Display for Mistakes {
+    /// A line each, in the order of the file.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut all: Vec<&ConfigError> = std::iter::once(&self.first).chain(&self.others).collect();
+        all.sort_by_key(|mistake| mistake.line());
+        // A field that is wrong in the file is wrong again where an entry of `nodes` has it.
+        let mut lines: Vec<String> = all.iter().map(ToString::to_string).collect();
+        lines.dedup();
+        let more = lines.len().saturating_sub(Mistakes::SHOWN);
+        lines.truncate(Mistakes::SHOWN);
+        if more > 0 {
+            lines.push(format!("and {}", wording::count(more, "more mistake")));
+        }
+        f.write_str(&lines.join("\n"))
+    }
+}
+
 /// A valid field without the effect that it seems to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {

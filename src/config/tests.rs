@@ -112,6 +112,46 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
 }
 
 #[test]
+fn every_mistake_that_is_independent_of_the_others_is_reported() {
+    let report = |text: &str| {
+        let mistakes = Config::parse_whole("c", text).unwrap_err().to_string();
+        let line = |line: &str| {
+            let line = line.strip_prefix("c, ").unwrap().strip_suffix(". Nothing was changed");
+            line.unwrap().to_owned()
+        };
+        mistakes.lines().map(line).collect::<Vec<String>>()
+    };
+    let text = "strict: maybe\nreservedSystemCPU: 0-1\nplacement: best\nnodes:\n\
+                - names: [a]\n  strict: 1\n- exposeCpus: 2\nnoticeSeconds: 5\n";
+    let lines = report(text);
+    let expect = [
+        "line 1: strict: \"maybe\" is unknown",
+        "line 2: unknown field \"reservedSystemCPU\"",
+        "line 3: placement: \"best\" is unknown",
+        "line 6: strict: \"1\" is unknown",
+        "line 7: exposeCpus: \"2\" is unknown",
+        "line 7: nodes: this entry matches no node",
+    ];
+    assert_eq!(lines.len(), expect.len(), "{lines:#?}");
+    for (line, expect) in lines.iter().zip(expect) {
+        assert!(line.starts_with(expect), "{expect}: {lines:#?}");
+    }
+    // The plugin's log and status have one line.
+    let first = Config::parse("c", text).unwrap_err().to_string();
+    assert!(first.starts_with("c, line 2: unknown field"), "{first}");
+    // Fields that contradict each other, once each is valid.
+    let lines = report("noticeSeconds: 5\nmemoryOnlyNodes: 1\n");
+    assert!(lines.len() == 2 && lines[1].starts_with("line 2: memoryOnlyNodes"), "{lines:#?}");
+    // Text that is not YAML, or another object, is one mistake.
+    assert_eq!(report("strict: [\nplacement: best\n").len(), 1);
+    assert_eq!(report("kind: Pod\nstrict: maybe\n").len(), 1);
+    let many: String = (0..100).map(|number| format!("x{number}: 1\n")).collect();
+    let mistakes = Config::parse_whole("c", &many).unwrap_err().to_string();
+    assert_eq!(mistakes.lines().count(), 21);
+    assert!(mistakes.ends_with("\nand 80 more mistakes"), "{mistakes}");
+}
+
+#[test]
 fn the_directory_and_the_stance_for_the_kubelet_have_defaults() {
     for (text, dir, stance) in [
         ("", Some("/var/lib/kubelet"), Stance::Refuse),

@@ -352,7 +352,12 @@ impl MainLoop<'_> {
             Some(executor) => executor.view(),
             None => Err(self.waiting.clone()),
         };
-        NodeView { link: self.link.clone(), node, standby: self.standby.is_some() }
+        NodeView {
+            standby: self.standby.is_some(),
+            node_name: self.paths.node.name.clone(),
+            link: self.link.clone(),
+            node,
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 
 mod notices;
 
+use crate::clock::Moment;
 use crate::view::Status;
 use crate::view::picture::{Picture, Usage, escaped, svg};
-use crate::view::status::{ContainerStatus, NodeStatus, RecordStatus};
+use crate::view::status::{ContainerStatus, NodeStatus, RebalanceStatus, RecordStatus};
 use std::fmt::{self, Write as _};
 
 /// How often the page reloads without its script, in seconds. The script asks every two.
@@ -19,14 +20,15 @@ pub const ICON: &str = include_str!("page/icon.svg");
 const STYLE: &str = include_str!("page/page.css");
 
 pub fn page(status: &Status) -> String {
+    let title = escaped(&heading(status));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>CPUs of this node</title>\n\
+         <title>{title}</title>\n\
          <link rel=\"icon\" type=\"image/svg+xml\" href=\"icon.svg\">\n\
          <noscript><meta http-equiv=\"refresh\" content=\"{RELOAD}\"></noscript>\n\
          <style>{}{STYLE}</style>\n<script src=\"page.js\" defer></script>\n</head>\n<body>\n\
-         <header><h1>CPUs of this node</h1><p id=\"state\" role=\"status\">as of {}</p></header>\n\
+         <header><h1>{title}</h1><p id=\"state\" role=\"status\">as of {}</p></header>\n\
          <main>{}</main>\n\
          <footer><a href=\"picture.svg\">picture only</a> · <a href=\"metrics\">metrics</a> · \
          <a href=\"readyz\">readiness</a> · nri-cpu-manager {}</footer>\n</body>\n</html>\n",
@@ -35,6 +37,13 @@ pub fn page(status: &Status) -> String {
         fragment(status),
         escaped(&status.plugin_version),
     )
+}
+
+fn heading(status: &Status) -> String {
+    match &status.node_name {
+        Some(name) => format!("CPUs of node {name}"),
+        None => "CPUs of this node".to_owned(),
+    }
 }
 
 /// The part of the page that changes.
@@ -50,7 +59,7 @@ pub fn picture(status: &Status) -> Result<String, String> {
     let node = status.node.as_ref().ok_or_else(|| status.obstacles.join("; "))?;
     let picture = Picture::of_status(node).map_err(|error| error.to_string())?;
     let picture = picture.ok_or("this version of the plugin does not describe the machine")?;
-    Ok(svg::file(&picture, &format!("CPUs of this node, {}", status.at)))
+    Ok(svg::file(&picture, &format!("{}, {}", heading(status), status.at)))
 }
 
 fn write(html: &mut String, status: &Status) -> fmt::Result {
@@ -69,7 +78,7 @@ fn write(html: &mut String, status: &Status) -> fmt::Result {
         Ok(None) => {}
         Err(error) => write!(html, "<p class=\"obstacle\">{}</p>", escaped(&error.to_string()))?,
     }
-    write_containers(html, node)?;
+    write_containers(html, node, &status.at)?;
     write_records(html, "Recent refusals", &node.refusals)?;
     write_records(html, "Recent drifts and other troubles", &node.troubles)
 }
@@ -80,14 +89,12 @@ fn fact(html: &mut String, name: &str, value: &str) -> fmt::Result {
 
 fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
     let NodeStatus { config, cpus, .. } = node;
-    for (name, cpus) in [
-        ("CPUs online", cpus.online),
-        ("Exclusive", cpus.exclusive),
-        ("Free", cpus.free),
-        ("Reserved", cpus.reserved),
-    ] {
+    for (name, cpus) in
+        [("CPUs online", cpus.online), ("Exclusive", cpus.exclusive), ("Free", cpus.free)]
+    {
         fact(html, name, &cpus.len().to_string())?;
     }
+    fact(html, "Reserved", &list(&wording::or_none(cpus.reserved)))?;
     if !cpus.foreign.is_empty() {
         fact(html, "In other programs' partitions", &cpus.foreign.len().to_string())?;
     }
@@ -96,6 +103,11 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
     }
     fact(html, "CPU manager", &escaped(&config.cpu_manager()))?;
     fact(html, "Topology manager", &escaped(&config.topology_manager()))?;
+    fact(html, "Exclusivity", &escaped(&config.exclusivity))?;
+    fact(html, "Placement", &escaped(&config.own.placement))?;
+    let moves = node.rebalance.as_ref().map_or_else(|| "off".to_owned(), RebalanceStatus::budget);
+    fact(html, "Rebalance", &escaped(&moves))?;
+    fact(html, "Settings since", &escaped(&node.config_source.loaded))?;
     match node.stance.as_str() {
         "assign" => Ok(()),
         stance => fact(html, "Stance", &escaped(stance)),
@@ -103,36 +115,38 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
 }
 
 fn write_picture(html: &mut String, picture: &Picture) -> fmt::Result {
-    write!(html, "<figure>{}<figcaption>", svg::part(picture))?;
+    write!(html, "<figure tabindex=\"0\">{}<figcaption>", svg::part(picture))?;
     for usage in picture.legend() {
         write!(html, "<span>{} {}</span> ", svg::swatch(usage), usage.meaning())?;
     }
     write!(html, "</figcaption></figure>")
 }
 
-fn write_containers(html: &mut String, node: &NodeStatus) -> fmt::Result {
+/// `at` is when the status was written.
+fn write_containers(html: &mut String, node: &NodeStatus, at: &str) -> fmt::Result {
     let containers = node.listed();
     let exclusive = containers.iter().filter(|one| one.exclusive).count();
     write!(
         html,
-        "<table><caption>Containers with exclusive CPUs: {exclusive}. On shared CPUs: {}.</caption>",
+        "<div class=\"scroll\"><table><caption>Containers with exclusive CPUs: {exclusive}. On shared CPUs: {}.</caption>",
         containers.len() - exclusive
     )?;
     write!(
         html,
         "<thead><tr><th scope=\"col\"></th><th scope=\"col\">Container</th><th scope=\"col\">CPUs</th>\
-         <th scope=\"col\">Placement</th><th scope=\"col\">State</th></tr></thead><tbody>"
+         <th scope=\"col\">Placement</th><th scope=\"col\">Kept by</th><th scope=\"col\">Age</th>\
+         <th scope=\"col\">State</th></tr></thead><tbody>"
     )?;
     for one in containers {
         // A client that may not see names gets no rows of nothing but shared CPUs.
         if one.exclusive || !one.pod.is_empty() {
-            write_row(html, one)?;
+            write_row(html, one, at)?;
         }
     }
-    write!(html, "</tbody></table>")
+    write!(html, "</tbody></table></div>")
 }
 
-fn write_row(html: &mut String, one: &ContainerStatus) -> fmt::Result {
+fn write_row(html: &mut String, one: &ContainerStatus, at: &str) -> fmt::Result {
     let mut name = one.full_name();
     if name.is_empty() {
         name = one.usage().map(Usage::sign).unwrap_or_default();
@@ -140,13 +154,37 @@ fn write_row(html: &mut String, one: &ContainerStatus) -> fmt::Result {
     let class = if one.exclusive { "" } else { " class=\"shares\"" };
     write!(
         html,
-        "<tr{class}><td>{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
+        "<tr{class}><td>{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
         one.usage().map(svg::swatch).unwrap_or_default(),
         escaped(&name),
-        one.cpus.to_string().replace(',', ",<wbr>"),
-        one.placement,
+        list(&one.cpus.to_string()),
+        one.placement.words(&one.idle),
+        escaped(one.kept_by.as_deref().unwrap_or_default()),
+        one.since.as_ref().or(one.created.as_ref()).map(|since| age(since, at)).unwrap_or_default(),
         escaped(&one.state)
     )
+}
+
+/// A list of CPUs that can break after each comma.
+fn list(cpus: &str) -> String {
+    escaped(cpus).replace(',', ",<wbr>")
+}
+
+/// How long ago `since` was at `at`. It changes once a minute at most: the page replaces what has
+/// changed, and with it a reader's selection.
+fn age(since: &str, at: &str) -> String {
+    let seconds = match (Moment::parse(since), Moment::parse(at)) {
+        (Some(since), Some(at)) => at.0.saturating_sub(since.0).max(0),
+        _ => return escaped(since),
+    };
+    let age = match seconds {
+        0..60 => "under 1 min".to_owned(),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    };
+    let since = escaped(since);
+    format!("<time datetime=\"{since}\" title=\"{since}\">{age}</time>")
 }
 
 fn write_records(html: &mut String, title: &str, records: &[RecordStatus]) -> fmt::Result {

@@ -6,7 +6,7 @@
 use super::history::{Happened, HistoryRecord, Name, name};
 use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
-use super::status::{RecordStatus, subject};
+use super::status::{RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::wish::{Cpus, Wish};
 use ledger::{
@@ -94,8 +94,11 @@ impl NodeView {
             containers.insert(name(&subject(container)), Some(container));
         }
         containers.retain(|name, _| matches(query, name));
-        let containers = containers.iter().take(MAX_EXPLAINED);
-        containers.map(|(name, &container)| Case { node, name, container }.explain()).collect()
+        let mut containers: Vec<(&Name, Option<&ContainerView>)> =
+            containers.iter().map(|(name, &container)| (name, container)).collect();
+        containers.sort_by(|((a, b, c), _), ((x, y, z), _)| by_name([a, b, c], [x, y, z]));
+        let containers = containers.into_iter().take(MAX_EXPLAINED);
+        containers.map(|(name, container)| Case { node, name, container }.explain()).collect()
     }
 }
 

@@ -133,7 +133,7 @@ mod tests {
 
     #[track_caller]
     fn check(link: Link, node: Result<NodeFigures, String>, expect: &[&str]) {
-        let found = obstacles(&NodeView { standby: false, link, node });
+        let found = obstacles(&NodeView { standby: false, node_name: None, link, node });
         assert_eq!(found.len(), expect.len(), "{found:?}");
         for (found, expect) in found.iter().zip(expect) {
             assert!(found.contains(expect), "{found}");
@@ -172,7 +172,12 @@ mod tests {
 
     #[test]
     fn what_does_not_keep_containers_out_is_a_warning() {
-        let mut view = NodeView { standby: false, link: linked(2), node: Ok(node(Policy::Static)) };
+        let mut view = NodeView {
+            standby: false,
+            node_name: None,
+            link: linked(2),
+            node: Ok(node(Policy::Static)),
+        };
         assert_eq!(warnings(&view), [""; 0]);
         let own = &mut view.node.as_mut().unwrap().own;
         own.config.rejected(Fault { line: Some(3), why: "config.yaml, line 3: no".into() });

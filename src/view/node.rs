@@ -19,6 +19,8 @@ use wording::count;
 pub struct NodeView {
     /// Whether another instance owns the node, until its end.
     pub standby: bool,
+    /// If the plugin knows it.
+    pub node_name: Option<String>,
     pub link: Link,
     /// The node, or why there is none: a plugin that the runtime launched has no configuration
     /// before the runtime sends one.

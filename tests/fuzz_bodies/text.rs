@@ -5,7 +5,7 @@ use super::node;
 use cpuset::{CpuSet, MAX_CPUS};
 use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::{Config, FromKubelet, NodeIdentity, from_kubelet};
+use nri_cpu_manager::config::{Config, ConfigError, FromKubelet, NodeIdentity, from_kubelet};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
 use std::str;
@@ -128,7 +128,11 @@ pub fn config(bytes: &[u8]) {
     let topology = node::topology();
     let labels = "pool=gpu".parse().ok();
     let this = NodeIdentity { name: Some("node".to_owned()), labels };
-    let resolved = Config::from_bytes("config.yaml", bytes.to_vec()).and_then(|config| {
+    let read = Config::from_bytes("config.yaml", bytes.to_vec());
+    if let Err(mistakes) = &read {
+        assert!(mistakes.to_string().lines().count() <= 21, "{mistakes}");
+    }
+    let resolved = read.map_err(ConfigError::from).and_then(|config| {
         let config = config.for_node(&this)?;
         Ok((config.resolve(topology)?, config))
     });

@@ -81,8 +81,24 @@ fn what_is_in_the_plugins_way_is_named() {
     assert!(line(&text, "isolated").starts_with("note isolated CPUs isolcpus=8-15"));
     let managers = line(&text, "CPU managers");
     assert!(managers.contains("10-balloons (launched by the runtime), nri-topology-aware (NRI"));
-    assert!(line(&text, "kubelet").starts_with("PROBLEM kubelet its CPU manager assigns CPUs"));
+    let kubelet = "PROBLEM kubelet its CPU manager assigns CPUs (policy static): the plugin would";
+    let refused = format!("{kubelet} refuse containers that ask for exclusive CPUs");
+    assert!(line(&text, "kubelet").starts_with(&refused));
     assert_eq!(line(&text, "cgroups"), "ok cgroups v2, systemd driver");
+    let config = root.join("config.yaml");
+    fs::write(&config, "onActiveKubelet: observe\n").unwrap();
+    let (text, _) = examined(root, &["--config", config.to_str().unwrap()]);
+    assert!(line(&text, "kubelet").starts_with(&format!("{kubelet} only observe")));
+}
+
+#[test]
+fn the_plugin_itself_is_no_other_manager() {
+    let node = node();
+    write(node.path(), "proc/17/cmdline", b"/nri-cpu-manager\0status\0--state-dir\0/run\0");
+    assert_eq!(line(&examined(node.path(), &[]).0, "CPU managers"), "ok CPU managers none");
+    write(node.path(), "proc/18/cmdline", b"/nri-cpu-manager\0run\0");
+    let own = "ok CPU managers this plugin is running";
+    assert_eq!(line(&examined(node.path(), &[]).0, "CPU managers"), own);
 }
 
 #[test]

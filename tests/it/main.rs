@@ -24,6 +24,7 @@ mod fuzz;
 mod fuzz_bodies;
 mod groups;
 mod instruction_figures;
+mod json;
 mod live;
 mod manifests;
 mod metrics;

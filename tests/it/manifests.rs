@@ -104,7 +104,7 @@ fn manifests() -> PathBuf {
 
 /// The files for `kubectl apply -k`.
 fn kustomized() -> Vec<PathBuf> {
-    ["base", "doctor", "overlays", "release"]
+    ["base", "bench-gain", "doctor", "overlays", "release"]
         .iter()
         .flat_map(|name| files(&manifests().join(name)))
         .collect()

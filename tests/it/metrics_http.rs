@@ -119,8 +119,12 @@ fn server() -> SocketAddr {
             let (observer, mut inbox) = questions();
             tokio::spawn(endpoint::serve(listener, observer));
             while let Some(question) = inbox.recv().await {
-                let view =
-                    NodeView { standby: false, link: Link::default(), node: Err(String::new()) };
+                let view = NodeView {
+                    standby: false,
+                    node_name: None,
+                    link: Link::default(),
+                    node: Err(String::new()),
+                };
                 // The client may be gone.
                 let _ = question.0.send(Arc::new(view));
             }

@@ -346,8 +346,9 @@ fn capabilities(directory: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_privilege_is_documented() {
-    let mut manifests =
-        BTreeSet::from(["base", "release", "doctor"].map(|name| format!("manifests/{name}")));
+    let mut manifests = BTreeSet::from(
+        ["base", "bench-gain", "release", "doctor"].map(|name| format!("manifests/{name}")),
+    );
     let overlays = directories("manifests/overlays");
     manifests.extend(overlays.iter().map(|name| format!("manifests/overlays/{name}")));
     let rows = table(SECURITY, "## Privileges of the plugin");

@@ -347,7 +347,11 @@ fn saved_machines_are_read_back_and_wrong_arguments_are_named() {
         &["kep-4800 ", "epyc-9654 ", "many-nodes", "variants -nosmt, -nps0, -nosmt-nps0\n"],
     );
     has(&topology(&["--from", "pack:2 core:4", "--output", "svg"]), &["<svg", "socket 1"]);
-    assert_eq!(simulate(&["--topology", "list"]).unwrap().0, topology(&["--from", "list"]));
+    let list = topology(&["--list"]);
+    assert_eq!(list, topology(&["--from", "list"]));
+    assert_eq!(simulate(&["--topology", "list"]).unwrap().0, list);
+    let names: Vec<&str> = list.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.is_sorted_by(|a, b| wording::natural_order(a, b).is_lt()), "{names:?}");
 
     let config = example("packed.yaml");
     let pods = example("pods.yaml");
@@ -355,7 +359,7 @@ fn saved_machines_are_read_back_and_wrong_arguments_are_named() {
     has(&error(&["--topology", "kep-4800"]), &["--config and --workload are required"]);
     has(
         &error(&["--topology", "nothing", "--config", &config, "--workload", &pods]),
-        &["unknown machine \"nothing\"", "topology --from list"],
+        &["unknown machine \"nothing\"", "topology --list"],
     );
     has(
         &error(&["--topology", "core:2", "--config", &config, "--workload", &pods]),

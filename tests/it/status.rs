@@ -5,7 +5,7 @@ use crate::support::events::{local, pod_and_container};
 use crate::support::json_names::{names, undocumented};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::SandboxId;
-use ledger::{Event, Qos};
+use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
@@ -335,6 +335,70 @@ async fn the_picture_is_drawn_as_text_and_as_svg() {
         assert!(status(&["--color", "always"]).await.contains("\x1b["));
         let svg = status(&["--output", "svg"]).await;
         has(&svg, &["<svg xmlns=", "<title>CPU 8: A ns/db/c</title>", "uncore cache 8", "</svg>"]);
+        let facts = ">exclusivity runtime · placement kubelet · reserved CPUs 0-1 · rebalance off<";
+        has(&svg, &[facts, ">settings since 20", ">CPUs of node node, 20"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn status_and_explain_are_limited_to_namespaces() {
+    local(async {
+        let daemon = busy("").await;
+        for (name, namespace, milli) in [("theirs", "b", 2000), ("small", "b", 500)] {
+            let (mut pod, container) = pod_and_container(name, Qos::Guaranteed, milli);
+            pod.namespace = namespace.to_owned();
+            daemon.event(Admission::Create { pod, container }).await.unwrap();
+        }
+        let run = async |arguments: &[&str]| command(&daemon.paths.state_dir, arguments).await;
+        let all = run(&["status"]).await.unwrap();
+        has(&all, &["ns/db/c", "b/theirs/c", "ns/big/c: refused"]);
+        assert!(!all.contains("shown:"), "{all}");
+
+        let theirs = run(&["status", "-n", "b"]).await.unwrap();
+        has(&theirs, &["b/theirs/c", "b/small/c", "shown:    containers and records in b; "]);
+        has(
+            &theirs,
+            &["│ - - A A · · · ·", "│ o o o o o o o o", "o other: exclusive, of namespaces"],
+        );
+        assert!(!theirs.contains("ns/"), "{theirs}");
+        let svg = run(&["status", "-n", "b", "-o", "svg"]).await.unwrap();
+        assert!(svg.contains("b/theirs/c") && !svg.contains("ns/"), "{svg}");
+        let svg = run(&["status", "-n", "a,ns", "--namespace", "b", "-o", "svg"]).await.unwrap();
+        has(&svg, &["b/theirs/c", "ns/db/c"]);
+
+        let json = run(&["status", "-n", "ns", "-o", "json"]).await.unwrap();
+        let node = serde_json::from_str::<Status>(&json).unwrap().node.unwrap();
+        let pods: Vec<&str> = node.containers.iter().map(|one| &*one.pod).collect();
+        assert_eq!((pods, node.refusals.len()), (vec!["db", "half", "web"], 1));
+        let json = run(&["status", "-n", "b", "-o", "json"]).await.unwrap();
+        let node = serde_json::from_str::<Status>(&json).unwrap().node.unwrap();
+        assert!(node.refusals.is_empty() && node.containers.len() == 2, "{json}");
+
+        has(&run(&["explain", "db", "-n", "ns"]).await.unwrap(), &["ns/db/c: exclusive"]);
+        let json = run(&["explain", "db", "-n", "ns,b", "-o", "json"]).await.unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()[0]["pod"], "db");
+        let error = run(&["explain", "db", "-n", "b"]).await.unwrap_err();
+        has(&error, &["no record of db in namespace b: "]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_are_in_natural_order_and_the_node_is_named() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        for name in ["small-10", "small-2", "big"] {
+            daemon.create(name, Qos::Burstable, 500).await.unwrap();
+        }
+        let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+        let places = ["ns/big/c", "ns/small-2/c", "ns/small-10/c"].map(|name| text.find(name));
+        assert!(places.is_sorted() && places[0].is_some(), "{places:?}\n{text}");
+        assert!(text.lines().next().unwrap().ends_with(" on node node"), "{text}");
+        let status = daemon.status().await;
+        assert_eq!(status.node_name.as_deref(), Some("node"));
+        let pods = status.node.unwrap().containers.into_iter().map(|one| one.pod);
+        assert_eq!(pods.collect::<Vec<_>>(), ["big", "small-2", "small-10"]);
     })
     .await;
 }

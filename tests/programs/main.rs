@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 #![allow(clippy::disallowed_types, reason = "tests share with their tasks what these observe")]
 
+mod bench_gain;
 mod check_config;
+mod command_line;
 mod corpus;
 mod kubelet_state;
 mod page;

@@ -126,7 +126,7 @@ async fn the_page_follows_the_node_and_runs_no_script_from_names() {
         {
             assert!(dom.contains(part), "{part:?} is not in\n{dom}\n{log}");
         }
-        assert!(dom.contains("<title>CPUs of this node</title>"), "{dom}");
+        assert!(dom.contains("<title>CPUs of node node</title>"), "{dom}");
         assert!(!dom.contains("<img") && dom.matches("<script").count() == 1, "{dom}");
         for complaint in ["Content Security Policy", "Uncaught", "Failed to load"] {
             assert!(!log.contains(complaint), "{log}");
@@ -212,6 +212,48 @@ async fn until(daemon: &ObservedDaemon, holds: impl Fn(&NodeStatus) -> bool) {
     while !daemon.status().await.node.is_some_and(|node| holds(&node)) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// What holds for the node, and since when each container has its CPUs.
+#[tokio::test]
+async fn the_page_shows_mechanism_engine_budget_and_ages() {
+    local(async {
+        let moves = "rebalance: {movesPer100Starts: 10}\nplacement: compact\n";
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{moves}")).await;
+        daemon.create("db", Qos::Guaranteed, 4000).await.unwrap();
+        let mut status = daemon.status().await;
+        let containers = &mut status.node.as_mut().unwrap().containers;
+        let now = status.at.clone();
+        containers[0].since = Some(now.clone());
+        let html = page::page(&status);
+        for part in [
+            "<h1>CPUs of node node</h1>",
+            "<dt>Exclusivity</dt><dd>runtime</dd>",
+            "<dt>Placement</dt><dd>compact</dd>",
+            "<dt>Rebalance</dt><dd>2 of 2 moves left</dd>",
+            "<dt>Reserved</dt><dd>0-1</dd>",
+            "<dt>Settings since</dt><dd>20",
+            &format!("<td>runtime</td><td><time datetime=\"{now}\" title=\"{now}\">under 1 min</time></td>"),
+        ] {
+            assert!(html.contains(part), "{part:?} is not in\n{html}");
+        }
+        status.at = "2026-11-28T12:00:00Z".to_owned();
+        for (since, age) in [
+            ("2026-11-28T11:59:00Z", "1 min"),
+            ("2026-11-28T09:30:00Z", "2 h"),
+            ("2026-11-08T12:00:00Z", "20 d"),
+            ("2027-01-01T00:00:00Z", "under 1 min"),
+        ] {
+            status.node.as_mut().unwrap().containers[0].since = Some(since.to_owned());
+            let html = page::fragment(&status);
+            assert!(html.contains(&format!(">{age}</time>")), "{since}: {html}");
+        }
+        status.node_name = None;
+        assert!(page::page(&status).contains("<title>CPUs of this node</title>"));
+        status.node_name = Some("<b>".to_owned());
+        assert!(page::page(&status).contains("<title>CPUs of node &lt;b&gt;</title>"));
+    })
+    .await;
 }
 
 /// A namespace in an invalid configuration.
@@ -384,7 +426,7 @@ async fn screenshots_are_saved_on_request() {
                 numbering: interleaved,
                 ..Machine::default()
             },
-            75,
+            90,
         ),
     ];
     local(async {
@@ -410,16 +452,18 @@ async fn screenshots_are_saved_on_request() {
     .await;
 }
 
-/// Saves a light and a dark screenshot of a node's page.
+/// Saves a light and a dark screenshot of a node's page, and one of a narrow screen.
 async fn shoot(daemon: &ObservedDaemon, into: &Path, name: &str) {
     let address = serve(daemon).await;
-    for (scheme, setting) in [("light", 1), ("dark", 0)] {
+    for (scheme, setting, size) in
+        [("light", 1, "1500,1400"), ("dark", 0, "1500,1400"), ("narrow", 1, "400,1400")]
+    {
         let shot = into.join(format!("{name}-{scheme}.png"));
         let output = browse(
             PATIENCE,
             vec![
                 format!("--blink-settings=preferredColorScheme={setting}"),
-                "--window-size=1366,1400".into(),
+                format!("--window-size={size}"),
                 "--virtual-time-budget=3000".into(),
                 format!("--screenshot={}", shot.display()),
                 format!("http://{address}/"),

@@ -135,7 +135,7 @@ fn log_lines_carry_their_time_unless_the_journal_adds_it() {
     let first_line = |journal: Option<(u64, u64)>| {
         log.as_file().set_len(0).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"));
-        command.args(["run", "--config", "/nonexistent/config.yaml"]);
+        command.args(["run", "--node-name", "worker-1", "--config", "/nonexistent/config.yaml"]);
         command.env_remove("RUST_LOG").env_remove("JOURNAL_STREAM");
         if let Some((device, inode)) = journal {
             command.env("JOURNAL_STREAM", format!("{device}:{inode}"));
@@ -146,6 +146,7 @@ fn log_lines_carry_their_time_unless_the_journal_adds_it() {
     let own = log.as_file().metadata().map(|file| (file.dev(), file.ino())).unwrap();
     let plain = first_line(Some(own));
     assert!(plain.starts_with("[INFO  nri_cpu_manager::cli::run] nri-cpu-manager "), "{plain}");
+    assert!(plain.ends_with(" on node worker-1"), "{plain}");
     for journal in [None, Some((own.0, own.1 + 1))] {
         let timed = first_line(journal);
         let (time, rest) = timed.strip_prefix('[').unwrap().split_once(' ').unwrap();

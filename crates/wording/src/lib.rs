@@ -9,6 +9,7 @@
 //! );
 //! ```
 
+use std::cmp::Ordering;
 use std::fmt::Display;
 
 /// The longest text, in bytes, for which a similar name is searched.
@@ -46,6 +47,52 @@ pub fn shortened(text: &str, most: usize) -> String {
     let head: String = text.chars().take(most / 2).collect();
     let tail: String = text.chars().skip(length - most / 2).collect();
     format!("{head}...({} characters)...{tail}", length - most / 2 * 2)
+}
+
+/// The order in which people expect names: numbers in them count by their value, so that `small-2`
+/// comes before `small-10`.
+///
+/// ```
+/// let mut names = ["small-10", "small-2", "large-1"];
+/// names.sort_by(|a, b| wording::natural_order(a, b));
+/// assert_eq!(names, ["large-1", "small-2", "small-10"]);
+/// ```
+pub fn natural_order(a: &str, b: &str) -> Ordering {
+    let mut left = a;
+    let mut right = b;
+    while !left.is_empty() && !right.is_empty() {
+        let (number, other) = (digits(left), digits(right));
+        let order = if number > 0 && other > 0 {
+            let (x, y) = (value(&left[..number]), value(&right[..other]));
+            (left, right) = (&left[number..], &right[other..]);
+            x.len().cmp(&y.len()).then_with(|| x.cmp(y))
+        } else {
+            let (x, y) = (first(left), first(right));
+            (left, right) = (&left[x.len()..], &right[y.len()..]);
+            x.cmp(y)
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    // Equal up to leading zeros, or one is the beginning of the other.
+    left.len().cmp(&right.len()).then_with(|| a.cmp(b))
+}
+
+/// How many digits a text begins with.
+fn digits(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
+}
+
+/// Digits without leading zeros: of two, the longer one is the larger number.
+fn value(digits: &str) -> &str {
+    digits.trim_start_matches('0')
+}
+
+/// The first character of a text that has one.
+fn first(text: &str) -> &str {
+    let length = text.chars().next().map_or(0, char::len_utf8);
+    &text[..length]
 }
 
 /// A number with its noun: `1 NUMA node`, `2 NUMA nodes`.
@@ -113,6 +160,33 @@ mod tests {
         let named = ["", "0", "17", "0-1", "0,2", "none"].map(cpus);
         assert_eq!(named, ["no CPUs", "CPU 0", "CPU 17", "CPUs 0-1", "CPUs 0,2", "CPUs none"]);
         assert_eq!(["", "0", "0-1"].map(|list| agree(list, "is", "are")), ["are", "is", "are"]);
+    }
+
+    #[test]
+    fn numbers_in_names_count_by_their_value() {
+        let sorted = [
+            "",
+            "a",
+            "a-1",
+            "a-1-9",
+            "a-01-10",
+            "a-1-10",
+            "a-2",
+            "a-10",
+            "a-10b",
+            "a-18446744073709551616",
+            "a-36893488147419103232",
+            "a.1",
+            "b",
+            "b/1",
+            "é-2",
+            "é-10",
+        ];
+        for (at, one) in sorted.iter().enumerate() {
+            for (other_at, other) in sorted.iter().enumerate() {
+                assert_eq!(natural_order(one, other), at.cmp(&other_at), "{one:?} and {other:?}");
+            }
+        }
     }
 
     #[test]

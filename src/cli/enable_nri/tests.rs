@@ -24,6 +24,9 @@ fn everything_else_in_the_file_stays_as_it_is() {
     assert_eq!(enabled(USUAL), format!("{USUAL}\n[plugins.\"{NRI}\"]\ndisable = false\n"));
     let off = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true # not yet\n  disable_connections = false\n";
     assert_eq!(enabled(off), off.replace("true", "false"));
+    // Older images of EKS: only plugins that containerd launches may connect.
+    let alone = "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n  disable_connections = true\n";
+    assert_eq!(enabled(alone), alone.replace("true", "false"));
     // In one line, and by a dotted key.
     let inline = "version = 2\nplugins = { \"io.containerd.nri.v1.nri\" = { disable = true } }\n";
     assert_eq!(enabled(inline), inline.replace("true", "false"));
@@ -122,6 +125,8 @@ fn a_template_without_the_plugins_table_gets_one() {
     let off =
         format!("{base}[plugins.'{NRI}']\n  disable = true # no\n[debug]\n  disable = true\n");
     assert_eq!(enabled(&off), Some(off.replacen("true", "false", 1)));
+    let alone = format!("{base}[plugins.'{NRI}']\n  disable_connections = true\n  disable=false\n");
+    assert_eq!(enabled(&alone), Some(alone.replace("true", "false")));
     let comment = format!("# [plugins.\"{NRI}\"]\n{base}");
     assert_eq!(enabled(&comment), Some(format!("{comment}\n{table}")));
     for unclear in [

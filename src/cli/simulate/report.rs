@@ -3,7 +3,7 @@
 
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant};
-use crate::view::status::{PlacementStatus, full_name};
+use crate::view::status::{PlacementStatus, by_name, full_name};
 use ledger::{Ledger, Phase};
 use serde::Serialize;
 use simulate::Figures;
@@ -64,6 +64,10 @@ pub(super) struct PlacementReport {
 }
 
 impl PlacementReport {
+    fn name_parts(&self) -> [&str; 3] {
+        [&self.namespace, &self.pod, &self.container]
+    }
+
     pub(super) fn full_name(&self) -> String {
         full_name(&self.namespace, &self.pod, &self.container)
     }
@@ -98,17 +102,17 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             name: report.full_name(),
             cpus,
             idle: container.idle,
-            placement: report.placement.to_string(),
+            placement: report.placement.words(&container.idle),
         }));
         placements.push(report);
     }
-    placements
-        .sort_by_cached_key(|one| (one.namespace.clone(), one.pod.clone(), one.container.clone()));
+    placements.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));
     let occupancy = Occupancy {
         tenants,
         reserved: ledger.settings().placement.reserved,
         shared: ledger.pool(),
         isolated: view.isolated,
+        ..Occupancy::default()
     };
     (Picture::of(&view.topology, occupancy), placements)
 }

@@ -11,6 +11,7 @@ const INSIDE: [&str; 7] =
 #[track_caller]
 fn answer(bytes: impl Into<Vec<u8>>) -> String {
     Config::from_bytes("config.yaml", bytes.into())
+        .map_err(ConfigError::from)
         .and_then(|config| config.resolve(&machine()))
         .unwrap_err()
         .to_string()

@@ -56,10 +56,15 @@ pub struct Occupancy {
     pub shared: CpuSet,
     /// CPUs that the kernel was booted to isolate.
     pub isolated: CpuSet,
+    /// CPUs that containers outside of `tenants` have for themselves.
+    pub elsewhere: CpuSet,
 }
 
 #[derive(Debug, Clone)]
 pub struct Picture {
+    /// What holds for the whole node, a few words each, for an image that is seen without its status;
+    /// empty for a machine without a plugin.
+    pub facts: Vec<String>,
     pub frames: Vec<Frame>,
     /// The containers that have CPUs in the picture, by badge.
     pub tenants: Vec<Tenant>,
@@ -76,6 +81,19 @@ pub struct Frame {
 impl Frame {
     fn is_innermost(&self) -> bool {
         matches!(self.inside, Inside::Cores(_))
+    }
+
+    /// Marks shared CPUs as unused by the picture.
+    fn clear(&mut self) {
+        match &mut self.inside {
+            Inside::Frames(frames) => frames.iter_mut().for_each(Frame::clear),
+            Inside::Cores(cores) => {
+                let cells = cores.iter_mut().flat_map(|core| &mut core.cells);
+                cells.filter(|cell| cell.usage == Usage::Shared).for_each(|cell| {
+                    cell.usage = Usage::Unknown;
+                });
+            }
+        }
     }
 
     fn cells(&self) -> Vec<Cell> {
@@ -111,6 +129,8 @@ pub struct Cell {
 pub enum Usage {
     /// Exclusive to the container with this badge.
     Held(Badge),
+    /// Exclusive to a container of a namespace that the reader has left out.
+    Elsewhere,
     /// All containers without exclusive CPUs run on it.
     Shared,
     /// Never exclusive; shared containers may run on it.
@@ -124,6 +144,8 @@ pub enum Usage {
     /// No container runs on it at present: an ended container keeps it.
     Unused,
     Offline,
+    /// The picture is of a machine and not of a node: the cell has the CPU's number.
+    Unknown,
 }
 
 impl Usage {
@@ -131,12 +153,14 @@ impl Usage {
     pub fn sign(self) -> String {
         let sign = match self {
             Usage::Held(badge) => return badge.to_string(),
+            Usage::Elsewhere => "o",
             Usage::Shared => "·",
             Usage::Reserved => "-",
             Usage::Idle => "z",
             Usage::Isolated => "i",
             Usage::Unused => "_",
             Usage::Offline => "x",
+            Usage::Unknown => "",
         };
         sign.to_owned()
     }
@@ -145,12 +169,14 @@ impl Usage {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Usage::Held(_) => ("exclusive", ""),
+            Usage::Elsewhere => ("other", "exclusive, of namespaces that are not shown"),
             Usage::Shared => ("shared", ""),
             Usage::Reserved => ("reserved", "never exclusive"),
             Usage::Idle => ("idle", "SMT siblings or uncore caches of exclusive CPUs"),
             Usage::Isolated => ("isolated", "never shared (isolcpus)"),
             Usage::Unused => ("kept", "for containers that may restart"),
             Usage::Offline => ("offline", ""),
+            Usage::Unknown => ("online", ""),
         }
     }
 
@@ -164,12 +190,12 @@ impl Usage {
 
 impl Picture {
     pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
-        let Occupancy { mut tenants, reserved, shared, isolated } = occupancy;
+        let Occupancy { mut tenants, reserved, shared, isolated, elsewhere } = occupancy;
         // CPUs of an ended container are lent to the shared pool until the container is back.
         tenants.iter_mut().for_each(|tenant| tenant.cpus -= shared);
         tenants.retain(|tenant| !tenant.cpus.is_empty());
         tenants.sort_unstable_by_key(|tenant| tenant.badge);
-        let occupancy = Occupancy { tenants, reserved, shared, isolated };
+        let occupancy = Occupancy { tenants, reserved, shared, isolated, elsewhere };
         let draw = Draw { topology, occupancy: &occupancy };
         let mut frames = draw.frames(&topology.online(), &layers(topology));
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
@@ -184,7 +210,15 @@ impl Picture {
             let inside = Inside::Cores(cores.collect());
             frames.push(Frame { title: Usage::Offline.meaning(), cpus, inside });
         }
-        Picture { frames, tenants: occupancy.tenants }
+        Picture { facts: Vec::new(), frames, tenants: occupancy.tenants }
+    }
+
+    /// A machine on which nothing runs: its cells have the numbers of the CPUs.
+    pub fn of_machine(topology: &Topology) -> Picture {
+        let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
+        let mut picture = Picture::of(topology, occupancy);
+        picture.frames.iter_mut().for_each(Frame::clear);
+        picture
     }
 
     /// Draws the node of a status; `None` if the status is from a version that does not describe
@@ -201,7 +235,7 @@ impl Picture {
                 name: one.full_name(),
                 cpus: one.cpus - one.shared,
                 idle: one.idle,
-                placement: one.placement.to_string(),
+                placement: one.placement.words(&one.idle),
             })
         });
         let occupancy = Occupancy {
@@ -209,8 +243,9 @@ impl Picture {
             reserved: node.cpus.reserved,
             shared: node.cpus.shared,
             isolated: node.cpus.isolated,
+            elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
         };
-        Ok(Some(Picture::of(&topology, occupancy)))
+        Ok(Some(Picture { facts: facts(node), ..Picture::of(&topology, occupancy) }))
     }
 
     /// All cells, in the order of the drawing.
@@ -225,6 +260,7 @@ impl Picture {
         if self.tenants.is_empty() && signs.len() == 1 {
             signs.clear();
         }
+        signs.retain(|usage| *usage != Usage::Unknown);
         signs
     }
 
@@ -268,6 +304,7 @@ impl Picture {
                 let name = tenant.map_or("", |tenant| &tenant.name);
                 format!("{badge} {name}").trim_end().to_owned()
             }
+            Usage::Unknown => return format!("CPU {}{kind}", cell.cpu),
             other => other.meaning(),
         };
         format!("CPU {}{kind}: {user}", cell.cpu)
@@ -279,13 +316,31 @@ impl Picture {
         let signs = self.signs();
         let held = cells.iter().filter(|cell| !signs.contains(&cell.usage)).count();
         let tenants = wording::count(self.tenants.len(), "container");
-        let mut parts = vec![format!("{held} exclusive to {tenants}")];
+        let mut parts = Vec::new();
+        if !signs.contains(&Usage::Unknown) {
+            parts.push(format!("{held} exclusive to {tenants}"));
+        }
         for usage in signs {
             let count = cells.iter().filter(|cell| cell.usage == usage).count();
             parts.push(format!("{count} {}", usage.words().0));
         }
         format!("{}: {}.", wording::count(cells.len(), "CPU"), parts.join(", "))
     }
+}
+
+/// What a reader of the picture alone would ask for: mechanism, engine, reserved CPUs, moves, age.
+fn facts(node: &NodeStatus) -> Vec<String> {
+    let moves = match &node.rebalance {
+        None => "rebalance off".to_owned(),
+        Some(moves) => format!("rebalance: {}", moves.budget()),
+    };
+    vec![
+        format!("exclusivity {}", node.config.exclusivity),
+        format!("placement {}", node.config.own.placement),
+        format!("reserved {}", wording::cpus(wording::or_none(node.cpus.reserved))),
+        moves,
+        format!("settings since {}", node.config_source.loaded),
+    ]
 }
 
 /// Domains of one kind, with its name.
@@ -367,12 +422,13 @@ impl Draw<'_> {
     }
 
     fn usage(&self, cpu: usize) -> Usage {
-        let Occupancy { tenants, reserved, shared, isolated } = self.occupancy;
+        let Occupancy { tenants, reserved, shared, isolated, elsewhere } = self.occupancy;
         match tenants.iter().find(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant.badge),
             None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
             None if reserved.contains(cpu) => Usage::Reserved,
             None if shared.contains(cpu) => Usage::Shared,
+            None if elsewhere.contains(cpu) => Usage::Elsewhere,
             None if isolated.contains(cpu) => Usage::Isolated,
             None => Usage::Unused,
         }

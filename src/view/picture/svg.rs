@@ -1,23 +1,25 @@
 //! The picture as SVG: one document without references, light or dark as the reader prefers, and
 //! light in programs that are no browsers.
 
-use super::layout::{self, LIST, Placed, TITLE};
+use super::layout::{self, CHARACTER, LIST, Placed, TITLE, WIDEST};
 use super::xml::Xml;
 use super::{Cell, Core, Picture, Usage, cut};
 use topology::CoreKind;
 
-/// The width that frames side by side fill, in pixels.
-const WIDTH: f64 = 1180.0;
 /// The margin of a file. A page has its own margins: there it is half the width of a frame's line.
 const MARGIN: f64 = 12.0;
 const NO_MARGIN: f64 = 1.0;
 /// The base line of a file's headline, and the space for it below the margin.
 const HEADLINE: f64 = 30.0;
-/// The width of a column of the legend, and the height of its lines.
+/// The height of a line of facts below the headline.
+const FACT: f64 = 16.0;
+/// The greatest width of a column of the legend, and the height of its lines.
 const COLUMN: f64 = 384.0;
 const LINE: f64 = 40.0;
 /// The least width of a file, without its margins.
 const NARROWEST: f64 = COLUMN * 1.5;
+/// The size of the smallest text that people read without effort.
+const SMALLEST: f64 = 12.0;
 /// The side of a sign in a legend.
 const SWATCH: f64 = 26.0;
 /// The most characters of a name and of a container's facts that fit in a column.
@@ -70,25 +72,30 @@ fn file_style() -> String {
 /// A separate file: the picture between its title and its legend.
 pub fn file(picture: &Picture, title: &str) -> String {
     let painter = Painter::of(picture);
-    let (placed, width, height) = layout::flow(&picture.frames, painter.side, WIDTH);
-    let columns = ((width / COLUMN) as usize).max(1);
-    let lines = picture.entries().len().div_ceil(columns);
-    let top = MARGIN + HEADLINE;
+    let (placed, width, height) = layout::machine(&picture.frames, painter.side);
+    let legend = Legend::of(picture, width.max(NARROWEST), height);
+    let width = width.max(NARROWEST).max(legend.width());
+    let facts = wrapped(&picture.facts, width);
+    let top = MARGIN + HEADLINE + facts.len() as f64 * FACT;
     let below = top + height + 14.0;
-    let size = (width.max(NARROWEST) + 2.0 * MARGIN, below + lines as f64 * LINE + MARGIN);
+    let size = (width + 2.0 * MARGIN, below + legend.height() + MARGIN);
     document(picture, title, size, |xml| {
         xml.element("style", &[], |xml| xml.raw(&file_style()));
         xml.empty("rect", &[("class", &"paper"), ("width", &"100%"), ("height", &"100%")]);
         xml.text("text", &[("class", &"headline"), ("x", &MARGIN), ("y", &HEADLINE)], title);
+        for (at, line) in facts.iter().enumerate() {
+            let y = HEADLINE + 4.0 + (at + 1) as f64 * FACT;
+            xml.text("text", &[("class", &"label soft"), ("x", &MARGIN), ("y", &y)], line);
+        }
         group(xml, (MARGIN, top), |xml| painter.frames(xml, &placed));
-        group(xml, (MARGIN, below), |xml| legend(xml, picture, columns));
+        group(xml, (MARGIN, below), |xml| legend.draw(xml));
     })
 }
 
 /// A part of a page that has [`page_style`] and its own legend.
 pub fn part(picture: &Picture) -> String {
     let painter = Painter::of(picture);
-    let (placed, width, height) = layout::flow(&picture.frames, painter.side, WIDTH);
+    let (placed, width, height) = layout::machine(&picture.frames, painter.side);
     let size = (width + 2.0 * NO_MARGIN, height + 2.0 * NO_MARGIN);
     document(picture, "CPUs and their containers", size, |xml| {
         group(xml, (NO_MARGIN, NO_MARGIN), |xml| painter.frames(xml, &placed));
@@ -215,6 +222,13 @@ impl<'a> Painter<'a> {
 
     /// A cell, with the CPU's number if it is legible.
     fn cell(&self, xml: &mut Xml, at: (f64, f64), Cell { cpu, usage }: Cell) {
+        if usage == Usage::Unknown {
+            square(xml, "shared", at, self.side);
+            let (x, y) = (at.0 + self.side / 2.0, (at.1 + self.side / 2.0).round() + 4.0);
+            let class = "number";
+            xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cpu.to_string());
+            return;
+        }
         fill(xml, usage, at, self.side);
         if has_number(self.side) {
             let class = match usage {
@@ -255,11 +269,11 @@ fn fill(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
     let text = usage.sign();
     let size = match text.chars().count() {
         1 => side * 0.56,
-        2 => side * 0.5,
+        2 => (side * 0.5).max(SMALLEST),
         _ => side * 0.36,
     };
-    // The sign is a little higher where the CPU's number is below it.
-    let middle = if has_number(side) { 0.56 } else { 0.7 };
+    // The sign is higher where the CPU's number is below it.
+    let middle = if has_number(side) { 0.52 } else { 0.7 };
     let (x, y) = (at.0 + side / 2.0, (at.1 + side * middle).round());
     let font = size.round();
     xml.text("text", &[("class", &class), ("x", &x), ("y", &y), ("font-size", &font)], &text);
@@ -272,18 +286,75 @@ fn square(xml: &mut Xml, class: &str, (x, y): (f64, f64), side: f64) {
     );
 }
 
+/// Facts in lines of at most this width.
+fn wrapped(facts: &[String], width: f64) -> Vec<String> {
+    const BETWEEN: &str = " · ";
+    let most = (width / CHARACTER) as usize;
+    let mut lines: Vec<String> = Vec::new();
+    for fact in facts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + BETWEEN.len() + fact.chars().count() <= most => {
+                line.push_str(BETWEEN);
+                line.push_str(fact);
+            }
+            _ => lines.push(fact.clone()),
+        }
+    }
+    lines
+}
+
 /// The legend of a file: in columns the containers, then the other signs.
-fn legend(xml: &mut Xml, picture: &Picture, columns: usize) {
-    for (at, (usage, title, facts)) in picture.entries().iter().enumerate() {
-        let x = (at % columns) as f64 * COLUMN;
-        let y = (at / columns) as f64 * LINE;
-        fill(xml, *usage, (x, y), SWATCH);
-        let x = x + SWATCH + 8.0;
-        let (title, facts) = (cut(title, NAME), cut(facts, FACTS));
-        let middle = y + if facts.is_empty() { 17.0 } else { 10.0 };
-        xml.text("text", &[("class", &"label"), ("x", &x), ("y", &middle)], &title);
-        if !facts.is_empty() {
-            xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &(y + 25.0))], &facts);
+struct Legend {
+    /// Signs with the texts beside them.
+    entries: Vec<(Usage, String, String)>,
+    columns: usize,
+    /// The width of a column.
+    step: f64,
+}
+
+impl Legend {
+    /// A legend for a picture of this size. One that would be higher than the picture may be as wide
+    /// as the widest picture.
+    fn of(picture: &Picture, width: f64, height: f64) -> Legend {
+        let cut_both = |(usage, title, facts): (Usage, String, String)| {
+            (usage, cut(&title, NAME), cut(&facts, FACTS))
+        };
+        let entries: Vec<_> = picture.entries().into_iter().map(cut_both).collect();
+        let characters = |(_, title, facts): &(Usage, String, String)| {
+            title.chars().count().max(facts.chars().count())
+        };
+        let longest = entries.iter().map(characters).max().unwrap_or(0);
+        let step = (SWATCH + 8.0 + (longest + 2) as f64 * CHARACTER).min(COLUMN);
+        let fitting = |width: f64| ((width / step) as usize).clamp(1, entries.len().max(1));
+        let mut columns = fitting(width);
+        if entries.len().div_ceil(columns) as f64 * LINE > height {
+            columns = fitting(WIDEST.max(width));
+        }
+        // No more columns than these lines need.
+        let lines = entries.len().div_ceil(columns).max(1);
+        Legend { columns: entries.len().div_ceil(lines).max(1), entries, step }
+    }
+
+    fn width(&self) -> f64 {
+        self.columns as f64 * self.step
+    }
+
+    fn height(&self) -> f64 {
+        self.entries.len().div_ceil(self.columns) as f64 * LINE
+    }
+
+    fn draw(&self, xml: &mut Xml) {
+        for (at, (usage, title, facts)) in self.entries.iter().enumerate() {
+            let x = (at % self.columns) as f64 * self.step;
+            let y = (at / self.columns) as f64 * LINE;
+            fill(xml, *usage, (x, y), SWATCH);
+            let x = x + SWATCH + 8.0;
+            let middle = y + if facts.is_empty() { 17.0 } else { 10.0 };
+            xml.text("text", &[("class", &"label"), ("x", &x), ("y", &middle)], title);
+            if !facts.is_empty() {
+                let below = y + 25.0;
+                xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &below)], facts);
+            }
         }
     }
 }

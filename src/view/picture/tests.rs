@@ -19,7 +19,8 @@ fn picture(topology: &Topology, reserved: &str, tenants: Vec<Tenant>) -> Picture
     let reserved: CpuSet = reserved.parse().unwrap();
     let held: CpuSet = tenants.iter().map(|tenant| tenant.cpus).collect();
     let shared = topology.online() - topology.isolated() - held;
-    Picture::of(topology, Occupancy { tenants, reserved, shared, isolated: topology.isolated() })
+    let isolated = topology.isolated();
+    Picture::of(topology, Occupancy { tenants, reserved, shared, isolated, ..Occupancy::default() })
 }
 
 fn machine(words: &str) -> Topology {
@@ -179,4 +180,74 @@ fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
     check(&picture, 100, expect);
     let sentence = "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated.";
     assert_eq!(picture.sentence(), sentence);
+}
+
+/// NUMA nodes side by side, and a legend in columns: a screen shows most of it.
+#[test]
+fn a_large_machine_is_wide_and_not_high() {
+    let words = "pack:2 numa:4 l3:3 core:8 pu:2";
+    let topology = machine(words);
+    let all: Vec<usize> = topology.online().iter().collect();
+    let tenants = all.chunks(4).take(90).enumerate().map(|(at, cpus)| {
+        let cpus = cpus.iter().flat_map(|cpu| CpuSet::of(*cpu)).collect();
+        Tenant { cpus, ..tenant(at as u16, &format!("team/inference-{at}/main"), "") }
+    });
+    let svg = svg::file(&picture(&topology, "", tenants.collect()), "a title");
+    let size = |name: &str| {
+        let (_, rest) = svg.split_once(&format!(" {name}=\"")).unwrap();
+        rest.split('"').next().unwrap().parse::<f64>().unwrap()
+    };
+    let (width, height) = (size("width"), size("height"));
+    assert!(width > 1000.0 && width <= 1430.0, "{width} x {height}");
+    assert!(height < 1300.0, "{width} x {height}");
+}
+
+/// A small one stays narrow: the README shows it.
+#[test]
+fn a_small_machine_fits_into_a_text() {
+    let svg = svg::part(&picture(&machine("l3:4 core:8"), "", vec![]));
+    assert!(svg.contains(" width=\"670\""), "{svg}");
+}
+
+#[test]
+fn a_machine_alone_has_the_numbers_of_its_cpus() {
+    let offline = "1".parse().unwrap();
+    let topology = Machine { cores: 300, offline, ..Machine::default() }.topology().unwrap();
+    let picture = Picture::of_machine(&topology);
+    let svg = svg::file(&picture, "machine");
+    for part in [">299</text>", "<title>CPU 299</title>", "1 offline, 299 online.", ">x</text>"] {
+        assert!(svg.contains(part), "{part} is not in\n{svg}");
+    }
+    assert_eq!(svg.matches("class=\"number\"").count(), 299);
+    assert_eq!(picture.legend(), [Usage::Offline]);
+}
+
+#[test]
+fn facts_of_the_node_are_in_the_image() {
+    let mut picture = picture(&machine("core:2"), "", vec![]);
+    picture.facts = ["exclusivity kernel", "placement compact"].map(str::to_owned).to_vec();
+    let svg = svg::file(&picture, "a title");
+    assert!(svg.contains(">exclusivity kernel · placement compact</text>"), "{svg}");
+}
+
+/// On a screen of any width a picture has its own size: the smallest text is 12 pixels high.
+#[test]
+fn no_text_of_a_page_is_smaller_than_12_pixels() {
+    let rules = svg::page_style() + include_str!("../../serve/page/page.css");
+    assert!(rules.contains("figure svg.picture { display: block; max-width: none;"));
+    for size in rules.split("font-size: ").skip(1).filter_map(|rest| rest.split(';').next()) {
+        let pixels = match (size.strip_suffix("px"), size.strip_suffix("rem")) {
+            (Some(pixels), _) => pixels.parse::<f64>().unwrap(),
+            (None, Some(rem)) => rem.parse::<f64>().unwrap() * 16.0,
+            _ => unreachable!("{size}"),
+        };
+        assert!(pixels >= 12.0, "{size}");
+    }
+    let many = || (0..64).map(|cpu| tenant(cpu, "x", &cpu.to_string())).collect::<Vec<_>>();
+    for words in ["core:64", "core:400"] {
+        let svg = svg::part(&picture(&machine(words), "", many()));
+        for size in svg.split("font-size=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(size.parse::<f64>().unwrap() >= 12.0, "{words}: {size}");
+        }
+    }
 }

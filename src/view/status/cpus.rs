@@ -6,7 +6,6 @@ use ledger::{Phase, View};
 use placement::quality::{LiveScore, Scorer, fragmentation};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 use topology::Topology;
 
 impl Serialize for Badge {
@@ -120,12 +119,10 @@ impl PlacementStatus {
             whole_cores: !cpus.is_empty() && are_whole_cores(topology, cpus),
         }
     }
-}
 
-impl fmt::Display for PlacementStatus {
     /// `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores`; empty without
-    /// CPUs. One node needs no mention: its caches say which it is.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// CPUs. One node needs no mention: its caches say which it is. `idle` CPUs stay idle for these.
+    pub fn words(&self, idle: &CpuSet) -> String {
         let PlacementStatus { numa_nodes, uncore_caches, whole_cores } = self;
         let mut parts = Vec::new();
         if numa_nodes.len() > 1 {
@@ -137,9 +134,10 @@ impl fmt::Display for PlacementStatus {
             several => parts.push(format!("uncore caches {}", listed(several))),
         }
         if !uncore_caches.is_empty() && !whole_cores {
-            parts.push("partial cores".to_owned());
+            let rest = if idle.is_empty() { "partial cores" } else { "idle siblings" };
+            parts.push(rest.to_owned());
         }
-        f.write_str(&parts.join(", "))
+        parts.join(", ")
     }
 }
 
@@ -186,13 +184,16 @@ mod tests {
     fn a_placement_names_caches_and_only_several_nodes() {
         let placement = |numa_nodes: &[usize], uncore_caches: &[usize], whole_cores| {
             let (numa_nodes, uncore_caches) = (numa_nodes.to_vec(), uncore_caches.to_vec());
-            PlacementStatus { numa_nodes, uncore_caches, whole_cores }.to_string()
+            PlacementStatus { numa_nodes, uncore_caches, whole_cores }
         };
-        assert_eq!(placement(&[0], &[3], true), "uncore cache 3");
+        let none = CpuSet::EMPTY;
+        assert_eq!(placement(&[0], &[3], true).words(&none), "uncore cache 3");
+        let isolated = placement(&[0], &[3], false);
+        assert_eq!(isolated.words(&CpuSet::of(9).unwrap()), "uncore cache 3, idle siblings");
         assert_eq!(
-            placement(&[0, 1], &[2, 3, 4], false),
+            placement(&[0, 1], &[2, 3, 4], false).words(&none),
             "NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores"
         );
-        assert_eq!(PlacementStatus::default().to_string(), "");
+        assert_eq!(PlacementStatus::default().words(&none), "");
     }
 }

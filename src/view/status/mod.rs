@@ -21,10 +21,11 @@ use cpuset::CpuSet;
 use ledger::{ContainerView, PoolKind, Subject, What};
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use topology::{Sizes, Topology};
-use wording::{count, printable};
+use wording::{count, natural_order, printable};
 
 /// The version of the format. It changes when a field is removed or changes its meaning, not when one
 /// is added.
@@ -35,6 +36,9 @@ pub struct Status {
     /// See [`VERSION`].
     pub version: u32,
     pub plugin_version: String,
+    /// `null` if the plugin does not know it.
+    #[serde(default)]
+    pub node_name: Option<String>,
     /// When this was written, in RFC 3339 as all moments here.
     pub at: String,
     /// Whether the plugin can place containers as configured.
@@ -76,7 +80,7 @@ pub struct NodeStatus {
     /// `null` from versions without this field.
     #[serde(default)]
     pub machine: Option<Snapshot>,
-    /// By namespace, pod and name.
+    /// By namespace, pod and name, in natural order.
     pub containers: Vec<ContainerStatus>,
     /// The last refusals, the oldest first.
     pub refusals: Vec<RecordStatus>,
@@ -133,6 +137,17 @@ pub struct NodeStatus {
     /// Cpuset partitions of other programs, by cgroup: no container can run on their CPUs.
     #[serde(default)]
     pub foreign_partitions: BTreeMap<String, CpuSet>,
+    /// Set by [`NodeStatus::show_only`]; the plugin itself always sends all namespaces.
+    #[serde(skip)]
+    pub filter: Option<NamespaceFilter>,
+}
+
+/// What a reader has left out of a status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceFilter {
+    pub namespaces: Vec<String>,
+    /// CPUs that containers of other namespaces have for themselves.
+    pub elsewhere: CpuSet,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +222,7 @@ impl NodeView {
         Status {
             version: VERSION,
             plugin_version: env!("CARGO_PKG_VERSION").to_owned(),
+            node_name: self.node_name.clone(),
             at: at.to_string(),
             ready: obstacles.is_empty(),
             obstacles,
@@ -280,8 +296,24 @@ impl NodeStatus {
     /// exclusive CPUs by name.
     pub fn listed(&self) -> Vec<&ContainerStatus> {
         let mut containers: Vec<&ContainerStatus> = self.containers.iter().collect();
-        containers.sort_by_key(|one| (!one.exclusive, one.badge));
+        containers.sort_by(|a, b| {
+            let group = |one: &ContainerStatus| (!one.exclusive, one.badge);
+            group(a).cmp(&group(b)).then_with(|| by_name(a.name_parts(), b.name_parts()))
+        });
         containers
+    }
+
+    /// Leaves out containers and records of other namespaces.
+    pub fn show_only(&mut self, namespaces: &[String]) {
+        let others = self.containers.iter().filter(|one| !namespaces.contains(&one.namespace));
+        let elsewhere = others
+            .filter(|one| one.exclusive)
+            .map(|one| (one.cpus - one.shared) | one.idle)
+            .fold(CpuSet::EMPTY, |all, cpus| all | cpus);
+        self.containers.retain(|one| namespaces.contains(&one.namespace));
+        self.refusals.retain(|one| namespaces.contains(&one.namespace));
+        self.troubles.retain(|one| namespaces.contains(&one.namespace));
+        self.filter = Some(NamespaceFilter { namespaces: namespaces.to_owned(), elsewhere });
     }
 
     /// What the check passes found and repairs did not change; `None` if nothing.
@@ -305,8 +337,7 @@ impl NodeStatus {
         let containers = view.containers.iter();
         let mut containers: Vec<ContainerStatus> =
             containers.map(|one| ContainerStatus::of(one, &view.topology, history)).collect();
-        containers
-            .sort_by_cached_key(|c| (c.namespace.clone(), c.pod.clone(), c.container.clone()));
+        containers.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));
         let moves = view.moves.iter().filter(|(_, count)| **count > 0);
         NodeStatus {
             config: ConfigStatus::in_force(node),
@@ -341,6 +372,7 @@ impl NodeStatus {
                 .collect(),
             kubelet_devices: own.kubelet_devices.to_string(),
             foreign_partitions: own.foreign_partitions.iter().cloned().collect(),
+            filter: None,
         }
     }
 }
@@ -381,6 +413,10 @@ impl ContainerStatus {
         }
     }
 
+    fn name_parts(&self) -> [&str; 3] {
+        [&self.namespace, &self.pod, &self.container]
+    }
+
     /// Empty if the status has no names.
     pub fn full_name(&self) -> String {
         full_name(&self.namespace, &self.pod, &self.container)
@@ -396,6 +432,12 @@ impl ContainerStatus {
             Some(Usage::Shared)
         }
     }
+}
+
+/// The order of containers in lists for people: namespace, pod, container.
+pub fn by_name(a: [&str; 3], b: [&str; 3]) -> Ordering {
+    let orders = a.iter().zip(b).map(|(a, b)| natural_order(a, b));
+    orders.fold(Ordering::Equal, Ordering::then)
 }
 
 /// `NAMESPACE/POD/CONTAINER` for people; empty if these are. The author of a pod, or a hostile

@@ -64,6 +64,12 @@ pub struct StayStatus {
 }
 
 impl RebalanceStatus {
+    /// What is left of the budget: `1 of 2 moves left`.
+    pub fn budget(&self) -> String {
+        let dry = if self.mode == "suggest" { "dry run, " } else { "" };
+        format!("{dry}{} of {} moves left", self.moves_left, self.moves_at_most)
+    }
+
     pub(super) fn of(node: &NodeFigures) -> Option<RebalanceStatus> {
         let NodeFigures { view, own, .. } = node;
         let rebalance = view.settings.rebalance.as_ref()?;

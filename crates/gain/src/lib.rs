@@ -1,6 +1,6 @@
 //! Measures what pinning gains on this machine: how late a latency-sensitive program wakes up, and how
 //! long requests to it take, alone and next to bursting neighbours, without pinning and with each mechanism
-//! of the plugin. `hack/bench-gain` runs it; docs/performance.md describes it.
+//! of the plugin. `nri-cpu-manager bench-gain` runs it; docs/performance.md describes it.
 //!
 //! Needs root and two CPUs, no cluster and no plugin. The cgroups are the program's own (`tree.rs`), and all
 //! are gone at its end.
@@ -18,13 +18,12 @@ mod tree;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use cpuset::CpuSet;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -33,10 +32,10 @@ use machine::Machine;
 use report::Report;
 use tree::{Hierarchies, Mode};
 
-/// Measures what pinning gains on this machine: latency next to bursting neighbours
-#[derive(Parser)]
-#[command(name = "hack/bench-gain", args_conflicts_with_subcommands = true)]
-struct Arguments {
+/// What to measure, and where to write it.
+#[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub struct Arguments {
     /// Seconds per measurement; there are two for each mode, alone and next to neighbours, in each run
     #[arg(long, default_value = "5", value_parser = seconds)]
     seconds: Duration,
@@ -57,7 +56,7 @@ struct Arguments {
 }
 
 /// What this program does in its children.
-#[derive(Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Role {
     #[command(hide = true)]
     Measure {
@@ -75,7 +74,7 @@ enum Role {
     },
 }
 
-#[derive(clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 struct Place {
     /// Files of the cgroups to enter
     #[arg(long)]
@@ -100,30 +99,33 @@ fn seconds(text: &str) -> Result<Duration> {
     Ok(seconds)
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let result = match &arguments.role {
-        None => measure(&arguments),
-        Some(Role::Measure { place, seconds, pinned }) => measured(place, *seconds, *pinned),
+/// SIGINT, SIGTERM or SIGHUP came before the end.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// Measures, and reports on `out`. The program starts itself again, with the arguments `command` before
+/// those of a child: they have to lead here.
+///
+/// # Errors
+/// [`Interrupted`], or why it cannot measure. No cgroup is left in either case.
+pub fn run(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write) -> Result<()> {
+    match &arguments.role {
+        None => measure(arguments, command, out),
+        Some(Role::Measure { place, seconds, pinned }) => measured(place, *seconds, *pinned, out),
         Some(Role::Neighbour { place }) => place.enter().and_then(|()| neighbour::run()),
-    };
-    if let Err(error) = result {
-        eprintln!("hack/bench-gain: {error:#}");
-        // As the shell reports a program that SIGINT ended.
-        let interrupted = INTERRUPTED.load(Ordering::Relaxed);
-        return if interrupted { ExitCode::from(130) } else { ExitCode::FAILURE };
     }
-    ExitCode::SUCCESS
 }
 
-fn measured(place: &Place, time: Duration, pinned: bool) -> Result<()> {
+fn measured(place: &Place, time: Duration, pinned: bool, out: &mut dyn Write) -> Result<()> {
     place.enter()?;
     let measured = measured::run(time, place.cpus, pinned)?;
-    serde_json::to_writer(std::io::stdout(), &measured)?;
+    serde_json::to_writer(&mut *out, &measured)?;
+    out.flush()?;
     Ok(())
 }
 
-fn measure(arguments: &Arguments) -> Result<()> {
+fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "needs root, to create cgroups");
     let hierarchies = Hierarchies::find()?;
     let cpus = machine::choose(hierarchies.usable()?)?;
@@ -131,9 +133,11 @@ fn measure(arguments: &Arguments) -> Result<()> {
     affinity::set(cpus.shared())?;
     note_signals()?;
 
+    let _lock = hierarchies.lock()?;
     hierarchies.remove_tree().context("cgroups of an earlier run are left")?;
     let _controllers = hierarchies.enable_controllers()?;
     let experiment = Experiment {
+        command,
         hierarchies: &hierarchies,
         cpus,
         neighbours: 2 * cpus.all.len(),
@@ -164,7 +168,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.svg {
         write(file, &svg::picture(&report))?;
     }
-    std::io::stdout().write_all(report.text().as_bytes()).context("cannot print the report")
+    out.write_all(report.text().as_bytes()).context("cannot print the report")
 }
 
 /// Those of the command line, with no pinning, which all others are compared with.

@@ -6,15 +6,17 @@
 //! programs of the machine: that is its purpose.
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use cpuset::{CpuSet, PartitionType};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -103,6 +105,17 @@ impl Hierarchies {
             Hierarchies::V2 { root } => root.join("cpuset.cpus.effective"),
         };
         Ok(read(&file)?.parse()?)
+    }
+
+    /// Held by one program at a time: several would remove each other's cgroups.
+    pub(crate) fn lock(&self) -> Result<Flock<File>> {
+        let (Hierarchies::V1 { cpuset: root, .. } | Hierarchies::V2 { root }) = self;
+        let directory =
+            File::open(root).with_context(|| format!("cannot open {}", root.display()))?;
+        Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+            Errno::EWOULDBLOCK => anyhow!("another bench-gain is running on this machine"),
+            other => anyhow!("cannot lock {}: {other}", root.display()),
+        })
     }
 
     /// Removes the tree with all processes in it, if it exists.

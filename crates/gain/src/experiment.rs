@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
+use crate::Interrupted;
 use crate::affinity;
 use crate::machine::{self, Spent};
 use crate::measured::Measured;
@@ -50,6 +51,8 @@ pub(crate) struct Run {
 
 #[derive(Debug)]
 pub(crate) struct Experiment<'a> {
+    /// Arguments before those of a child.
+    pub(crate) command: &'a [&'static str],
     pub(crate) hierarchies: &'a Hierarchies,
     pub(crate) cpus: Cpus,
     pub(crate) neighbours: usize,
@@ -126,7 +129,7 @@ impl Experiment<'_> {
         let count = if cell.neighbours { self.neighbours } else { 0 };
         // The machine's requests do not depend on who runs.
         let tree = Tree::new(self.hierarchies, cell.mode, self.cpus, self.neighbours)?;
-        let neighbours = Neighbours::start(&tree, self.cpus, count)?;
+        let neighbours = self.start_neighbours(&tree, count)?;
         let room = if cell.mode.pins() { self.cpus.shared() } else { self.cpus.all };
         for child in &neighbours.children {
             let allowed = affinity::of(child.id())?;
@@ -155,9 +158,28 @@ impl Experiment<'_> {
         })
     }
 
+    /// Returns when all are ready.
+    fn start_neighbours(&self, tree: &Tree<'_>, count: usize) -> Result<Neighbours> {
+        let mut neighbours = Neighbours::default();
+        for number in 0..count {
+            let mut command = role(self.command, "neighbour", &tree.neighbour_files(number))?;
+            command.arg("--cpus").arg(self.cpus.all.to_string());
+            let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+            let mut child = child.context("cannot start a neighbour")?;
+            neighbours.inputs.extend(child.stdin.take());
+            neighbours.children.push(child);
+        }
+        for child in &mut neighbours.children {
+            let mut ready = [0];
+            let output = child.stdout.as_mut().context("no output")?;
+            output.read_exact(&mut ready).context("a neighbour ended")?;
+        }
+        Ok(neighbours)
+    }
+
     fn measure(&self, tree: &Tree<'_>, mode: Mode) -> Result<Measured> {
         let cpus = if mode.pins() { self.cpus.exclusive } else { self.cpus.all };
-        let mut command = role("measure", &tree.measured_files())?;
+        let mut command = role(self.command, "measure", &tree.measured_files())?;
         command.arg("--cpus").arg(cpus.to_string());
         command.arg("--seconds").arg(self.time.as_secs_f64().to_string());
         if mode.pins() {
@@ -177,7 +199,9 @@ impl Experiment<'_> {
 fn finish(child: &mut Child, patience: Duration) -> Result<String> {
     let deadline = Instant::now() + patience;
     let status = loop {
-        ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
+        if INTERRUPTED.load(Ordering::Relaxed) {
+            return Err(Interrupted.into());
+        }
         if let Some(status) = child.try_wait()? {
             break status;
         }
@@ -198,9 +222,9 @@ fn end(child: &mut Child) {
 
 /// This program in another role. It enters its cgroup itself. A signal from the terminal does not reach it:
 /// the parent ends it.
-fn role(name: &str, process_files: &[PathBuf]) -> Result<Command> {
+fn role(before: &[&str], name: &str, process_files: &[PathBuf]) -> Result<Command> {
     let mut command = Command::new(env::current_exe().context("cannot find this program")?);
-    command.arg(name).process_group(0);
+    command.args(before).arg(name).process_group(0);
     for file in process_files {
         command.arg("--enter").arg(file);
     }
@@ -216,25 +240,6 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns when all are ready.
-    fn start(tree: &Tree<'_>, cpus: Cpus, count: usize) -> Result<Neighbours> {
-        let mut neighbours = Neighbours::default();
-        for number in 0..count {
-            let mut command = role("neighbour", &tree.neighbour_files(number))?;
-            command.arg("--cpus").arg(cpus.all.to_string());
-            let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-            let mut child = child.context("cannot start a neighbour")?;
-            neighbours.inputs.extend(child.stdin.take());
-            neighbours.children.push(child);
-        }
-        for child in &mut neighbours.children {
-            let mut ready = [0];
-            let output = child.stdout.as_mut().context("no output")?;
-            output.read_exact(&mut ready).context("a neighbour ended")?;
-        }
-        Ok(neighbours)
-    }
-
     fn ticks(&self) -> Result<u64> {
         self.children.iter().map(|child| machine::ticks(child.id())).sum()
     }

@@ -1,6 +1,5 @@
-//! The smallest run on this machine, and what is left of it. Needs root and writable cgroups.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! `nri-cpu-manager bench-gain`: the smallest run on this machine, and what is left of it. Needs root
+//! and writable cgroups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +22,8 @@ fn gain(arguments: &[&str]) -> Option<Command> {
         eprintln!("skipped: no writable cgroups with CPUs");
         return None;
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gain"));
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"));
+    command.arg("bench-gain").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(command)
 }
 
@@ -81,6 +80,9 @@ fn a_run_measures_and_leaves_no_cgroup() {
         assert!(Instant::now() < deadline, "it creates no cgroups");
         thread::sleep(Duration::from_millis(20));
     }
+    let (code, text) = finish(gain(&["--modes", "none"]).unwrap().spawn().unwrap());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("another bench-gain is running"), "{text}");
     let process = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).unwrap();
     let (code, text) = finish(child);

@@ -58,6 +58,9 @@ pub struct NodeSnapshot {
     pub distances: Vec<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// The number of huge pages in its pools, by the size of a page in bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub huge_pages: BTreeMap<u64, u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub memoryless: bool,
 }
@@ -131,6 +134,7 @@ impl Snapshot {
                     cpus: one.cpus.to_string(),
                     distances: one.distances.clone(),
                     memory_bytes: sizes.memory.get(&one.id).copied(),
+                    huge_pages: sizes.huge_pages.get(&one.id).cloned().unwrap_or_default(),
                     memoryless: one.memoryless,
                 })
                 .collect(),
@@ -222,11 +226,13 @@ impl Snapshot {
     fn sizes(&self) -> Sizes {
         let caches = self.uncore_caches.iter();
         let memory = self.numa_nodes.iter();
+        let pools = self.numa_nodes.iter().filter(|one| !one.huge_pages.is_empty());
         Sizes {
             caches: caches
                 .filter_map(|one| Some((one.id, CacheSize { level: one.level?, bytes: one.bytes })))
                 .collect(),
             memory: memory.filter_map(|one| Some((one.id, one.memory_bytes?))).collect(),
+            huge_pages: pools.map(|one| (one.id, one.huge_pages.clone())).collect(),
         }
     }
 }
@@ -291,6 +297,7 @@ mod tests {
         let sizes = Sizes {
             caches: [(0, CacheSize { level: 3, bytes: Some(32 << 20) })].into(),
             memory: [(0, 1 << 34), (4, 1 << 35)].into(),
+            huge_pages: [(0, [(2 << 20, 512), (1 << 30, 0)].into())].into(),
         };
         let text = serde_yaml::to_string(&Snapshot::of(&topology, &sizes)).unwrap();
         let read: Snapshot = serde_yaml::from_str(&text).unwrap();

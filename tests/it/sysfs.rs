@@ -109,6 +109,9 @@ proptest! {
         prop_assert_eq!(&reading.sizes.caches, &caches);
         prop_assert_eq!(reading.sizes.memory.len(), facts.nodes.len());
         prop_assert!(reading.sizes.memory.values().all(|&bytes| bytes == NODE_BYTES));
+        let pools = |id| BTreeMap::from([(2 << 20, 512 + id as u64), (1 << 30, 0)]);
+        let pools = facts.nodes.iter().map(|node| (node.id, pools(node.id)));
+        prop_assert_eq!(reading.sizes.huge_pages, pools.collect());
     }
 
     /// Any files give a machine or an error, the same each time, and a machine can be displayed.

@@ -83,6 +83,12 @@ pub(crate) fn files(facts: &Facts) -> Files {
                 NODE_BYTES >> 10
             ),
         );
+        for (kilobytes, pages) in [(2048, 512 + node.id), (1 << 20, 0)] {
+            put(
+                format!("{dir}/hugepages/hugepages-{kilobytes}kB/nr_hugepages"),
+                format!("{pages}\n"),
+            );
+        }
     }
     for (unit, kind) in [("cpu_core", CoreKind::Performance), ("cpu_atom", CoreKind::Efficient)] {
         let cpus = set(facts.cpus.iter().filter(|cpu| cpu.kind == Some(kind)).map(|cpu| cpu.id));

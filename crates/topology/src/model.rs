@@ -91,8 +91,10 @@ pub struct NumaNode {
 pub struct Sizes {
     /// By the number of the uncore cache (see [`Cpu::uncore`]).
     pub caches: BTreeMap<usize, CacheSize>,
-    /// Bytes of memory, by NUMA node.
+    /// Bytes of memory, by NUMA node; those of huge pages included.
     pub memory: BTreeMap<usize, u64>,
+    /// By NUMA node: the number of huge pages in its pools, by the size of a page in bytes.
+    pub huge_pages: BTreeMap<usize, BTreeMap<u64, u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

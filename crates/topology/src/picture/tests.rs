@@ -9,6 +9,7 @@ fn check(machine: &Machine, expect: &str) {
     let sizes = Sizes {
         caches: topology.uncores().iter().map(|uncore| (uncore.id, size)).collect(),
         memory: topology.nodes().iter().map(|node| (node.id, 256 << 30)).collect(),
+        ..Sizes::default()
     };
     let picture = TopologyText { topology: &topology, sizes: &sizes }.to_string();
     assert_eq!(picture.trim_end(), expect.trim(), "\n{picture}");

@@ -16,6 +16,7 @@
 //!       shared_cpu_list                 or shared_cpu_map
 //!   system/node/nodeM/                Documentation/ABI/stable/sysfs-devices-node
 //!     cpulist  distance  meminfo        or cpumap
+//!     hugepages/hugepages-KkB/nr_hugepages
 //!   system/node/has_memory            a list of nodes
 //!   .../numa_node                     of a container's devices, when one comes
 //! bus/pci/devices/ADDRESS/numa_node   of NVIDIA's GPUs, which have no entry in dev/char
@@ -97,7 +98,7 @@ pub fn read(kernel: &dyn Kernel, root: &Path) -> Result<Reading, ReadError> {
     warn_of_spanning_cores(&cpus, &mut warnings);
     Ok(Reading {
         facts: Facts { cpus, offline, nodes: nodes.nodes, isolated },
-        sizes: Sizes { caches: caches.sizes, memory: nodes.memory },
+        sizes: Sizes { caches: caches.sizes, memory: nodes.memory, huge_pages: nodes.huge_pages },
         warnings: warnings.into_warnings(),
     })
 }

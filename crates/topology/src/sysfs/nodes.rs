@@ -16,6 +16,8 @@ pub(super) struct Nodes {
     pub(super) nodes: Vec<NodeFacts>,
     /// Bytes of memory by node.
     pub(super) memory: BTreeMap<usize, u64>,
+    /// By node: for each size of huge pages in bytes, how many its pool has.
+    pub(super) huge_pages: BTreeMap<usize, BTreeMap<u64, u64>>,
 }
 
 pub(super) fn read(
@@ -31,6 +33,7 @@ pub(super) fn read(
             of: online.iter().map(|cpu| (cpu, 0)).collect(),
             nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL_DISTANCE], memoryless: false }],
             memory: BTreeMap::new(),
+            huge_pages: BTreeMap::new(),
         };
     }
     let of = members(tree, &ids, present, online, warnings);
@@ -51,7 +54,9 @@ pub(super) fn read(
             memoryless: memoryless(id),
         })
         .collect();
-    Nodes { of, nodes, memory }
+    let huge_pages = ids.iter().map(|&id| (id, huge_pages(tree, id)));
+    let huge_pages = huge_pages.filter(|(_, pools)| !pools.is_empty()).collect();
+    Nodes { of, nodes, memory, huge_pages }
 }
 
 fn members(
@@ -142,4 +147,17 @@ fn memory(tree: &SysfsTree<'_>, id: usize) -> Option<u64> {
     let text = tree.text(&format!("{DIR}/node{id}/meminfo")).value?;
     let rest = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest))?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The pools of a node's huge pages, empty ones included: by the size of a page in bytes, the number
+/// of pages.
+fn huge_pages(tree: &SysfsTree<'_>, id: usize) -> BTreeMap<u64, u64> {
+    let dir = format!("{DIR}/node{id}/hugepages");
+    let sizes = tree.numbered_between(&dir, "hugepages-", "kB").value.unwrap_or_default();
+    let pool = |kilobytes: usize| {
+        let text = tree.text(&format!("{dir}/hugepages-{kilobytes}kB/nr_hugepages")).value?;
+        let pages = text.trim().parse().ok()?;
+        Some((u64::try_from(kilobytes).ok()?.checked_mul(1024)?, pages))
+    };
+    sizes.into_iter().filter_map(pool).collect()
 }

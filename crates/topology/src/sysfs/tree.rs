@@ -134,6 +134,16 @@ impl<'a> SysfsTree<'a> {
 
     /// The numbers `N` of the entries `<prefix>N` of directory `dir`, ascending.
     pub(super) fn numbered(&self, dir: &str, prefix: &str) -> Lookup<Vec<usize>> {
+        self.numbered_between(dir, prefix, "")
+    }
+
+    /// As [`numbered`](SysfsTree::numbered), for names that end in `suffix`.
+    pub(super) fn numbered_between(
+        &self,
+        dir: &str,
+        prefix: &str,
+        suffix: &str,
+    ) -> Lookup<Vec<usize>> {
         let entries = match self.kernel.entries(&self.path(dir)) {
             Ok(entries) => entries,
             Err(error) if is_absence(&error) => return Lookup::nothing(),
@@ -144,7 +154,7 @@ impl<'a> SysfsTree<'a> {
         let mut numbers: Vec<usize> = entries
             .iter()
             .filter_map(|(name, _)| {
-                let digits = name.strip_prefix(prefix)?;
+                let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
                 // `parse` alone would accept a sign.
                 let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
                 if is_number { digits.parse().ok() } else { None }

@@ -184,6 +184,7 @@ fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn E
         pod: None,
         wishes: Wishes::NONE,
         devices: DeviceNodes::NONE,
+        memory: None,
         settings: Settings { engine, ..Settings::default() },
     };
     Ok(time(|| place(&topology, black_box(&request))))

@@ -1,6 +1,9 @@
 //! Runs vector files, plain or gzipped: a JSON object on each line, with the kubelet's answer.
 
 mod hints;
+mod memory;
+mod memory_config;
+mod memory_state;
 pub(crate) mod merge;
 pub(crate) mod options;
 mod sequence;
@@ -23,7 +26,7 @@ pub(crate) type Machines = BTreeMap<String, Topology>;
 pub(crate) enum Outcome {
     /// The answer is the kubelet's.
     Passed,
-    /// The kubelet's answer is wrong, and this one is legal.
+    /// The kubelet's answer is wrong, or more decides about it than what is here; this one is legal.
     Excepted,
     /// Neither, with the vector and both answers.
     Failed(String),
@@ -72,6 +75,19 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     }
     if let Some(file) = find(dir, "options") {
         reports.push(each(&file, |vector| options::check(vector, &machines))?);
+    }
+    if let Some(file) = find(dir, "memory-machines") {
+        let mut machines = memory::MemoryMachines::new();
+        reports.push(each(&file, |machine| memory::read(machine, &mut machines))?);
+        if let Some(file) = find(dir, "memory-hints") {
+            reports.push(each(&file, |vector| memory::check(vector, &machines))?);
+        }
+        if let Some(file) = find(dir, "memory-config") {
+            reports.push(each(&file, |vector| memory_config::check(vector, &machines))?);
+        }
+    }
+    if let Some(file) = find(dir, "memory-state") {
+        reports.push(each(&file, memory_state::check)?);
     }
     Ok(reports)
 }

@@ -37,8 +37,8 @@ pub struct StatusArgs {
     pub output: Drawing,
     #[command(flatten)]
     pub namespaces: NamespaceArgs,
-    /// Show the status again after this many seconds [2], until Ctrl-C; wait for a plugin that
-    /// restarts
+    /// Show the status again after this many seconds (by default 2), until Ctrl-C; wait for a
+    /// plugin that restarts
     #[arg(
         long,
         value_name = "SECONDS",

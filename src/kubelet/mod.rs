@@ -5,6 +5,7 @@
 //! assignments without moving a container.
 
 mod activity;
+mod memory_state;
 mod state;
 mod state_file_watcher;
 
@@ -12,6 +13,9 @@ use ledger::Stance;
 use std::path::Path;
 
 pub(crate) use activity::{ActivityDetector, Change, Sign};
+pub use memory_state::{
+    CountedMemory, CountedNode, MemoryBlock, MemoryStateError, MemoryStateFile, MemoryStateFormat,
+};
 pub use state::{StateFile, StateFileError};
 pub use state_file_watcher::StateFileReading;
 pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};

@@ -238,12 +238,12 @@ fn dump_pods(pods: &BTreeMap<String, PodCpus>) -> String {
     }))
 }
 
-fn dump_map(pairs: impl Iterator<Item = String>) -> String {
+pub(super) fn dump_map(pairs: impl Iterator<Item = String>) -> String {
     format!("map[{}]", pairs.collect::<Vec<_>>().join(" "))
 }
 
 /// The 32-bit hash of Fowler, Noll and Vo, as Go's `fnv.New32a`.
-fn fnv1a(text: &str) -> u32 {
+pub(super) fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 

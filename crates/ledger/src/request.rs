@@ -165,6 +165,7 @@ pub(super) fn exclusive_request(
         pod: if in_pod_scope { pod_demand(pod, &(free | reuse.cpus()), n) } else { None },
         wishes: terms.wishes,
         devices: terms.devices,
+        memory: None,
         settings,
     })
 }
@@ -203,6 +204,7 @@ pub(super) fn running_request(
         pod: None,
         wishes,
         devices: entry.terms.devices,
+        memory: None,
         settings,
     }
 }

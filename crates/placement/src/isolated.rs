@@ -121,6 +121,7 @@ mod tests {
             pod: None::<PodDemand>,
             wishes: Wishes::NONE,
             devices: DeviceNodes::NONE,
+            memory: None,
             settings: Settings { engine, reserved: set("0-1"), isolated, ..Settings::default() },
         })
     }

@@ -28,6 +28,7 @@
 //!     pod: None,
 //!     wishes: Wishes::NONE,
 //!     devices: DeviceNodes::NONE,
+//!     memory: None,
 //!     settings: Settings { engine: EngineKind::Compact, ..Settings::default() },
 //! };
 //! assert_eq!(place(&machine, &request)?.cpus, first);
@@ -49,6 +50,7 @@ pub mod kubelet;
 #[cfg(test)]
 mod machines;
 pub mod memory;
+pub mod memory_manager;
 pub mod moves;
 pub mod options;
 pub mod quality;

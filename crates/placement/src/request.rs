@@ -2,6 +2,7 @@
 
 use super::devices::DeviceNodes;
 use super::hint::Hint;
+use super::memory_manager::MemoryOffer;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::wishes::Wishes;
@@ -24,6 +25,9 @@ pub struct Request {
     pub pod: Option<PodDemand>,
     pub wishes: Wishes,
     pub devices: DeviceNodes,
+    /// Where the memory is that the CPUs' NUMA nodes should have: the container's or, in pod scope,
+    /// the pod's. `None` if memory is not counted.
+    pub memory: Option<MemoryOffer>,
     /// The node's settings, with the wishes applied ([`Wishes::settings`]).
     pub settings: Settings,
 }
@@ -108,7 +112,8 @@ impl Request {
             chosen: None,
         });
         let reuse = Reuse::IfBetter(CpuSet::EMPTY);
-        Request { cpus, free: machine.online(), reuse, promised: 0, pod, ..*self }
+        let free = machine.online();
+        Request { cpus, free, reuse, promised: 0, pod, memory: None, ..*self }
     }
 
     /// `cpus`, and the CPUs that stay idle around them ([`Margin`](super::wishes::Margin)).

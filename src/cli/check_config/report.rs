@@ -8,13 +8,12 @@ use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 use topology::Topology;
 
-/// Changes when a field is removed or changes its meaning, not when one is added.
 pub(super) const VERSION: u32 = 1;
 
 /// The names are a promise to scripts; docs/configuration.md is the reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckReport {
-    /// See [`VERSION`].
+    /// Changes when a field is removed or changes its meaning, not when one is added.
     pub version: u32,
     pub file: String,
     /// `null` for this machine.

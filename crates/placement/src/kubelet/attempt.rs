@@ -1,7 +1,7 @@
 //! [`Attempt`]: one way to meet a request. The first one that works is taken.
 
 use super::allocate::{Supply, affinity, allocate};
-use super::devices;
+use super::devices::{self, Others};
 use super::wished;
 use crate::engine::Placement;
 use crate::hint::Hint;
@@ -42,9 +42,9 @@ pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
             let all = Attempt::of(free | ended, CpuSet::EMPTY);
             match request.cpus.checked_sub(ended.len()) {
                 None | Some(0) => vec![Attempt::of(ended, CpuSet::EMPTY), all],
-                // Wishes and devices decide which CPUs fit together, so no CPU is chosen in
+                // Wishes, devices and memory decide which CPUs fit together, so no CPU is chosen in
                 // advance.
-                Some(_) if has_wishes_or_devices(request) => vec![all],
+                Some(_) if is_more_than_cpus(request) => vec![all],
                 Some(_) => {
                     let first = Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) };
                     vec![first, all]
@@ -55,8 +55,8 @@ pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
 }
 
 /// Whether the plain allocation of the kubelet is not enough.
-fn has_wishes_or_devices(request: &Request) -> bool {
-    !request.wishes.are_default_for_engines() || !request.devices.is_empty()
+fn is_more_than_cpus(request: &Request) -> bool {
+    !request.wishes.are_default_for_engines() || !Others::of(request).is_empty()
 }
 
 impl Attempt {
@@ -75,7 +75,7 @@ impl Attempt {
         request: &Request,
     ) -> Result<Placement, Rejection> {
         let Request { settings, cpus: n, pod, .. } = request;
-        if has_wishes_or_devices(request) {
+        if is_more_than_cpus(request) {
             // Without a pod's affinity, `wished` chooses one from the CPUs that the wishes allow.
             let within = pod.map(|pod| pod_affinity(machine, request, &pod)).transpose()?;
             return wished::allocate(machine, request, &self.supply, within);
@@ -98,7 +98,7 @@ fn pod_affinity(machine: &Topology, request: &Request, pod: &PodDemand) -> Resul
         Some(hint) => Ok(hint),
         None => {
             let supply = pod_supply(request, pod);
-            devices::affinity(machine, &request.settings, &supply, pod.cpus, request.devices.all())
+            devices::affinity(machine, &request.settings, &supply, pod.cpus, Others::of(request))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Devices as a second resource of the topology manager (KEP-693): a container's CPUs should be on
-//! the NUMA nodes of its devices.
+//! Devices and memory as further resources of the topology manager (KEP-693): a container's CPUs
+//! should be on the NUMA nodes of its devices, and where its memory is.
 //!
 //! The devices are already chosen, so their hints are exactly their nodes and, as second best, all
 //! nodes. Of the many sets that could hold the CPUs, only two can then be best: the nodes of the
@@ -13,37 +13,72 @@ use super::merge::merge;
 use crate::devices::DeviceNodes;
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
+use crate::memory_manager::MemoryOffer;
 use crate::rejection::Rejection;
+use crate::request::Request;
 use crate::settings::Settings;
 use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
 use topology::Topology;
 
-/// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes, which
-/// have CPUs.
+/// What a request asks for beside CPUs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Others {
+    /// The NUMA nodes of its devices, which have CPUs.
+    devices: NodeSet,
+    memory: Option<MemoryOffer>,
+}
+
+impl Others {
+    pub(super) fn of(request: &Request) -> Others {
+        Others { devices: request.devices.all(), memory: request.memory }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.devices.is_empty() && self.memory.is_none()
+    }
+}
+
+/// As [`affinity`](allocate::affinity), for a request that asks for more than CPUs.
 pub(super) fn affinity(
     topology: &Topology,
     settings: &Settings,
     supply: &Supply,
     n: usize,
-    devices: NodeSet,
+    others: Others,
 ) -> Result<Hint, Rejection> {
     let manager = &settings.topology_manager;
-    if devices.is_empty() || manager.policy == TopologyPolicy::None {
+    let Others { devices, memory } = others;
+    if others.is_empty() || manager.policy == TopologyPolicy::None {
         return allocate::affinity(topology, settings, supply, n);
     }
     let available = supply.free - settings.reserved;
     let align_by_socket = settings.options.align_by_socket;
     let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
     let numa = NumaNodes::of(topology, manager);
-    let including = demand.clone().including(devices);
-    let including = including.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
-    let sets = [Some(devices), including].into_iter().flatten();
-    let mut cpus: Vec<Hint> = sets.filter_map(|set| demand.of(set)).collect();
-    cpus.dedup();
-    let second_best = Hint { nodes: Some(numa.all), preferred: false };
-    let devices = vec![Hint { nodes: Some(devices), preferred: true }, second_best];
-    let affinity = merge(manager.policy, &numa, &[Some(cpus), Some(devices)]);
+    let mut resources = Vec::new();
+    match &memory {
+        // Sets that have the memory follow no order, so all are listed: with the few nodes on which
+        // memory is offered, there are at most 255.
+        Some(offer) => {
+            resources.push(Some(demand.enumerate()));
+            let memory: Vec<Hint> = offer.hints().collect();
+            resources.extend(vec![Some(memory); offer.kinds()]);
+        }
+        None => {
+            let including = demand.clone().including(devices);
+            let including = including.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
+            let sets = [Some(devices), including].into_iter().flatten();
+            let mut cpus: Vec<Hint> = sets.filter_map(|set| demand.of(set)).collect();
+            cpus.dedup();
+            resources.push(Some(cpus));
+        }
+    }
+    if !devices.is_empty() {
+        let second_best = Hint { nodes: Some(numa.all), preferred: false };
+        resources.push(Some(vec![Hint { nodes: Some(devices), preferred: true }, second_best]));
+    }
+    let affinity = merge(manager.policy, &numa, &resources);
     if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
 
@@ -78,6 +113,7 @@ mod tests {
     use crate::TopologyManager;
     use crate::kubelet::ResourceHints;
     use crate::machines::{Shape, set};
+    use crate::memory_manager::{Amounts, Capacity, Claim, MemoryKind, NodeMemory, Room, Sharing};
     use cpuset::CpuSet;
     use proptest::prelude::*;
 
@@ -90,12 +126,16 @@ mod tests {
         Settings { topology_manager, ..Settings::default() }
     }
 
+    fn on(devices: NodeSet) -> Others {
+        Others { devices, memory: None }
+    }
+
     /// Compares the affinity on four nodes of 4 CPUs, with `*` if it is preferred, or the refusal.
     #[track_caller]
     fn check(policy: TopologyPolicy, free: &str, n: usize, devices: &[usize], expect: &str) {
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
         let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
-        let actual = affinity(&shape.build(), &settings(policy), &supply, n, nodes(devices));
+        let actual = affinity(&shape.build(), &settings(policy), &supply, n, on(nodes(devices)));
         let actual = match actual {
             Ok(Hint { nodes: Some(nodes), preferred }) => {
                 format!("{nodes}{}", if preferred { "*" } else { "" })
@@ -129,6 +169,46 @@ mod tests {
         check(Restricted, "0-15", 6, &[2], refused);
     }
 
+    /// Each node has 10 bytes of memory, of which claims take a part.
+    #[test]
+    fn cpus_go_where_the_memory_is() {
+        use TopologyPolicy::{BestEffort, None, Restricted, SingleNumaNode};
+        let machine = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 }.build();
+        let memory = |bytes| Amounts::from([(MemoryKind::Memory, bytes)]);
+        let node =
+            |id| NodeMemory { id, total: 10, huge_pages: Amounts::new(), reserved: Amounts::new() };
+        let capacity = Capacity::new((0..4).map(node)).unwrap();
+        let chosen = |policy, free: &str, n, devices: &[usize], taken: [u64; 4], bytes| {
+            let claims: Vec<Claim> = taken
+                .iter()
+                .enumerate()
+                .filter(|(_, bytes)| **bytes > 0)
+                .map(|(id, bytes)| Claim { nodes: NodeSet::of(id), amounts: memory(*bytes) })
+                .collect();
+            let room = Room::new(&capacity, &claims);
+            let offer = MemoryOffer::new(&room, &memory(bytes), &[], Sharing::SameSet);
+            let others = Others { devices: nodes(devices), memory: offer };
+            let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
+            match affinity(&machine, &settings(policy), &supply, n, others) {
+                Ok(hint) => hint.nodes.map_or("any".to_owned(), |nodes| nodes.to_string()),
+                Err(rejection) => rejection.reason.to_string(),
+            }
+        };
+        let refused = "TopologyAffinityError";
+        for policy in [BestEffort, Restricted, SingleNumaNode] {
+            assert_eq!(chosen(policy, "0-15", 2, &[], [0; 4], 8), "0");
+            assert_eq!(chosen(policy, "0-15", 2, &[], [5, 5, 0, 0], 8), "2");
+            assert_eq!(chosen(policy, "0-15", 2, &[3], [5, 5, 0, 0], 8), "3");
+        }
+        assert_eq!(chosen(None, "0-15", 2, &[], [5, 5, 0, 0], 8), "any");
+        // The only node with the memory has too few CPUs.
+        assert_eq!(chosen(BestEffort, "0-8", 2, &[], [5, 5, 0, 5], 8), "2");
+        assert_eq!(chosen(Restricted, "0-8", 2, &[], [5, 5, 0, 5], 8), refused);
+        // Memory needs two nodes, CPUs one.
+        assert_eq!(chosen(Restricted, "0-15", 2, &[], [0; 4], 18), refused);
+        assert_eq!(chosen(Restricted, "0-15", 6, &[], [0; 4], 18), "0,1");
+    }
+
     #[test]
     fn of_equally_good_nodes_the_one_with_more_devices_is_taken() {
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
@@ -137,7 +217,7 @@ mod tests {
         let chosen = |free: &str, n, most: &[usize]| {
             let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
             let devices = DeviceNodes::mostly(nodes(&[1, 3]), nodes(most));
-            let hint = affinity(&machine, &settings, &supply, n, devices.all()).unwrap();
+            let hint = affinity(&machine, &settings, &supply, n, on(devices.all())).unwrap();
             assert_eq!(hint.nodes, Some(nodes(&[1, 3])));
             allocate(&machine, &settings, &supply, n, hint, devices).unwrap().cpus.to_string()
         };
@@ -166,7 +246,7 @@ mod tests {
             let supply = Supply { free, reusable: CpuSet::EMPTY };
             let devices: NodeSet = devices.into_iter().collect();
             let settings = settings(policy);
-            let short = affinity(&topology, &settings, &supply, n, devices);
+            let short = affinity(&topology, &settings, &supply, n, on(devices));
             let all = Demand::new(&topology, &free, &CpuSet::EMPTY, n, false).enumerate();
             let supersets = (1..16usize).map(|bits| (0..4).filter(|at| bits >> at & 1 == 1).collect());
             let supersets = supersets.filter(|set: &NodeSet| devices.is_subset(*set));

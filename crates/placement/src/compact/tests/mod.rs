@@ -20,6 +20,7 @@ fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> 
         pod: None,
         wishes: Wishes::NONE,
         devices: DeviceNodes::NONE,
+        memory: None,
         settings: Settings {
             engine: EngineKind::Compact,
             topology_manager: TopologyManager { policy, ..TopologyManager::default() },

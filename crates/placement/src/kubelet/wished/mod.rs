@@ -13,7 +13,7 @@
 pub(super) mod required;
 
 use super::allocate::Supply;
-use super::devices;
+use super::devices::{self, Others};
 use crate::cores::whole_cores;
 use crate::engine::Placement;
 use crate::hint::Hint;
@@ -44,7 +44,7 @@ pub(super) fn narrowed<'t>(
 }
 
 /// Chooses the CPUs of a container with wishes or devices from `supply`; `within` is as in
-/// [`allocate()`](allocate::allocate()).
+/// [`allocate()`](crate::kubelet::allocate()).
 pub(super) fn allocate(
     topology: &Topology,
     request: &Request,
@@ -67,7 +67,7 @@ pub(super) fn allocate(
     } else {
         let hint = match within {
             Some(hint) => hint,
-            None => devices::affinity(machine, settings, &supply, n, devices.all())?,
+            None => devices::affinity(machine, settings, &supply, n, Others::of(request))?,
         };
         devices::allocate(machine, settings, &supply, n, hint, devices)?
     };

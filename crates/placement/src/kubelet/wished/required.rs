@@ -13,7 +13,7 @@ use crate::caches;
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::kubelet::allocate::{self, Supply, cpus_inside};
-use crate::kubelet::devices;
+use crate::kubelet::devices::{self, Others};
 use crate::rejection::Rejection;
 use crate::request::Request;
 use crate::strategy::UncoreOrder;
@@ -46,13 +46,13 @@ pub(super) fn allocate(
     supply: &Supply,
     within: Option<Hint>,
 ) -> Result<Placement, Rejection> {
-    let &Request { ref settings, devices, cpus: n, .. } = request;
+    let &Request { ref settings, cpus: n, .. } = request;
     let mut left = supply.usable(topology, settings);
     let options = &settings.options;
     let near = match within {
         Some(hint) => hint.nodes,
-        None if devices.is_empty() => None,
-        None => Some(devices.all()),
+        None if request.devices.is_empty() => None,
+        None => Some(request.devices.all()),
     };
     let near = near.map(|nodes| cpus_inside(topology, nodes, options.align_by_socket));
     // Under a strict policy all CPUs must be in the nodes of the pod. Otherwise these nodes come
@@ -82,7 +82,7 @@ pub(super) fn allocate(
             let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
             let hint = match within {
                 Some(hint) => Ok(hint),
-                None => devices::affinity(topology, settings, &part, n, devices.all()),
+                None => devices::affinity(topology, settings, &part, n, Others::of(request)),
             };
             let chosen =
                 hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));

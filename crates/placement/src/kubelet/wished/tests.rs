@@ -31,6 +31,7 @@ fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
         pod: None,
         wishes,
         devices: DeviceNodes::NONE,
+        memory: None,
         settings: wishes.settings(node),
     }
 }

@@ -34,6 +34,7 @@ fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
         pod: None,
         wishes,
         devices: DeviceNodes::NONE,
+        memory: None,
         settings: wishes.settings(settings),
     }
 }

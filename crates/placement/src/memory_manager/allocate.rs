@@ -1,0 +1,152 @@
+//! Which nodes a container's memory is on, within the affinity that the topology manager chose.
+//!
+//! As in the kubelet, an affinity without enough memory is extended to a set that includes it.
+//! Without an affinity it is the best set for memory alone.
+
+use super::amounts::Amounts;
+use super::room::{Claim, Room, Sharing};
+use crate::hint::Hint;
+use crate::rejection::{Reason, Rejection};
+use cpuset::NodeSet;
+
+/// Why no set of nodes can hold a request, in the kubelet's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoMemory {
+    #[error(
+        "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+    )]
+    Nowhere,
+    /// No set that includes the affinity has room.
+    #[error("failed to find NUMA nodes to extend the current topology hint")]
+    NotAround,
+    /// The affinity was preferred, and the sets that include it and have room are wider than the
+    /// request needs.
+    #[error("failed to find the extended preferred hint")]
+    NotPreferred,
+}
+
+impl From<NoMemory> for Rejection {
+    fn from(error: NoMemory) -> Rejection {
+        let message =
+            format!("Allocate failed due to [memorymanager] {error}, which is unexpected");
+        Rejection { reason: Reason::UnexpectedAdmission, message }
+    }
+}
+
+impl Room<'_> {
+    /// The nodes of a request within an affinity, which other resources have a part in: by the
+    /// kubelet's rule if that allows a set, otherwise any legal one.
+    ///
+    /// # Errors
+    /// If neither does.
+    pub fn allocate(
+        &self,
+        request: &Amounts,
+        reusable: &[Claim],
+        affinity: Hint,
+    ) -> Result<NodeSet, NoMemory> {
+        let by = |sharing| self.allocate_by(request, reusable, affinity, sharing);
+        by(Sharing::SameSet).or_else(|error| by(Sharing::AnySet).map_err(|_| error))
+    }
+
+    fn allocate_by(
+        &self,
+        request: &Amounts,
+        reusable: &[Claim],
+        affinity: Hint,
+        sharing: Sharing,
+    ) -> Result<NodeSet, NoMemory> {
+        let hints = self.hints(request, reusable, sharing);
+        let sets = || hints.iter().filter_map(|hint| Some((hint.nodes?, hint.preferred)));
+        // The kubelet's order: preferred sets, then small ones, then the lowest as a binary number.
+        let best = |around: NodeSet| {
+            let around = sets().filter(|(nodes, _)| around.is_subset(*nodes));
+            around.min_by_key(|&(nodes, preferred)| (!preferred, nodes.len(), nodes))
+        };
+        let Some(within) = affinity.nodes else {
+            return best(NodeSet::EMPTY).map(|(nodes, _)| nodes).ok_or(NoMemory::Nowhere);
+        };
+        if sets().any(|(nodes, _)| nodes == within) {
+            return Ok(within);
+        }
+        match best(within) {
+            None => Err(NoMemory::NotAround),
+            Some((_, false)) if affinity.preferred => Err(NoMemory::NotPreferred),
+            Some((nodes, _)) => Ok(nodes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Capacity, MemoryKind, NodeMemory};
+    use super::*;
+
+    fn memory(bytes: u64) -> Amounts {
+        Amounts::from([(MemoryKind::Memory, bytes)])
+    }
+
+    fn set(nodes: &[usize]) -> NodeSet {
+        nodes.iter().copied().collect()
+    }
+
+    /// On three nodes of 10 bytes and one of 4: the nodes of a request, or why there are none.
+    #[track_caller]
+    fn check(claims: &[(&[usize], u64)], bytes: u64, affinity: Hint, expect: &str) {
+        let node = |id| NodeMemory {
+            id,
+            total: if id < 3 { 10 } else { 4 },
+            huge_pages: Amounts::new(),
+            reserved: Amounts::new(),
+        };
+        let capacity = Capacity::new((0..4).map(node)).unwrap();
+        let claim =
+            |(nodes, bytes): &(&[usize], u64)| Claim { nodes: set(nodes), amounts: memory(*bytes) };
+        let claims: Vec<Claim> = claims.iter().map(claim).collect();
+        let room = Room::new(&capacity, &claims);
+        let found = match room.allocate(&memory(bytes), &[], affinity) {
+            Ok(nodes) => nodes.to_string(),
+            Err(error) => format!("{error:?}"),
+        };
+        assert_eq!(found, expect, "{bytes} within {affinity:?} beside {claims:?}");
+    }
+
+    fn within(nodes: &[usize], preferred: bool) -> Hint {
+        Hint { nodes: Some(set(nodes)), preferred }
+    }
+
+    #[test]
+    fn without_an_affinity_the_narrowest_and_lowest_set_is_taken() {
+        let any = Hint { nodes: None, preferred: false };
+        check(&[], 8, any, "0");
+        check(&[(&[0], 5)], 8, any, "1");
+        check(&[(&[0], 5)], 15, any, "1,2");
+        check(&[], 34, any, "0,1,2,3");
+        check(&[], 35, any, "Nowhere");
+        check(&[(&[0], 5), (&[1], 5), (&[2], 5)], 20, any, "Nowhere");
+    }
+
+    #[test]
+    fn an_affinity_with_too_little_memory_is_extended() {
+        check(&[], 8, within(&[1], true), "1");
+        check(&[], 8, within(&[1, 2], false), "1,2");
+        check(&[(&[1], 5)], 8, within(&[1], false), "0,1");
+        check(&[(&[1], 5)], 8, within(&[1], true), "NotAround");
+        check(&[], 8, within(&[3], false), "0,3");
+        check(&[], 8, within(&[3], true), "NotPreferred");
+        check(&[(&[0], 9), (&[1], 9), (&[2], 9)], 8, within(&[1], true), "NotAround");
+    }
+
+    /// A node that is used alone joins a group, and a node of a group is used alone, only where
+    /// nothing else is left.
+    #[test]
+    fn the_kubelets_rule_comes_first() {
+        let any = Hint { nodes: None, preferred: false };
+        check(&[(&[0, 1], 12)], 4, any, "2");
+        check(&[(&[0, 1], 12), (&[2], 8)], 5, any, "0,1");
+        check(&[(&[0, 1], 12), (&[2], 8)], 5, within(&[0], true), "0");
+        check(&[(&[0], 2), (&[1], 2), (&[2], 2)], 14, any, "0,1");
+        check(&[(&[0], 2), (&[1], 2), (&[2], 2)], 24, any, "0,1,2");
+        check(&[(&[0], 2), (&[1], 2), (&[2], 2)], 29, any, "Nowhere");
+    }
+}

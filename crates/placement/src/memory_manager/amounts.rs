@@ -1,0 +1,89 @@
+//! [`MemoryKind`] and [`Amounts`]: what Kubernetes counts by NUMA node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// A type of memory that Kubernetes counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryKind {
+    Memory,
+    /// Pages of this many bytes.
+    HugePages(u64),
+}
+
+/// Bytes by type. A type without an entry has none.
+pub type Amounts = BTreeMap<MemoryKind, u64>;
+
+const PREFIX: &str = "hugepages-";
+/// Suffixes of Kubernetes' quantities, largest first.
+const SUFFIXES: [(&str, u32); 6] =
+    [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+
+impl fmt::Display for MemoryKind {
+    /// Kubernetes' name: `memory`, `hugepages-2Mi`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = match *self {
+            MemoryKind::Memory => return f.write_str("memory"),
+            MemoryKind::HugePages(size) => size,
+        };
+        let fits = |(_, shift): &&(&str, u32)| size > 0 && size.is_multiple_of(1 << shift);
+        match SUFFIXES.iter().find(fits) {
+            Some((suffix, shift)) => write!(f, "{PREFIX}{}{suffix}", size >> shift),
+            None => write!(f, "{PREFIX}{size}"),
+        }
+    }
+}
+
+/// It is no type of memory: neither `memory` nor `hugepages-` and the size of a page.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither memory nor hugepages-SIZE, such as hugepages-2Mi")]
+pub struct UnknownKind(String);
+
+impl FromStr for MemoryKind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<MemoryKind, UnknownKind> {
+        if text == "memory" {
+            return Ok(MemoryKind::Memory);
+        }
+        let size = || {
+            let size = text.strip_prefix(PREFIX)?;
+            let suffix = SUFFIXES.iter().find(|(suffix, _)| size.ends_with(suffix));
+            let (digits, shift) = match suffix {
+                Some((suffix, shift)) => (size.strip_suffix(suffix)?, *shift),
+                None => (size, 0),
+            };
+            if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            let number = digits.parse::<u64>().ok().filter(|number| *number > 0)?;
+            number.checked_mul(1 << shift)
+        };
+        size().map(MemoryKind::HugePages).ok_or_else(|| UnknownKind(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        for (name, kind) in [
+            ("memory", MemoryKind::Memory),
+            ("hugepages-2Mi", MemoryKind::HugePages(2 << 20)),
+            ("hugepages-1Gi", MemoryKind::HugePages(1 << 30)),
+            ("hugepages-64Ki", MemoryKind::HugePages(64 << 10)),
+            ("hugepages-100", MemoryKind::HugePages(100)),
+        ] {
+            assert_eq!(name.parse(), Ok(kind));
+            assert_eq!(kind.to_string(), name);
+        }
+        assert_eq!("hugepages-2048Ki".parse(), Ok(MemoryKind::HugePages(2 << 20)));
+        for name in ["", "cpu", "hugepages-", "hugepages-0", "hugepages-+1", "hugepages-16777216Ti"]
+        {
+            assert!(name.parse::<MemoryKind>().is_err(), "{name}");
+        }
+    }
+}

@@ -15,7 +15,8 @@ pub enum MemoryKind {
 /// Bytes by type. A type without an entry has none.
 pub type Amounts = BTreeMap<MemoryKind, u64>;
 
-const PREFIX: &str = "hugepages-";
+/// How the names of types of huge pages begin.
+pub(super) const HUGE_PAGES: &str = "hugepages-";
 /// Suffixes of Kubernetes' quantities, largest first.
 const SUFFIXES: [(&str, u32); 6] =
     [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
@@ -27,11 +28,16 @@ impl fmt::Display for MemoryKind {
             MemoryKind::Memory => return f.write_str("memory"),
             MemoryKind::HugePages(size) => size,
         };
-        let fits = |(_, shift): &&(&str, u32)| size > 0 && size.is_multiple_of(1 << shift);
-        match SUFFIXES.iter().find(fits) {
-            Some((suffix, shift)) => write!(f, "{PREFIX}{}{suffix}", size >> shift),
-            None => write!(f, "{PREFIX}{size}"),
-        }
+        write!(f, "{HUGE_PAGES}{}", binary(size.into()))
+    }
+}
+
+/// A number with the largest suffix that keeps it whole.
+pub(super) fn binary(number: u128) -> String {
+    let fits = |(_, shift): &&(&str, u32)| number > 0 && number.is_multiple_of(1 << shift);
+    match SUFFIXES.iter().find(fits) {
+        Some((suffix, shift)) => format!("{}{suffix}", number >> shift),
+        None => number.to_string(),
     }
 }
 
@@ -48,7 +54,7 @@ impl FromStr for MemoryKind {
             return Ok(MemoryKind::Memory);
         }
         let size = || {
-            let size = text.strip_prefix(PREFIX)?;
+            let size = text.strip_prefix(HUGE_PAGES)?;
             let suffix = SUFFIXES.iter().find(|(suffix, _)| size.ends_with(suffix));
             let (digits, shift) = match suffix {
                 Some((suffix, shift)) => (size.strip_suffix(suffix)?, *shift),

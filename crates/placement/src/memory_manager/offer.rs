@@ -17,8 +17,8 @@ pub struct MemoryOffer {
     nodes: NodeSet,
     /// A bit for each set, at the number whose digits are its nodes in ascending order.
     sets: [u64; 4],
-    /// How many nodes the request needs on the empty machine.
-    width: usize,
+    /// How many nodes the preferred sets have; `None` if none of these has the memory.
+    width: Option<usize>,
     /// How many types it asks for: as many resources of the topology manager.
     kinds: usize,
 }
@@ -35,10 +35,13 @@ impl MemoryOffer {
         if request.is_empty() || nodes.len() > MAX_OFFERED_NODES {
             return None;
         }
-        let width = room.width(request);
-        let mut offer = MemoryOffer { nodes, sets: [0; 4], width, kinds: request.len() };
-        for hint in room.hints(request, reusable, sharing) {
-            if let Some(index) = hint.nodes.and_then(|set| offer.index(set)) {
+        let mut offer = MemoryOffer { nodes, sets: [0; 4], width: None, kinds: request.len() };
+        for Hint { nodes, preferred } in room.hints(request, reusable, sharing) {
+            let Some(set) = nodes else { continue };
+            if preferred {
+                offer.width = Some(set.len());
+            }
+            if let Some(index) = offer.index(set) {
                 offer.sets[index / 64] |= 1 << (index % 64);
             }
         }
@@ -51,7 +54,7 @@ impl MemoryOffer {
     }
 
     pub fn hint(&self, set: NodeSet) -> Option<Hint> {
-        let preferred = set.len() == self.width;
+        let preferred = Some(set.len()) == self.width;
         if self.has(set) { Some(Hint { nodes: Some(set), preferred }) } else { None }
     }
 

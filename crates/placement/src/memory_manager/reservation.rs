@@ -1,13 +1,12 @@
 //! [`WantedMemory`]: a kubelet's configuration of its Memory Manager as text and amounts, and the
 //! checks that a kubelet makes of it when it starts.
 
-use super::amounts::MemoryKind;
+use super::amounts::{HUGE_PAGES, MemoryKind, binary};
 use super::capacity::{Capacity, CapacityError, NodeMemory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 const MEMORY: &str = "memory";
-const HUGE_PAGES: &str = "hugepages-";
 
 /// A configuration of the Memory Manager.
 #[derive(Debug, Clone, Copy)]
@@ -229,15 +228,6 @@ const DECIMAL: &[(&str, u128)] = &[
     ("", 1000),
     ("m", 1),
 ];
-const BINARY: &[(&str, u128)] = &[
-    ("Ei", 1000 << 60),
-    ("Pi", 1000 << 50),
-    ("Ti", 1000 << 40),
-    ("Gi", 1000 << 30),
-    ("Mi", 1000 << 20),
-    ("Ki", 1000 << 10),
-    ("", 1000),
-];
 
 impl WrittenAmount {
     /// A quantity's text, of which only the suffix counts, and its value in thousandths of a byte.
@@ -281,12 +271,11 @@ impl fmt::Display for WrittenAmount {
     /// Kubernetes' canonical form: a whole number with the largest suffix that allows one. Small
     /// amounts and fractions are decimal in both styles.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = self.milli >= 1_024_000 && self.milli.is_multiple_of(1000);
-        let units = match self.style {
-            Style::Binary if whole => BINARY,
-            _ => DECIMAL,
-        };
-        match units.iter().find(|(_, unit)| self.milli.is_multiple_of(*unit)) {
+        let is_whole = self.milli >= 1_024_000 && self.milli.is_multiple_of(1000);
+        if self.style == Style::Binary && is_whole {
+            return f.write_str(&binary(self.milli / 1000));
+        }
+        match DECIMAL.iter().find(|(_, unit)| self.milli.is_multiple_of(*unit)) {
             Some((suffix, unit)) if self.milli > 0 => write!(f, "{}{suffix}", self.milli / unit),
             _ => f.write_str("0"),
         }

@@ -96,15 +96,6 @@ impl<'c> Room<'c> {
         self.capacity.all()
     }
 
-    /// How many nodes a request needs on the empty machine; all of them if even these are too small.
-    pub(super) fn width(&self, request: &Amounts) -> usize {
-        let tables = self.tables(request, &[], Sharing::SameSet);
-        let all = self.ties.len();
-        let fits = |mask: &Mask| tables.iter().all(|table| table.holds_when_empty(*mask));
-        let sizes = (1..1usize << all).filter(fits).map(|mask| mask.count_ones() as usize);
-        sizes.min().unwrap_or(all)
-    }
-
     /// Whether the claims can be met all at once.
     pub fn is_legal(&self) -> bool {
         self.capacity.kinds().into_iter().all(|kind| {

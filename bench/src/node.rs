@@ -147,6 +147,7 @@ impl Node {
             name: format!("pod-{serial}"),
             qos,
             budget: None,
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

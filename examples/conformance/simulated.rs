@@ -254,6 +254,7 @@ impl Node {
                 other => return Err(format!("unknown class {other}")),
             },
             budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

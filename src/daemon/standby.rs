@@ -161,6 +161,7 @@ mod tests {
             qos: Qos::Guaranteed,
             pool: PoolKind::General,
             budget: None,
+            limits: Default::default(),
             annotations: Default::default(),
             cgroup: None,
         }

@@ -10,7 +10,7 @@
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
 use super::{StateFile, StateFileReading};
-use ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
+use ledger::{Admission, Call, Event, KubeletClaims, Qos, Stance};
 use std::fmt;
 
 const STATIC: &str = "static";
@@ -23,7 +23,7 @@ pub(crate) struct ActivityDetector {
     /// Whether the last conclusive request named CPUs.
     names_cpus: bool,
     /// The kubelet's assignments, as last read.
-    claims: Vec<KubeletClaim>,
+    claims: KubeletClaims,
     active: bool,
 }
 
@@ -63,7 +63,7 @@ impl ActivityDetector {
             when_active,
             policy: None,
             names_cpus: false,
-            claims: Vec::new(),
+            claims: KubeletClaims::default(),
             active: false,
         }
     }
@@ -83,8 +83,8 @@ impl ActivityDetector {
             StateFileReading::StateFile(StateFile { policy, claims, .. }) => {
                 // After a change of the policy the ledger still has to take over the last assignments.
                 if policy == STATIC {
-                    reassigned = self.claims != claims;
-                    self.claims = claims;
+                    reassigned = self.claims.cpus != claims;
+                    self.claims.cpus = claims;
                 }
                 self.policy = Some(policy);
             }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use cpuset::CpuSet;
     use ledger::model::{ContainerId, PodUid, SandboxId};
-    use ledger::{Container, CpuRequest, Named, Pod, Wanted};
+    use ledger::{Container, CpuRequest, KubeletClaim, Named, Pod, Wanted};
 
     fn file(policy: &str, claims: usize) -> StateFileReading {
         let claim = |at: usize| KubeletClaim {
@@ -178,6 +178,7 @@ mod tests {
             name: String::new(),
             qos,
             budget: None,
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(guard.note_file(file("none", 0)), Some(Change::Ended));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
-        assert_eq!(claims.len(), 2);
+        assert_eq!(claims.cpus.len(), 2);
         // CPUs in a request now come from another plugin.
         assert_eq!(guard.note_call(&create(Some("2"))), None);
         assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Began(Sign::Request)));

@@ -25,6 +25,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             name: (*name).to_owned(),
             qos: Qos::Guaranteed,
             budget: None,
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

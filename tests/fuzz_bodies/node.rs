@@ -48,6 +48,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         name: name.to_owned(),
         qos: Qos::Guaranteed,
         budget: amount,
+        limits: Default::default(),
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

@@ -113,7 +113,7 @@ fn take_over(state: &StateFile) {
     assert_eq!((&again.policy, again.shared), (&state.policy, state.shared));
     assert!(named(&again).eq(named(state)), "{again:?}");
     let mut ledger = node::ledger(Vec::new());
-    let claims = state.claims.clone();
+    let claims = state.claims.clone().into();
     ledger.apply(Event::Kubelet { stance: Stance::Assign, claims });
     adopt_with(ledger);
 }

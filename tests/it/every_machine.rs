@@ -125,6 +125,7 @@ impl Node<'_> {
             name: format!("pod-{serial}"),
             qos,
             budget: budget.map(MilliCpu),
+            limits: Default::default(),
             pool: Default::default(),
             annotations: self.annotations(),
             cgroup: None,

@@ -30,7 +30,7 @@ fn held(daemon: &Daemon) -> String {
 async fn resized(daemon: &Daemon, (pod, container): (Pod, Container), milli: u64) {
     let amount = Some(MilliCpu(milli));
     let cpu = CpuRequest { request: amount, limit: amount };
-    let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+    let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
     daemon.event(Admission::Update { pod, container, wanted }).await.unwrap();
 }
 

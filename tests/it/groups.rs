@@ -61,7 +61,7 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
         daemon.event(created).await.unwrap();
         let four = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: four, limit: four };
-        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
         let resize = Admission::Update { pod: pod.clone(), container: container.clone(), wanted };
         daemon.event(resize).await.unwrap();
         assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
@@ -201,7 +201,7 @@ async fn a_repeatedly_refused_resize_is_logged_occasionally() {
         for _ in 0..120 {
             let pod = pod.clone();
             let container = container.clone();
-            let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+            let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
             daemon.event(Admission::Update { pod, container, wanted }).await.unwrap_err();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -42,6 +42,7 @@ impl Node {
             name: format!("pod-{}", self.pods),
             qos,
             budget: positive(total),
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
@@ -217,6 +218,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             name: format!("pod-{pod}"),
             qos: Qos::Guaranteed,
             budget: None,
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
@@ -229,7 +231,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
         );
         let amount = Some(MilliCpu(milli));
         let cpu = CpuRequest { request: amount, limit: amount };
-        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
         let decision = node.ledger.admit(Admission::Update { pod, container, wanted });
         let updates = decision.unwrap().due.updates;
         let ours = updates.iter().find(|update| update.container.0 == id).unwrap();

@@ -239,7 +239,8 @@ async fn updates_reach_the_owner_and_are_overridden() {
     assert_eq!(container.cpu.limit, Some(MilliCpu(2000)), "the limit before the update");
     let four = Some(MilliCpu(4000));
     let cpu = CpuRequest { request: four, limit: four };
-    assert_eq!(*wanted, Wanted { cpu, sets_quota: true, cpus: Some("4-7".parse().unwrap()) });
+    let cpus = Some("4-7".parse().unwrap());
+    assert_eq!(*wanted, Wanted { cpu, sets_quota: true, cpus, ..Wanted::default() });
 }
 
 /// The pod's own fields keep the resources of its creation; the call has the new ones separately.

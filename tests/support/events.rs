@@ -14,6 +14,7 @@ pub(crate) fn pod_and_container(name: &str, qos: Qos, milli: u64) -> (Pod, Conta
         name: name.to_owned(),
         qos,
         budget: amount,
+        limits: Default::default(),
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

@@ -1,4 +1,5 @@
-//! [`Claim`]: exclusive CPUs and their container; [`KubeletClaim`]: those of the kubelet.
+//! [`Claim`]: exclusive CPUs and their container; [`KubeletClaim`]: those of the kubelet;
+//! [`MemoryClaim`]: counted memory.
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use cpuset::CpuSet;
@@ -29,11 +30,32 @@ impl Claim {
     }
 }
 
+/// Counted memory and its container. The state file has these claims, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryClaim {
+    pub pod_uid: PodUid,
+    pub container: String,
+    pub memory: placement::memory_manager::Claim,
+}
+
 /// Exclusive CPUs that the kubelet's own CPU manager gave to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletClaim {
     pub of: Named,
     pub cpus: CpuSet,
+}
+
+/// Everything that the kubelet's managers assigned, as their state files have it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KubeletClaims {
+    pub cpus: Vec<KubeletClaim>,
+    pub memory: Vec<MemoryClaim>,
+}
+
+impl From<Vec<KubeletClaim>> for KubeletClaims {
+    fn from(cpus: Vec<KubeletClaim>) -> KubeletClaims {
+        KubeletClaims { cpus, memory: Vec::new() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -9,6 +9,7 @@ use super::policy::{Mechanism, Policy};
 use super::setting::{CpuSetting, Reach, Update};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
+use placement::memory_manager::Claim;
 
 /// The desired setting of a container; `None` if it stays as it is, as under policy none.
 ///
@@ -31,7 +32,8 @@ pub(super) fn desired(
             let limit = if entry.applied.has_lifted_quota() { entry.cpu.limit } else { None };
             let cpus = cpus_of_shared(node, pool, pod, entry);
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
-            if everywhere && !entry.applied.is_set() {
+            let has_mems = entry.memory.is_some() && mems(node, entry).is_some();
+            if everywhere && !entry.applied.is_set() && !has_mems {
                 return None;
             }
             CpuSetting::shared(cpus)?.with_limit(limit)
@@ -74,8 +76,8 @@ fn is_bound_without_cpuset(node: &Node, pod: &PodEntry, entry: &ContainerEntry) 
         && !node.is_updated(&pod.pod.uid)
 }
 
-/// `cpuset.mems` of a container: with `mems_follow_cpus` the NUMA nodes of its exclusive CPUs;
-/// `None` leaves it as it is.
+/// `cpuset.mems` of a container: the nodes of its counted memory, or with `mems_follow_cpus` those of
+/// its exclusive CPUs; `None` leaves it as it is.
 ///
 /// A container that was bound and shares CPUs now, or was bound under other settings, may use all
 /// memory. Memory nodes that another program has set (the kubelet's memory manager, under its
@@ -84,18 +86,31 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     if entry.applied.has_foreign_mems() {
         return None;
     }
+    if let (Some(memory), Some(capacity)) = (&entry.memory, &node.settings.memory) {
+        // A container that has never been bound can use all nodes anyway.
+        let is_unbound = memory.nodes == capacity.all() && entry.applied.mems().is_none();
+        return if is_unbound { None } else { Some(memory.nodes) };
+    }
     let claim = if node.settings.mems_follow_cpus { entry.claim() } else { None };
     match claim {
         Some(claim) => memory_of(&node.topology, &claim, node.settings.memory_only_nodes),
-        None if entry.applied.has_mems() => all_memory(&node.topology),
+        None if entry.applied.mems().is_some() => all_memory(&node.topology),
         None => None,
     }
 }
 
-/// Whether the ledger has probably set a container's memory nodes: they are those of its CPUs.
-pub(super) fn mems_are_ours(node: &Node, exclusive: Option<CpuSet>, mems: Option<NodeSet>) -> bool {
+/// Whether the ledger has probably set a container's memory nodes: they are those of its recorded
+/// memory, or of its CPUs.
+pub(super) fn mems_are_ours(
+    node: &Node,
+    exclusive: Option<CpuSet>,
+    recorded: Option<&Claim>,
+    mems: Option<NodeSet>,
+) -> bool {
     let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);
-    node.settings.mems_follow_cpus && mems.is_some() && mems == follow()
+    mems.is_some()
+        && (mems == recorded.map(|claim| claim.nodes)
+            || (node.settings.mems_follow_cpus && mems == follow()))
 }
 
 /// The updates that are due on this channel, in the order in which they must be made.

@@ -1,6 +1,6 @@
 //! The inputs of the ledger, and its answers: the complete language between the edge and the core.
 
-use super::claim::KubeletClaim;
+use super::claim::KubeletClaims;
 use super::devices::PodDevices;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
@@ -9,6 +9,7 @@ use super::setting::{CpuSetting, Reach, Update};
 use super::settings::Settings;
 use core::time::Duration;
 use cpuset::{CgroupPath, CpuSet};
+use placement::memory_manager::Amounts;
 use std::collections::BTreeSet;
 use topology::Topology;
 
@@ -102,7 +103,7 @@ pub enum Event {
     Kubelet {
         stance: Stance,
         /// The kubelet's present or last assignments; empty if they are not known.
-        claims: Vec<KubeletClaim>,
+        claims: KubeletClaims,
     },
     Answered(Decision),
     /// Updates have been sent or written without a decision.
@@ -223,10 +224,12 @@ impl Event {
 }
 
 /// The resources that the kubelet requests for an existing container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted {
     /// A part that is `None` does not change.
     pub cpu: CpuRequest,
+    /// The kinds of memory that change.
+    pub limits: Amounts,
     /// Whether the request has a CFS quota, which would throttle exclusive CPUs.
     pub sets_quota: bool,
     /// CPUs that a kubelet with an active CPU manager, or another plugin, named in the request.

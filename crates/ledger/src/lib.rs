@@ -40,6 +40,7 @@
 //!     qos: Qos::Guaranteed,
 //!     pool: PoolKind::General,
 //!     budget: None,
+//!     limits: Default::default(),
 //!     annotations: Default::default(),
 //!     cgroup: None,
 //! };
@@ -67,6 +68,7 @@ pub mod environment;
 pub mod event;
 mod identity;
 mod life;
+mod memory;
 pub mod model;
 mod moves;
 pub mod namespaces;
@@ -90,7 +92,7 @@ pub mod wish;
 
 pub use annotations::Annotations;
 pub use books::Phase;
-pub use claim::{Claim, KubeletClaim, Named};
+pub use claim::{Claim, KubeletClaim, KubeletClaims, MemoryClaim, Named};
 pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
 pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
@@ -121,7 +123,7 @@ pub struct Ledger {
     node: Node,
     books: Books,
     /// The kubelet's assignments that the ledger has yet to take over.
-    kubelet: Vec<KubeletClaim>,
+    kubelet: KubeletClaims,
     /// Computed from the books after each event.
     pool: Pool,
     reported: Reported,
@@ -134,6 +136,7 @@ pub struct Ledger {
 struct Reported {
     held: Vec<Claim>,
     remembered: Vec<Claim>,
+    memory: Vec<MemoryClaim>,
     pool: Pool,
 }
 
@@ -142,6 +145,7 @@ impl Reported {
         Reported {
             held: books.held_claims().collect(),
             remembered: books.remembered().to_vec(),
+            memory: books.memory_claims().collect(),
             pool: *pool,
         }
     }
@@ -153,7 +157,9 @@ impl Reported {
     /// Adds to an outcome what has changed since the last one. After an adoption, equal claims also
     /// count as changed: the state file may be older.
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
-        let same = books.holds(&self.held) && books.remembered() == self.remembered;
+        let same = books.holds(&self.held)
+            && books.remembered() == self.remembered
+            && books.has_memory_claims(&self.memory);
         let claims = outcome.claims || !same;
         let reach = claims || self.pool != *pool;
         let mut freed = false;
@@ -184,7 +190,16 @@ impl Ledger {
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         let reported = Reported::of(&books, &pool);
-        Ledger { node, books, kubelet: Vec::new(), pool, reported, view: OnceLock::new() }
+        Ledger { node, books, kubelet: KubeletClaims::default(), pool, reported, view: OnceLock::new() }
+    }
+
+    /// This ledger with the memory that the state file of the previous process has, to which the same
+    /// applies as to its claims. For a new ledger.
+    #[must_use]
+    pub fn with_memory(mut self, remembered: Vec<MemoryClaim>) -> Ledger {
+        self.books.remember_memory(remembered);
+        self.reported = Reported::of(&self.books, &self.pool);
+        self
     }
 
     /// Decides about a request. The decision counts as applied once the answer has been sent
@@ -377,7 +392,7 @@ impl Ledger {
     /// Returns whether the ledger has adopted the node. At the change to [`Stance::Assign`] it
     /// takes over the kubelet's assignments; before the runtime's first list of containers it has
     /// nothing to adopt, and that list adopts them.
-    fn set_stance(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
+    fn set_stance(&mut self, stance: Stance, claims: KubeletClaims) -> bool {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
         let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
@@ -392,7 +407,7 @@ impl Ledger {
 
     /// The kubelet's assignments. They are needed again at the next adoption while the kubelet
     /// assigns CPUs, and only once after that.
-    fn kubelet_claims(&mut self) -> Vec<KubeletClaim> {
+    fn kubelet_claims(&mut self) -> KubeletClaims {
         match self.node.stance {
             Stance::Assign => std::mem::take(&mut self.kubelet),
             Stance::Refuse | Stance::Observe => self.kubelet.clone(),

@@ -3,6 +3,7 @@
 use super::annotations::Annotations;
 use super::devices::Device;
 use cpuset::{CgroupPath, CpuSet, NodeSet};
+use placement::memory_manager::Amounts;
 use std::fmt;
 use std::iter::Sum;
 
@@ -16,6 +17,13 @@ pub struct SandboxId(pub String);
 /// A container's id, given by the runtime; a restarted container gets a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerId(pub String);
+
+impl ContainerId {
+    /// The id of a container of which only the name is known. No runtime creates an id of this form.
+    pub(super) fn made_up(pod: &PodUid, container: &str) -> ContainerId {
+        ContainerId(format!("{pod}/{container}"))
+    }
+}
 
 impl fmt::Display for PodUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,6 +169,8 @@ pub struct Pod {
     /// that knows the containers, the sum of their requests for whole CPUs. `None` if the event
     /// does not have it.
     pub budget: Option<MilliCpu>,
+    /// Its memory limit and its huge pages; empty if the event does not have them.
+    pub limits: Amounts,
     /// The annotations for this plugin; empty if the pod has none, or if the event has none.
     pub annotations: Annotations,
     /// It exists as long as the pod does; `None` if the event does not have it.
@@ -227,6 +237,8 @@ pub struct Container {
     pub name: String,
     pub kind: ContainerKind,
     pub cpu: CpuRequest,
+    /// Its memory limit and its huge pages; empty without any.
+    pub limits: Amounts,
     /// The CPUs that the runtime has set; `None` if it has set none.
     pub cpus: Option<CpuSet>,
     /// The part of `cpus` that the cgroups above the container allow. The daemon reads it.
@@ -263,6 +275,7 @@ impl Container {
             name: name.into(),
             kind: ContainerKind::Unknown,
             cpu,
+            limits: Amounts::new(),
             cpus: None,
             runs_on: None,
             mems: None,

@@ -109,6 +109,8 @@ pub enum NoPlan {
     BudgetKept,
     AllStay,
     NoGain,
+    /// A NUMA node that a container would move to has no room for its memory.
+    NoRoomForMemory,
 }
 
 impl Display for NoPlan {
@@ -122,6 +124,7 @@ impl Display for NoPlan {
             NoPlan::BudgetKept => "the rest of the budget is for containers that start",
             NoPlan::AllStay => "no container may move",
             NoPlan::NoGain => "no move within the budget improves the placement",
+            NoPlan::NoRoomForMemory => "the memory of a container could not move with its CPUs",
         })
     }
 }

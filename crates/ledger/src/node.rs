@@ -5,7 +5,7 @@ use super::model::{PodUid, PoolKind};
 use super::policy::{Mechanism, Policy, Stance};
 use super::settings::Settings;
 use core::time::Duration;
-use cpuset::{CgroupPath, CpuSet};
+use cpuset::{CgroupPath, CpuSet, NodeSet};
 use placement::wishes::Margin;
 use std::collections::BTreeSet;
 use std::ops::BitOr;
@@ -171,4 +171,10 @@ impl Node {
             .filter_map(|cpu| CpuSet::of(cpu.id).ok())
             .fold(self.topology.online(), CpuSet::bitor)
     }
+}
+
+/// The NUMA nodes of these CPUs.
+pub(super) fn numa_nodes(machine: &Topology, cpus: &CpuSet) -> NodeSet {
+    let touched = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
+    touched.map(|node| node.id).collect()
 }

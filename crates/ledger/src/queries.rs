@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::books::ContainerRef;
-use super::claim::Claim;
+use super::claim::{Claim, MemoryClaim};
 use super::desired;
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
@@ -34,6 +34,11 @@ impl Ledger {
     /// state file whose containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
         self.books.claims()
+    }
+
+    /// Counted memory, in the same order.
+    pub fn memory_claims(&self) -> impl Iterator<Item = MemoryClaim> {
+        self.books.memory_claims()
     }
 
     /// The shared pool: online CPUs that are exclusive to no container, without the isolated ones,

@@ -2,11 +2,13 @@
 //! budget, its NUMA affinity and the CPUs that it can reuse.
 
 use super::books::{Books, BudgetFit, ContainerEntry, PodEntry};
+use super::memory::{self, MemoryDemand};
 use super::model::Container;
-use super::node::Node;
+use super::node::{Node, numa_nodes};
 use super::terms::Terms;
-use cpuset::CpuSet;
-use placement::{self, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope};
+use cpuset::{CpuSet, NodeSet};
+use placement::memory_manager::{Claim, MemoryRequest, place_memory, place_with_memory};
+use placement::{self, Hint, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
@@ -19,6 +21,16 @@ pub(super) enum Grant {
 
 /// A refusal, with the request if it is the engine's.
 pub(super) type RefusedRequest = (Rejection, Option<Box<Request>>);
+
+/// What a new container gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) cpus: Grant,
+    /// Its counted memory; `None` if its memory is not counted.
+    pub(super) memory: Option<Claim>,
+    /// The NUMA affinity of a pod without whole CPUs, chosen for its memory.
+    pub(super) affinity: Option<Hint>,
+}
 
 impl Grant {
     pub(super) fn claim(&self) -> Option<CpuSet> {
@@ -88,17 +100,62 @@ fn requires_isolated(node: &Node, pod: &PodEntry) -> bool {
 }
 
 /// What a new container of a pod gets. Changes nothing.
+pub(super) fn granted(
+    node: &Node,
+    books: &Books,
+    pod: &PodEntry,
+    container: &Container,
+    terms: &Terms,
+) -> Result<Granted, RefusedRequest> {
+    let settings = terms.wishes.settings(&node.settings.placement);
+    let scope = settings.topology_manager.scope;
+    let demand = memory::demand(node, books, pod, container, scope);
+    let open = match &demand {
+        Some(MemoryDemand::Open(request)) => Some(request),
+        Some(MemoryDemand::Known(_)) | None => None,
+    };
+    let (cpus, nodes) = grant(node, books, pod, container, terms, open)?;
+    let mut affinity = None;
+    let memory = match (&demand, nodes) {
+        (None, _) => None,
+        (Some(MemoryDemand::Known(claim)), _) => Some(claim.clone()),
+        (Some(MemoryDemand::Open(request)), Some(nodes)) => {
+            Some(Claim { nodes, amounts: request.amounts.clone() })
+        }
+        (Some(MemoryDemand::Open(request)), None) => {
+            let in_pod_scope = scope == Scope::Pod;
+            let of_pod = pod.affinity.filter(|_| in_pod_scope).map(|(_, hint)| hint);
+            // The exclusive CPUs are those of its predecessor.
+            let of_cpus = cpus.claim().map(|cpus| {
+                let nodes = Some(numa_nodes(&node.topology, &cpus));
+                Hint { nodes, preferred: false }
+            });
+            let chosen = of_pod.or(of_cpus);
+            let devices = terms.devices;
+            let (nodes, hint) = place_memory(&node.topology, &settings, devices, request, chosen)
+                .map_err(|rejection| (rejection, None))?;
+            if in_pod_scope && chosen.is_none() && pod.demand() == Some(0) {
+                affinity = Some(hint);
+            }
+            Some(Claim { nodes, amounts: request.amounts.clone() })
+        }
+    };
+    Ok(Granted { cpus, memory, affinity })
+}
+
+/// The CPUs of a new container, and the nodes of its memory where they are chosen together.
 pub(super) fn grant(
     node: &Node,
     books: &Books,
     pod: &PodEntry,
     container: &Container,
     terms: &Terms,
-) -> Result<Grant, RefusedRequest> {
+    memory: Option<&MemoryRequest<'_>>,
+) -> Result<(Grant, Option<NodeSet>), RefusedRequest> {
     let Some(n) = terms.exclusive_cpus(pod.pod.qos, &container.cpu) else {
         return match terms.missing_whole_cpus(pod.pod.qos, &container.cpu) {
             Some(rejection) => Err((rejection, None)),
-            None => Ok(Grant::Shared),
+            None => Ok((Grant::Shared, None)),
         };
     };
     let before = pod.container(&container.name);
@@ -106,10 +163,10 @@ pub(super) fn grant(
     // gets them even if other CPUs would fit its wishes, its devices or the settings better by now,
     // and under policy none. The predecessor leaves them at its end, which may be reported late.
     if let Some(held) = before.and_then(|entry| entry.claim()).filter(|held| held.len() == n) {
-        return Ok(Grant::Inherited(held));
+        return Ok((Grant::Inherited(held), None));
     }
     if !node.is_static() {
-        return Ok(Grant::Shared);
+        return Ok((Grant::Shared, None));
     }
     let fit = budget_fit(node, pod, pod.budget_cpus(), container, n);
     let own = before.map(|entry| node.taken(entry)).unwrap_or_default();
@@ -118,12 +175,17 @@ pub(super) fn grant(
         // The container shares CPUs, as under the kubelet: it has no resources in a pod with
         // pod-level resources, so the kubelet gave it the amount of the pod. A retry would not
         // help, while CPUs of the node can become free.
-        let shared = terms.fall_back_to_shared().map(|()| Grant::Shared);
+        let shared = terms.fall_back_to_shared().map(|()| (Grant::Shared, None));
         return shared.map_err(|rejection| (rejection, None));
     };
-    let request = Box::new(request);
-    match placement::place(&node.topology, &request) {
-        Ok(placement) => Ok(Grant::Chosen(placement, request)),
+    let mut request = Box::new(request);
+    let placed = match memory {
+        Some(memory) => place_with_memory(&node.topology, &mut request, memory)
+            .map(|(placement, nodes)| (placement, Some(nodes))),
+        None => placement::place(&node.topology, &request).map(|placement| (placement, None)),
+    };
+    match placed {
+        Ok((placement, nodes)) => Ok((Grant::Chosen(placement, request), nodes)),
         Err(rejection) => Err((rejection, Some(request))),
     }
 }

@@ -143,10 +143,15 @@ fn give(books: &mut Books, uid: &PodUid, name: &str, claim: Option<CpuSet>) {
 
 /// Records a pod's new budget. containerd 2.3 and newer and CRI-O 1.33 and newer report it.
 pub(crate) fn update_pod(node: &Node, books: &mut Books, pod: Pod) {
-    let budget = pod.budget;
+    let Pod { budget, limits, .. } = pod.clone();
     let uid = identify(node, books, pod);
-    if let Some(entry) = books.pod_mut(&uid).filter(|_| budget.is_some()) {
+    let Some(entry) = books.pod_mut(&uid) else { return };
+    if budget.is_some() {
         entry.pod.budget = budget;
+        entry.resized = true;
+    }
+    if !limits.is_empty() {
+        entry.pod.limits = limits;
         entry.resized = true;
     }
 }

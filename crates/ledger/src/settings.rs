@@ -6,6 +6,7 @@ use super::pattern::Patterns;
 use super::policy::Policy;
 use core::time::Duration;
 use cpuset::NodeSet;
+use placement::memory_manager::Capacity;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -19,6 +20,8 @@ pub struct Settings {
     pub mems_follow_cpus: bool,
     /// NUMA nodes without CPUs that such a container may use as well, if they are near its CPUs.
     pub memory_only_nodes: NodeSet,
+    /// What containers can be given of each NUMA node's memory; `None` if memory is not counted.
+    pub memory: Option<Capacity>,
     pub namespaces: Namespaces,
     /// The namespaces whose containers run on the reserved CPUs.
     pub reserved_namespaces: Patterns,

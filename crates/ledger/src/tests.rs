@@ -175,6 +175,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         name: name.to_owned(),
         qos,
         budget: Some(MilliCpu(milli)),
+        limits: Default::default(),
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

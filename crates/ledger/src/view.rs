@@ -13,6 +13,7 @@ use super::settings::Settings;
 use super::target::effective_cpus;
 use super::wish::Cpus;
 use cpuset::CpuSet;
+use placement::memory_manager::Claim as MemoryOnNodes;
 use placement::wishes::Margin;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub struct ContainerView {
     /// Of the present or last instance.
     pub id: ContainerId,
     pub cpu: CpuRequest,
+    /// Its counted memory; `None` if its memory is not counted.
+    pub memory: Option<MemoryOnNodes>,
     /// How many exclusive CPUs it asks for, by the kubelet's rule or a wish.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
@@ -162,6 +165,7 @@ fn container_view(
         name: name.to_owned(),
         id: entry.id().clone(),
         cpu: entry.cpu,
+        memory: entry.memory.clone(),
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
         leaving: entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to),

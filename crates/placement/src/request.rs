@@ -6,7 +6,7 @@ use super::memory_manager::MemoryOffer;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::wishes::Wishes;
-use cpuset::CpuSet;
+use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
 /// A request for exclusive CPUs. The ledger keeps it to explain the decision later.
@@ -114,6 +114,17 @@ impl Request {
         let reuse = Reuse::IfBetter(CpuSet::EMPTY);
         let free = machine.online();
         Request { cpus, free, reuse, promised: 0, pod, memory: None, ..*self }
+    }
+
+    /// This request for CPUs of these NUMA nodes only.
+    pub(super) fn on_nodes(&self, machine: &Topology, nodes: NodeSet) -> Request {
+        let within = machine.nodes().iter().filter(|node| nodes.contains(node.id));
+        let within: CpuSet = within.map(|node| node.cpus).collect();
+        let reuse = match self.reuse {
+            Reuse::IfBetter(cpus) => Reuse::IfBetter(cpus & within),
+            Reuse::BeforeFree(cpus) => Reuse::BeforeFree(cpus & within),
+        };
+        Request { free: self.free & within, reuse, memory: None, ..*self }
     }
 
     /// `cpus`, and the CPUs that stay idle around them ([`Margin`](super::wishes::Margin)).

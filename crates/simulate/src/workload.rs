@@ -159,6 +159,7 @@ impl PodSpec {
             name: self.name.clone(),
             qos: self.qos,
             budget: as_reported(self.request(), self.peak(|one| one.limit)).budget(),
+            limits: Default::default(),
             pool: Default::default(),
             annotations: self.annotations.clone(),
             cgroup: None,

@@ -54,6 +54,7 @@ fn as_listed(claim: &Claim) -> (Pod, Container) {
         name: claim.pod.clone(),
         qos: Qos::Guaranteed,
         budget: None,
+        limits: Default::default(),
         // The state file lacks annotations. A running container keeps its CPUs without them.
         pool: Default::default(),
         annotations: Default::default(),

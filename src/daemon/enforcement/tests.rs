@@ -78,6 +78,7 @@ fn create(id: &str) -> Admission {
             name: "pod".to_owned(),
             qos: Qos::Guaranteed,
             budget: amount,
+            limits: Default::default(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

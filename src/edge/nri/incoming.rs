@@ -50,6 +50,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         qos,
         pool,
         budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
+        limits: Default::default(),
         annotations: pod.annotations.iter().collect(),
         cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
     }

@@ -28,7 +28,7 @@ async fn step(node: &Node, random: &mut Random) {
         7 => {
             let amount = Some(MilliCpu(amount));
             let cpu = CpuRequest { request: amount, limit: amount };
-            let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+            let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
             node.daemon.event(Admission::Update { pod, container, wanted }).await
         }
         8 => node.daemon.event(Event::StopPod(sandbox)).await,

@@ -1,18 +1,20 @@
 //! [`EarlierFacts`]: what earlier events have shown and a runtime's list leaves out.
 
 use crate::books::{Books, Phase};
-use crate::model::{Container, ContainerId, CpuRequest, MilliCpu, PodUid};
+use crate::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid};
 use crate::node::Node;
 use crate::policy::Mechanism;
 use core::time::Duration;
+use placement::memory_manager::Amounts;
 use std::collections::{HashMap, HashSet};
 
 /// Taken from the books before an adoption clears them.
 #[derive(Debug, Default)]
 pub(super) struct EarlierFacts {
-    /// The budget of each pod, and [`PodEntry::resized`](crate::books::PodEntry::resized). A list
-    /// has the budgets with which the pods were created.
-    budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
+    /// The budget and the limits of each pod, and
+    /// [`PodEntry::resized`](crate::books::PodEntry::resized). A list has those with which the pods
+    /// were created.
+    budgets: HashMap<PodUid, (Option<MilliCpu>, Amounts, bool)>,
     /// Pods with pod-level resources. A list does not show these while containers are restarted.
     have_resources: HashSet<PodUid>,
     /// Containers whose partition the kernel refused.
@@ -33,7 +35,10 @@ impl EarlierFacts {
         // A container may be listed as running before it runs: its `minStay` begins with the list.
         let running = books.containers().map(|container| container.entry);
         let running = running.filter(|entry| entry.phase() == Phase::Running);
-        let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
+        let budgets = books.pods().map(|(uid, entry)| {
+            let Pod { budget, limits, .. } = &entry.pod;
+            (uid.clone(), (*budget, limits.clone(), entry.resized))
+        });
         let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
         EarlierFacts {
             budgets: budgets.collect(),
@@ -62,8 +67,13 @@ impl EarlierFacts {
     /// Restores the facts of pods and containers that still exist.
     pub(super) fn restore(self, books: &mut Books) {
         for (uid, pod) in books.pods_mut() {
-            if let Some((Some(budget), resized)) = self.budgets.get(uid).copied() {
-                (pod.pod.budget, pod.resized) = (Some(budget), resized);
+            if let Some((budget, limits, resized)) = self.budgets.get(uid) {
+                if budget.is_some() {
+                    (pod.pod.budget, pod.resized) = (*budget, *resized);
+                }
+                if !limits.is_empty() {
+                    pod.pod.limits.clone_from(limits);
+                }
             }
             pod.has_resources = self.have_resources.contains(uid);
             for (_, entry) in pod.containers_mut() {

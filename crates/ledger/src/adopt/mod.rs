@@ -12,9 +12,10 @@ mod repair;
 mod sources;
 
 use super::books::{AppliedSetting, Books, ContainerEntry, ContainerRef};
-use super::claim::{Claim, KubeletClaim};
+use super::claim::{Claim, KubeletClaims};
 use super::desired::mems_are_ours;
 use super::identity::identify;
+use super::memory::{self, Records};
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
@@ -34,11 +35,12 @@ use std::collections::{HashMap, HashSet};
 pub(super) fn synchronize(
     node: &Node,
     books: &mut Books,
-    kubelet: Vec<KubeletClaim>,
+    kubelet: KubeletClaims,
     pods: Vec<Pod>,
     containers: Vec<Container>,
 ) {
-    let evidence = Evidence::new(books.claims().collect(), kubelet);
+    let memory = memory::records(books.memory_claims());
+    let evidence = Evidence::new(books.claims().collect(), kubelet.cpus);
     let earlier = EarlierFacts::of(node, books);
     books.clear();
     let owners = enter_pods(node, books, pods, &containers);
@@ -47,7 +49,8 @@ pub(super) fn synchronize(
         let cpu = earlier.request(container);
         let exclusive = exclusive_part(node, books, uid, container, &evidence);
         let confirmed = exclusive.is_some_and(|set| evidence.confirms(uid, container, &set));
-        let ours = mems_are_ours(node, exclusive, container.mems);
+        let recorded = memory.get(&(uid.clone(), container.name.clone()));
+        let ours = mems_are_ours(node, exclusive, recorded, container.mems);
         let mut applied = AppliedSetting::reported(container, ours);
         // Otherwise it is decided below whether they are exclusive or shared.
         if confirmed || container.partitioned {
@@ -63,6 +66,7 @@ pub(super) fn synchronize(
     }
     earlier.restore(books);
     settle(node, books, &containers, evidence);
+    memory::adopt(node, books, &containers, memory, &memory::records(kubelet.memory));
 }
 
 /// The part of the CPUs that are set for a container which can be exclusive. Shared CPUs are set
@@ -149,7 +153,9 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name));
     let evidence = Evidence::new(ours.collect(), Vec::new());
     let exclusive = exclusive_part(node, books, uid, container, &evidence);
-    let ours = mems_are_ours(node, exclusive, container.mems);
+    let entry = books.container(uid, &container.name).map(|container| container.entry);
+    let recorded = entry.and_then(|entry| entry.memory.clone());
+    let ours = mems_are_ours(node, exclusive, recorded.as_ref(), container.mems);
     let applied = AppliedSetting::reported(container, ours);
     let container = &Container { cpus: exclusive, not_started: false, ..container.clone() };
     enter(node, books, uid, container, applied);
@@ -163,6 +169,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     if node.assigns() {
         repair(node, books, uid, container, None);
     }
+    memory::adopt_one(node, books, uid, container, recorded.as_ref());
 }
 
 /// Gives a container the exclusive CPUs that are set for it, if they are legal.
@@ -177,10 +184,10 @@ pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container:
 pub(super) fn readopt(
     node: &Node,
     books: &mut Books,
-    kubelet: Vec<KubeletClaim>,
+    kubelet: KubeletClaims,
     set: impl Fn(&ContainerEntry) -> Option<CpuSet>,
 ) {
-    let evidence = Evidence::new(books.claims().collect(), kubelet);
+    let evidence = Evidence::new(books.claims().collect(), kubelet.cpus);
     let mut running = Vec::new();
     for (uid, pod) in books.pods_mut() {
         let sandbox = pod.pod.sandbox.clone();
@@ -201,6 +208,10 @@ pub(super) fn readopt(
     }
     running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
     settle(node, books, &running, evidence);
+    if node.settings.memory.is_none() {
+        books.forget_memory();
+    }
+    memory::adopt(node, books, &running, Records::new(), &memory::records(kubelet.memory));
 }
 
 /// Enters the remembered claim of an event's container as that of an ended one. Some runtimes never
@@ -208,6 +219,9 @@ pub(super) fn readopt(
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);
+    }
+    if let Some(claim) = books.recall_memory(uid, name) {
+        memory::keep(books, claim);
     }
 }
 
@@ -264,8 +278,7 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
     for (pod_uid, container, cpus) in kubelet {
         let Some(pod) = books.pod(&pod_uid).map(|entry| &entry.pod) else { continue };
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
-        // The kubelet's file has no id. No runtime creates an id of this form.
-        let id = ContainerId(format!("{pod_uid}/{container}"));
+        let id = ContainerId::made_up(&pod_uid, &container);
         let (margin, mixed, cpu) = (Margin::NONE, false, CpuRequest::default());
         let claim = Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu };
         keep(node, books, claim);

@@ -29,7 +29,7 @@ enum Mems {
     Ours(NodeSet),
     /// Set by another program, such as the kubelet's memory manager: they stay for the container's
     /// life.
-    Foreign,
+    Foreign(NodeSet),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl AppliedSetting {
         let mems = match container.mems {
             None => Mems::Unset,
             Some(mems) if mems_are_ours => Mems::Ours(mems),
-            Some(_) => Mems::Foreign,
+            Some(mems) => Mems::Foreign(mems),
         };
         let quota = if container.cpu.limit.is_some() { CfsQuota::Set } else { CfsQuota::Unset };
         let reach = container.cpus.map(Reach::shared);
@@ -140,11 +140,15 @@ impl AppliedSetting {
 
     /// Whether another program has set memory nodes, which must stay.
     pub(crate) fn has_foreign_mems(&self) -> bool {
-        self.mems == Mems::Foreign
+        matches!(self.mems, Mems::Foreign(_))
     }
 
-    pub(crate) fn has_mems(&self) -> bool {
-        self.mems != Mems::Unset
+    /// The memory nodes that are set.
+    pub(crate) fn mems(&self) -> Option<NodeSet> {
+        match self.mems {
+            Mems::Unset => None,
+            Mems::Ours(mems) | Mems::Foreign(mems) => Some(mems),
+        }
     }
 
     /// Whether its quota was lifted: updates have to carry its limit while it shares CPUs.

@@ -3,7 +3,9 @@
 use super::applied_setting::AppliedSetting;
 use crate::claim::Claim;
 use crate::devices::Device;
-use crate::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Qos, SandboxId};
+use crate::model::{
+    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, PodUid, Qos, SandboxId,
+};
 use crate::moves::StayReason;
 use crate::policy::Mechanism;
 use crate::setting::CpuSetting;
@@ -12,6 +14,7 @@ use crate::wish::Cpus;
 use core::time::Duration;
 use cpuset::{CgroupPath, CpuSet};
 use placement::Wishes;
+use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
 use placement::wishes::{Margin, Smt, Uncore};
 
 /// A container that exists, or may be restarted.
@@ -23,6 +26,10 @@ pub(crate) struct ContainerEntry {
     life: Life,
     pub(crate) kind: ContainerKind,
     pub(crate) cpu: CpuRequest,
+    /// Its memory limit and its huge pages.
+    pub(crate) limits: Amounts,
+    /// Its counted memory; `None` if its memory is not counted.
+    pub(crate) memory: Option<MemoryOnNodes>,
     holding: Option<Holding>,
     /// Whether it has fewer CPUs than it asks for, or none, because some went offline.
     pub(crate) lacks_cpus: bool,
@@ -349,6 +356,8 @@ impl ContainerEntry {
             life: Life::Creating { inherited: false },
             kind: container.kind,
             cpu: container.cpu,
+            limits: container.limits.clone(),
+            memory: None,
             holding: None,
             lacks_cpus: false,
             terms,
@@ -372,18 +381,23 @@ impl ContainerEntry {
 
     /// An ended container of which only the claim is known.
     pub(crate) fn ended(claim: &Claim, margin: Margin) -> ContainerEntry {
-        let container = Container::new(
-            claim.id.clone(),
-            SandboxId(String::new()),
-            claim.container.clone(),
-            claim.cpu,
-        );
+        let mut entry = ContainerEntry::with_id(claim.id.clone(), &claim.container, claim.cpu);
+        entry.assign(claim.cpus, margin);
+        entry.mix(claim.mixed);
+        entry
+    }
+
+    /// An ended container of which not even the id is known.
+    pub(crate) fn unlisted(pod: &PodUid, name: &str) -> ContainerEntry {
+        ContainerEntry::with_id(ContainerId::made_up(pod, name), name, CpuRequest::default())
+    }
+
+    fn with_id(id: ContainerId, name: &str, cpu: CpuRequest) -> ContainerEntry {
+        let container = Container::new(id, SandboxId(String::new()), name, cpu);
         let terms = Terms::default();
         let applied = AppliedSetting::nothing();
         let mut entry = ContainerEntry::new(&container, Mechanism::Runtime, terms, applied);
         entry.life = Life::Ended { loan: Loan::Awaited, instance: LastInstance::Unlisted };
-        entry.assign(claim.cpus, margin);
-        entry.mix(claim.mixed);
         entry
     }
 
@@ -397,7 +411,7 @@ impl ContainerEntry {
         self.before.as_ref().is_some_and(|before| before.id == *id)
     }
 
-    pub(super) fn was_restarted(&self) -> bool {
+    pub(crate) fn was_restarted(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.ended)
     }
 

@@ -16,7 +16,7 @@ pub(super) use journal::Journal;
 use move_book::MoveBook;
 pub(super) use pod::{BudgetFit, PodEntry};
 
-use super::claim::Claim;
+use super::claim::{Claim, MemoryClaim};
 use super::devices::counting;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
@@ -35,6 +35,7 @@ pub(super) struct Books {
     ids: BTreeMap<ContainerId, (PodUid, String)>,
     /// Claims of the state file whose containers no event has named yet.
     remembered: Vec<Claim>,
+    remembered_memory: Vec<MemoryClaim>,
     pub(super) journal: Journal,
     pub(super) moves: MoveBook,
 }
@@ -110,6 +111,29 @@ impl Books {
         }) && claims.as_slice().is_empty()
     }
 
+    pub(super) fn remembered_memory(&self) -> &[MemoryClaim] {
+        &self.remembered_memory
+    }
+
+    /// In the order of [`Books::claims`].
+    pub(super) fn memory_claims(&self) -> impl Iterator<Item = MemoryClaim> {
+        let held = self.pods().flat_map(|(_, pod)| pod.memory_claims());
+        held.chain(self.remembered_memory.iter().cloned())
+    }
+
+    /// Whether [`Books::memory_claims`] are these; compares without a copy.
+    pub(super) fn has_memory_claims(&self, claims: &[MemoryClaim]) -> bool {
+        let held = self.containers().filter_map(|one| {
+            Some((&one.pod.pod.uid, one.name, one.entry.memory.as_ref()?))
+        });
+        let remembered = self.remembered_memory.iter();
+        let remembered =
+            remembered.map(|claim| (&claim.pod_uid, claim.container.as_str(), &claim.memory));
+        let claims = claims.iter();
+        held.chain(remembered)
+            .eq(claims.map(|claim| (&claim.pod_uid, claim.container.as_str(), &claim.memory)))
+    }
+
     /// The containers that have exclusive CPUs, including those that have ended.
     pub(super) fn holders(&self) -> impl Iterator<Item = &ContainerEntry> {
         self.containers().map(|container| container.entry).filter(|entry| entry.claim().is_some())
@@ -125,7 +149,7 @@ impl Books {
 
     /// Pods that have exclusive CPUs or had containers, and have no instance of any container now.
     pub(super) fn deserted(&self) -> impl Iterator<Item = &PodEntry> {
-        let had_containers = |pod: &PodEntry| pod.promises_nothing || pod.has_exclusive();
+        let had_containers = |pod: &PodEntry| pod.promises_nothing || pod.has_claims();
         self.pods.values().filter(move |pod| had_containers(pod) && pod.is_deserted())
     }
 }
@@ -139,6 +163,25 @@ fn containers_of<'a>(
 impl Books {
     pub(super) fn new(remembered: Vec<Claim>) -> Books {
         Books { remembered, ..Books::default() }
+    }
+
+    pub(super) fn remember_memory(&mut self, claims: Vec<MemoryClaim>) {
+        self.remembered_memory = claims;
+    }
+
+    /// Memory is no longer counted.
+    pub(super) fn forget_memory(&mut self) {
+        self.remembered_memory.clear();
+        for pod in self.pods.values_mut() {
+            pod.containers.values_mut().for_each(|entry| entry.memory = None);
+        }
+    }
+
+    /// Removes and returns the remembered memory of this container.
+    pub(super) fn recall_memory(&mut self, uid: &PodUid, name: &str) -> Option<MemoryClaim> {
+        let is_it = |claim: &MemoryClaim| claim.pod_uid == *uid && claim.container == name;
+        let at = self.remembered_memory.iter().position(is_it)?;
+        Some(self.remembered_memory.swap_remove(at))
     }
 
     /// A pod that the caller knows to be in the books; `None` is a defect.

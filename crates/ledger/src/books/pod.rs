@@ -1,7 +1,7 @@
 //! [`PodEntry`]: what the books have of a pod.
 
 use super::entry::{ContainerEntry, Phase};
-use crate::claim::Claim;
+use crate::claim::{Claim, MemoryClaim};
 use crate::devices::GivenDevices;
 use crate::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, PoolKind, Qos};
 use crate::node::Node;
@@ -119,6 +119,13 @@ impl PodEntry {
         })
     }
 
+    pub(super) fn memory_claims(&self) -> impl Iterator<Item = MemoryClaim> {
+        self.containers.iter().filter_map(|(name, entry)| {
+            let pod_uid = self.pod.uid.clone();
+            Some(MemoryClaim { pod_uid, container: name.clone(), memory: entry.memory.clone()? })
+        })
+    }
+
     /// Whether this is the claim of this container of the pod; compares without a copy.
     pub(super) fn has_claim(&self, name: &str, entry: &ContainerEntry, claim: &Claim) -> bool {
         let Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu } = claim;
@@ -134,6 +141,8 @@ impl PodEntry {
     pub(super) fn refresh(&mut self, pod: Pod) {
         // The first budget counts: all later events repeat it, even after a resize.
         let budget = self.pod.budget.or(pod.budget);
+        let limits =
+            if self.pod.limits.is_empty() { pod.limits } else { std::mem::take(&mut self.pod.limits) };
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
         // Only an event with the cgroup shows which pool it is for.
         let pool = if pod.cgroup.is_none() { self.pod.pool } else { pod.pool };
@@ -151,7 +160,8 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
-        self.pod = Pod { sandbox, uid, namespace, name, qos, pool, budget, annotations, cgroup };
+        self.pod =
+            Pod { sandbox, uid, namespace, name, qos, pool, budget, limits, annotations, cgroup };
     }
 
     /// Whether an event's description of the pod changes neither its wishes nor their bounds.
@@ -318,6 +328,11 @@ impl PodEntry {
 
     pub(crate) fn budget_cpus(&self) -> Option<usize> {
         self.pod.budget.map(MilliCpu::cpus_floor)
+    }
+
+    /// Whether it has exclusive CPUs or counted memory.
+    pub(super) fn has_claims(&self) -> bool {
+        self.has_exclusive() || self.containers.values().any(|entry| entry.memory.is_some())
     }
 
     pub(crate) fn has_exclusive(&self) -> bool {

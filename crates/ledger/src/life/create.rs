@@ -4,10 +4,11 @@ use super::standby;
 use crate::adopt::recall;
 use crate::books::{AppliedSetting, Books, ContainerEntry};
 use crate::identity::identify;
+use crate::memory;
 use crate::model::{Container, Pod, PodUid};
 use crate::node::Node;
 use crate::note::What;
-use crate::request::{Grant, RefusedRequest, grant};
+use crate::request::{Grant, Granted, RefusedRequest, granted};
 use crate::settings::Exposure;
 use crate::terms::Terms;
 use placement::Rejection;
@@ -27,8 +28,14 @@ pub(crate) fn create(
         standby::create(node, books, &uid, container)?;
         return Ok(uid);
     }
-    match granted(node, books, &uid, container) {
-        Some(Ok((terms, grant))) => enter(node, books, &uid, container, terms, grant),
+    match decide(node, books, &uid, container) {
+        Some(Ok((terms, Granted { cpus, memory, affinity }))) => {
+            enter(node, books, &uid, container, terms, cpus);
+            memory::enter(books, &uid, container, memory);
+            if let (Some(hint), Some(pod)) = (affinity, books.pod_mut(&uid)) {
+                pod.affinity = Some((0, hint));
+            }
+        }
         Some(Err((rejection, request))) => {
             if let Some(pod) = books.pod_mut(&uid) {
                 pod.promises_nothing = true;
@@ -41,15 +48,15 @@ pub(crate) fn create(
     Ok(uid)
 }
 
-fn granted(
+fn decide(
     node: &Node,
     books: &Books,
     uid: &PodUid,
     container: &Container,
-) -> Option<Result<(Terms, Grant), RefusedRequest>> {
+) -> Option<Result<(Terms, Granted), RefusedRequest>> {
     let pod = books.pod(uid)?;
     let terms = Terms::of_new(node, pod, container).map_err(|rejection| (rejection, None));
-    Some(terms.and_then(|terms| Ok((terms, grant(node, books, pod, container, &terms)?))))
+    Some(terms.and_then(|terms| Ok((terms, granted(node, books, pod, container, &terms)?))))
 }
 
 fn enter(

@@ -63,7 +63,7 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
         return books.forget(id);
     };
     let (uid, name) = (uid.clone(), name.to_owned());
-    if entry.claim().is_some() {
+    if entry.claim().is_some() || entry.memory.is_some() {
         books.change_container(&uid, &name, ContainerEntry::remove);
         return;
     }

@@ -27,8 +27,8 @@ pub(crate) fn create(
     let Some(pod) = books.pod(uid) else { return Ok(()) };
     let known = pod.container(&container.name).is_some();
     let terms = Terms::of_running(node, pod, container);
-    let asks = match grant(node, books, pod, container, &terms) {
-        Ok(grant) => grant.claim().is_some(),
+    let asks = match grant(node, books, pod, container, &terms, None) {
+        Ok((grant, _)) => grant.claim().is_some(),
         // It asks for exclusive CPUs that the ledger could not give.
         Err(_) => true,
     };

@@ -5,6 +5,7 @@ use crate::adopt::adopt_late;
 use crate::books::Books;
 use crate::event::Wanted;
 use crate::identity::{Instance, identify_container, instance};
+use crate::memory::resized_memory;
 use crate::model::{Container, Pod};
 use crate::node::Node;
 use crate::note::What;
@@ -32,9 +33,20 @@ pub(crate) fn update(
         let subject = pod.subject(&container);
         books.journal.note(true, subject, What::Contested(cpus));
     }
-    if let Err(rejection) = resize(node, books, &uid, &container, wanted.cpu) {
-        books.note_refused(&uid, &container, &rejection, None);
-        return Err(rejection);
+    let memory = resized_memory(node, books, &uid, &container.name, wanted.limits);
+    let resized = memory.and_then(|memory| {
+        resize(node, books, &uid, &container, wanted.cpu)?;
+        Ok(memory)
+    });
+    let memory = match resized {
+        Ok(memory) => memory,
+        Err(rejection) => {
+            books.note_refused(&uid, &container, &rejection, None);
+            return Err(rejection);
+        }
+    };
+    if let Some(memory) = memory {
+        memory.record(books, &uid, &container.name);
     }
     books.change_container(&uid, &container.name, |entry| {
         entry.mark_created();

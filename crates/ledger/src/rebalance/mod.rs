@@ -9,11 +9,12 @@ mod reason;
 
 use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::event::Admission;
+use super::memory;
 use super::model::ContainerId;
 use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
-use super::node::Node;
+use super::node::{Node, numa_nodes};
 use super::note::What;
-use super::request::{Grant, NodeSupply, grant, running_request};
+use super::request::{Grant, Granted, NodeSupply, granted, running_request};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
 use core::time::Duration;
@@ -21,7 +22,7 @@ use cpuset::CpuSet;
 use placement::Hint;
 use placement::moves::{self as planner, Limits, Plan, Resident};
 use placement::{Placement, Request, Scope};
-use reason::{numa_nodes, reason};
+use reason::reason;
 
 pub(super) fn for_arrival(
     node: &Node,
@@ -33,8 +34,10 @@ pub(super) fn for_arrival(
     let entry = books.pod(&pod.uid).ok_or(NoPlan::NoNeed)?;
     let terms = Terms::of_new(node, entry, container).map_err(|_| NoPlan::NoNeed)?;
     let (placed, request): (Option<Placement>, Box<Request>) =
-        match grant(node, books, entry, container, &terms) {
-            Ok(Grant::Chosen(placement, request)) => (Some(placement), request),
+        match granted(node, books, entry, container, &terms) {
+            Ok(Granted { cpus: Grant::Chosen(placement, request), .. }) => {
+                (Some(placement), request)
+            }
             Err((_, Some(request))) => (None, request),
             _ => return Err(NoPlan::NoNeed),
         };
@@ -64,7 +67,7 @@ pub(super) fn for_arrival(
         }
         None => subject,
     };
-    Ok(move_plan(&residents, &ids, plan, Occasion::Arrival, &why))
+    with_memory(node, books, move_plan(&residents, &ids, plan, Occasion::Arrival, &why))
 }
 
 /// The best moves when no container is about to be created.
@@ -92,14 +95,29 @@ pub(super) fn for_departure(node: &Node, books: &Books) -> Result<MovePlan, NoPl
     let subject = format!("{}/{}/{name}", pod.pod.namespace, pod.pod.name);
     let before = Some(residents[best.resident].held);
     let why = reason(&node.topology, &subject, before, best.to);
-    Ok(move_plan(&residents, &ids, plan, Occasion::Departure, &why))
+    with_memory(node, books, move_plan(&residents, &ids, plan, Occasion::Departure, &why))
+}
+
+/// The plan, unless memory that is counted cannot follow one of its moves. The planner considers
+/// CPUs only.
+fn with_memory(node: &Node, books: &Books, plan: MovePlan) -> Result<MovePlan, NoPlan> {
+    if node.settings.memory.is_none() {
+        return Ok(plan);
+    }
+    let mut trial = books.clone();
+    if plan.steps.iter().all(|step| take(node, &mut trial, step)) {
+        Ok(plan)
+    } else {
+        Err(NoPlan::NoRoomForMemory)
+    }
 }
 
 /// The settings, if containers can move now. As long as claims of the state file are only
 /// remembered, the ledger does not know which containers run where.
 fn active<'a>(node: &'a Node, books: &Books) -> Result<&'a Rebalance, NoPlan> {
     let rebalance = node.settings.rebalance.as_ref().ok_or(NoPlan::Off)?;
-    let ready = node.assigns() && node.is_static() && books.remembered().is_empty();
+    let none_remembered = books.remembered().is_empty() && books.remembered_memory().is_empty();
+    let ready = node.assigns() && node.is_static() && none_remembered;
     if ready { Ok(rebalance) } else { Err(NoPlan::NotAssigning) }
 }
 
@@ -110,7 +128,11 @@ fn limits(node: &Node, rebalance: &Rebalance, containers: usize) -> Limits {
     Limits {
         containers,
         across_numa_nodes: rebalance.across_numa_nodes,
-        weight_across: if node.settings.mems_follow_cpus { 1 } else { REMOTE_MEMORY },
+        weight_across: if node.settings.mems_follow_cpus || node.settings.memory.is_some() {
+            1
+        } else {
+            REMOTE_MEMORY
+        },
     }
 }
 
@@ -223,15 +245,21 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     if !fits {
         return false;
     }
+    let nodes = numa_nodes(&node.topology, &step.to);
+    let Ok(memory) = memory::moved(node, books, found.uid, found.name, nodes) else {
+        return false;
+    };
     // `minStay` begins only when a container has its CPUs of the plan.
     let settled_at = (step.outcome == MoveOutcome::Done).then_some(node.now);
     let uid = found.uid.clone();
     books.change_by_id(&step.container, |entry| {
         entry.move_to(step.to, margin);
         entry.settle(settled_at);
+        if memory.is_some() {
+            entry.memory = memory;
+        }
     });
     // The affinity of the pod follows the move, so that later containers of the pod get CPUs there.
-    let nodes = numa_nodes(&node.topology, &step.to);
     if shares_affinity
         && let Some(pod) = books.pod_mut(&uid)
         && let Some((_, Hint { nodes: Some(chosen), .. })) = &mut pod.affinity

@@ -1,6 +1,7 @@
 //! The gain of a move, in words for the log.
 
-use cpuset::{CpuSet, NodeSet};
+use crate::node::numa_nodes;
+use cpuset::CpuSet;
 use topology::Topology;
 
 /// The gain of a container by the CPUs `after`; `before` is `None` if it would be refused.
@@ -29,9 +30,4 @@ pub(super) fn reason(
         }
         None => format!("{subject} is placed better"),
     }
-}
-
-pub(super) fn numa_nodes(machine: &Topology, cpus: &CpuSet) -> NodeSet {
-    let touched = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
-    touched.map(|node| node.id).collect()
 }

@@ -11,6 +11,7 @@ fn stub(pod: &Pod) -> Pod {
         name: String::new(),
         qos: Qos::Unknown,
         budget: None,
+        limits: Default::default(),
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

@@ -24,7 +24,7 @@ fn create(node: &mut Node, pod: &Pod, container: Container) -> CpuSetting {
 fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> CpuSetting {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
-    let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+    let wanted = Wanted { cpu, sets_quota: true, cpus: None, ..Wanted::default() };
     let container = container(pod, "c", id, from);
     let update = Admission::Update { pod: pod.clone(), container, wanted };
     let mut updates = admit(&mut node.ledger, update).unwrap().due.updates.into_iter();

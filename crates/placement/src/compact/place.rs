@@ -9,8 +9,10 @@ use super::view::{Cores, View};
 use crate::caches;
 use crate::engine::Placement;
 use crate::hint::Hint;
+use crate::memory_manager::MemoryOffer;
 use crate::rejection::{NotEnough, Rejection};
 use crate::request::{Request, Reuse};
+use crate::topology_manager::TopologyPolicy;
 use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
@@ -26,16 +28,61 @@ pub(super) struct Attempt {
     reusable: CpuSet,
 }
 
-/// Returns the first placement that works, or the rejection of the last attempt.
 pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+    let anywhere = first_attempt(machine, request).map(|(placement, _)| placement);
+    match &request.memory {
+        // The reason of a refusal is a lack of CPUs, if there is one.
+        Some(memory) if anywhere.is_ok() => match near_memory(machine, request, memory) {
+            Some(placement) => Ok(placement),
+            None if is_strict(request) => Err(Rejection::topology_affinity()),
+            None => anywhere,
+        },
+        _ => anywhere,
+    }
+}
+
+/// Returns the first placement that works, or the rejection of the last attempt.
+fn first_attempt(machine: &Topology, request: &Request) -> Result<(Placement, Cost), Rejection> {
     let mut result = Err(Rejection::topology_affinity());
     for attempt in attempts(machine, request).into_iter().flatten() {
-        result = attempt.place(machine, request).map(|(placement, ..)| placement);
+        result = attempt.place(machine, request).map(|(placement, cost, _)| (placement, cost));
         if result.is_ok() {
             break;
         }
     }
     result
+}
+
+/// The cheapest placement on the CPUs of nodes that have the memory, the fewest that have both. Its
+/// hint is all these nodes. `None` if no set that the policy admits has both.
+fn near_memory(
+    machine: &Topology,
+    request: &Request,
+    memory: &MemoryOffer,
+) -> Option<Placement> {
+    let mut best: Option<(usize, Cost, Placement)> = None;
+    for Hint { nodes, preferred } in memory.hints() {
+        let Some(nodes) = nodes else { continue };
+        let admitted = match request.settings.topology_manager.policy {
+            TopologyPolicy::None | TopologyPolicy::BestEffort => true,
+            TopologyPolicy::Restricted => preferred,
+            TopologyPolicy::SingleNumaNode => nodes.len() == 1,
+        };
+        if !admitted || best.as_ref().is_some_and(|(size, ..)| *size < nodes.len()) {
+            continue;
+        }
+        let narrowed = request.on_nodes(machine, nodes);
+        let Ok((placement, cost)) = first_attempt(machine, &narrowed) else { continue };
+        let hint = Hint { nodes: Some(nodes), preferred: preferred && placement.hint.preferred };
+        let found = (nodes.len(), cost, Placement { hint, ..placement });
+        let is_better = |(size, least, _): &(usize, Cost, Placement)| {
+            (found.0, found.1) < (*size, *least)
+        };
+        if best.as_ref().is_none_or(is_better) {
+            best = Some(found);
+        }
+    }
+    best.map(|(.., placement)| placement)
 }
 
 /// The ways to meet a request, in order. CPUs that the pod must use again come first: otherwise

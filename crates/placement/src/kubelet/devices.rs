@@ -9,7 +9,7 @@
 
 use super::allocate::{self, Supply, cpus_inside};
 use super::demand::Demand;
-use super::merge::merge;
+use super::merge::{ResourceHints, merge};
 use crate::devices::DeviceNodes;
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
@@ -37,6 +37,18 @@ impl Others {
     pub(super) fn is_empty(&self) -> bool {
         self.devices.is_empty() && self.memory.is_none()
     }
+
+    /// A list for each type of memory, and one for all devices.
+    fn hints(self, numa: &NumaNodes) -> impl Iterator<Item = ResourceHints> {
+        let memory = self.memory.into_iter().flat_map(|offer| {
+            let hints: Vec<Hint> = offer.hints().collect();
+            vec![Some(hints); offer.kinds()]
+        });
+        let second_best = Hint { nodes: Some(numa.all), preferred: false };
+        let devices = vec![Hint { nodes: Some(self.devices), preferred: true }, second_best];
+        let devices = if self.devices.is_empty() { None } else { Some(Some(devices)) };
+        memory.chain(devices)
+    }
 }
 
 /// As [`affinity`](allocate::affinity), for a request that asks for more than CPUs.
@@ -56,29 +68,49 @@ pub(super) fn affinity(
     let align_by_socket = settings.options.align_by_socket;
     let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
     let numa = NumaNodes::of(topology, manager);
-    let mut resources = Vec::new();
-    match &memory {
+    let cpus = match &memory {
         // Sets that have the memory follow no order, so all are listed: with the few nodes on which
         // memory is offered, there are at most 255.
-        Some(offer) => {
-            resources.push(Some(demand.enumerate()));
-            let memory: Vec<Hint> = offer.hints().collect();
-            resources.extend(vec![Some(memory); offer.kinds()]);
-        }
+        Some(_) => demand.enumerate(),
         None => {
             let including = demand.clone().including(devices);
             let including = including.best(TopologyPolicy::BestEffort, &numa).hint.nodes;
             let sets = [Some(devices), including].into_iter().flatten();
             let mut cpus: Vec<Hint> = sets.filter_map(|set| demand.of(set)).collect();
             cpus.dedup();
-            resources.push(Some(cpus));
+            cpus
         }
+    };
+    let resources = [Some(cpus)].into_iter().chain(others.hints(&numa)).collect();
+    admitted(manager.policy, &numa, resources)
+}
+
+/// The NUMA affinity of a container without exclusive CPUs: of its devices and its memory.
+///
+/// # Errors
+/// [`Reason::TopologyAffinity`](crate::Reason::TopologyAffinity) if the policy does not admit it.
+pub(crate) fn affinity_without_cpus(
+    topology: &Topology,
+    settings: &Settings,
+    devices: DeviceNodes,
+    memory: Option<MemoryOffer>,
+) -> Result<Hint, Rejection> {
+    let manager = &settings.topology_manager;
+    let others = Others { devices: devices.all(), memory };
+    if others.is_empty() || manager.policy == TopologyPolicy::None {
+        return Ok(Hint::ANY);
     }
-    if !devices.is_empty() {
-        let second_best = Hint { nodes: Some(numa.all), preferred: false };
-        resources.push(Some(vec![Hint { nodes: Some(devices), preferred: true }, second_best]));
-    }
-    let affinity = merge(manager.policy, &numa, &resources);
+    let numa = NumaNodes::of(topology, manager);
+    let resources = others.hints(&numa).collect();
+    admitted(manager.policy, &numa, resources)
+}
+
+fn admitted(
+    policy: TopologyPolicy,
+    numa: &NumaNodes,
+    resources: Vec<ResourceHints>,
+) -> Result<Hint, Rejection> {
+    let affinity = merge(policy, numa, &resources);
     if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
 
@@ -111,7 +143,6 @@ pub(super) fn allocate(
 mod tests {
     use super::*;
     use crate::TopologyManager;
-    use crate::kubelet::ResourceHints;
     use crate::machines::{Shape, set};
     use crate::memory_manager::{Amounts, Capacity, Claim, MemoryKind, NodeMemory, Room, Sharing};
     use cpuset::CpuSet;

@@ -31,6 +31,7 @@ mod wished;
 
 pub use allocate::{Supply, affinity, allocate};
 pub use demand::Demand;
+pub(crate) use devices::affinity_without_cpus;
 pub use merge::{Affinity, ResourceHints, merge};
 pub use take::take;
 

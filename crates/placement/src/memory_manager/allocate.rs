@@ -49,6 +49,20 @@ impl Room<'_> {
         by(Sharing::SameSet).or_else(|error| by(Sharing::AnySet).map_err(|_| error))
     }
 
+    /// The nodes for a claim that grows: the present ones, or the fewest around them that have room.
+    ///
+    /// # Errors
+    /// If none have.
+    pub fn around(&self, request: &Amounts, nodes: NodeSet) -> Result<NodeSet, NoMemory> {
+        self.allocate(request, &[], Hint { nodes: Some(nodes), preferred: false })
+    }
+
+    /// Whether exactly these nodes can hold a request legally.
+    pub fn has(&self, request: &Amounts, nodes: NodeSet) -> bool {
+        let hints = self.hints(request, &[], Sharing::AnySet);
+        hints.iter().any(|hint| hint.nodes == Some(nodes))
+    }
+
     fn allocate_by(
         &self,
         request: &Amounts,

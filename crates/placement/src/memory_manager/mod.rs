@@ -15,6 +15,7 @@ mod allocate;
 mod amounts;
 mod capacity;
 mod offer;
+mod place;
 mod reservation;
 mod room;
 
@@ -22,6 +23,7 @@ pub use allocate::NoMemory;
 pub use amounts::{Amounts, MemoryKind};
 pub use capacity::{Capacity, CapacityError, MAX_MEMORY_NODES, NodeMemory};
 pub use offer::{MAX_OFFERED_NODES, MemoryOffer};
+pub use place::{MemoryRequest, PodMemory, place_memory, place_with_memory};
 pub use reservation::{
     LimitError, MemoryConfigError, MemoryReservation, WantedMemory, WrittenAmount,
 };

@@ -1,0 +1,305 @@
+//! Memory by NUMA node (KEP-1769): whose memory is counted, how much, and on which nodes.
+//!
+//! As under the kubelet's policy `Static`, the memory and huge pages of containers in Guaranteed pods
+//! count. A claim belongs to the container's name for the life of its pod. Which nodes it is on is
+//! decided once, with the container's CPUs; they become its `cpuset.mems`. A container that ran
+//! before memory was counted is counted on the nodes that are set for it, or else on all.
+//!
+//! [`placement::memory_manager`] has the rules about nodes.
+
+use super::books::{Books, ContainerEntry, PodEntry};
+use super::claim::MemoryClaim;
+use super::model::{Container, ContainerKind, PodUid, Qos};
+use super::node::Node;
+use cpuset::NodeSet;
+use placement::memory_manager::{
+    Amounts, Claim, MemoryKind, MemoryRequest, PodMemory, Room,
+};
+use placement::{Rejection, Scope};
+use std::collections::BTreeMap;
+
+/// The memory that a new container is counted with.
+#[derive(Debug)]
+pub(super) enum MemoryDemand<'a> {
+    /// Its nodes are known: another program has set them, or its predecessor had as much.
+    Known(Claim),
+    Open(MemoryRequest<'a>),
+}
+
+/// `None` if the memory of this container is not counted.
+pub(super) fn demand<'a>(
+    node: &'a Node,
+    books: &'a Books,
+    pod: &'a PodEntry,
+    container: &Container,
+    scope: Scope,
+) -> Option<MemoryDemand<'a>> {
+    let capacity = node.settings.memory.as_ref()?;
+    let name = container.name.as_str();
+    let reusable = reusable(pod, name, &container.limits);
+    let amounts = counted(pod, name, &container.limits, &reusable);
+    if pod.pod.qos != Qos::Guaranteed || amounts.is_empty() {
+        return None;
+    }
+    if let Some(nodes) = container.mems {
+        return Some(MemoryDemand::Known(Claim { nodes, amounts }));
+    }
+    let before = pod.container(name).and_then(|entry| entry.memory.as_ref());
+    if let Some(before) = before.filter(|before| before.amounts == amounts) {
+        return Some(MemoryDemand::Known(before.clone()));
+    }
+    let of_pod = pod.containers().filter(|(other, _)| *other != name);
+    let of_pod = of_pod.filter_map(|(_, entry)| entry.memory.clone());
+    let whole = if scope == Scope::Pod && !pod.pod.limits.is_empty() {
+        Some(PodMemory { amounts: pod.pod.limits.clone(), held: of_pod.collect() })
+    } else {
+        None
+    };
+    Some(MemoryDemand::Open(MemoryRequest {
+        capacity,
+        claims: others(books, &pod.pod.uid, name).collect(),
+        reusable: reusable.iter().filter_map(|(_, entry)| entry.memory.clone()).collect(),
+        amounts,
+        pod: whole,
+    }))
+}
+
+/// The ended init containers of a pod whose memory a new container uses again.
+///
+/// Events do not say which containers are init containers: one that has ended and was never restarted
+/// counts as one if the pod would have more than its limit otherwise. Such memory is counted no
+/// longer once another container has started (unlike in the kubelet, kubernetes/kubernetes#123971).
+fn reusable<'a>(
+    pod: &'a PodEntry,
+    name: &str,
+    limits: &Amounts,
+) -> Vec<(&'a String, &'a ContainerEntry)> {
+    let others = || pod.containers().filter(|(other, _)| *other != name);
+    let fits = || {
+        limits.iter().all(|(kind, bytes)| {
+            let held = others().filter_map(|(_, entry)| entry.memory.as_ref()?.amounts.get(kind));
+            let sum = held.fold(*bytes, |sum, bytes| sum.saturating_add(*bytes));
+            pod.pod.limits.get(kind).is_some_and(|limit| sum <= *limit)
+        })
+    };
+    let may_be_init = |entry: &ContainerEntry| match entry.kind {
+        ContainerKind::Init => true,
+        ContainerKind::Unknown => !entry.was_restarted(),
+        ContainerKind::RestartableInit | ContainerKind::App => false,
+    };
+    let ended = others().filter(|(_, entry)| !entry.is_alive() && may_be_init(entry));
+    let ended: Vec<_> = ended.filter(|(_, entry)| entry.memory.is_some()).collect();
+    if ended.is_empty() || fits() { Vec::new() } else { ended }
+}
+
+/// What a container counts with: its limits. But a container without limits in a pod with pod-level
+/// resources shows the pod's as its own; it counts with what the rest of its pod leaves of these.
+fn counted(
+    pod: &PodEntry,
+    name: &str,
+    limits: &Amounts,
+    reusable: &[(&String, &ContainerEntry)],
+) -> Amounts {
+    let stays = |other: &String| other != name && reusable.iter().all(|(ended, _)| *ended != other);
+    let others = || pod.containers().filter(|(other, _)| stays(other));
+    let counted = limits.iter().map(|(&kind, &bytes)| {
+        let held = others().filter_map(|(_, entry)| entry.memory.as_ref()?.amounts.get(&kind));
+        let held = held.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let is_of_pod = pod.pod.limits.get(&kind) == Some(&bytes);
+        (kind, if is_of_pod { bytes.saturating_sub(held) } else { bytes })
+    });
+    counted.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// Records the claim of a container that has been entered. Its pod no longer holds memory that the
+/// container uses again.
+pub(super) fn enter(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<Claim>) {
+    let Some(pod) = books.pod(uid) else { return };
+    let reused: Vec<String> = match claim {
+        Some(_) => {
+            let reused = reusable(pod, &container.name, &container.limits);
+            reused.into_iter().map(|(name, _)| name.clone()).collect()
+        }
+        None => Vec::new(),
+    };
+    let Some(pod) = books.pod_mut(uid) else { return };
+    for name in reused {
+        if let Some(entry) = pod.container_mut(&name) {
+            entry.memory = None;
+        }
+    }
+    if let Some(entry) = pod.container_mut(&container.name) {
+        entry.memory = claim;
+    }
+}
+
+/// Claims by pod and container name.
+pub(super) type Records = BTreeMap<(PodUid, String), Claim>;
+
+pub(super) fn records(claims: impl IntoIterator<Item = MemoryClaim>) -> Records {
+    let record = |MemoryClaim { pod_uid, container, memory }| ((pod_uid, container), memory);
+    claims.into_iter().map(record).collect()
+}
+
+/// Counts the memory of containers that run already, and of those that may be restarted. What is set
+/// for a container decides about its nodes, then an earlier claim, then the kubelet's.
+pub(super) fn adopt(
+    node: &Node,
+    books: &mut Books,
+    running: &[(PodUid, Container)],
+    ours: Records,
+    kubelet: &Records,
+) {
+    if node.settings.memory.is_none() {
+        return;
+    }
+    for (uid, container) in running {
+        let key = (uid.clone(), container.name.clone());
+        let recorded = ours.get(&key).or_else(|| kubelet.get(&key));
+        adopt_one(node, books, uid, container, recorded);
+    }
+    let kept = ours.into_iter().chain(kubelet.iter().map(|(key, claim)| (key.clone(), claim.clone())));
+    for ((pod_uid, container), memory) in kept {
+        keep(books, MemoryClaim { pod_uid, container, memory });
+    }
+}
+
+pub(super) fn adopt_one(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    recorded: Option<&Claim>,
+) {
+    let Some(capacity) = &node.settings.memory else { return };
+    let name = container.name.as_str();
+    let Some(pod) = books.pod(uid) else { return };
+    let Some(entry) = pod.container(name) else { return };
+    if pod.pod.qos != Qos::Guaranteed || entry.memory.is_some() {
+        return;
+    }
+    let mut amounts = counted(pod, name, &entry.limits, &[]);
+    if let Some(recorded) = recorded
+        && (container.outdated || amounts.is_empty())
+    {
+        amounts.clone_from(&recorded.amounts);
+    }
+    let set = entry.applied.mems().filter(|set| !set.intersection(capacity.all()).is_empty());
+    let nodes = set.or(recorded.map(|claim| claim.nodes)).unwrap_or(capacity.all());
+    if amounts.is_empty() {
+        return;
+    }
+    books.change_container(uid, name, |entry| entry.memory = Some(Claim { nodes, amounts }));
+}
+
+/// Keeps the memory of a container that has ended for its restart, if its pod is alive.
+pub(super) fn keep(books: &mut Books, MemoryClaim { pod_uid, container, memory }: MemoryClaim) {
+    let Some(pod) = books.pod(&pod_uid) else { return };
+    match pod.container(&container) {
+        Some(entry) if entry.is_alive() || entry.memory.is_some() => {}
+        Some(_) => {
+            let set = |entry: &mut ContainerEntry| entry.memory = Some(memory);
+            books.change_container(&pod_uid, &container, set);
+        }
+        None => {
+            let mut entry = ContainerEntry::unlisted(&pod_uid, &container);
+            entry.memory = Some(memory);
+            books.enter(&pod_uid, &container, entry, |_, _| ());
+        }
+    }
+}
+
+/// The memory of a running container after a resize in place.
+#[derive(Debug)]
+pub(super) struct ResizedMemory {
+    limits: Amounts,
+    /// `None` if its memory is not counted.
+    claim: Option<Claim>,
+}
+
+/// The memory of a container after a resize to these limits; `None` if nothing changes. It stays
+/// where it is, and gets further nodes if these lack room.
+///
+/// # Errors
+/// If no nodes around its own have room.
+pub(super) fn resized_memory(
+    node: &Node,
+    books: &Books,
+    uid: &PodUid,
+    name: &str,
+    wanted: Amounts,
+) -> Result<Option<ResizedMemory>, Rejection> {
+    let Some(found) = books.container(uid, name) else { return Ok(None) };
+    let mut limits = found.entry.limits.clone();
+    limits.extend(wanted);
+    limits.retain(|_, bytes| *bytes > 0);
+    if limits == found.entry.limits {
+        return Ok(None);
+    }
+    let before = found.entry.memory.as_ref();
+    let (Some(capacity), Some(before)) = (&node.settings.memory, before) else {
+        return Ok(Some(ResizedMemory { limits, claim: None }));
+    };
+    let grows = |(kind, bytes): (&MemoryKind, &u64)| before.amounts.get(kind) < Some(bytes);
+    let nodes = if limits.iter().any(grows) {
+        let room = Room::new(capacity, others(books, uid, name));
+        room.around(&limits, before.nodes)?
+    } else {
+        before.nodes
+    };
+    let claim = Some(Claim { nodes, amounts: limits.clone() });
+    Ok(Some(ResizedMemory { limits, claim }))
+}
+
+impl ResizedMemory {
+    pub(super) fn record(self, books: &mut Books, uid: &PodUid, name: &str) {
+        let Some(pod) = books.pod_mut(uid) else { return };
+        let Some(entry) = pod.container_mut(name) else { return };
+        let before = std::mem::replace(&mut entry.limits, self.limits.clone());
+        if self.claim.is_some() {
+            entry.memory = self.claim;
+        }
+        // A runtime that reports resized pods has already reported the new limits.
+        if !pod.resized {
+            for (kind, limit) in &mut pod.pod.limits {
+                let of = |limits: &Amounts| limits.get(kind).copied().unwrap_or(0);
+                *limit = limit.saturating_sub(of(&before)).saturating_add(of(&self.limits));
+            }
+        }
+    }
+}
+
+/// The claims of all containers but one.
+fn others<'a>(books: &'a Books, uid: &PodUid, name: &str) -> impl Iterator<Item = &'a Claim> {
+    let others = books.containers().filter(move |one| (one.uid, one.name) != (uid, name));
+    let remembered = books.remembered_memory().iter().map(|claim| &claim.memory);
+    others.filter_map(|one| one.entry.memory.as_ref()).chain(remembered)
+}
+
+/// Whether a container's memory has to be on other nodes, if it runs on CPUs of `nodes`: its claim
+/// for these; `None` if it can stay where it is.
+///
+/// # Errors
+/// If `nodes` have no room for it.
+pub(super) fn moved(
+    node: &Node,
+    books: &Books,
+    pod: &PodUid,
+    name: &str,
+    nodes: NodeSet,
+) -> Result<Option<Claim>, NoRoom> {
+    let Some(capacity) = &node.settings.memory else { return Ok(None) };
+    let found = books.container(pod, name);
+    let claim = found.and_then(|found| found.entry.memory.as_ref());
+    let Some(claim) = claim.filter(|claim| !nodes.is_subset(claim.nodes)) else { return Ok(None) };
+    let room = Room::new(capacity, others(books, pod, name));
+    if room.has(&claim.amounts, nodes) {
+        Ok(Some(Claim { nodes, amounts: claim.amounts.clone() }))
+    } else {
+        Err(NoRoom)
+    }
+}
+
+/// The nodes have no room for a container's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoRoom;

@@ -36,6 +36,7 @@ pub fn asked(call: nri::Call) -> Asked {
         nri::Call::UpdatePodSandbox { pod, resources, .. } => {
             let mut pod = incoming::pod(&pod, None);
             pod.budget = resources.cpu.as_ref().and_then(incoming::budget);
+            pod.limits = incoming::limits(&resources);
             Event::UpdatePod(pod).into()
         }
         nri::Call::StopPodSandbox(pod) => Event::StopPod(SandboxId(pod.id)).into(),

@@ -11,10 +11,14 @@ use ledger::{
     Wanted,
 };
 use nri::wire;
+use placement::memory_manager::{Amounts, MemoryKind};
 use std::collections::HashMap;
 
 /// The CFS period in microseconds, if the runtime names none: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
+
+/// The most sizes of huge pages to convert; a machine has a handful.
+const MAX_PAGE_SIZES: usize = 16;
 
 /// The most devices of a container to convert; only privileged containers have more.
 const MAX_DEVICES: usize = 256;
@@ -50,7 +54,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         qos,
         pool,
         budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
-        limits: Default::default(),
+        limits: limits(&pod.linux.pod_resources),
         annotations: pod.annotations.iter().collect(),
         cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
     }
@@ -58,6 +62,25 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
 
 pub(super) fn budget(cpu: &wire::LinuxCPU) -> Option<MilliCpu> {
     request(cpu, None).budget()
+}
+
+/// The memory limit and the huge pages. The kubelet names a limit of zero for each size of huge pages
+/// that a container may not use.
+pub(super) fn limits(resources: &wire::LinuxResources) -> Amounts {
+    let memory = u64::try_from(resources.memory.limit.value).unwrap_or(0);
+    let huge_pages = resources.hugepage_limits.iter().take(MAX_PAGE_SIZES);
+    let huge_pages = huge_pages
+        .filter_map(|pool| Some((MemoryKind::HugePages(page_size(&pool.page_size)?), pool.limit)));
+    let amounts = [(MemoryKind::Memory, memory)].into_iter().chain(huge_pages);
+    amounts.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// A size of pages in the kernel's form, such as `2MB`, in bytes.
+fn page_size(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u32); 4] = [("GB", 30), ("MB", 20), ("KB", 10), ("B", 0)];
+    let suffix = |(suffix, shift): &(&str, u32)| Some((text.strip_suffix(suffix)?, *shift));
+    let (digits, shift) = UNITS.iter().find_map(suffix)?;
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// `pod` gives the sandbox if the container does not.
@@ -70,6 +93,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         name: name(container),
         kind: ContainerKind::Unknown,
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
+        limits: limits(&container.linux.resources),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
         described_devices: devices(container),
@@ -126,8 +150,10 @@ pub(super) fn final_cpus(
 
 /// The kubelet's request in an update of `before`. Zero and an absent value both mean "unchanged".
 pub(super) fn wanted(resources: &wire::LinuxResources, before: &wire::Container) -> Wanted {
-    let Some(cpu) = resources.cpu.as_ref() else { return Wanted::default() };
+    let limits = limits(resources);
+    let Some(cpu) = resources.cpu.as_ref() else { return Wanted { limits, ..Wanted::default() } };
     Wanted {
+        limits,
         cpu: request(cpu, before.linux.resources.cpu.as_ref()),
         sets_quota: cpu.quota.as_ref().is_some_and(|quota| quota.value > 0),
         cpus: cpus(cpu, &before.id),
@@ -252,6 +278,46 @@ mod tests {
         }
         let bare = container(&wire::Container::new(), &wire::PodSandbox::new());
         assert_eq!(bare.cpu, CpuRequest::default());
+    }
+
+    #[test]
+    fn limits_of_memory_and_huge_pages_are_read() {
+        let pool = |page_size: &str, limit| wire::HugepageLimit {
+            page_size: page_size.into(),
+            limit,
+            ..Default::default()
+        };
+        let memory = |value| wire::LinuxMemory {
+            limit: MessageField::some(wire::OptionalInt64 { value, ..Default::default() }),
+            ..Default::default()
+        };
+        let sent = |value, pools: &[wire::HugepageLimit]| {
+            let resources = wire::LinuxResources {
+                memory: MessageField::some(memory(value)),
+                hugepage_limits: pools.to_vec(),
+                ..Default::default()
+            };
+            let sent = wire::ContainerRequest {
+                container: MessageField::some(wire::Container {
+                    linux: MessageField::some(wire::LinuxContainer {
+                        resources: MessageField::some(resources),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            };
+            let sent = sent.write_to_bytes().unwrap();
+            let read: wire::ContainerRequest = projection::parse(&sent).unwrap();
+            limits(&read.container.linux.resources)
+        };
+        let huge = MemoryKind::HugePages;
+        let memory = MemoryKind::Memory;
+        assert_eq!(sent(1 << 30, &[]), Amounts::from([(memory, 1 << 30)]));
+        let pools = [pool("2MB", 4 << 20), pool("1GB", 0), pool("64KB", 64 << 10), pool("2Mi", 1)];
+        let expect = Amounts::from([(memory, 5), (huge(2 << 20), 4 << 20), (huge(64 << 10), 64 << 10)]);
+        assert_eq!(sent(5, &pools), expect);
+        assert_eq!(sent(-1, &[pool("", 1), pool("MB", 1), pool("99999999999GB", 1)]), Amounts::new());
     }
 
     #[test]

@@ -41,7 +41,11 @@ const CPU: &[Field<'_>] = &[
     Text(7),               // mems
 ];
 
-const RESOURCES: &[Field<'_>] = &[Part(2, CPU)];
+const RESOURCES: &[Field<'_>] = &[
+    Part(1, &[Part(1, &[Number(1)])]), // memory: limit
+    Part(2, CPU),
+    Part(3, &[Text(1), Number(2)]), // hugepage_limits: page_size, limit
+];
 
 const POD: &[Field<'_>] = &[
     Text(1), // id
@@ -96,7 +100,7 @@ const CONTAINER: [Field<'_>; 10] = {
 };
 
 /// Of an adjustment: linux.resources.
-const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, RESOURCES)])];
+const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, &[Part(2, CPU)])])];
 
 /// For each call of the runtime.
 pub const READS: Reads<'static> = Reads {

@@ -116,17 +116,25 @@ pub(super) fn capacity(nodes: &[NodeMemory], reserved: &[Reserved]) -> Option<Ca
     Capacity::new(nodes).ok()
 }
 
+/// Amounts of memory and, by the size of a page, of huge pages.
+pub(super) fn amounts(
+    memory: Option<&str>,
+    huge_pages: &BTreeMap<String, String>,
+) -> Option<Amounts> {
+    let mut amounts = Amounts::new();
+    if let Some(memory) = memory {
+        amounts.insert(MemoryKind::Memory, bytes(memory)?);
+    }
+    for (size, text) in huge_pages {
+        amounts.insert(format!("hugepages-{size}").parse().ok()?, bytes(text)?);
+    }
+    amounts.retain(|_, bytes| *bytes > 0);
+    Some(amounts)
+}
+
 impl Container {
     fn amounts(&self) -> Option<Amounts> {
-        let mut amounts = Amounts::new();
-        if let Some(memory) = &self.memory {
-            amounts.insert(MemoryKind::Memory, bytes(memory)?);
-        }
-        for (size, text) in &self.hugepages {
-            amounts.insert(format!("hugepages-{size}").parse().ok()?, bytes(text)?);
-        }
-        amounts.retain(|_, bytes| *bytes > 0);
-        Some(amounts)
+        amounts(self.memory.as_deref(), &self.hugepages)
     }
 }
 

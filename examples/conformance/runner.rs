@@ -3,6 +3,7 @@
 mod hints;
 mod memory;
 mod memory_config;
+mod memory_sequence;
 mod memory_state;
 pub(crate) mod merge;
 pub(crate) mod options;
@@ -38,12 +39,24 @@ pub(crate) struct Report {
     pub(crate) passed: usize,
     pub(crate) excepted: usize,
     pub(crate) failures: Vec<String>,
+    pub(crate) tally: Tally,
+}
+
+/// Counts of what a file's vectors show besides their results.
+#[derive(Default)]
+pub(crate) struct Tally(BTreeMap<String, usize>);
+
+impl Tally {
+    fn count(&mut self, what: String) {
+        *self.0.entry(what).or_default() += 1;
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { file, passed, excepted, failures } = self;
-        write!(f, "{file} passed {passed} failed {} excepted {excepted}", failures.len())
+        let Report { file, passed, excepted, failures, tally } = self;
+        write!(f, "{file} passed {passed} failed {} excepted {excepted}", failures.len())?;
+        tally.0.iter().try_for_each(|(what, count)| write!(f, "\n  {what}: {count}"))
     }
 }
 
@@ -82,6 +95,17 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
         if let Some(file) = find(dir, "memory-hints") {
             reports.push(each(&file, |vector| memory::check(vector, &machines))?);
         }
+        if let Some(sequence) = find(dir, "memory-sequence") {
+            let mut cpus = memory_sequence::CpuMachines::new();
+            let read = each(&file, |machine| memory_sequence::read(machine, &mut cpus))?;
+            if !read.failures.is_empty() {
+                reports.push(read);
+            }
+            let mut tally = Tally::default();
+            let check = |vector| memory_sequence::check(vector, &cpus, &machines, &mut tally);
+            let report = each(&sequence, check)?;
+            reports.push(Report { tally, ..report });
+        }
         if let Some(file) = find(dir, "memory-config") {
             reports.push(each(&file, |vector| memory_config::check(vector, &machines))?);
         }
@@ -104,7 +128,8 @@ fn each<V: DeserializeOwned>(
     mut check: impl FnMut(V) -> Outcome,
 ) -> io::Result<Report> {
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut report = Report { file, passed: 0, excepted: 0, failures: Vec::new() };
+    let mut report =
+        Report { file, passed: 0, excepted: 0, failures: Vec::new(), tally: Tally::default() };
     for (number, line) in open(path)?.lines().enumerate() {
         let vector = serde_json::from_str(&line?).map_err(|error| {
             io::Error::other(format!("{} line {}: {error}", path.display(), number + 1))

@@ -1,10 +1,12 @@
 //! A kubelet and a runtime in one: makes the calls to the ledger that a pod causes.
 
+use super::memory::amounts;
 use cpuset::CpuSet;
 use ledger::{
     Admission, Channel, Container, ContainerId, ContainerKind, CpuRequest, CpuSetting, Event,
-    Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Update, What,
+    Ledger, MemoryClaim, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Update, What,
 };
+use placement::memory_manager::{Amounts, Claim};
 use placement::{self, Hint, Rejection};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -18,6 +20,8 @@ pub(crate) struct PodSpec {
     init: Vec<ContainerSpec>,
     containers: Vec<ContainerSpec>,
     pod_cpu: Option<String>,
+    pod_resources: Option<serde_json::Value>,
+    devices: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -26,6 +30,17 @@ pub(crate) struct ContainerSpec {
     cpu: Option<String>,
     #[serde(default)]
     restartable: bool,
+    memory: Option<String>,
+    #[serde(default)]
+    hugepages: BTreeMap<String, String>,
+    devices: Option<serde_json::Value>,
+}
+
+/// What a container got.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Granted {
+    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) memory: Option<Claim>,
 }
 
 /// Exclusive CPUs by container, and the NUMA affinity they were chosen under.
@@ -39,6 +54,10 @@ impl ContainerSpec {
             None => cpu.parse::<u64>().ok()? * 1000,
         };
         Some(MilliCpu(milli))
+    }
+
+    fn limits(&self) -> Option<Amounts> {
+        amounts(self.memory.as_deref(), &self.hugepages)
     }
 
     fn whole_cpus(&self) -> usize {
@@ -78,6 +97,72 @@ impl PodSpec {
         if self.is_exclusive() { most.max(sidecars + apps) } else { 0 }
     }
 
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.all().map(|(_, spec)| &spec.name)
+    }
+
+    pub(super) fn is_init(&self, name: &str) -> bool {
+        self.init.iter().any(|spec| spec.name == name && !spec.restartable)
+    }
+
+    /// Whether more decides about it than CPUs and memory.
+    pub(super) fn is_beyond_memory(&self) -> bool {
+        let devices = self.all().any(|(_, spec)| spec.devices.is_some());
+        // The kubelet refuses a fraction of a byte, which no runtime can show.
+        let fraction = self
+            .all()
+            .any(|(_, spec)| spec.memory.as_ref().is_some_and(|memory| memory.ends_with('m')));
+        devices || fraction || self.devices.is_some() || self.pod_resources.is_some()
+    }
+
+    /// Whether an init container has memory that the kubelet keeps until another one is started.
+    pub(super) fn leaves_init_memory(&self) -> bool {
+        let of = |spec: &ContainerSpec| spec.limits().is_some_and(|limits| !limits.is_empty());
+        self.init.iter().any(|spec| !spec.restartable && of(spec))
+    }
+
+    /// The most memory at a time, as for CPUs.
+    fn limits(&self) -> Amounts {
+        let mut sidecars = Amounts::new();
+        let mut most = Amounts::new();
+        for spec in &self.init {
+            let mut now = sidecars.clone();
+            add(&mut now, &spec.limits().unwrap_or_default());
+            if spec.restartable {
+                sidecars = now;
+            } else {
+                raise(&mut most, &now);
+            }
+        }
+        let mut apps = Amounts::new();
+        for spec in &self.containers {
+            add(&mut apps, &spec.limits().unwrap_or_default());
+        }
+        add(&mut sidecars, &apps);
+        raise(&mut most, &sidecars);
+        // As in the kubelet, what only init containers ask for does not count.
+        most.retain(|kind, _| apps.contains_key(kind));
+        most
+    }
+
+    /// Checks that each container of an admitted pod has the memory that it asks for.
+    pub(super) fn check_memory(
+        &self,
+        node: &Node,
+        granted: &BTreeMap<String, Granted>,
+    ) -> Result<(), String> {
+        let counts = node.ledger.settings().memory.is_some() && self.qos == "guaranteed";
+        for (_, spec) in self.all() {
+            let asked = if counts { spec.limits().unwrap_or_default() } else { Amounts::new() };
+            let memory = granted.get(&spec.name).and_then(|granted| granted.memory.as_ref());
+            let given = memory.map(|claim| claim.amounts.clone()).unwrap_or_default();
+            if given != asked && self.pod_resources.is_none() {
+                return Err(format!("{} has {given:?}, not {asked:?}", spec.name));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that each container has as many exclusive CPUs as it requests.
     pub(super) fn check_sizes(&self, admitted: &Admitted) -> Result<(), String> {
         for (_, spec) in self.all() {
@@ -91,21 +176,39 @@ impl PodSpec {
     }
 }
 
+fn add(to: &mut Amounts, other: &Amounts) {
+    other.iter().for_each(|(kind, bytes)| *to.entry(*kind).or_default() += bytes);
+}
+
+fn raise(to: &mut Amounts, other: &Amounts) {
+    for (kind, bytes) in other {
+        let least = to.entry(*kind).or_default();
+        *least = (*least).max(*bytes);
+    }
+}
+
 /// A node whose runtime carries out every answer.
 pub(crate) struct Node {
     pub(crate) ledger: Ledger,
     /// Pods that were admitted, and their running containers, as the runtime lists them.
     live: BTreeMap<String, (Pod, Vec<Container>)>,
     serial: usize,
+    /// What the containers of the last pod got.
+    granted: BTreeMap<String, Granted>,
 }
 
 impl Node {
     pub(crate) fn new(topology: Topology, placement: placement::Settings) -> Node {
         let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
+        Node::with_settings(topology, settings)
+    }
+
+    pub(crate) fn with_settings(topology: Topology, settings: Settings) -> Node {
         Node {
             ledger: Ledger::new(topology, settings, Vec::new()),
             live: BTreeMap::new(),
             serial: 0,
+            granted: BTreeMap::new(),
         }
     }
 
@@ -113,6 +216,16 @@ impl Node {
     /// it.
     pub(crate) fn shared(&self) -> CpuSet {
         self.ledger.pool() - self.ledger.exclusive()
+    }
+
+    /// As [`Node::admit`], with what each container got, memory included.
+    pub(crate) fn admit_all(
+        &mut self,
+        spec: &PodSpec,
+    ) -> Result<Result<BTreeMap<String, Granted>, Rejection>, String> {
+        self.granted.clear();
+        let admitted = self.admit(spec)?;
+        Ok(admitted.map(|_| std::mem::take(&mut self.granted)))
     }
 
     /// Starts a pod's containers one after another. A refusal ends the pod, as with the kubelet.
@@ -146,9 +259,18 @@ impl Node {
     ) -> Result<Result<Option<(CpuSet, Hint)>, Rejection>, String> {
         self.ledger.take_notes();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
-        let setting = match self.decide(create)? {
-            Ok(setting) => setting.ok_or("not pinned")?,
+        let decided = match self.decide(create)? {
+            Ok(setting) => setting,
             Err(rejection) => return Ok(Err(rejection)),
+        };
+        let is_it =
+            |claim: &MemoryClaim| claim.pod_uid == pod.uid && claim.container == container.name;
+        let memory = self.ledger.memory_claims().find(is_it).map(|claim| claim.memory);
+        let exclusive = decided.filter(CpuSetting::is_exclusive).map(|setting| setting.cpus());
+        let granted = Granted { cpus: exclusive, memory };
+        self.granted.insert(container.name.clone(), granted);
+        let Some(setting) = decided else {
+            return self.started(pod, container).map(|()| Ok(None));
         };
         let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
             What::Assigned { placement, .. } => Some((placement.cpus, placement.hint)),
@@ -160,19 +282,26 @@ impl Node {
                 container.name, setting
             ));
         }
+        let mut cpu = container.cpu;
+        // The limit of an exclusive container is lifted.
+        if setting.is_exclusive() {
+            cpu.limit = None;
+        }
+        let (cpus, mems) = (Some(setting.cpus()), setting.mems());
+        self.started(pod, Container { cpus, mems, cpu, ..container })?;
+        Ok(Ok(assigned))
+    }
+
+    /// A container runs, and an init container runs to its end.
+    fn started(&mut self, pod: &Pod, container: Container) -> Result<(), String> {
         let started = Event::Started { pod: pod.clone(), container: container.clone() };
         self.event(started)?;
         if container.kind == ContainerKind::Init {
             self.event(Event::Stop(container.id))?;
         } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
-            let mut cpu = container.cpu;
-            // The limit of an exclusive container is lifted.
-            if setting.is_exclusive() {
-                cpu.limit = None;
-            }
-            running.push(Container { cpus: Some(setting.cpus()), cpu, ..container });
+            running.push(container);
         }
-        Ok(Ok(assigned))
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
@@ -184,9 +313,10 @@ impl Node {
     /// Restarts the plugin with its claims: exclusive containers must keep their CPUs.
     pub(super) fn restart(&mut self) -> Result<(), String> {
         let claims = self.ledger.claims().collect();
+        let memory = self.ledger.memory_claims().collect();
         let topology = self.ledger.topology().clone();
         let settings = self.ledger.settings().clone();
-        self.ledger = Ledger::new(topology, settings, claims);
+        self.ledger = Ledger::new(topology, settings, claims).with_memory(memory);
         let pods = self.live.values().map(|(pod, _)| pod.clone()).collect();
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
         let synchronize = Event::Synchronize { pods, containers };
@@ -235,6 +365,7 @@ impl Node {
             let mut running = self.live.values_mut().flat_map(|(_, running)| running);
             if let Some(container) = running.find(|running| running.id == update.container) {
                 container.cpus = Some(update.setting.cpus());
+                container.mems = update.setting.mems().or(container.mems);
             }
         }
     }
@@ -254,7 +385,7 @@ impl Node {
                 other => return Err(format!("unknown class {other}")),
             },
             budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
-            limits: Default::default(),
+            limits: spec.limits(),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,
@@ -275,8 +406,13 @@ impl Node {
             Qos::Burstable => CpuRequest { request: milli, limit: None },
             _ => CpuRequest::default(),
         };
+        let limits = match pod.qos {
+            Qos::Guaranteed => spec.limits().unwrap_or_default(),
+            _ => Amounts::new(),
+        };
         Container {
             kind,
+            limits,
             ..Container::new(
                 ContainerId(format!("id-{}", self.serial)),
                 pod.sandbox.clone(),

@@ -44,6 +44,10 @@ pub(super) fn check(machine: Machine, machines: &mut Machines) -> Outcome {
 
 /// A machine from rows of CPU, core, socket, NUMA node and uncore cache.
 pub(crate) fn build(rows: &[[usize; 5]]) -> Result<Topology, topology::model::TopologyError> {
+    Topology::build(Facts { cpus: self::rows(rows), ..Facts::default() })
+}
+
+pub(crate) fn rows(rows: &[[usize; 5]]) -> Vec<Cpu> {
     let cpus = rows.iter().map(|&[id, core, socket, numa, uncore]| Cpu {
         id,
         core,
@@ -53,5 +57,5 @@ pub(crate) fn build(rows: &[[usize; 5]]) -> Result<Topology, topology::model::To
         die: None,
         kind: None,
     });
-    Topology::build(Facts { cpus: cpus.collect(), ..Facts::default() })
+    cpus.collect()
 }

@@ -190,7 +190,14 @@ impl Ledger {
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         let reported = Reported::of(&books, &pool);
-        Ledger { node, books, kubelet: KubeletClaims::default(), pool, reported, view: OnceLock::new() }
+        Ledger {
+            node,
+            books,
+            kubelet: KubeletClaims::default(),
+            pool,
+            reported,
+            view: OnceLock::new(),
+        }
     }
 
     /// This ledger with the memory that the state file of the previous process has, to which the same

@@ -12,9 +12,7 @@ use super::claim::MemoryClaim;
 use super::model::{Container, ContainerKind, PodUid, Qos};
 use super::node::Node;
 use cpuset::NodeSet;
-use placement::memory_manager::{
-    Amounts, Claim, MemoryKind, MemoryRequest, PodMemory, Room,
-};
+use placement::memory_manager::{Amounts, Claim, MemoryKind, MemoryRequest, PodMemory, Room};
 use placement::{Rejection, Scope};
 use std::collections::BTreeMap;
 
@@ -51,7 +49,12 @@ pub(super) fn demand<'a>(
     let of_pod = pod.containers().filter(|(other, _)| *other != name);
     let of_pod = of_pod.filter_map(|(_, entry)| entry.memory.clone());
     let whole = if scope == Scope::Pod && !pod.pod.limits.is_empty() {
-        Some(PodMemory { amounts: pod.pod.limits.clone(), held: of_pod.collect() })
+        // As far as they are known: runtimes do not report the huge pages of a pod.
+        let mut whole = pod.pod.limits.clone();
+        amounts.iter().for_each(|(kind, bytes)| {
+            whole.entry(*kind).or_insert(*bytes);
+        });
+        Some(PodMemory { amounts: whole, held: of_pod.collect() })
     } else {
         None
     };
@@ -66,30 +69,35 @@ pub(super) fn demand<'a>(
 
 /// The ended init containers of a pod whose memory a new container uses again.
 ///
-/// Events do not say which containers are init containers: one that has ended and was never restarted
-/// counts as one if the pod would have more than its limit otherwise. Such memory is counted no
-/// longer once another container has started (unlike in the kubelet, kubernetes/kubernetes#123971).
+/// A runtime does not say which containers are init containers: one that has ended and was never
+/// restarted counts as one if the pod would have more than its limit otherwise. Such memory is
+/// counted no longer once another container has started (unlike in the kubelet,
+/// kubernetes/kubernetes#123971).
 fn reusable<'a>(
     pod: &'a PodEntry,
     name: &str,
     limits: &Amounts,
 ) -> Vec<(&'a String, &'a ContainerEntry)> {
     let others = || pod.containers().filter(|(other, _)| *other != name);
+    // Runtimes do not report the huge pages of a pod.
     let fits = || {
-        limits.iter().all(|(kind, bytes)| {
-            let held = others().filter_map(|(_, entry)| entry.memory.as_ref()?.amounts.get(kind));
-            let sum = held.fold(*bytes, |sum, bytes| sum.saturating_add(*bytes));
-            pod.pod.limits.get(kind).is_some_and(|limit| sum <= *limit)
-        })
+        let mut known = limits
+            .iter()
+            .filter_map(|(kind, bytes)| Some((kind, *bytes, *pod.pod.limits.get(kind)?)));
+        !pod.pod.limits.is_empty()
+            && known.all(|(kind, bytes, limit)| {
+                let held =
+                    others().filter_map(|(_, entry)| entry.memory.as_ref()?.amounts.get(kind));
+                held.fold(bytes, |sum, bytes| sum.saturating_add(*bytes)) <= limit
+            })
     };
     let may_be_init = |entry: &ContainerEntry| match entry.kind {
         ContainerKind::Init => true,
-        ContainerKind::Unknown => !entry.was_restarted(),
+        ContainerKind::Unknown => !entry.was_restarted() && !fits(),
         ContainerKind::RestartableInit | ContainerKind::App => false,
     };
     let ended = others().filter(|(_, entry)| !entry.is_alive() && may_be_init(entry));
-    let ended: Vec<_> = ended.filter(|(_, entry)| entry.memory.is_some()).collect();
-    if ended.is_empty() || fits() { Vec::new() } else { ended }
+    ended.filter(|(_, entry)| entry.memory.is_some()).collect()
 }
 
 /// What a container counts with: its limits. But a container without limits in a pod with pod-level
@@ -158,7 +166,8 @@ pub(super) fn adopt(
         let recorded = ours.get(&key).or_else(|| kubelet.get(&key));
         adopt_one(node, books, uid, container, recorded);
     }
-    let kept = ours.into_iter().chain(kubelet.iter().map(|(key, claim)| (key.clone(), claim.clone())));
+    let kept =
+        ours.into_iter().chain(kubelet.iter().map(|(key, claim)| (key.clone(), claim.clone())));
     for ((pod_uid, container), memory) in kept {
         keep(books, MemoryClaim { pod_uid, container, memory });
     }

@@ -28,8 +28,8 @@ pub(super) struct Granted {
     pub(super) cpus: Grant,
     /// Its counted memory; `None` if its memory is not counted.
     pub(super) memory: Option<Claim>,
-    /// The NUMA affinity of a pod without whole CPUs, chosen for its memory.
-    pub(super) affinity: Option<Hint>,
+    /// The NUMA affinity of its pod, if that is chosen here: see [`PodEntry::affinity`].
+    pub(super) affinity: Option<(usize, Hint)>,
 }
 
 impl Grant {
@@ -115,32 +115,55 @@ pub(super) fn granted(
         Some(MemoryDemand::Known(_)) | None => None,
     };
     let (cpus, nodes) = grant(node, books, pod, container, terms, open)?;
-    let mut affinity = None;
-    let memory = match (&demand, nodes) {
+    let chosen = match (&demand, nodes) {
         (None, _) => None,
-        (Some(MemoryDemand::Known(claim)), _) => Some(claim.clone()),
-        (Some(MemoryDemand::Open(request)), Some(nodes)) => {
-            Some(Claim { nodes, amounts: request.amounts.clone() })
-        }
+        (Some(MemoryDemand::Known(claim)), _) => Some((claim.clone(), None)),
+        (Some(MemoryDemand::Open(request)), Some(nodes)) => Some((request.claim(nodes), None)),
         (Some(MemoryDemand::Open(request)), None) => {
-            let in_pod_scope = scope == Scope::Pod;
-            let of_pod = pod.affinity.filter(|_| in_pod_scope).map(|(_, hint)| hint);
-            // The exclusive CPUs are those of its predecessor.
-            let of_cpus = cpus.claim().map(|cpus| {
-                let nodes = Some(numa_nodes(&node.topology, &cpus));
-                Hint { nodes, preferred: false }
-            });
-            let chosen = of_pod.or(of_cpus);
-            let devices = terms.devices;
-            let (nodes, hint) = place_memory(&node.topology, &settings, devices, request, chosen)
-                .map_err(|rejection| (rejection, None))?;
-            if in_pod_scope && chosen.is_none() && pod.demand() == Some(0) {
-                affinity = Some(hint);
-            }
-            Some(Claim { nodes, amounts: request.amounts.clone() })
+            let (nodes, affinity) = shared_memory(node, books, pod, terms, cpus.claim(), request)?;
+            Some((request.claim(nodes), affinity))
         }
     };
-    Ok(Granted { cpus, memory, affinity })
+    let (memory, affinity) = chosen.unzip();
+    Ok(Granted { cpus, memory, affinity: affinity.flatten() })
+}
+
+/// The nodes of the memory of a container for which the engine chooses no CPUs. In pod scope also the
+/// affinity of its pod, if that is chosen here: for all of its CPUs, as in the kubelet.
+fn shared_memory(
+    node: &Node,
+    books: &Books,
+    pod: &PodEntry,
+    terms: &Terms,
+    inherited: Option<CpuSet>,
+    memory: &MemoryRequest<'_>,
+) -> Result<(NodeSet, Option<(usize, Hint)>), RefusedRequest> {
+    let machine = &node.topology;
+    let settings = terms.wishes.settings(&node.settings.placement);
+    let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
+    let of_pod = pod.affinity.filter(|_| in_pod_scope).map(|(_, hint)| hint);
+    let of_cpus = inherited.map(|cpus| {
+        let nodes = Some(numa_nodes(machine, &cpus));
+        Hint { nodes, preferred: false }
+    });
+    let chosen = of_pod.or(of_cpus);
+    let demand = if node.is_static() { pod.demand().unwrap_or(0) } else { 0 };
+    if in_pod_scope && chosen.is_none() && demand > 0 {
+        let supply = NodeSupply::of(node, books);
+        let fit = BudgetFit::MayReuse(CpuSet::EMPTY);
+        let all = exclusive_request(node, &supply, pod, fit, CpuSet::EMPTY, demand, terms);
+        if let Some(all) = all {
+            let mut all = Box::new(all);
+            return match place_with_memory(machine, &mut all, memory) {
+                Ok((placement, nodes)) => Ok((nodes, Some((demand, placement.hint)))),
+                Err(rejection) => Err((rejection, Some(all))),
+            };
+        }
+    }
+    let placed = place_memory(machine, &settings, terms.devices, memory, chosen);
+    let (nodes, hint) = placed.map_err(|rejection| (rejection, None))?;
+    let affinity = if in_pod_scope && chosen.is_none() { Some((demand, hint)) } else { None };
+    Ok((nodes, affinity))
 }
 
 /// The CPUs of a new container, and the nodes of its memory where they are chosen together.

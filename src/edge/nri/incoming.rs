@@ -315,9 +315,13 @@ mod tests {
         let memory = MemoryKind::Memory;
         assert_eq!(sent(1 << 30, &[]), Amounts::from([(memory, 1 << 30)]));
         let pools = [pool("2MB", 4 << 20), pool("1GB", 0), pool("64KB", 64 << 10), pool("2Mi", 1)];
-        let expect = Amounts::from([(memory, 5), (huge(2 << 20), 4 << 20), (huge(64 << 10), 64 << 10)]);
+        let expect =
+            Amounts::from([(memory, 5), (huge(2 << 20), 4 << 20), (huge(64 << 10), 64 << 10)]);
         assert_eq!(sent(5, &pools), expect);
-        assert_eq!(sent(-1, &[pool("", 1), pool("MB", 1), pool("99999999999GB", 1)]), Amounts::new());
+        assert_eq!(
+            sent(-1, &[pool("", 1), pool("MB", 1), pool("99999999999GB", 1)]),
+            Amounts::new()
+        );
     }
 
     #[test]

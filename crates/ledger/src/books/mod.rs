@@ -123,9 +123,9 @@ impl Books {
 
     /// Whether [`Books::memory_claims`] are these; compares without a copy.
     pub(super) fn has_memory_claims(&self, claims: &[MemoryClaim]) -> bool {
-        let held = self.containers().filter_map(|one| {
-            Some((&one.pod.pod.uid, one.name, one.entry.memory.as_ref()?))
-        });
+        let held = self
+            .containers()
+            .filter_map(|one| Some((&one.pod.pod.uid, one.name, one.entry.memory.as_ref()?)));
         let remembered = self.remembered_memory.iter();
         let remembered =
             remembered.map(|claim| (&claim.pod_uid, claim.container.as_str(), &claim.memory));

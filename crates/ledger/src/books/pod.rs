@@ -141,8 +141,11 @@ impl PodEntry {
     pub(super) fn refresh(&mut self, pod: Pod) {
         // The first budget counts: all later events repeat it, even after a resize.
         let budget = self.pod.budget.or(pod.budget);
-        let limits =
-            if self.pod.limits.is_empty() { pod.limits } else { std::mem::take(&mut self.pod.limits) };
+        let limits = if self.pod.limits.is_empty() {
+            pod.limits
+        } else {
+            std::mem::take(&mut self.pod.limits)
+        };
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
         // Only an event with the cgroup shows which pool it is for.
         let pool = if pod.cgroup.is_none() { self.pod.pool } else { pod.pool };

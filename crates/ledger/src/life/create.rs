@@ -32,8 +32,8 @@ pub(crate) fn create(
         Some(Ok((terms, Granted { cpus, memory, affinity }))) => {
             enter(node, books, &uid, container, terms, cpus);
             memory::enter(books, &uid, container, memory);
-            if let (Some(hint), Some(pod)) = (affinity, books.pod_mut(&uid)) {
-                pod.affinity = Some((0, hint));
+            if let (Some(_), Some(pod)) = (affinity, books.pod_mut(&uid)) {
+                pod.affinity = affinity;
             }
         }
         Some(Err((rejection, request))) => {

@@ -55,11 +55,7 @@ fn first_attempt(machine: &Topology, request: &Request) -> Result<(Placement, Co
 
 /// The cheapest placement on the CPUs of nodes that have the memory, the fewest that have both. Its
 /// hint is all these nodes. `None` if no set that the policy admits has both.
-fn near_memory(
-    machine: &Topology,
-    request: &Request,
-    memory: &MemoryOffer,
-) -> Option<Placement> {
+fn near_memory(machine: &Topology, request: &Request, memory: &MemoryOffer) -> Option<Placement> {
     let mut best: Option<(usize, Cost, Placement)> = None;
     for Hint { nodes, preferred } in memory.hints() {
         let Some(nodes) = nodes else { continue };
@@ -75,9 +71,8 @@ fn near_memory(
         let Ok((placement, cost)) = first_attempt(machine, &narrowed) else { continue };
         let hint = Hint { nodes: Some(nodes), preferred: preferred && placement.hint.preferred };
         let found = (nodes.len(), cost, Placement { hint, ..placement });
-        let is_better = |(size, least, _): &(usize, Cost, Placement)| {
-            (found.0, found.1) < (*size, *least)
-        };
+        let is_better =
+            |(size, least, _): &(usize, Cost, Placement)| (found.0, found.1) < (*size, *least);
         if best.as_ref().is_none_or(is_better) {
             best = Some(found);
         }

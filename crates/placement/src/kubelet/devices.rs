@@ -97,11 +97,9 @@ pub(crate) fn affinity_without_cpus(
 ) -> Result<Hint, Rejection> {
     let manager = &settings.topology_manager;
     let others = Others { devices: devices.all(), memory };
-    if others.is_empty() || manager.policy == TopologyPolicy::None {
-        return Ok(Hint::ANY);
-    }
     let numa = NumaNodes::of(topology, manager);
-    let resources = others.hints(&numa).collect();
+    // Shared CPUs have no preference.
+    let resources = [None].into_iter().chain(others.hints(&numa)).collect();
     admitted(manager.policy, &numa, resources)
 }
 

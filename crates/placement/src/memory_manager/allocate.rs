@@ -23,6 +23,9 @@ pub enum NoMemory {
     /// request needs.
     #[error("failed to find the extended preferred hint")]
     NotPreferred,
+    /// The affinity has enough memory, but claims on some of its nodes are on other sets.
+    #[error("preferred hint violates NUMA node allocation")]
+    Violation,
 }
 
 impl From<NoMemory> for Rejection {
@@ -63,7 +66,8 @@ impl Room<'_> {
         hints.iter().any(|hint| hint.nodes == Some(nodes))
     }
 
-    fn allocate_by(
+    /// As [`Room::allocate`], by one of the two rules.
+    pub(super) fn allocate_by(
         &self,
         request: &Amounts,
         reusable: &[Claim],
@@ -82,6 +86,9 @@ impl Room<'_> {
         };
         if sets().any(|(nodes, _)| nodes == within) {
             return Ok(within);
+        }
+        if sharing == Sharing::SameSet && self.is_tied(request, within) {
+            return Err(NoMemory::Violation);
         }
         match best(within) {
             None => Err(NoMemory::NotAround),

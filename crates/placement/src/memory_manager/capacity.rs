@@ -22,7 +22,7 @@ pub struct NodeMemory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capacity {
     /// Ascending.
-    nodes: Vec<(usize, Amounts)>,
+    pub(super) nodes: Vec<(usize, Amounts)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -24,7 +24,8 @@ pub struct MemoryOffer {
 }
 
 impl MemoryOffer {
-    /// `None` if nothing is asked for, or if the machine has too many nodes.
+    /// `None` if nothing is asked for, or if the machine has too many nodes. As in the kubelet, memory
+    /// that no set of nodes has also has no preference.
     pub fn new(
         room: &Room<'_>,
         request: &Amounts,
@@ -45,7 +46,7 @@ impl MemoryOffer {
                 offer.sets[index / 64] |= 1 << (index % 64);
             }
         }
-        Some(offer)
+        if offer.sets == [0; 4] { None } else { Some(offer) }
     }
 
     /// Whether this set of nodes has the memory.

@@ -3,14 +3,14 @@
 //! Both look first for nodes by the kubelet's rule ([`Sharing::SameSet`]), and then for any legal ones:
 //! the kubelet refuses a container that it could admit if the nodes of another group have the memory.
 
-use super::{Amounts, Capacity, Claim, MemoryOffer, Room, Sharing};
+use super::{Amounts, Capacity, Claim, MemoryOffer, NoMemory, Room, Sharing};
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::kubelet::affinity_without_cpus;
 use crate::rejection::Rejection;
 use crate::request::Request;
 use crate::settings::Settings;
-use crate::{DeviceNodes, place};
+use crate::{DeviceNodes, TopologyPolicy, place};
 use cpuset::NodeSet;
 use topology::Topology;
 
@@ -35,6 +35,11 @@ pub struct PodMemory {
 }
 
 impl<'a> MemoryRequest<'a> {
+    /// The claim of the request on these nodes.
+    pub fn claim(&self, nodes: NodeSet) -> Claim {
+        Claim { nodes, amounts: self.amounts.clone() }
+    }
+
     fn room(&self) -> Room<'a> {
         Room::new(self.capacity, self.claims.iter().copied())
     }
@@ -48,40 +53,78 @@ impl<'a> MemoryRequest<'a> {
     }
 }
 
+/// How an attempt chooses nodes. Later attempts admit what the earlier ones refuse.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    sharing: Sharing,
+    /// Whether a preferred affinity may be extended by nodes that only memory needs.
+    extends: bool,
+}
+
+impl Attempt {
+    const ALL: [Attempt; 3] = [
+        Attempt { sharing: Sharing::SameSet, extends: false },
+        Attempt { sharing: Sharing::AnySet, extends: false },
+        // The kubelet's topology manager admits a container whose memory no set of nodes has by the
+        // kubelet's rule, and then no memory is found for it (kubernetes/kubernetes#128669). Its
+        // memory is on more nodes than its CPUs then.
+        Attempt { sharing: Sharing::SameSet, extends: true },
+    ];
+
+    fn nodes(
+        self,
+        room: &Room<'_>,
+        memory: &MemoryRequest<'_>,
+        policy: TopologyPolicy,
+        hint: Hint,
+    ) -> Result<NodeSet, NoMemory> {
+        if self.extends && policy != TopologyPolicy::SingleNumaNode {
+            let hint = Hint { preferred: false, ..hint };
+            return room.allocate(&memory.amounts, &memory.reusable, hint);
+        }
+        room.allocate_by(&memory.amounts, &memory.reusable, hint, self.sharing)
+    }
+
+    /// The answer of the first attempt that has one, or the refusal of the first one.
+    fn first<T>(mut attempt: impl FnMut(Attempt) -> Result<T, Rejection>) -> Result<T, Rejection> {
+        let [first, others @ ..] = Attempt::ALL;
+        attempt(first).or_else(|refused| {
+            others.into_iter().find_map(|other| attempt(other).ok()).ok_or(refused)
+        })
+    }
+}
+
 /// Chooses the CPUs of a container that starts, as [`place()`] does, and the nodes of its memory.
 /// `request.memory` is set to the offer that decided.
 ///
 /// # Errors
-/// The first rejection, of the kubelet's rule.
+/// The rejection by the kubelet's rule.
 pub fn place_with_memory(
     machine: &Topology,
     request: &mut Request,
     memory: &MemoryRequest<'_>,
 ) -> Result<(Placement, NodeSet), Rejection> {
     let room = memory.room();
-    let attempt = |request: &Request| {
-        let placement = place(machine, request)?;
-        let nodes = room.allocate(&memory.amounts, &memory.reusable, placement.hint)?;
-        Ok((placement, nodes))
-    };
+    let policy = request.settings.topology_manager.policy;
     // The affinity of a pod includes its memory already.
-    if request.pod.is_some_and(|pod| pod.chosen.is_some()) {
-        return attempt(request);
-    }
-    request.memory = memory.offer(&room, Sharing::SameSet);
-    attempt(request).or_else(|refused: Rejection| {
-        let legal = Request { memory: memory.offer(&room, Sharing::AnySet), ..*request };
-        let placed = attempt(&legal).map_err(|_| refused)?;
-        *request = legal;
-        Ok(placed)
-    })
+    let is_chosen = request.pod.is_some_and(|pod| pod.chosen.is_some());
+    let offer = |sharing| if is_chosen { None } else { memory.offer(&room, sharing) };
+    request.memory = offer(Sharing::SameSet);
+    let (placement, nodes, offer) = Attempt::first(|attempt| {
+        let offer = offer(attempt.sharing);
+        let placement = place(machine, &Request { memory: offer, ..*request })?;
+        let nodes = attempt.nodes(&room, memory, policy, placement.hint)?;
+        Ok((placement, nodes, offer))
+    })?;
+    request.memory = offer;
+    Ok((placement, nodes))
 }
 
 /// Chooses the nodes of a container's memory and the affinity that they were chosen under, for a
 /// container without exclusive CPUs. `chosen` is an affinity that other containers of its pod have.
 ///
 /// # Errors
-/// The first rejection, of the kubelet's rule.
+/// The rejection by the kubelet's rule.
 pub fn place_memory(
     machine: &Topology,
     settings: &Settings,
@@ -90,17 +133,15 @@ pub fn place_memory(
     chosen: Option<Hint>,
 ) -> Result<(NodeSet, Hint), Rejection> {
     let room = memory.room();
-    let attempt = |sharing| {
+    let policy = settings.topology_manager.policy;
+    Attempt::first(|attempt| {
         let hint = match chosen {
             Some(hint) => hint,
             None => {
-                let offer = memory.offer(&room, sharing);
+                let offer = memory.offer(&room, attempt.sharing);
                 affinity_without_cpus(machine, settings, devices, offer)?
             }
         };
-        let nodes = room.allocate(&memory.amounts, &memory.reusable, hint)?;
-        Ok((nodes, hint))
-    };
-    attempt(Sharing::SameSet)
-        .or_else(|refused: Rejection| attempt(Sharing::AnySet).map_err(|_| refused))
+        Ok((attempt.nodes(&room, memory, policy, hint)?, hint))
+    })
 }

@@ -92,6 +92,20 @@ impl<'c> Room<'c> {
         hints
     }
 
+    /// Whether several nodes together have a request beside the claims within them, and are not
+    /// allowed for it by the kubelet's rule.
+    pub(super) fn is_tied(&self, request: &Amounts, nodes: NodeSet) -> bool {
+        let mask = self.mask(nodes);
+        let has = |(kind, bytes): (&MemoryKind, &u64)| {
+            let of = |amounts: &Amounts| i128::from(amounts.get(kind).copied().unwrap_or(0));
+            let all: i128 = bits(mask).map(|at| of(&self.capacity.nodes[at].1)).sum();
+            let claims = self.claims.iter().filter(|(claim, _)| claim & !mask == 0);
+            let taken: i128 = claims.map(|(_, amounts)| of(amounts)).sum();
+            all - taken >= i128::from(*bytes)
+        };
+        nodes.len() > 1 && !self.allows(mask, Sharing::SameSet) && request.iter().all(has)
+    }
+
     pub(super) fn all_nodes(&self) -> NodeSet {
         self.capacity.all()
     }

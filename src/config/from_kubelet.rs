@@ -138,9 +138,9 @@ fn write_reservations(items: &[YamlNode], block: &mut String) {
     for item in items {
         let node = item.field("numaNode").and_then(|(_, node)| node.text()).unwrap_or_default();
         let limits = item.field("limits").map_or(&[][..], |(_, limits)| limits.fields());
-        let limits = limits.iter().filter_map(|(kind, amount)| {
-            Some(format!("{}: \"{}\"", kind.name, amount.text()?))
-        });
+        let limits = limits
+            .iter()
+            .filter_map(|(kind, amount)| Some(format!("{}: \"{}\"", kind.name, amount.text()?)));
         let limits: Vec<String> = limits.collect();
         let _ = writeln!(block, "- {{numaNode: {node}, limits: {{{}}}}}", limits.join(", "));
     }
@@ -167,7 +167,7 @@ mod tests {
                     \t\"cpuManagerPolicy\": \"static\", \"cpuManagerPolicyOptions\": {\"full-pcpus-only\": \"true\"},\n\
                     \t\"topologyManagerScope\": \"\", \"topologyManagerPolicy\": \"restricted\",\n\
                     \t\"topologyManagerPolicyOptions\": {\"max-allowable-numa-nodes\": \"9\"},\n\
-                    \t\"kubeReserved\": {\"memory\": \"1Gi\"}, \"memoryManagerPolicy\": \"Static\",\n\
+                    \t\"kubeReserved\": {\"memory\": \"1Gi\"}, \"evictionHard\": {\"memory.available\": \"5%\"},\n\
                     \t\"systemReserved\": {\"cpu\": 1.5, \"pid\": 9}, \"reservedSystemCPUs\": \"0,7\"}";
         assert_eq!(
             block(text),
@@ -182,11 +182,34 @@ mod tests {
         assert_eq!(
             fields,
             [
-                "kubelet.yaml, line 5: memoryManagerPolicy",
                 "kubelet.yaml, line 5: kubeReserved: memory",
+                "kubelet.yaml, line 5: evictionHard: memory.available",
                 "kubelet.yaml, line 6: systemReserved: pid"
             ]
         );
+    }
+
+    #[test]
+    fn the_block_has_what_counts_memory() {
+        let counted = "memoryManagerPolicy: Static\nevictionHard: {nodefs.available: 5%}\n\
+                       kubeReserved: {memory: 1Gi, pid: 9}\n\
+                       reservedMemory: [{limits: {memory: 1Gi}, numaNode: 0}]\n";
+        assert_eq!(
+            block(counted),
+            "kubeReserved:\n  memory: \"1Gi\"\nmemoryManagerPolicy: Static\nreservedMemory:\n\
+             - {numaNode: 0, limits: {memory: \"1Gi\"}}\nevictionHard: {}\n"
+        );
+        assert_eq!(converted(counted).unwrap().left_out.len(), 2);
+        let threshold = counted.replace("nodefs", "memory");
+        let expect = "evictionHard:\n  memory.available: \"5%\"\n";
+        assert!(block(&threshold).ends_with(expect), "{}", block(&threshold));
+        let other = counted.replace("Static", "None");
+        assert_eq!(block(&other), "memoryManagerPolicy: None\n");
+        let left_out = converted(&other).unwrap().left_out;
+        assert!(
+            left_out.contains(&"kubelet.yaml, line 4: reservedMemory: not used here".to_owned())
+        );
+        assert_eq!(left_out.len(), 4, "{left_out:?}");
     }
 
     #[test]

@@ -157,7 +157,8 @@ struct ReservationEntry {
 impl ReservationEntry {
     fn reservation(&self) -> Result<MemoryReservation, String> {
         let Some(Text(node)) = &self.numa_node else {
-            let why = "entry without numaNode: expected one like {numaNode: 0, limits: {memory: 1Gi}}";
+            let why =
+                "entry without numaNode: expected one like {numaNode: 0, limits: {memory: 1Gi}}";
             return Err(why.to_owned());
         };
         let id = node.parse::<i32>();

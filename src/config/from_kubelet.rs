@@ -82,6 +82,12 @@ fn write_advice(config: &Config, block: &mut String) {
              # reserved CPUs, and leave it in the kubelet's file.\n"
         }
     });
+    if config.values.memory.policy == MemoryPolicy::Static {
+        block.push_str(
+            "# Only one of the two may count memory: in the kubelet's file, set memoryManagerPolicy: None, and delete the\n\
+             # kubelet's memory_manager_state while it is stopped. What reserves memory stays in both files.\n",
+        );
+    }
     if config.policy() == Policy::Static && config.values.reserved.is_nothing() {
         block.push_str(
             "# TO DO: static needs reserved CPUs. The kubelet has none in this file, so it gets them as an argument\n\
@@ -222,6 +228,9 @@ mod tests {
             let text = block(&format!("cpuManagerPolicy: static\n{reserved}"));
             assert!(text.contains("TO DO: static needs reserved CPUs"), "{text}");
         }
+        let advice = "set memoryManagerPolicy: None";
+        assert!(block("memoryManagerPolicy: Static\n").contains(advice));
+        assert!(!fixed.contains(advice), "{fixed}");
         let none = block("");
         assert!(none.contains("set it to static here") && !none.contains("TO DO"), "{none}");
     }

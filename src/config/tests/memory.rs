@@ -14,8 +14,11 @@ fn two_nodes() -> Topology {
 fn with_memory(machine: &str) -> Topology {
     let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
     let memory = topology.nodes().iter().map(|node| (node.id, 4 << 30)).collect();
-    let huge_pages = [(0, [(2 << 20, 256)].into())].into();
-    topology.with_memory(&Sizes { memory, huge_pages, ..Sizes::default() })
+    topology.with_memory(&Sizes {
+        memory,
+        huge_pages: [(0, [(2 << 20, 256)].into())].into(),
+        ..Sizes::default()
+    })
 }
 
 fn resolve_on(machine: &Topology, text: &str) -> Result<Settings, String> {

@@ -3,10 +3,10 @@
 
 use super::Outcome;
 use super::memory::MemoryMachines;
+use nri_cpu_manager::config::{EvictionThreshold, memory_amount};
 use placement::memory_manager::{
     Capacity, MemoryReservation, NodeMemory, WantedMemory, WrittenAmount,
 };
-use quantity::Quantity;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -44,23 +44,6 @@ pub(super) struct Vector {
 /// Node, type and bytes.
 type Block = (usize, String, u64);
 
-fn amount(text: &str) -> Option<WrittenAmount> {
-    Some(WrittenAmount::new(text, Quantity::parse(text).ok()?.milli()))
-}
-
-/// A threshold of `evictionHard`. A share is as exact as in the kubelet, where 0 % and 100 % say
-/// that there is no threshold.
-fn threshold(text: &str, total: u64) -> Option<WrittenAmount> {
-    match text.strip_suffix('%') {
-        None => amount(text),
-        Some("0" | "100") => Some(WrittenAmount::default()),
-        Some(percent) => {
-            let share = percent.parse::<f32>().ok()? / 100.0;
-            Some(WrittenAmount::binary((total as f64 * f64::from(share)) as u64))
-        }
-    }
-}
-
 /// One item of `--reserved-memory`. A type's last amount counts.
 fn flag(text: &str) -> Option<Reserved> {
     let (node, limits) = text.split_once(':')?;
@@ -73,7 +56,7 @@ fn flag(text: &str) -> Option<Reserved> {
 }
 
 fn reservation(reserved: &Reserved) -> Option<MemoryReservation> {
-    let limit = |(kind, text): (&String, &String)| Some((kind.clone(), amount(text)?));
+    let limit = |(kind, text): (&String, &String)| Some((kind.clone(), memory_amount(text).ok()?));
     let limits = reserved.limits.iter().map(limit).collect::<Option<Vec<_>>>()?;
     Some(MemoryReservation { node: reserved.node, limits })
 }
@@ -118,13 +101,16 @@ impl Vector {
         let mut sum = WrittenAmount::default();
         for reserved in [&self.system_reserved, &self.kube_reserved] {
             if let Some(text) = reserved.get("memory") {
-                sum = sum.plus(amount(text)?);
+                sum = sum.plus(memory_amount(text).ok()?);
             }
         }
-        match self.eviction_hard.get("memory.available") {
-            Some(text) => Some(sum.plus(threshold(text, total)?)),
-            None => Some(sum),
+        const SIGNAL: &str = "memory.available";
+        // The kubelet refuses what is no threshold after it has refused what is no limit.
+        let text = self.eviction_hard.get(SIGNAL);
+        if let Some(Ok(threshold)) = text.map(|text| EvictionThreshold::parse(SIGNAL, text)) {
+            sum = sum.plus(threshold.of(total));
         }
+        Some(sum)
     }
 
     /// None if it is no vector.

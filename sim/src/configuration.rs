@@ -11,11 +11,22 @@ use topology::Topology;
 type Field = (&'static str, u64, &'static [&'static str]);
 
 /// In this order: a field that contradicts an earlier one is left out.
-pub const FIELDS: [Field; 34] = [
+pub const FIELDS: [Field; 37] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
     ("kubeReserved", 10, &["{cpu: 1}"]),
+    ("evictionHard", 20, &["{memory.available: 200Mi, nodefs.available: 10%}"]),
+    (
+        "reservedMemory",
+        50,
+        &[
+            "[{numaNode: 0, limits: {memory: 100Mi}}]",
+            "[{numaNode: 0, limits: {memory: 200Mi}}]",
+            "[{numaNode: 0, limits: {memory: 1124Mi}}]",
+        ],
+    ),
+    ("memoryManagerPolicy", 50, &["Static", "Static", "None", "\"\""]),
     ("exclusivity", 60, &["auto", "auto", "kernel", "runtime"]),
     ("cpuManagerPolicyOptions/full-pcpus-only", 10, TRUE),
     ("cpuManagerPolicyOptions/strict-cpu-reservation", 20, TRUE),
@@ -72,10 +83,9 @@ pub const FIELDS: [Field; 34] = [
 const OFTEN: u64 = 30;
 
 /// Fields without effect on the core: a socket that it does not serve, and fields of the kubelet.
-pub const WITHOUT_EFFECT: [Field; 4] = [
+pub const WITHOUT_EFFECT: [Field; 3] = [
     ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]),
     ("kind", 10, &["KubeletConfiguration"]),
-    ("memoryManagerPolicy", 10, &["Static"]),
     ("logging", 10, &["{format: json, verbosity: 2}"]),
 ];
 

@@ -20,6 +20,7 @@ mod tests;
 
 use cgroups::{CgroupTree, Watched, Write};
 use cpuset::{CgroupPath, CpuSet, PartitionType};
+pub(crate) use fake_sysfs::NODE_BYTES;
 use kernel::Kernel;
 pub use nix::errno::Errno;
 use std::collections::BTreeMap;

@@ -2,10 +2,11 @@
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
+use crate::kernel::NODE_BYTES;
 use cpuset::CpuSet;
 use nri::{Capabilities, Runtime};
-use topology::Topology;
 use topology::synthetic::{Machine, Numbering};
+use topology::{Sizes, Topology};
 
 /// The name and version of a runtime, and the NRI version that it sends.
 pub type Version = (&'static str, &'static str, &'static str);
@@ -69,6 +70,13 @@ impl Default for Settings {
     }
 }
 
+/// The machine with the memory of the nodes in its sysfs, but without huge pages: none are reserved.
+pub(crate) fn with_memory(machine: &Machine) -> Topology {
+    let topology = machine.topology().expect("a machine that exists");
+    let memory = topology.nodes().iter().map(|node| (node.id, NODE_BYTES)).collect();
+    topology.with_memory(&Sizes { memory, ..Sizes::default() })
+}
+
 impl Settings {
     pub fn roll(dice: &mut Dice) -> Settings {
         let sockets = dice.pick(&[1, 1, 2]);
@@ -92,7 +100,7 @@ impl Settings {
         let is_crio = dice.percent(33);
         let runtime = if is_crio { dice.pick(&CRIO) } else { dice.pick(&CONTAINERD) };
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
-        let topology = machine.topology().expect("a machine that exists");
+        let topology = with_memory(&machine);
         let privileged = dice.percent(40);
         let rolled = Settings {
             machine,
@@ -144,7 +152,7 @@ impl Settings {
     }
 
     pub fn topology(&self) -> Topology {
-        self.machine.topology().expect("a machine that exists")
+        with_memory(&self.machine)
     }
 
     pub fn is_crio(&self) -> bool {

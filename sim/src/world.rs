@@ -10,7 +10,7 @@ use crate::oracle::Oracle;
 use crate::plugin::Plugin;
 use crate::pods::{Class, Container, Paths, Pod, PodId, Serial, State};
 use crate::runtime::Runtime;
-use crate::settings::Settings;
+use crate::settings::{Settings, with_memory};
 use crate::trace::Trace;
 use cpuset::CpuSet;
 use ledger::{Policy, Settings as InForce};
@@ -143,7 +143,7 @@ impl World {
         let whole = self.settings.topology().online();
         let offline = whole - self.kernel.lock().online;
         let machine = Machine { offline, ..self.settings.machine.clone() };
-        machine.topology().expect("a machine that exists")
+        with_memory(&machine)
     }
 
     pub fn reserved(&self) -> CpuSet {

@@ -33,12 +33,13 @@ fn histories_draw_every_field_and_value() {
         "podResources: {xyzzy: 1}\n",
         "namespaces: [{xyzzy: 1}]\n",
         "consumers: [{xyzzy: 1}]\n",
+        "reservedMemory: [{xyzzy: 1}]\n",
     ] {
         for field in fields(text) {
             assert!(has(&field), "no history draws the field {field}");
         }
     }
-    for field in ["kind", "memoryManagerPolicy", "logging"] {
+    for field in ["kind", "logging"] {
         assert!(has(field), "no history draws the field {field} of a kubelet");
     }
     for option in Options::NAMES.iter().chain(TopologyManager::OPTIONS) {

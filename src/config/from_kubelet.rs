@@ -3,9 +3,10 @@
 
 use super::Config;
 use super::fields::{HEADER, OF_KUBELET};
+use super::memory::{self, MemoryPolicy};
 use super::not_used::NOT_USED;
 use super::reserved;
-use super::source::Mistakes;
+use super::source::{Mistakes, Warning};
 use super::yaml::{YamlNode, YamlValue};
 use ledger::Policy;
 use std::fmt::Write as _;
@@ -39,23 +40,30 @@ pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, Mistakes>
     config.check_without_policy()?;
     let mut block = format!("# From {}.\n", wording::printable(name));
     write_advice(&config, &mut block);
+    let is_counted = config.values.memory.policy == MemoryPolicy::Static;
     for field in OF_KUBELET.iter().map(|field| field.name()) {
         match (&config.values.reserved.list, root.field(field)) {
             // A list of CPUs can look like a number.
             (Some(list), _) if field == reserved::LIST => {
                 let _ = writeln!(block, "{field}: \"{list}\"");
             }
-            (_, Some((_, value))) => write_field(field, value, &mut block),
+            (_, Some((_, value))) => write_field(field, value, is_counted, &mut block),
             _ => {}
         }
     }
     let mut left_out = config.not_used();
-    for field in [reserved::SYSTEM, reserved::KUBE] {
+    for field in [reserved::SYSTEM, reserved::KUBE, memory::EVICTION] {
         let amounts = root.field(field).map_or(&[][..], |(_, amounts)| amounts.fields());
-        for (key, _) in amounts.iter().filter(|(key, _)| &*key.name != reserved::CPU) {
-            let text = format!("{field}: {}: not used here: only cpu counts", key.name);
-            left_out.push(super::Warning { line: key.line, text });
+        for (key, _) in amounts.iter().filter(|(key, _)| !counts(field, &key.name, is_counted)) {
+            let text = format!("{field}: {}: not used here", key.name);
+            left_out.push(Warning { line: key.line, text });
         }
+    }
+    if let Some((key, _)) = root.field(memory::RESERVED)
+        && !is_counted
+    {
+        let text = format!("{}: not used here", memory::RESERVED);
+        left_out.push(Warning { line: key.line, text });
     }
     left_out.sort_by_key(|left_out| left_out.line);
     let left_out = left_out.iter().map(|left_out| format!("{name}, {left_out}")).collect();
@@ -74,6 +82,12 @@ fn write_advice(config: &Config, block: &mut String) {
              # reserved CPUs, and leave it in the kubelet's file.\n"
         }
     });
+    if config.values.memory.policy == MemoryPolicy::Static {
+        block.push_str(
+            "# Only one of the two may count memory: in the kubelet's file, set memoryManagerPolicy: None, and delete the\n\
+             # kubelet's memory_manager_state while it is stopped. What reserves memory stays in both files.\n",
+        );
+    }
     if config.policy() == Policy::Static && config.values.reserved.is_nothing() {
         block.push_str(
             "# TO DO: static needs reserved CPUs. The kubelet has none in this file, so it gets them as an argument\n\
@@ -83,9 +97,19 @@ fn write_advice(config: &Config, block: &mut String) {
     }
 }
 
-/// Writes a valid field; nothing if its value is the default.
-fn write_field(name: &str, value: &YamlNode, block: &mut String) {
-    let is_amount = [reserved::SYSTEM, reserved::KUBE].contains(&name);
+/// Whether an amount in a field has an effect. That of memory has one where memory is counted.
+fn counts(field: &str, name: &str, is_counted: bool) -> bool {
+    match field {
+        reserved::SYSTEM | reserved::KUBE => {
+            name == reserved::CPU || (is_counted && name == memory::MEMORY)
+        }
+        memory::EVICTION => is_counted && name == memory::AVAILABLE,
+        _ => true,
+    }
+}
+
+/// Writes a valid field; nothing if its value is the default. `is_counted` says whether memory is.
+fn write_field(name: &str, value: &YamlNode, is_counted: bool, block: &mut String) {
     match &value.value {
         YamlValue::Scalar(text) if !text.is_empty() => {
             let _ = writeln!(block, "{name}: {text}");
@@ -94,7 +118,7 @@ fn write_field(name: &str, value: &YamlNode, block: &mut String) {
             let mut written = false;
             for (key, value) in fields {
                 let Some(text) = value.text() else { continue };
-                if is_amount && &*key.name != reserved::CPU {
+                if !counts(name, &key.name, is_counted) {
                     continue;
                 }
                 if !written {
@@ -103,8 +127,28 @@ fn write_field(name: &str, value: &YamlNode, block: &mut String) {
                 }
                 let _ = writeln!(block, "  {}: \"{text}\"", key.name);
             }
+            // An empty map is no threshold, and no field the default one.
+            if name == memory::EVICTION && is_counted && !written {
+                let _ = writeln!(block, "{name}: {{}}");
+            }
+        }
+        YamlValue::List(items) if name == memory::RESERVED && is_counted => {
+            write_reservations(items, block);
         }
         YamlValue::Scalar(_) | YamlValue::List(_) | YamlValue::Null => {}
+    }
+}
+
+fn write_reservations(items: &[YamlNode], block: &mut String) {
+    let _ = writeln!(block, "{}:", memory::RESERVED);
+    for item in items {
+        let node = item.field("numaNode").and_then(|(_, node)| node.text()).unwrap_or_default();
+        let limits = item.field("limits").map_or(&[][..], |(_, limits)| limits.fields());
+        let limits = limits
+            .iter()
+            .filter_map(|(kind, amount)| Some(format!("{}: \"{}\"", kind.name, amount.text()?)));
+        let limits: Vec<String> = limits.collect();
+        let _ = writeln!(block, "- {{numaNode: {node}, limits: {{{}}}}}", limits.join(", "));
     }
 }
 
@@ -129,7 +173,7 @@ mod tests {
                     \t\"cpuManagerPolicy\": \"static\", \"cpuManagerPolicyOptions\": {\"full-pcpus-only\": \"true\"},\n\
                     \t\"topologyManagerScope\": \"\", \"topologyManagerPolicy\": \"restricted\",\n\
                     \t\"topologyManagerPolicyOptions\": {\"max-allowable-numa-nodes\": \"9\"},\n\
-                    \t\"kubeReserved\": {\"memory\": \"1Gi\"}, \"memoryManagerPolicy\": \"Static\",\n\
+                    \t\"kubeReserved\": {\"memory\": \"1Gi\"}, \"evictionHard\": {\"memory.available\": \"5%\"},\n\
                     \t\"systemReserved\": {\"cpu\": 1.5, \"pid\": 9}, \"reservedSystemCPUs\": \"0,7\"}";
         assert_eq!(
             block(text),
@@ -144,11 +188,34 @@ mod tests {
         assert_eq!(
             fields,
             [
-                "kubelet.yaml, line 5: memoryManagerPolicy",
                 "kubelet.yaml, line 5: kubeReserved: memory",
+                "kubelet.yaml, line 5: evictionHard: memory.available",
                 "kubelet.yaml, line 6: systemReserved: pid"
             ]
         );
+    }
+
+    #[test]
+    fn the_block_has_what_counts_memory() {
+        let counted = "memoryManagerPolicy: Static\nevictionHard: {nodefs.available: 5%}\n\
+                       kubeReserved: {memory: 1Gi, pid: 9}\n\
+                       reservedMemory: [{limits: {memory: 1Gi}, numaNode: 0}]\n";
+        assert_eq!(
+            block(counted),
+            "kubeReserved:\n  memory: \"1Gi\"\nmemoryManagerPolicy: Static\nreservedMemory:\n\
+             - {numaNode: 0, limits: {memory: \"1Gi\"}}\nevictionHard: {}\n"
+        );
+        assert_eq!(converted(counted).unwrap().left_out.len(), 2);
+        let threshold = counted.replace("nodefs", "memory");
+        let expect = "evictionHard:\n  memory.available: \"5%\"\n";
+        assert!(block(&threshold).ends_with(expect), "{}", block(&threshold));
+        let other = counted.replace("Static", "None");
+        assert_eq!(block(&other), "memoryManagerPolicy: None\n");
+        let left_out = converted(&other).unwrap().left_out;
+        assert!(
+            left_out.contains(&"kubelet.yaml, line 4: reservedMemory: not used here".to_owned())
+        );
+        assert_eq!(left_out.len(), 4, "{left_out:?}");
     }
 
     #[test]
@@ -161,6 +228,9 @@ mod tests {
             let text = block(&format!("cpuManagerPolicy: static\n{reserved}"));
             assert!(text.contains("TO DO: static needs reserved CPUs"), "{text}");
         }
+        let advice = "set memoryManagerPolicy: None";
+        assert!(block("memoryManagerPolicy: Static\n").contains(advice));
+        assert!(!fixed.contains(advice), "{fixed}");
         let none = block("");
         assert!(none.contains("set it to static here") && !none.contains("TO DO"), "{none}");
     }

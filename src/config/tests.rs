@@ -1,6 +1,7 @@
 //! What is accepted, and the error for each mistake.
 
 mod entries;
+mod memory;
 mod odd_input;
 mod pasted;
 

@@ -192,6 +192,7 @@ fn the_charts_schema_has_every_nested_field() {
         ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
         ("/namespaces/items/properties", "namespaces: [{xyzzy: 1}]\n"),
         ("/consumers/items/properties", "consumers: [{xyzzy: 1}]\n"),
+        ("/reservedMemory/items/properties", "reservedMemory: [{xyzzy: 1}]\n"),
     ] {
         assert_eq!(keys(&schema(pointer)), fields(text), "{pointer}");
     }

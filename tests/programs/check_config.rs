@@ -383,7 +383,7 @@ async fn the_json_is_complete_without_a_running_plugin() {
             "version": 1, "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [], "warnings": [],
             "settings": {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
-                "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",
+                "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container", "memory_manager_policy": "None",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
                 "placement": "kubelet", "isolated_cpus": "exclude", "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": "false", "notice_seconds": 0,
                 "exclusive_mems": "all", "memory_only_nodes": "", "rebalance": "off", "reserved_namespaces": "none", "namespaces": [],
@@ -452,15 +452,33 @@ fn program(arguments: &[&str]) -> std::process::Output {
         .unwrap()
 }
 
+/// Saves a preset with 64 GiB in each NUMA node.
+fn save_with_memory(preset: &str, file: &Path) {
+    let saved = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["topology", "--from", preset, "--save"])
+        .arg(file)
+        .status()
+        .unwrap();
+    assert!(saved.success());
+    let mut machine: Value = serde_yaml::from_slice(&fs::read(file).unwrap()).unwrap();
+    for node in machine["numa_nodes"].as_array_mut().unwrap() {
+        node["memory_bytes"] = json!(64u64 << 30);
+    }
+    fs::write(file, serde_yaml::to_string(&machine).unwrap()).unwrap();
+}
+
 #[test]
 fn a_kubelets_file_and_the_block_made_of_it_give_the_same_settings() {
     let dir = tempfile::tempdir().unwrap();
+    let machine = dir.path().join("machine.yaml");
+    save_with_memory("epyc-9654", &machine);
+    let machine = machine.to_str().unwrap();
     for (name, reserved) in OF_KUBELETS {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet").join(name);
         let file = file.to_str().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let checked = |file: &str| {
-            let output = program(&[file, "--topology", "epyc-9654"]);
+            let output = program(&[file, "--topology", machine]);
             assert_eq!((output.status.code(), text(output.stderr)), (Some(0), String::new()));
             text(output.stdout)
         };
@@ -478,6 +496,7 @@ fn a_kubelets_file_and_the_block_made_of_it_give_the_same_settings() {
             left_out.lines().all(|line| line.starts_with(&format!("{file}, line "))),
             "{left_out}"
         );
+        assert_eq!(pasted.contains("memoryManagerPolicy Static"), name == "kubeadm.yaml");
         let migrate = "# cpuManagerPolicy: none and topologyManagerPolicy: none";
         assert_eq!(block.contains(migrate), name != "k3s.yaml", "{block}");
         let written = dir.path().join("config.yaml");

@@ -2,6 +2,7 @@
 //! fields are errors.
 
 use super::*;
+use topology::Sizes;
 
 const KUBEADM: &str = include_str!("../../../tests/kubelet/kubeadm.yaml");
 const K3S: &str = include_str!("../../../tests/kubelet/k3s.yaml");
@@ -11,7 +12,9 @@ const ALL: [(&str, &str); 4] = [("kubeadm", KUBEADM), ("k3s", K3S), ("eks", EKS)
 
 /// Large enough for what the files reserve.
 fn large() -> Topology {
-    topology::presets::preset("epyc-9654").unwrap().topology().unwrap()
+    let topology = topology::presets::preset("epyc-9654").unwrap().topology().unwrap();
+    let memory = topology.nodes().iter().map(|node| (node.id, 64 << 30)).collect();
+    topology.with_memory(&Sizes { memory, ..Sizes::default() })
 }
 
 fn not_used(text: &str) -> Vec<String> {
@@ -27,13 +30,14 @@ fn files_of_kubelets_are_accepted_and_have_their_effect() {
         let fields = config.source.root.fields().len();
         let used = fields - config.not_used().len() - 2;
         let (expect, policy, reserved) = match name {
-            "kubeadm" => (6, Policy::Static, "0-1,192-193"),
-            "k3s" => (0, Policy::None, ""),
-            "eks" => (3, Policy::Static, "0"),
-            _ => (2, Policy::Static, "0,192"),
+            "kubeadm" => (9, Policy::Static, "0-1,192-193"),
+            "k3s" => (1, Policy::None, ""),
+            "eks" => (4, Policy::Static, "0"),
+            _ => (3, Policy::Static, "0,192"),
         };
         let found = (used, settings.policy, settings.placement.reserved.to_string());
         assert_eq!(found, (expect, policy, reserved.to_owned()), "{name}");
+        assert_eq!(settings.memory.is_some(), name == "kubeadm", "{name}");
     }
 }
 
@@ -61,18 +65,11 @@ fn fields_that_mean_nothing_here_are_named_with_their_line() {
         ),
         ["line 2: clusterDNS: not used here", "line 4: port: not used here"]
     );
-    let reasons = not_used(
-        "cpuManagerReconcilePeriod: 5s\nfeatureGates: {X: true}\nmemoryManagerPolicy: Static\nreservedMemory: []\n",
-    );
-    for (reason, part) in reasons.iter().zip([
-        "every ten seconds",
-        "depends on a gate",
-        "exclusiveMems: follow-cpus",
-        "none is reserved",
-    ]) {
+    let reasons = not_used("cpuManagerReconcilePeriod: 5s\nfeatureGates: {X: true}\n");
+    for (reason, part) in reasons.iter().zip(["every ten seconds", "depends on a gate"]) {
         assert!(reason.contains(": not used here: ") && reason.contains(part), "{reason}");
     }
-    assert_eq!(reasons.len(), 4);
+    assert_eq!(reasons.len(), 2);
 }
 
 #[test]

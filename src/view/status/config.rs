@@ -22,6 +22,9 @@ pub struct ConfigStatus {
     pub topology_manager_policy_options: String,
     /// `container` or `pod`.
     pub topology_manager_scope: String,
+    /// `None` or `Static`: whether memory is counted by NUMA node.
+    #[serde(default)]
+    pub memory_manager_policy: String,
     /// `kernel`, `groups` or `runtime`; `auto` only if this describes a file.
     pub exclusivity: String,
     /// Whether the plugin refuses containers that do not run as decided.
@@ -47,12 +50,14 @@ impl ConfigStatus {
         own: OwnSettings,
     ) -> ConfigStatus {
         let manager = &settings.placement.topology_manager;
+        let memory_manager_policy = if settings.memory.is_some() { "Static" } else { "None" };
         ConfigStatus {
             cpu_manager_policy: settings.policy.name().to_owned(),
             cpu_manager_policy_options: settings.placement.options.to_string(),
             topology_manager_policy: manager.policy.name().to_owned(),
             topology_manager_policy_options: manager.options().to_owned(),
             topology_manager_scope: manager.scope.name().to_owned(),
+            memory_manager_policy: memory_manager_policy.to_owned(),
             exclusivity: exclusivity.to_owned(),
             strict,
             own,
@@ -83,8 +88,13 @@ impl ConfigStatus {
             Some("") => ", reserved CPUs none".to_owned(),
             Some(reserved) => format!(", reserved {}", wording::cpus(reserved)),
         };
+        let memory = if self.memory_manager_policy == "Static" {
+            ", memoryManagerPolicy Static"
+        } else {
+            ""
+        };
         format!(
-            "cpuManagerPolicy {}, topologyManagerPolicy {}{reserved}, exclusivity {}, strict {}{}",
+            "cpuManagerPolicy {}, topologyManagerPolicy {}{reserved}{memory}, exclusivity {}, strict {}{}",
             self.cpu_manager(),
             self.topology_manager(),
             self.exclusivity,

@@ -39,6 +39,6 @@ pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), Box<dyn E
         let dir = args.state_dir.display();
         return Err(format!("no {} in {dir}. {advice}", checkpoint::FILE).into());
     };
-    let state = StateFile::of(claims, topology.online(), &placement);
+    let state = StateFile::of(claims.cpus, topology.online(), &placement);
     Ok(show(out, &state.to_json())?)
 }

@@ -20,7 +20,7 @@ use super::reload::ConfigReload;
 use super::step::{CallId, Effect, Input};
 use super::suspects::Finding;
 use super::validation::{cannot_promise, validate};
-use crate::checkpoint::StateError;
+use crate::checkpoint::{SavedClaims, StateError};
 use crate::clock::now;
 use crate::config::Reading;
 use crate::edge::{Mount, Refusal, Response, Subscriptions};
@@ -220,7 +220,7 @@ impl Owner {
         match work {
             Work::Save => {
                 self.checkpoint.begin();
-                self.effects.push(Effect::Save(self.ledger.claims().collect()));
+                self.effects.push(Effect::Save(SavedClaims::of(&self.ledger)));
             }
             Work::Expose => {
                 self.exposure.show_decided(&self.ledger, self.checks.verifier(), self.now);

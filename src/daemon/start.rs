@@ -17,6 +17,7 @@ use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
 use super::quotas::Quotas;
 use super::reload::ConfigReload;
+use crate::checkpoint::SavedClaims;
 use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::open_memory;
@@ -27,7 +28,7 @@ use crate::view::node::machine_line;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
 use kernel::Kernel;
-use ledger::{Claim, Event, Ledger, Mechanism, Settings};
+use ledger::{Event, Ledger, Mechanism, Settings};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ impl Owner {
         config: &Config,
         Machine { topology, settings, gpus }: Machine,
         Node { kernel, storage }: Node,
-        claims: Vec<Claim>,
+        claims: SavedClaims,
         kubelet: Option<StateFileReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
@@ -137,7 +138,7 @@ impl Owner {
         let verifier =
             hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
         let mut owner = Owner {
-            ledger: Ledger::new(topology, settings, claims),
+            ledger: Ledger::new(topology, settings, claims.cpus).with_memory(claims.memory),
             checkpoint: Checkpoint::new(),
             record: DecisionLog::default(),
             delivery: Delivery::default(),

@@ -39,9 +39,8 @@ fn the_state_file_for_the_kubelet_has_the_assigned_cpus() {
     };
     // Stays open, as by a running plugin.
     let state = StateDir::open(&dir.path().join("state")).unwrap();
-    state
-        .save(&[claim("a", "one", "2-3"), claim("a", "two", "8"), claim("b", "c", "4-7")])
-        .unwrap();
+    let claims = vec![claim("a", "one", "2-3"), claim("a", "two", "8"), claim("b", "c", "4-7")];
+    state.save(&claims.into()).unwrap();
     for (option, shared) in [("false", "0-1,9-15"), ("true", "9-15")] {
         let config = format!(
             "cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\ncpuManagerPolicyOptions: {{strict-cpu-reservation: {option}}}\n"

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::open_memory;
 use crate::exposed::Directories;
-use crate::kubelet::StateFileReading;
+use crate::kubelet::KubeletReading;
 use crate::verify::Verifier;
 use crate::view::node::machine_line;
 use crate::view::status::{ConfigStatus, OwnSettings};
@@ -77,8 +77,8 @@ impl Machine {
 }
 
 impl Owner {
-    /// The core on a node. `claims` are those of the checkpoint, `kubelet` is the kubelet's state
-    /// file.
+    /// The core on a node. `claims` are those of the checkpoint, `kubelet` has the kubelet's state
+    /// files.
     ///
     /// # Errors
     /// If the configuration demands partitions and the kernel makes none. No container has changed
@@ -89,7 +89,7 @@ impl Owner {
         Machine { topology, settings, gpus }: Machine,
         Node { kernel, storage }: Node,
         claims: SavedClaims,
-        kubelet: Option<StateFileReading>,
+        kubelet: Option<KubeletReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
         let memory =
@@ -165,7 +165,8 @@ impl Owner {
         owner.apply(Event::Mechanism(mechanism));
         let machine = owner.hotplug.changed(&owner.ledger, now);
         owner.apply_all(machine);
-        let active = kubelet.and_then(|file| owner.kubelet.check(file, config.policy(), now));
+        let active =
+            kubelet.and_then(|reading| owner.kubelet.check(reading, owner.ledger.settings(), now));
         owner.apply_all(active);
         // Only the runtime's list says which containers exist: before it nothing is written.
         owner.cgroups = None;

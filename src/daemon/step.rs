@@ -9,7 +9,7 @@ use super::devices::FoundDevices;
 use crate::checkpoint::{SavedClaims, StateError};
 use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
-use crate::kubelet::StateFileReading;
+use crate::kubelet::KubeletReading;
 use cgroups::Watched;
 use cpuset::CpuSet;
 use ledger::{Call, ContainerId, Update};
@@ -49,7 +49,7 @@ pub enum Input {
     Groups(Vec<PathBuf>),
     /// A watched CFS quota has been written.
     Quotas,
-    Kubelet(StateFileReading),
+    Kubelet(KubeletReading),
     Config(Reading),
     /// [`Effect::FindDevices`] has ended.
     Devices(FoundDevices),
@@ -91,6 +91,6 @@ pub enum Effect {
     WatchQuotas(BTreeMap<PathBuf, Watched>),
     /// Ask the kubelet and drivers where devices are. At most one search at a time.
     FindDevices,
-    /// Follow the kubelet's state file in this directory, beginning with its content.
+    /// Follow the kubelet's state files in this directory, beginning with their content.
     WatchKubelet(Option<PathBuf>),
 }

@@ -9,7 +9,9 @@
 //! Only the file's form is checked here, not whether its numbers fit the machine or each other.
 
 use super::state::{dump_map, fnv1a};
-use ledger::PodUid;
+use cpuset::NodeSet;
+use ledger::{MemoryClaim, PodUid};
+use placement::memory_manager::{Amounts, Claim, MemoryKind};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -124,6 +126,19 @@ impl MemoryStateFile {
         })
     }
 
+    /// The memory of containers, in order of pod uid and container name. Blocks without bytes, and
+    /// those of an unknown type, are none.
+    pub fn claims(&self) -> Vec<MemoryClaim> {
+        let containers = self.containers.iter().flat_map(|(uid, containers)| {
+            containers.iter().map(move |(name, blocks)| (uid, name, blocks))
+        });
+        let claim = |(uid, name, blocks): (&PodUid, &String, &Vec<MemoryBlock>)| {
+            let memory = claim_of(blocks)?;
+            Some(MemoryClaim { pod_uid: uid.clone(), container: name.clone(), memory })
+        };
+        containers.filter_map(claim).collect()
+    }
+
     /// The file's content, byte for byte as a kubelet writes it.
     pub fn to_json(&self) -> String {
         let containers = self.containers.iter();
@@ -148,6 +163,19 @@ impl MemoryStateFile {
         // Maps with texts as keys always have a JSON form.
         serde_json::to_string(&file).unwrap_or_default()
     }
+}
+
+/// All blocks of a container together; `None` if none of them counts.
+fn claim_of(blocks: &[MemoryBlock]) -> Option<Claim> {
+    let mut nodes = NodeSet::EMPTY;
+    let mut amounts = Amounts::new();
+    for block in blocks.iter().filter(|block| block.bytes > 0) {
+        let Ok(kind) = block.kind.parse::<MemoryKind>() else { continue };
+        nodes = nodes.union(block.nodes.iter().copied().collect());
+        let bytes: &mut u64 = amounts.entry(kind).or_default();
+        *bytes = bytes.saturating_add(block.bytes);
+    }
+    if nodes.is_empty() { None } else { Some(Claim { nodes, amounts }) }
 }
 
 /// For Go's printer, a map that is missing in the file is empty, and one that is `null` there is
@@ -334,6 +362,30 @@ mod tests {
         assert_eq!(second.format, MemoryStateFormat::V2);
         assert_eq!(second.containers[&pod].len(), 2);
         assert_eq!(second.pods[&pod], [block("memory", 3_221_225_472)]);
+    }
+
+    #[test]
+    fn claims_are_the_blocks_of_each_container_with_bytes() {
+        let mut state = parse(V2);
+        let pod = PodUid("p1".to_owned());
+        let blocks = vec![
+            MemoryBlock { nodes: vec![0, 1], ..block("memory", 3) },
+            MemoryBlock { nodes: vec![1], ..block("hugepages-2Mi", 4) },
+            MemoryBlock { nodes: vec![2], ..block("memory", 0) },
+            MemoryBlock { nodes: vec![3], ..block("unknown", 1) },
+        ];
+        let containers = BTreeMap::from([
+            ("init".to_owned(), vec![block("memory", 0)]),
+            ("main".to_owned(), blocks),
+            ("nothing".to_owned(), Vec::new()),
+        ]);
+        state.containers.insert(pod.clone(), containers);
+        let claims = state.claims();
+        let names: Vec<&str> = claims.iter().map(|claim| claim.container.as_str()).collect();
+        assert_eq!(names, ["c0", "c1", "main"], "the blocks of pods are not claims");
+        let amounts = Amounts::from([(MemoryKind::Memory, 3), (MemoryKind::HugePages(2 << 20), 4)]);
+        let memory = Claim { nodes: [0, 1].into_iter().collect(), amounts };
+        assert_eq!(claims[2], MemoryClaim { pod_uid: pod, container: "main".to_owned(), memory });
     }
 
     #[test]

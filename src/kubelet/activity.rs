@@ -9,13 +9,12 @@
 //! CPUs for every container that it creates, under policy none for no container. An NRI plugin that
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
+use super::memory_state;
 use super::{KubeletReading, MemoryStateFile, StateFile, StateFileReading};
 use ledger::{Admission, Call, Event, KubeletClaims, Qos, Stance};
 use std::fmt;
 
 const STATIC: &str = "static";
-/// The policy of the Memory Manager that assigns memory.
-const MEMORY_STATIC: &str = "Static";
 
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityDetector {
@@ -118,10 +117,10 @@ impl ActivityDetector {
             StateFileReading::Missing => self.assigns_memory = false,
             StateFileReading::Bad { policy: None, .. } => {}
             StateFileReading::Bad { policy: Some(policy), .. } => {
-                self.assigns_memory = policy == MEMORY_STATIC;
+                self.assigns_memory = policy == memory_state::STATIC;
             }
             StateFileReading::StateFile(file) => {
-                self.assigns_memory = file.policy == MEMORY_STATIC;
+                self.assigns_memory = file.policy == memory_state::STATIC;
                 // As with CPUs.
                 if self.assigns_memory {
                     self.claims.memory = file.claims();

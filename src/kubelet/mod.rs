@@ -15,6 +15,7 @@ use std::path::Path;
 pub(crate) use activity::{ActivityDetector, Change, Sign};
 pub use memory_state::{
     CountedMemory, CountedNode, MemoryBlock, MemoryStateError, MemoryStateFile, MemoryStateFormat,
+    NotForKubelet,
 };
 pub use state::{StateFile, StateFileError};
 pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};

@@ -9,8 +9,7 @@
 //! CPUs for every container that it creates, under policy none for no container. An NRI plugin that
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
-use super::memory_state;
-use super::{KubeletReading, MemoryStateFile, StateFile, StateFileReading};
+use super::{KubeletReading, MemoryStateFile, StateFile, StateFileReading, memory_state};
 use ledger::{Admission, Call, Event, KubeletClaims, Qos, Stance};
 use std::fmt;
 

@@ -284,10 +284,9 @@ fn the_memory_of_a_sidecar_that_has_ended_is_kept_for_it() {
 
 #[test]
 fn in_pod_scope_one_node_has_the_memory_of_the_whole_pod() {
-    for (scope, expect) in [
-        (Scope::Container, ["3-4 on 0", "8-9 on 1"]),
-        (Scope::Pod, ["8-9 on 1", "10-11 on 1"]),
-    ] {
+    for (scope, expect) in
+        [(Scope::Container, ["3-4 on 0", "8-9 on 1"]), (Scope::Pod, ["8-9 on 1", "10-11 on 1"])]
+    {
         let mut settings = counting(TopologyPolicy::SingleNumaNode);
         settings.placement.topology_manager.scope = scope;
         let mut node = node_with(settings);
@@ -301,12 +300,7 @@ fn in_pod_scope_one_node_has_the_memory_of_the_whole_pod() {
 }
 
 /// Resizes the memory of a pod's only container. Returns the memory nodes of each update.
-fn resize(
-    node: &mut Node,
-    pod: &Pod,
-    from: u64,
-    to: u64,
-) -> Result<Vec<Option<NodeSet>>, String> {
+fn resize(node: &mut Node, pod: &Pod, from: u64, to: u64) -> Result<Vec<Option<NodeSet>>, String> {
     let wanted = Wanted { limits: bytes(to), ..Wanted::default() };
     let container = limited_container(pod, "c", 2000, from);
     let update = Admission::Update { pod: pod.clone(), container, wanted };

@@ -1,4 +1,4 @@
-//! The state file: the exclusive CPUs and their containers.
+//! The state file: exclusive CPUs and counted memory, with their containers.
 //!
 //! The file has only what cannot be derived, and what is set on running containers overrides it.
 //! Each write replaces the whole file atomically: a crash at any moment leaves the old one or the
@@ -7,11 +7,14 @@
 
 use crate::disk::{Disk, Stalled};
 use crate::files;
-use cpuset::CpuSet;
-use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
+use cpuset::{CpuSet, MAX_NODES, NodeSet};
+use ledger::{Claim, ContainerId, CpuRequest, Ledger, Margin, MemoryClaim, MilliCpu, PodUid};
+use placement::memory_manager::{self, Amounts, MemoryKind};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -27,8 +30,27 @@ const NEW_FILE: &str = "checkpoint.json.new";
 const LOCK: &str = "lock";
 
 /// A larger file is not one that this program has written: a claim takes a few hundred bytes, and a
-/// node has fewer than 2,048 of them.
+/// node has fewer than 2,048 of either kind.
 const MAX_BYTES: usize = 4 << 20;
+
+/// What the state file has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SavedClaims {
+    pub cpus: Vec<Claim>,
+    pub memory: Vec<MemoryClaim>,
+}
+
+impl SavedClaims {
+    pub fn of(ledger: &Ledger) -> SavedClaims {
+        SavedClaims { cpus: ledger.claims().collect(), memory: ledger.memory_claims().collect() }
+    }
+}
+
+impl From<Vec<Claim>> for SavedClaims {
+    fn from(cpus: Vec<Claim>) -> SavedClaims {
+        SavedClaims { cpus, memory: Vec::new() }
+    }
+}
 
 /// The directory that holds the state file, locked for this process.
 #[derive(Debug)]
@@ -67,7 +89,7 @@ pub struct FileError {
 }
 
 /// The claims in the file of a plugin that may be running; `None` if there is no file.
-pub fn read(state_dir: &Path) -> Result<Option<Vec<Claim>>, FileError> {
+pub fn read(state_dir: &Path) -> Result<Option<SavedClaims>, FileError> {
     let path = state_dir.join(FILE);
     let claims = match files::read_regular(&path, MAX_BYTES) {
         Ok(bytes) => decode(&bytes).map(Some),
@@ -82,7 +104,7 @@ pub fn read(state_dir: &Path) -> Result<Option<Vec<Claim>>, FileError> {
 pub enum Loaded {
     /// This is the first start, or the file was deleted.
     Missing,
-    Claims(Vec<Claim>),
+    Claims(SavedClaims),
     /// The file is damaged, of another version, or not written by this program.
     Rejected {
         why: String,
@@ -151,16 +173,20 @@ impl StateDir {
     }
 
     /// The claims of the last process. A missing state file is normal, a damaged one logs an error.
-    pub fn remembered(&self) -> Result<Vec<Claim>, StateError> {
+    pub fn remembered(&self) -> Result<SavedClaims, StateError> {
         Ok(match self.load()? {
             Loaded::Missing => {
                 log::info!(
                     "checkpoint: none (first start, or deleted): adopting what running containers have"
                 );
-                Vec::new()
+                SavedClaims::default()
             }
             Loaded::Claims(claims) => {
-                log::info!("checkpoint: read (claims={})", claims.len());
+                log::info!(
+                    "checkpoint: read (claims={} memory={})",
+                    claims.cpus.len(),
+                    claims.memory.len()
+                );
                 claims
             }
             Loaded::Rejected { why, kept_at } => {
@@ -169,7 +195,7 @@ impl StateDir {
                 log::error!(
                     "checkpoint: cannot be used{place}: {why}. Adopting what running containers have"
                 );
-                Vec::new()
+                SavedClaims::default()
             }
         })
     }
@@ -181,7 +207,7 @@ impl StateDir {
 
     /// Replaces the state file. After the return the new one is on disk; after an error, the old one
     /// is, or will be replaced as soon as the disk responds. Blocks.
-    pub fn save(&self, claims: &[Claim]) -> Result<(), StateError> {
+    pub fn save(&self, claims: &SavedClaims) -> Result<(), StateError> {
         let new = self.dir.join(NEW_FILE);
         let bytes = encode(claims).map_err(|source| unusable("write", &new, source))?;
         let dir = self.dir.clone();
@@ -243,6 +269,9 @@ struct Envelope<'a> {
 #[derive(Serialize, Deserialize)]
 struct StoredState {
     containers: Vec<StoredClaim>,
+    /// Newer than the format; older versions ignore it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    memory: Vec<StoredMemory>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -270,22 +299,96 @@ struct StoredClaim {
     limit: Option<u64>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct StoredMemory {
+    pod_uid: String,
+    container: String,
+    nodes: String,
+    /// Bytes, by Kubernetes' name of the type.
+    amounts: BTreeMap<String, u64>,
+}
+
+impl StoredClaim {
+    fn of(claim: &Claim) -> StoredClaim {
+        StoredClaim {
+            pod_uid: claim.pod_uid.0.clone(),
+            namespace: claim.namespace.clone(),
+            pod: claim.pod.clone(),
+            container: claim.container.clone(),
+            id: claim.id.0.clone(),
+            cpus: claim.cpus.to_string(),
+            isolated: claim.margin.siblings,
+            whole_caches: claim.margin.caches,
+            mixed: claim.mixed,
+            request: claim.cpu.request.map(|milli| milli.0),
+            limit: claim.cpu.limit.map(|milli| milli.0),
+        }
+    }
+
+    fn into_claim(self) -> Result<Claim, String> {
+        let cpus: CpuSet = self.cpus.parse().map_err(invalid)?;
+        Ok(Claim {
+            pod_uid: PodUid(self.pod_uid),
+            namespace: self.namespace,
+            pod: self.pod,
+            container: self.container,
+            id: ContainerId(self.id),
+            cpus,
+            margin: Margin { siblings: self.isolated, caches: self.whole_caches },
+            mixed: self.mixed,
+            cpu: CpuRequest {
+                request: self.request.map(MilliCpu),
+                limit: self.limit.map(MilliCpu),
+            },
+        })
+    }
+}
+
+impl StoredMemory {
+    fn of(MemoryClaim { pod_uid, container, memory }: &MemoryClaim) -> StoredMemory {
+        let amounts = memory.amounts.iter();
+        StoredMemory {
+            pod_uid: pod_uid.0.clone(),
+            container: container.clone(),
+            nodes: memory.nodes.to_string(),
+            amounts: amounts.map(|(kind, bytes)| (kind.to_string(), *bytes)).collect(),
+        }
+    }
+
+    fn into_claim(self) -> Result<MemoryClaim, String> {
+        let mut amounts = Amounts::new();
+        for (name, bytes) in self.amounts {
+            let kind: MemoryKind = name.parse().map_err(invalid)?;
+            amounts.insert(kind, bytes);
+        }
+        let nodes = read_nodes(&self.nodes)?;
+        let memory = memory_manager::Claim { nodes, amounts };
+        Ok(MemoryClaim { pod_uid: PodUid(self.pod_uid), container: self.container, memory })
+    }
+}
+
+/// The kernel writes sets of NUMA nodes as it writes sets of CPUs.
+fn read_nodes(list: &str) -> Result<NodeSet, String> {
+    let numbers: CpuSet = list.parse().map_err(invalid)?;
+    if let Some(node) = numbers.iter().find(|node| *node >= MAX_NODES) {
+        return Err(invalid(format!("NUMA node {node}, but node numbers are below {MAX_NODES}")));
+    }
+    if numbers.is_empty() {
+        return Err(invalid("memory on no NUMA node"));
+    }
+    Ok(numbers.iter().collect())
+}
+
+fn invalid(error: impl Display) -> String {
+    format!("invalid content ({error})")
+}
+
 /// The file's content for these claims.
-pub fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
-    let store = |claim: &Claim| StoredClaim {
-        pod_uid: claim.pod_uid.0.clone(),
-        namespace: claim.namespace.clone(),
-        pod: claim.pod.clone(),
-        container: claim.container.clone(),
-        id: claim.id.0.clone(),
-        cpus: claim.cpus.to_string(),
-        isolated: claim.margin.siblings,
-        whole_caches: claim.margin.caches,
-        mixed: claim.mixed,
-        request: claim.cpu.request.map(|milli| milli.0),
-        limit: claim.cpu.limit.map(|milli| milli.0),
+pub fn encode(claims: &SavedClaims) -> io::Result<Vec<u8>> {
+    let state = StoredState {
+        containers: claims.cpus.iter().map(StoredClaim::of).collect(),
+        memory: claims.memory.iter().map(StoredMemory::of).collect(),
     };
-    let state = StoredState { containers: claims.iter().map(store).collect() };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
     let envelope = Envelope { version: VERSION, checksum: checksum(&state), state: &state };
     let mut bytes = serde_json::to_vec(&envelope)?;
@@ -294,7 +397,7 @@ pub fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
 }
 
 /// The claims in a file's content, or what is wrong with it.
-pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
+pub fn decode(bytes: &[u8]) -> Result<SavedClaims, String> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Err("empty or all zeros: the machine went down while it was written".to_owned());
     }
@@ -315,30 +418,13 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
             envelope.checksum
         ));
     }
-    let state: StoredState = serde_json::from_str(envelope.state.get())
-        .map_err(|error| format!("invalid content ({error})"))?;
-    state
-        .containers
-        .into_iter()
-        .map(|stored| {
-            let cpus: CpuSet =
-                stored.cpus.parse().map_err(|error| format!("invalid content ({error})"))?;
-            Ok(Claim {
-                pod_uid: PodUid(stored.pod_uid),
-                namespace: stored.namespace,
-                pod: stored.pod,
-                container: stored.container,
-                id: ContainerId(stored.id),
-                cpus,
-                margin: Margin { siblings: stored.isolated, caches: stored.whole_caches },
-                mixed: stored.mixed,
-                cpu: CpuRequest {
-                    request: stored.request.map(MilliCpu),
-                    limit: stored.limit.map(MilliCpu),
-                },
-            })
-        })
-        .collect()
+    let state: StoredState = serde_json::from_str(envelope.state.get()).map_err(invalid)?;
+    let cpus = state.containers.into_iter().map(StoredClaim::into_claim);
+    let memory = state.memory.into_iter().map(StoredMemory::into_claim);
+    Ok(SavedClaims {
+        cpus: cpus.collect::<Result<_, _>>()?,
+        memory: memory.collect::<Result<_, _>>()?,
+    })
 }
 
 /// The part to read first: nothing else is known of a later format.
@@ -356,7 +442,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn claims() -> Vec<Claim> {
+    fn claims() -> SavedClaims {
         let claim = |name: &str, cpus: &str| Claim {
             pod_uid: PodUid(format!("uid-{name}")),
             namespace: "default".to_owned(),
@@ -368,7 +454,27 @@ mod tests {
             mixed: name == "c",
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
-        vec![claim("a", "2-5"), claim("b", "8-17,2047")]
+        let of_c = memory_manager::Claim {
+            nodes: [0, 127].into_iter().collect(),
+            amounts: Amounts::from([
+                (MemoryKind::Memory, 3 << 30),
+                (MemoryKind::HugePages(2 << 20), 1 << 30),
+            ]),
+        };
+        SavedClaims {
+            cpus: vec![claim("a", "2-5"), claim("b", "8-17,2047")],
+            memory: vec![MemoryClaim {
+                pod_uid: PodUid("uid-c".to_owned()),
+                container: "c \"quoted\"".to_owned(),
+                memory: of_c,
+            }],
+        }
+    }
+
+    /// A file with this state and the right checksum.
+    fn sealed(state: &str) -> String {
+        let sum = checksum(&RawValue::from_string(state.to_owned()).unwrap());
+        format!(r#"{{"version":1,"checksum":"{sum}","state":{state}}}"#)
     }
 
     fn state_dir() -> (tempfile::TempDir, StateDir) {
@@ -383,8 +489,38 @@ mod tests {
         assert_eq!(state.load().unwrap(), Loaded::Missing);
         state.save(&claims()).unwrap();
         assert_eq!(state.load().unwrap(), Loaded::Claims(claims()));
-        state.save(&[]).unwrap();
-        assert_eq!(state.load().unwrap(), Loaded::Claims(Vec::new()));
+        state.save(&SavedClaims::default()).unwrap();
+        assert_eq!(state.load().unwrap(), Loaded::Claims(SavedClaims::default()));
+    }
+
+    #[test]
+    fn memory_is_stored_as_an_older_version_ignores_it() {
+        let text = String::from_utf8(encode(&claims()).unwrap()).unwrap();
+        let memory = concat!(
+            r#""memory":[{"pod_uid":"uid-c","container":"c \"quoted\"","nodes":"0,127","#,
+            r#""amounts":{"hugepages-2Mi":1073741824,"memory":3221225472}}]"#
+        );
+        assert!(text.contains(memory), "{text}");
+        let none = SavedClaims { memory: Vec::new(), ..claims() };
+        let text = String::from_utf8(encode(&none).unwrap()).unwrap();
+        assert!(!text.contains("memory"), "{text}");
+    }
+
+    #[test]
+    fn memory_on_unknown_nodes_or_of_unknown_types_is_rejected() {
+        for (nodes, amounts, expect) in [
+            ("128", r#"{"memory":1}"#, "NUMA node 128"),
+            ("", r#"{"memory":1}"#, "memory on no NUMA node"),
+            ("0,x", r#"{"memory":1}"#, "invalid content"),
+            ("0", r#"{"hugepages":1}"#, "neither memory nor hugepages-SIZE"),
+            ("0", r#"{"memory":-1}"#, "invalid content"),
+        ] {
+            let state = format!(
+                r#"{{"containers":[],"memory":[{{"pod_uid":"u","container":"c","nodes":"{nodes}","amounts":{amounts}}}]}}"#
+            );
+            let why = decode(sealed(&state).as_bytes()).unwrap_err();
+            assert!(why.contains(expect), "{state}: {why}");
+        }
     }
 
     /// As written before requests were in it, and while the rest of caches could be a pod's own.
@@ -393,9 +529,8 @@ mod tests {
         let of_b = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","isolated":true}"#;
         let of_c = r#"{"pod_uid":"u","namespace":"n","pod":"c","container":"c","id":"j","cpus":"8-10","whole_caches":true,"caches_in_pod":true}"#;
         let state = format!(r#"{{"containers":[{of_b},{of_c}]}}"#);
-        let sum = checksum(&RawValue::from_string(state.clone()).unwrap());
-        let file = format!(r#"{{"version":1,"checksum":"{sum}","state":{state}}}"#);
-        let claims = decode(file.as_bytes()).unwrap();
+        let SavedClaims { cpus: claims, memory } = decode(sealed(&state).as_bytes()).unwrap();
+        assert_eq!(memory, []);
         let siblings = Margin { siblings: true, ..Margin::NONE };
         let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.margin, c.cpu)).collect();
         let caches = Margin { caches: true, ..Margin::NONE };
@@ -446,7 +581,7 @@ mod tests {
         let (_dir, state) = state_dir();
         state.save(&claims()).unwrap();
         fs::create_dir(state.dir.join(NEW_FILE)).unwrap();
-        let error = state.save(&[]).unwrap_err().to_string();
+        let error = state.save(&SavedClaims::default()).unwrap_err().to_string();
         assert!(error.contains("checkpoint.json.new") && error.contains("--state-dir"), "{error}");
         assert_eq!(state.load().unwrap(), Loaded::Claims(claims()));
     }
@@ -518,7 +653,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_byte_is_noticed_or_harmless(at in 0..400usize, byte: u8) {
+        fn a_changed_byte_is_noticed_or_harmless(at in 0..800usize, byte: u8) {
             let mut bytes = encode(&claims()).unwrap();
             let at = at % bytes.len();
             bytes[at] = byte;

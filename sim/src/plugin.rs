@@ -13,13 +13,13 @@ use crate::world::World;
 use cpuset::CpuSet;
 use ledger::Claim;
 use nri::{AnswerKind, CallError, Decoded, Exchange};
-use nri_cpu_manager::checkpoint::{self, StateError};
+use nri_cpu_manager::checkpoint::{self, SavedClaims, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::nri::READS;
 use nri_cpu_manager::edge::nri::exchange::{self, Asked, OwnMounts, asked};
 use nri_cpu_manager::edge::{self, Refusal};
-use nri_cpu_manager::kubelet::StateFileReading;
+use nri_cpu_manager::kubelet::KubeletReading;
 use protobuf::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -183,7 +183,8 @@ impl Plugin {
     }
 
     pub fn claims_on_disk(&self) -> Option<Vec<Claim>> {
-        checkpoint::decode(self.state_file.as_deref()?).ok()
+        let claims = checkpoint::decode(self.state_file.as_deref()?).ok()?;
+        Some(claims.cpus)
     }
 
     /// The state file, the content that is being written to it, and all other files, as a text.
@@ -335,14 +336,14 @@ impl World {
         let wants_partitions = is_by_groups && self.usable.wants_partitions();
         self.by_partitions = wants_partitions && self.settings.privileged;
         let claims = match self.plugin.state_file.as_deref().map(checkpoint::decode) {
-            None => Vec::new(),
+            None => SavedClaims::default(),
             Some(Ok(claims)) => claims,
             Some(Err(why)) => {
                 self.say(format!("the state file is put aside: {why}"));
-                Vec::new()
+                SavedClaims::default()
             }
         };
-        self.say(format!("plugin starts with {} claims", claims.len()));
+        self.say(format!("plugin starts with {} claims", claims.cpus.len()));
         let node = Node { kernel: Arc::new(self.kernel.clone()), storage: self.plugin.storage() };
         let now = self.base + self.now;
         let paths = Paths {
@@ -486,7 +487,7 @@ impl World {
             }
             Effect::WatchKubelet(directory) => {
                 let reading =
-                    directory.map_or(StateFileReading::Missing, |_| self.read_kubelet_state());
+                    directory.map_or(KubeletReading::MISSING, |_| self.read_kubelet_state());
                 return Some(Input::Kubelet(reading));
             }
             Effect::Answer(id, result) => {
@@ -507,10 +508,13 @@ impl World {
             Effect::Validated(id, result) => self.validated(id, result.err().map(|why| why.0)),
             Effect::Save(claims) => {
                 let content = checkpoint::encode(&claims).expect("claims that can be written");
-                let text: Vec<String> = claims
-                    .iter()
-                    .map(|claim| format!("{}/{}: {}", claim.pod_uid, claim.container, claim.cpus))
-                    .collect();
+                let cpus = claims.cpus.iter();
+                let cpus = cpus
+                    .map(|claim| format!("{}/{}: {}", claim.pod_uid, claim.container, claim.cpus));
+                let memory = claims.memory.iter().map(|claim| {
+                    format!("{}/{}: {:?}", claim.pod_uid, claim.container, claim.memory)
+                });
+                let text: Vec<String> = cpus.chain(memory).collect();
                 self.say(format!("  save {}", text.join("; ")));
                 self.save(content);
             }

@@ -79,7 +79,7 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
     };
     let memory = open_memory(&args.state_dir, Arc::new(Disk::start()?), &Linux, &args.proc_root);
     let widest = sysfs::possible(&Linux, &args.sysfs_root).unwrap_or_else(|| hierarchy.free());
-    let quotas = claims.as_deref().map(lifted_quotas);
+    let quotas = claims.as_ref().map(|claims| lifted_quotas(&claims.cpus));
     let Undone { groups: pools, partitions, quotas, containers, errors } =
         undo(&hierarchy, memory, widest, quotas.as_ref());
     writeln!(out, "shared pool: {} restored", count(pools, "cgroup"))?;

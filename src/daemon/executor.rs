@@ -16,7 +16,7 @@ use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
-use crate::kubelet::{self, StateFileReading, StateFileWatcher};
+use crate::kubelet::{self, KubeletReading, StateFileWatcher};
 use crate::view::NodeFigures;
 use kernel::Linux;
 use nri::Updater;
@@ -35,7 +35,7 @@ pub struct Executor {
     owner: Option<Owner>,
     state: Arc<StateDir>,
     updater: Option<Updater>,
-    kubelet: Poller<StateFileWatcher, StateFileReading>,
+    kubelet: Poller<StateFileWatcher, KubeletReading>,
     config: Poller<Follower, Reading>,
     groups: Watch,
     quotas: Watch,
@@ -72,9 +72,9 @@ impl Executor {
         let node = Node { kernel, storage: Arc::new(state.disk().clone()) };
         let claims = state.remembered()?;
         let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
-        let state_file = kubelet.read_first();
+        let reading = kubelet.read_first();
         let now = Instant::now().into_std();
-        let owner = Owner::start(paths, config, machine, node, claims, state_file, now)?;
+        let owner = Owner::start(paths, config, machine, node, claims, reading, now)?;
         let file = paths.config.as_deref().map(|path| Follower::new(path, config, &paths.node));
         Ok(Executor {
             owner: Some(owner),
@@ -159,8 +159,8 @@ impl Executor {
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
                 Effect::WatchKubelet(directory) => {
                     self.kubelet = kubelet_poller(directory);
-                    let state_file = self.kubelet.read_first().unwrap_or(StateFileReading::Missing);
-                    effects.extend(self.step(Input::Kubelet(state_file)).await);
+                    let reading = self.kubelet.read_first().unwrap_or(KubeletReading::MISSING);
+                    effects.extend(self.step(Input::Kubelet(reading)).await);
                 }
             }
         }
@@ -192,7 +192,7 @@ impl Executor {
             found = ended(&mut self.finding) => Input::Devices(found),
             created = self.groups.next() => Input::Groups(created),
             _ = self.quotas.next() => Input::Quotas,
-            state_file = self.kubelet.next() => Input::Kubelet(state_file),
+            reading = self.kubelet.next() => Input::Kubelet(reading),
             reading = self.config.next() => Input::Config(reading),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Input::Time,
         }
@@ -219,7 +219,7 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
     result
 }
 
-fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, StateFileReading> {
+fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, KubeletReading> {
     let file = directory.map(|directory| StateFileWatcher::new(&directory));
     Poller::new(file, kubelet::INTERVAL, StateFileWatcher::read)
 }

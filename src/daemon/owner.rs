@@ -20,7 +20,7 @@ use super::reload::ConfigReload;
 use super::step::{CallId, Effect, Input};
 use super::suspects::Finding;
 use super::validation::{cannot_promise, validate};
-use crate::checkpoint::StateError;
+use crate::checkpoint::{SavedClaims, StateError};
 use crate::clock::now;
 use crate::config::Reading;
 use crate::edge::{Mount, Refusal, Response, Subscriptions};
@@ -127,9 +127,8 @@ impl Owner {
                 }
             }
             Input::Quotas => self.quotas.check_soon(now),
-            Input::Kubelet(file) => {
-                let policy = self.ledger.settings().policy;
-                let active = self.kubelet.check(file, policy, now);
+            Input::Kubelet(reading) => {
+                let active = self.kubelet.check(reading, self.ledger.settings(), now);
                 self.apply_all(active);
             }
             Input::Config(reading) => self.reconfigure(reading),
@@ -220,7 +219,7 @@ impl Owner {
         match work {
             Work::Save => {
                 self.checkpoint.begin();
-                self.effects.push(Effect::Save(self.ledger.claims().collect()));
+                self.effects.push(Effect::Save(SavedClaims::of(&self.ledger)));
             }
             Work::Expose => {
                 self.exposure.show_decided(&self.ledger, self.checks.verifier(), self.now);
@@ -735,8 +734,8 @@ impl Owner {
         self.moves.announced = None;
         self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
         self.apply_all(event);
-        let policy = self.ledger.settings().policy;
-        let active = self.kubelet.reconfigure(self.config.config(), policy, self.now);
+        let settings = self.ledger.settings();
+        let active = self.kubelet.reconfigure(self.config.config(), settings, self.now);
         self.apply_all(active);
         let kubelet = self.config.config().kubelet_state_dir();
         if before.kubelet_state_dir() != kubelet {

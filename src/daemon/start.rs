@@ -17,17 +17,18 @@ use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
 use super::quotas::Quotas;
 use super::reload::ConfigReload;
+use crate::checkpoint::SavedClaims;
 use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::open_memory;
 use crate::exposed::Directories;
-use crate::kubelet::StateFileReading;
+use crate::kubelet::KubeletReading;
 use crate::verify::Verifier;
 use crate::view::node::machine_line;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
 use kernel::Kernel;
-use ledger::{Claim, Event, Ledger, Mechanism, Settings};
+use ledger::{Event, Ledger, Mechanism, Settings};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -76,8 +77,8 @@ impl Machine {
 }
 
 impl Owner {
-    /// The core on a node. `claims` are those of the checkpoint, `kubelet` is the kubelet's state
-    /// file.
+    /// The core on a node. `claims` are those of the checkpoint, `kubelet` has the kubelet's state
+    /// files.
     ///
     /// # Errors
     /// If the configuration demands partitions and the kernel makes none. No container has changed
@@ -87,8 +88,8 @@ impl Owner {
         config: &Config,
         Machine { topology, settings, gpus }: Machine,
         Node { kernel, storage }: Node,
-        claims: Vec<Claim>,
-        kubelet: Option<StateFileReading>,
+        claims: SavedClaims,
+        kubelet: Option<KubeletReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
         let memory =
@@ -137,7 +138,7 @@ impl Owner {
         let verifier =
             hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
         let mut owner = Owner {
-            ledger: Ledger::new(topology, settings, claims),
+            ledger: Ledger::new(topology, settings, claims.cpus).with_memory(claims.memory),
             checkpoint: Checkpoint::new(),
             record: DecisionLog::default(),
             delivery: Delivery::default(),
@@ -164,7 +165,8 @@ impl Owner {
         owner.apply(Event::Mechanism(mechanism));
         let machine = owner.hotplug.changed(&owner.ledger, now);
         owner.apply_all(machine);
-        let active = kubelet.and_then(|file| owner.kubelet.check(file, config.policy(), now));
+        let active =
+            kubelet.and_then(|reading| owner.kubelet.check(reading, owner.ledger.settings(), now));
         owner.apply_all(active);
         // Only the runtime's list says which containers exist: before it nothing is written.
         owner.cgroups = None;

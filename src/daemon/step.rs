@@ -6,13 +6,13 @@
 
 use super::checks::{CheckPass, Findings};
 use super::devices::FoundDevices;
-use crate::checkpoint::StateError;
+use crate::checkpoint::{SavedClaims, StateError};
 use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
-use crate::kubelet::StateFileReading;
+use crate::kubelet::KubeletReading;
 use cgroups::Watched;
 use cpuset::CpuSet;
-use ledger::{Call, Claim, ContainerId, Update};
+use ledger::{Call, ContainerId, Update};
 use nri::Capabilities;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub enum Input {
     Groups(Vec<PathBuf>),
     /// A watched CFS quota has been written.
     Quotas,
-    Kubelet(StateFileReading),
+    Kubelet(KubeletReading),
     Config(Reading),
     /// [`Effect::FindDevices`] has ended.
     Devices(FoundDevices),
@@ -80,7 +80,7 @@ pub enum Effect {
     Answer(CallId, Result<Response, Refusal>),
     Validated(CallId, Result<(), Refusal>),
     /// Replace the state file by these claims, on disk. At most one at a time.
-    Save(Vec<Claim>),
+    Save(SavedClaims),
     /// Call the runtime with these updates. At most one at a time.
     Update(Vec<Update>),
     /// Check all containers. At most one at a time.
@@ -91,6 +91,6 @@ pub enum Effect {
     WatchQuotas(BTreeMap<PathBuf, Watched>),
     /// Ask the kubelet and drivers where devices are. At most one search at a time.
     FindDevices,
-    /// Follow the kubelet's state file in this directory, beginning with its content.
+    /// Follow the kubelet's state files in this directory, beginning with their content.
     WatchKubelet(Option<PathBuf>),
 }

@@ -6,12 +6,20 @@
 //! Go's debugging printer. So the order of blocks counts; white space, the order of fields and
 //! unknown fields do not.
 //!
-//! Only the file's form is checked here, not whether its numbers fit the machine or each other.
+//! Reading checks only the file's form, not whether its numbers fit the machine or each other. A
+//! kubelet rebuilds the numbers from the blocks when it starts, and refuses to start if it gets others:
+//! [`MemoryStateFile::of`] follows its rules.
 
 use super::state::{dump_map, fnv1a};
-use ledger::PodUid;
+use cpuset::NodeSet;
+use ledger::{MemoryClaim, PodUid};
+use placement::memory_manager::{Amounts, Capacity, Claim, MemoryKind};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
+use topology::Sizes;
+
+/// The policy that assigns memory.
+pub(super) const STATIC: &str = "Static";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryStateFile {
@@ -96,7 +104,50 @@ impl MemoryStateError {
     }
 }
 
+/// Why a kubelet cannot take over memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotForKubelet {
+    #[error(
+        "the kubelet keeps each NUMA node in one group and refuses a file in which groups overlap, as those of these containers do: {}. Delete pods until none overlap, or drain the node",
+        .0.join(", ")
+    )]
+    Overlap(Vec<String>),
+    #[error(
+        "{container} has {kind} on NUMA node {node}, but this node has none: the kubelet refuses such a file. Delete its pod, or drain the node"
+    )]
+    Absent { container: String, kind: MemoryKind, node: usize },
+}
+
 impl MemoryStateFile {
+    /// What the policy `Static` of a kubelet with this capacity writes for these claims, in the first
+    /// format.
+    pub fn of(
+        claims: &[MemoryClaim],
+        capacity: &Capacity,
+        sizes: &Sizes,
+    ) -> Result<MemoryStateFile, NotForKubelet> {
+        check_groups(claims)?;
+        let nodes = capacity.nodes();
+        let mut machine: BTreeMap<usize, CountedNode> = nodes
+            .map(|(id, allocatable)| (id, CountedNode::unused(id, allocatable, sizes)))
+            .collect();
+        let mut containers: BTreeMap<PodUid, BTreeMap<String, Vec<MemoryBlock>>> = BTreeMap::new();
+        for claim in claims {
+            let blocks = blocks_of(claim, &mut machine)?;
+            if !blocks.is_empty() {
+                let pod = containers.entry(claim.pod_uid.clone()).or_default();
+                pod.insert(claim.container.clone(), blocks);
+            }
+        }
+        Ok(MemoryStateFile {
+            policy: STATIC.to_owned(),
+            format: MemoryStateFormat::V1,
+            containers,
+            pods: BTreeMap::new(),
+            machine,
+        })
+    }
+
     /// # Errors
     /// If it is not the text of such a file, or its checksum is that of neither format. As in the
     /// kubelet, a checksum of zero stands for none and for the first format: memory of whole pods
@@ -124,6 +175,19 @@ impl MemoryStateFile {
         })
     }
 
+    /// The memory of containers, in order of pod uid and container name. Blocks without bytes, and
+    /// those of an unknown type, are none.
+    pub fn claims(&self) -> Vec<MemoryClaim> {
+        let containers = self.containers.iter().flat_map(|(uid, containers)| {
+            containers.iter().map(move |(name, blocks)| (uid, name, blocks))
+        });
+        let claim = |(uid, name, blocks): (&PodUid, &String, &Vec<MemoryBlock>)| {
+            let memory = claim_of(blocks)?;
+            Some(MemoryClaim { pod_uid: uid.clone(), container: name.clone(), memory })
+        };
+        containers.filter_map(claim).collect()
+    }
+
     /// The file's content, byte for byte as a kubelet writes it.
     pub fn to_json(&self) -> String {
         let containers = self.containers.iter();
@@ -148,6 +212,103 @@ impl MemoryStateFile {
         // Maps with texts as keys always have a JSON form.
         serde_json::to_string(&file).unwrap_or_default()
     }
+}
+
+impl CountedNode {
+    /// A node without blocks. What the capacity does not give to containers is reserved.
+    fn unused(id: usize, allocatable: &Amounts, sizes: &Sizes) -> CountedNode {
+        let pools = sizes.huge_pages.get(&id).into_iter().flatten();
+        let mut totals: Amounts =
+            pools.map(|(size, pages)| (MemoryKind::HugePages(*size), size * pages)).collect();
+        let in_pools: u64 = totals.values().sum();
+        // A node without memory has no entry.
+        let total = sizes.memory.get(&id).copied().unwrap_or(0);
+        totals.insert(MemoryKind::Memory, total);
+        let count = |(kind, total): (MemoryKind, u64)| {
+            // A type without an entry has none.
+            let allocatable = allocatable.get(&kind).copied().unwrap_or(0);
+            let given = match kind {
+                MemoryKind::Memory => total.saturating_sub(in_pools),
+                MemoryKind::HugePages(_) => total,
+            };
+            let counted = CountedMemory {
+                total,
+                system_reserved: given.saturating_sub(allocatable),
+                allocatable,
+                reserved: 0,
+                free: allocatable,
+            };
+            (kind.to_string(), counted)
+        };
+        let memory = totals.into_iter().map(count).collect();
+        CountedNode { blocks: 0, memory, group: vec![id] }
+    }
+}
+
+/// The kubelet refuses a node that belongs to two different sets.
+fn check_groups(claims: &[MemoryClaim]) -> Result<(), NotForKubelet> {
+    let overlaps = |one: &&MemoryClaim| {
+        let nodes = one.memory.nodes;
+        claims
+            .iter()
+            .map(|other| other.memory.nodes)
+            .any(|others| others != nodes && !others.intersection(nodes).is_empty())
+    };
+    let names: Vec<String> = claims
+        .iter()
+        .filter(overlaps)
+        .map(|claim| format!("{} on NUMA nodes {}", name(claim), claim.memory.nodes))
+        .collect();
+    if names.is_empty() { Ok(()) } else { Err(NotForKubelet::Overlap(names)) }
+}
+
+fn name(claim: &MemoryClaim) -> String {
+    format!("{}/{}", claim.pod_uid, claim.container)
+}
+
+/// The blocks of a container, taken from the nodes in ascending order, as much as is free on each. As
+/// in the kubelet, what is not free anywhere is taken from none.
+fn blocks_of(
+    claim: &MemoryClaim,
+    machine: &mut BTreeMap<usize, CountedNode>,
+) -> Result<Vec<MemoryBlock>, NotForKubelet> {
+    let nodes: Vec<usize> = claim.memory.nodes.iter().collect();
+    let mut blocks = Vec::new();
+    for (&kind, &bytes) in claim.memory.amounts.iter().filter(|(_, bytes)| **bytes > 0) {
+        let kind_name = kind.to_string();
+        let mut left = bytes;
+        for &id in &nodes {
+            let node = machine.get_mut(&id);
+            let found = node.and_then(|node| {
+                let counted = node.memory.get_mut(&kind_name)?;
+                node.blocks += 1;
+                node.group.clone_from(&nodes);
+                Some(counted)
+            });
+            let Some(counted) = found else {
+                return Err(NotForKubelet::Absent { container: name(claim), kind, node: id });
+            };
+            let taken = left.min(counted.free);
+            counted.reserved += taken;
+            counted.free -= taken;
+            left -= taken;
+        }
+        blocks.push(MemoryBlock { nodes: nodes.clone(), kind: kind_name, bytes });
+    }
+    Ok(blocks)
+}
+
+/// All blocks of a container together; `None` if none of them counts.
+fn claim_of(blocks: &[MemoryBlock]) -> Option<Claim> {
+    let mut nodes = NodeSet::EMPTY;
+    let mut amounts = Amounts::new();
+    for block in blocks.iter().filter(|block| block.bytes > 0) {
+        let Ok(kind) = block.kind.parse::<MemoryKind>() else { continue };
+        nodes = nodes.union(block.nodes.iter().copied().collect());
+        let bytes: &mut u64 = amounts.entry(kind).or_default();
+        *bytes = bytes.saturating_add(block.bytes);
+    }
+    if nodes.is_empty() { None } else { Some(Claim { nodes, amounts }) }
 }
 
 /// For Go's printer, a map that is missing in the file is empty, and one that is `null` there is
@@ -272,6 +433,7 @@ fn dump_list(items: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use placement::memory_manager::NodeMemory;
     use proptest::prelude::*;
 
     /// First format, with blocks in another order than that of their types.
@@ -334,6 +496,127 @@ mod tests {
         assert_eq!(second.format, MemoryStateFormat::V2);
         assert_eq!(second.containers[&pod].len(), 2);
         assert_eq!(second.pods[&pod], [block("memory", 3_221_225_472)]);
+    }
+
+    #[test]
+    fn claims_are_the_blocks_of_each_container_with_bytes() {
+        let mut state = parse(V2);
+        let pod = PodUid("p1".to_owned());
+        let blocks = vec![
+            MemoryBlock { nodes: vec![0, 1], ..block("memory", 3) },
+            MemoryBlock { nodes: vec![1], ..block("hugepages-2Mi", 4) },
+            MemoryBlock { nodes: vec![2], ..block("memory", 0) },
+            MemoryBlock { nodes: vec![3], ..block("unknown", 1) },
+        ];
+        let containers = BTreeMap::from([
+            ("init".to_owned(), vec![block("memory", 0)]),
+            ("main".to_owned(), blocks),
+            ("nothing".to_owned(), Vec::new()),
+        ]);
+        state.containers.insert(pod.clone(), containers);
+        let claims = state.claims();
+        let names: Vec<&str> = claims.iter().map(|claim| claim.container.as_str()).collect();
+        assert_eq!(names, ["c0", "c1", "main"], "the blocks of pods are not claims");
+        let amounts = Amounts::from([(MemoryKind::Memory, 3), (MemoryKind::HugePages(2 << 20), 4)]);
+        let memory = Claim { nodes: [0, 1].into_iter().collect(), amounts };
+        assert_eq!(claims[2], MemoryClaim { pod_uid: pod, container: "main".to_owned(), memory });
+    }
+
+    const GI: u64 = 1 << 30;
+
+    /// So many nodes with 10 GiB each, of which 2 GiB are huge pages and 1 GiB is reserved.
+    fn machine(nodes: usize) -> (Capacity, Sizes) {
+        let mut sizes = Sizes::default();
+        for id in 0..nodes {
+            sizes.memory.insert(id, 10 * GI);
+            sizes.huge_pages.insert(id, BTreeMap::from([(2 << 20, 1024), (GI, 0)]));
+        }
+        let node = |id| NodeMemory {
+            id,
+            total: 10 * GI,
+            huge_pages: Amounts::from([
+                (MemoryKind::HugePages(2 << 20), 2 * GI),
+                (MemoryKind::HugePages(GI), 0),
+            ]),
+            reserved: Amounts::from([(MemoryKind::Memory, GI)]),
+        };
+        (Capacity::new((0..nodes).map(node)).unwrap(), sizes)
+    }
+
+    fn claim(container: &str, nodes: &[usize], memory: u64, huge: u64) -> MemoryClaim {
+        let amounts = [(MemoryKind::Memory, memory), (MemoryKind::HugePages(2 << 20), huge)];
+        MemoryClaim {
+            pod_uid: PodUid("p".to_owned()),
+            container: container.to_owned(),
+            memory: Claim {
+                nodes: nodes.iter().copied().collect(),
+                amounts: amounts.into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
+            },
+        }
+    }
+
+    /// As it is parsed again.
+    fn written(claims: &[MemoryClaim], nodes: usize) -> MemoryStateFile {
+        let (capacity, sizes) = machine(nodes);
+        let state = MemoryStateFile::of(claims, &capacity, &sizes).unwrap();
+        let again = parse(&state.to_json());
+        assert_eq!(again, state);
+        assert_eq!(again.claims(), claims);
+        again
+    }
+
+    #[test]
+    fn claims_on_one_node_are_counted_there() {
+        let state = written(&[claim("a", &[0], 3 * GI, GI), claim("b", &[0], GI, 0)], 1);
+        assert_eq!((state.policy.as_str(), state.format), ("Static", MemoryStateFormat::V1));
+        let node = &state.machine[&0];
+        assert_eq!((node.blocks, node.group.as_slice()), (3, [0].as_slice()));
+        let expect = CountedMemory {
+            total: 10 * GI,
+            system_reserved: GI,
+            allocatable: 7 * GI,
+            reserved: 4 * GI,
+            free: 3 * GI,
+        };
+        assert_eq!(node.memory["memory"], expect);
+        let expect = CountedMemory {
+            total: 2 * GI,
+            system_reserved: 0,
+            allocatable: 2 * GI,
+            reserved: GI,
+            free: GI,
+        };
+        assert_eq!(node.memory["hugepages-2Mi"], expect);
+        let none =
+            CountedMemory { total: 0, system_reserved: 0, allocatable: 0, reserved: 0, free: 0 };
+        assert_eq!(node.memory["hugepages-1Gi"], none);
+    }
+
+    #[test]
+    fn a_claim_on_two_nodes_takes_the_lower_one_first() {
+        let state = written(&[claim("a", &[0, 1], 10 * GI, 0), claim("b", &[2], GI, 0)], 4);
+        let memory: Vec<(i64, &[usize], u64, u64)> = state
+            .machine
+            .values()
+            .map(|node| {
+                let CountedMemory { reserved, free, .. } = node.memory["memory"];
+                (node.blocks, node.group.as_slice(), reserved / GI, free / GI)
+            })
+            .collect();
+        let expect: [(i64, &[usize], u64, u64); 4] =
+            [(1, &[0, 1], 7, 0), (1, &[0, 1], 3, 4), (1, &[2], 1, 6), (0, &[3], 0, 7)];
+        assert_eq!(memory, expect);
+    }
+
+    #[test]
+    fn groups_that_overlap_are_no_state_of_a_kubelet() {
+        let (capacity, sizes) = machine(3);
+        let claims = [claim("a", &[0, 1], 1, 0), claim("b", &[1], 1, 0), claim("c", &[2], 1, 0)];
+        let error = MemoryStateFile::of(&claims, &capacity, &sizes).unwrap_err().to_string();
+        assert!(error.contains("p/a on NUMA nodes 0,1, p/b on NUMA nodes 1."), "{error}");
+        let error = MemoryStateFile::of(&[claim("a", &[5], 1, 0)], &capacity, &sizes);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("p/a has memory on NUMA node 5"), "{error}");
     }
 
     #[test]

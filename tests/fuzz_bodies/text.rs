@@ -4,7 +4,7 @@
 use super::node;
 use cpuset::{CpuSet, MAX_CPUS};
 use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
-use nri_cpu_manager::checkpoint;
+use nri_cpu_manager::checkpoint::{self, SavedClaims};
 use nri_cpu_manager::config::{Config, ConfigError, FromKubelet, NodeIdentity, from_kubelet};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
@@ -61,8 +61,8 @@ pub fn checkpoint(bytes: &[u8]) {
 
 /// Restarts with these claims on a node with two exclusive containers and one that was never
 /// pinned.
-pub fn adopt(claims: Vec<Claim>) {
-    adopt_with(node::ledger(claims));
+pub fn adopt(claims: SavedClaims) {
+    adopt_with(node::ledger(claims.cpus).with_memory(claims.memory));
 }
 
 fn adopt_with(mut ledger: Ledger) {

@@ -2,15 +2,16 @@
 
 use crate::fuzz_bodies;
 use crate::fuzz_bodies::adopt;
-use ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
-use nri_cpu_manager::checkpoint::{self, Loaded, StateDir};
+use ledger::{Claim, ContainerId, CpuRequest, Margin, MemoryClaim, PodUid};
+use nri_cpu_manager::checkpoint::{self, Loaded, SavedClaims, StateDir};
+use placement::memory_manager::{self, MemoryKind};
 use proptest::prelude::*;
 use std::fs;
 use std::path::PathBuf;
 
 /// Claims of two running containers with exclusive CPUs, of one that has ended, and of one that
-/// runs but was never pinned; [`adopt`] has the running ones.
-fn claims() -> Vec<Claim> {
+/// runs but was never pinned, and memory of the first; [`adopt`] has the running ones.
+fn claims() -> SavedClaims {
     let claim = |name: &str, cpus: &str| Claim {
         pod_uid: PodUid(format!("uid-{name}")),
         namespace: "default".to_owned(),
@@ -22,7 +23,17 @@ fn claims() -> Vec<Claim> {
         mixed: false,
         cpu: CpuRequest::default(),
     };
-    vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")]
+    let memory = MemoryClaim {
+        pod_uid: PodUid("uid-a".to_owned()),
+        container: "c".to_owned(),
+        memory: memory_manager::Claim {
+            nodes: [0].into_iter().collect(),
+            amounts: [(MemoryKind::Memory, 1 << 30)].into(),
+        },
+    };
+    let cpus =
+        vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")];
+    SavedClaims { cpus, memory: vec![memory] }
 }
 
 struct Disk {
@@ -53,7 +64,7 @@ impl Disk {
             Loaded::Rejected { kept_at, .. } => {
                 // A rejected file is kept under another name for an administrator.
                 fs::remove_file(kept_at.unwrap()).unwrap();
-                adopt(Vec::new());
+                adopt(SavedClaims::default());
                 false
             }
             Loaded::Missing => panic!("the file exists"),

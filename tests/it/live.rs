@@ -64,7 +64,7 @@ async fn sent(daemon: &ObservedDaemon) -> Vec<String> {
 
 fn on_disk(daemon: &ObservedDaemon) -> Vec<String> {
     let bytes = fs::read(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
-    let claims = checkpoint::decode(&bytes).unwrap();
+    let claims = checkpoint::decode(&bytes).unwrap().cpus;
     claims.iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect()
 }
 

@@ -160,9 +160,13 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
         mixed: false,
         cpu: CpuRequest { request: limit.map(MilliCpu), limit: limit.map(MilliCpu) },
     };
-    let claims =
-        [claim('a', Some(2000)), claim('c', Some(2000)), claim('f', Some(1500)), claim('9', None)];
-    StateDir::open(state).unwrap().save(&claims).unwrap();
+    let claims = vec![
+        claim('a', Some(2000)),
+        claim('c', Some(2000)),
+        claim('f', Some(1500)),
+        claim('9', None),
+    ];
+    StateDir::open(state).unwrap().save(&claims.into()).unwrap();
     node
 }
 

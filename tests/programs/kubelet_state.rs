@@ -3,7 +3,7 @@
 use crate::support::fake_sysfs;
 use ledger::model::{ContainerId, PodUid};
 use ledger::{Claim, CpuRequest, Margin, Named};
-use nri_cpu_manager::checkpoint::StateDir;
+use nri_cpu_manager::checkpoint::{SavedClaims, StateDir};
 use nri_cpu_manager::kubelet::StateFile;
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,13 @@ use std::process::{Command, Output};
 use topology::synthetic::Machine;
 
 fn kubelet_state(dir: &Path) -> Output {
+    kubelet_state_with(dir, &[])
+}
+
+fn kubelet_state_with(dir: &Path, options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
         .arg("kubelet-state")
+        .args(options)
         .args([Path::new("--config"), &dir.join("config.yaml")])
         .args([Path::new("--state-dir"), &dir.join("state")])
         .args([Path::new("--sysfs-root"), &dir.join("sys")])
@@ -39,9 +44,8 @@ fn the_state_file_for_the_kubelet_has_the_assigned_cpus() {
     };
     // Stays open, as by a running plugin.
     let state = StateDir::open(&dir.path().join("state")).unwrap();
-    state
-        .save(&[claim("a", "one", "2-3"), claim("a", "two", "8"), claim("b", "c", "4-7")])
-        .unwrap();
+    let claims = vec![claim("a", "one", "2-3"), claim("a", "two", "8"), claim("b", "c", "4-7")];
+    state.save(&claims.into()).unwrap();
     for (option, shared) in [("false", "0-1,9-15"), ("true", "9-15")] {
         let config = format!(
             "cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\ncpuManagerPolicyOptions: {{strict-cpu-reservation: {option}}}\n"
@@ -76,4 +80,18 @@ fn nothing_is_printed_without_a_checkpoint() {
     assert!(!output.status.success() && output.stdout.is_empty());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("checkpoint.json") && error.contains("--state-dir"), "{error}");
+}
+
+#[test]
+fn no_memory_is_printed_if_none_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = fake_sysfs::files(&Machine { cores: 4, ..Machine::default() }.facts().unwrap());
+    fake_sysfs::write(&dir.path().join("sys"), &files);
+    fs::write(dir.path().join("config.yaml"), "").unwrap();
+    let state = StateDir::open(&dir.path().join("state")).unwrap();
+    state.save(&SavedClaims::default()).unwrap();
+    let output = kubelet_state_with(dir.path(), &["--memory"]);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("memoryManagerPolicy is not Static"), "{error}");
 }

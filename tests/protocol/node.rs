@@ -316,7 +316,7 @@ impl Node {
     /// The claims in the state file.
     pub(crate) fn on_disk(&self) -> Vec<Claim> {
         let bytes = std::fs::read(self.paths.state_dir.join("checkpoint.json")).unwrap();
-        checkpoint::decode(&bytes).unwrap()
+        checkpoint::decode(&bytes).unwrap().cpus
     }
 
     /// The number of exclusive CPUs in the state file.

@@ -49,7 +49,7 @@ fn health(state: &Path) -> String {
 
 fn saved(state: &Path) -> Vec<String> {
     let claims = checkpoint::read(state).unwrap().unwrap();
-    claims.into_iter().map(|claim| claim.pod).collect()
+    claims.cpus.into_iter().map(|claim| claim.pod).collect()
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ impl Daemon {
     /// The claims in the checkpoint.
     pub(crate) fn on_disk(&self) -> Vec<Claim> {
         let bytes = fs::read(self.paths.state_dir.join("checkpoint.json")).unwrap();
-        checkpoint::decode(&bytes).unwrap()
+        checkpoint::decode(&bytes).unwrap().cpus
     }
 
     /// The claims in the checkpoint, each as "POD CPUS", sorted.

@@ -1,6 +1,7 @@
 //! The effect on containers, from a ledger without a runtime.
 
 use super::report::{AssignmentEffect, AssignmentReport, Outlook};
+use crate::checkpoint::SavedClaims;
 use cpuset::CpuSet;
 use ledger::model::SandboxId;
 use ledger::{
@@ -12,9 +13,11 @@ use topology::Topology;
 
 /// The effect of these settings on claims. The state file has no QoS classes and, from older
 /// versions, no requests: each claim counts as a running container that requests the CPUs it has.
-pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
+pub(super) fn after(topology: &Topology, settings: &Settings, claims: SavedClaims) -> Outlook {
+    let SavedClaims { cpus: claims, memory } = claims;
     let (pods, containers) = claims.iter().map(as_listed).unzip();
-    let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
+    let ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
+    let mut ledger = ledger.with_memory(memory);
     ledger.apply(Event::Synchronize { pods, containers });
     let has: BTreeMap<ContainerId, CpuSet> =
         ledger.claims().map(|claim| (claim.id, claim.cpus)).collect();

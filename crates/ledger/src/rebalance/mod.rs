@@ -165,6 +165,8 @@ pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Opti
         Some(reason)
     } else if entry.applied.has_foreign_mems() {
         Some(StayReason::MemoryNodes)
+    } else if !pod.own_pool().is_empty() {
+        Some(StayReason::OwnPool)
     } else if scope == Scope::Pod && !has_all_of_pod(pod, entry) {
         Some(StayReason::PodScope)
     } else if entry.phase() != Phase::Running
